@@ -1,8 +1,8 @@
-//! The measuring stick: links, peers, servers, scenarios and reports.
+//! The library of `haul-bench`, which compares haul with similar tools.
 //!
-//! [`scenario`] says what is measured and [`tools`] with what, both from data files. [`run`] plays
-//! scenarios under a [`guard`], over a [`link`] and against servers where they need one, and writes
-//! [`record`]s, which [`report`] makes tables and a page of.
+//! [`scenario`] defines what is measured and [`tools`] the tools, both from data files. [`run`] runs scenarios under a
+//! [`guard`], over emulated [`link`]s and against real servers, and writes [`record`]s. [`report`] turns these into
+//! tables and an HTML page.
 
 mod command;
 pub mod data;

@@ -1,4 +1,4 @@
-//! What is mounted, from `/proc/self/mountinfo`.
+//! Lists mount points, from `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,14 +6,14 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Mount points in `directory`, outer before inner.
+/// Mount points in `directory`, outer ones before inner ones.
 pub(crate) fn mounts_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let table = fs::read_to_string("/proc/self/mountinfo")?;
     let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
     Ok(points.filter(|point| point.starts_with(directory)).collect())
 }
 
-/// Spaces and the like stand in octal, `\040`.
+/// Decodes octal escapes such as `\040`, which the kernel writes for white space and backslashes.
 fn unescape(point: &str) -> PathBuf {
     let mut bytes = Vec::new();
     let mut rest = point.as_bytes();
@@ -33,13 +33,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mount_points_with_spaces_are_found() {
+    fn octal_escapes_are_decoded() {
         assert_eq!(unescape(r"/a\040b\011c"), Path::new("/a b\tc"));
         assert_eq!(unescape(r"/plain\"), Path::new(r"/plain\"));
     }
 
     #[test]
-    fn the_root_is_mounted() {
+    fn the_root_is_a_mount_point() {
         assert!(mounts_in(Path::new("/")).expect("a list").contains(&PathBuf::from("/")));
     }
 }

@@ -1,8 +1,8 @@
-//! What a benchmark writes down: one JSON object a line, `record` says which.
+//! The format of a results file: one JSON object per line, with its type in the field `record`.
 //!
-//! A file of results begins with one [`Machine`], then a [`Scenario`] before the [`Run`]s that
-//! belong to it. Sizes are bytes, times seconds, rates bytes per second. A line is written as soon
-//! as its run has ended, so that an interrupted benchmark keeps what it has measured.
+//! A file begins with one [`Machine`]. Each [`Scenario`] precedes the [`Run`]s that belong to it. Sizes are in bytes,
+//! times in seconds, rates in bytes per second, unless a name says otherwise. A line is written as soon as its run
+//! has ended, so that an interrupted benchmark keeps its measurements.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,22 +10,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
-    /// Where everything that follows was measured.
+    /// The machine on which everything that follows was measured.
     Machine(Machine),
-    /// What the runs that follow did.
+    /// The scenario of the runs that follow.
     Scenario(Scenario),
     /// One run of one tool.
     Run(Box<Run>),
 }
 
-/// The machine, as far as figures depend on it.
+/// Properties of the machine that affect measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Seconds since 1970 at the start.
     pub started: u64,
     /// The processor's name.
     pub processor: String,
-    /// Cores that may be used.
+    /// Cores available to the benchmark.
     pub cores: usize,
     /// Memory in bytes.
     pub memory: u64,
@@ -37,13 +37,13 @@ pub struct Machine {
     pub tcp_send_buffer: u64,
     /// Largest TCP receive buffer, `net.ipv4.tcp_rmem`.
     pub tcp_receive_buffer: u64,
-    /// How links are made: `tun`, `netem`, or `none` where there are none.
+    /// How links are emulated: `tun` or `netem`; `none` if no scenario uses a link.
     pub links: String,
     /// Share of the processor that was busy in the second before the first run, 0 to 1.
     pub busy: f64,
 }
 
-/// What is done, and over what.
+/// What is transferred, and over which link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
     /// Its full name, such as `sftp/200ms-500mbit/download/one`.
@@ -56,7 +56,7 @@ pub struct Scenario {
     pub measure: Measure,
     /// `copy`, `download` or `upload`.
     pub direction: String,
-    /// The link, or none for local copies.
+    /// The link; `None` for local copies.
     pub link: Option<LinkShape>,
     /// Files of the data set.
     pub files: u64,
@@ -64,7 +64,7 @@ pub struct Scenario {
     pub bytes: u64,
     /// File system that the data are read from and written to, such as `ext4` or `tmpfs`.
     pub storage: String,
-    /// Data and copy fit into memory: the figures are those of the page cache, not of a disk.
+    /// Source and copy fit into memory, so the page cache is measured and not a disk.
     pub in_page_cache: bool,
     /// Counted runs of each tool.
     pub rounds: u32,
@@ -76,7 +76,7 @@ pub struct Scenario {
 pub enum Measure {
     /// Whole-process time to move all data.
     Transfer,
-    /// Whole-process time to move one byte: connecting, and nothing else.
+    /// Whole-process time to move one byte, that is, the time to connect.
     Connect,
     /// From the start of the process to the first byte of a file on its standard output.
     FirstByte,
@@ -87,21 +87,21 @@ pub enum Measure {
 /// A link's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkShape {
-    /// Round trip in milliseconds.
+    /// RTT in milliseconds.
     pub rtt_ms: f64,
-    /// Line rate towards the client in bits per second; none is unlimited.
+    /// Line rate towards the client in bits per second; `None` if unlimited.
     pub down_bits: Option<f64>,
-    /// Line rate towards the server in bits per second; none is unlimited.
+    /// Line rate towards the server in bits per second; `None` if unlimited.
     pub up_bits: Option<f64>,
     /// Share of packets lost at random, 0 to 1.
     pub loss: f64,
     /// Largest extra delay in milliseconds.
     pub jitter_ms: f64,
-    /// What becomes of it during a run, for a reader: "after 4 s, 250 ms".
+    /// Changes of the link during a run, as text for a reader: "after 4 s, 250 ms".
     #[serde(default)]
     pub changes: Vec<String>,
-    /// Payload that the direction of the data can carry at most, bytes per second: the rate less
-    /// TCP and IP headers. None where the rate changes.
+    /// Upper limit of the payload rate in the direction of the data, bytes per second: the line rate less TCP and IP
+    /// headers. `None` if the rate changes during a run.
     pub payload_limit: Option<f64>,
 }
 
@@ -114,20 +114,20 @@ pub struct Run {
     pub tool: String,
     /// `default`, or a short name of other settings, such as `best`.
     pub settings: String,
-    /// What the tool says of its version.
+    /// The version that the tool reports.
     pub version: String,
     /// The command, with the variables of the benchmark unexpanded.
     pub command: String,
-    /// 0 is the warm-up, which does not count.
+    /// Round number; 0 is the warm-up, which does not count.
     pub round: u32,
-    /// How it went.
+    /// How the run ended.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Whole-process time; time to the first byte for [`Measure::FirstByte`].
     pub seconds: f64,
     /// Processor time of the tool and its children.
     pub client_cpu: f64,
-    /// Processor time of the server meanwhile, where there is one.
+    /// Processor time of the server during the run, if there is one.
     pub server_cpu: Option<f64>,
     /// Largest resident set of the tool, or of its largest child.
     pub peak_rss: u64,
@@ -137,13 +137,13 @@ pub struct Run {
     pub wire_down: Option<u64>,
     /// Packets that the link dropped because its queue was full.
     pub dropped: Option<u64>,
-    /// For [`Measure::Mount`]: seconds to the first byte of a file, its directory looked up before.
+    /// For [`Measure::Mount`]: seconds to the first byte of a file whose directory was looked up before.
     pub first_byte: Option<f64>,
     /// For [`Measure::Mount`]: bytes per second when reading it from end to end.
     pub read_rate: Option<f64>,
     /// Bytes on the wire over time, towards the data's destination.
     pub wire: Vec<WireSample>,
-    /// What haul said of itself meanwhile; empty for others.
+    /// Progress events of haul; empty for other tools.
     pub progress: Vec<ProgressSample>,
 }
 
@@ -158,19 +158,19 @@ pub enum Outcome {
         /// Its exit status and last words.
         cause: String,
     },
-    /// The tool was content, and the result differs from the source. Not a time.
+    /// The tool reported success, but the result differs from the source. The time of such a run is not used.
     Wrong {
         /// The first difference.
         cause: String,
     },
-    /// The tool, or what it needs, is not on this machine.
+    /// The tool, or something it needs, is not installed on this machine.
     Missing {
         /// What is missing, and how to get it.
         cause: String,
     },
 }
 
-/// The link's counters at a moment.
+/// A sample of the link's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct WireSample {
     /// Seconds since the start of the run.
@@ -184,12 +184,12 @@ pub struct WireSample {
 pub struct ProgressSample {
     /// Seconds since the start of the run.
     pub at: f64,
-    /// Bytes of the data that have arrived.
+    /// Bytes of the data set that have arrived.
     pub bytes: u64,
     /// Connections in use.
     pub lanes: u32,
     /// Bytes that may be in flight.
     pub window: u64,
-    /// Round trip in milliseconds.
+    /// RTT in milliseconds.
     pub rtt_ms: Option<f64>,
 }

@@ -1,7 +1,7 @@
-//! The link against theory: round trip, rate, loss, IPv4 and IPv6, several servers.
+//! Compares emulated links with their settings: RTT, rate, loss, jitter, IPv4 and IPv6, several servers.
 //!
-//! It needs root for network namespaces, and says so where it is skipped. The proofs measure, so
-//! each takes the best of several attempts: what else the machine does can only spoil a figure.
+//! The tests need root for network namespaces; without it they are skipped with a message. Each takes the best of
+//! several measurements, since other load on the machine can only make a figure worse.
 #![expect(
     clippy::expect_used,
     clippy::print_stderr,
@@ -23,10 +23,11 @@ use haul_bench::link::{LinkSpec, Means, Namespace, Network};
 use others::lineage;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
-/// One link at a time: they would take each other's processor.
+/// One test at a time: several would compete for the processor.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// None, and the test says that it is skipped, without the right to make namespaces.
+/// Waits until no other test runs. Without `tool`, or the right to create namespaces, prints that the test is skipped
+/// and returns `None`.
 fn alone(tool: &str) -> Option<MutexGuard<'static, ()>> {
     if let Err(error) = Namespace::new() {
         eprintln!("skipped: {error}");
@@ -49,7 +50,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// The median round trip of 20 pings, in milliseconds.
+/// The median RTT of 20 pings, in milliseconds.
 fn ping(client: &Namespace, address: IpAddr) -> f64 {
     let output = client
         .command("ping")
@@ -67,16 +68,16 @@ fn ping(client: &Namespace, address: IpAddr) -> f64 {
     times[10]
 }
 
-/// The medians of `least` pings, and of up to 20 until one of them is `near`: a machine that is busy
-/// elsewhere for a moment wakes nobody in time, which can only make them longer.
+/// Results of at least `min_runs` calls of [`ping`], and of up to 20 until one of them is `near`: on a busy machine
+/// threads wake late, which can only make an RTT longer.
 fn pings(
     client: &Namespace,
     address: IpAddr,
-    least: usize,
+    min_runs: usize,
     near: impl Fn(f64) -> bool,
 ) -> Vec<f64> {
     let mut measured = Vec::new();
-    while measured.len() < least
+    while measured.len() < min_runs
         || (measured.len() < 20 && !measured.iter().any(|&time| near(time)))
     {
         measured.push(ping(client, address));
@@ -89,7 +90,7 @@ fn shortest(times: &[f64]) -> f64 {
 }
 
 #[test]
-fn ping_takes_the_set_round_trip_within_a_millisecond() {
+fn ping_measures_the_configured_rtt_within_a_millisecond() {
     let Some(_alone) = alone("ping") else { return };
     for rtt in [0, 1, 50, 200, 330] {
         let network =
@@ -100,13 +101,13 @@ fn ping_takes_the_set_round_trip_within_a_millisecond() {
             let measured = pings(network.client(), address, 3, near);
             eprintln!("set {rtt} ms, {address}: measured {measured:?} ms");
             let best = shortest(&measured);
-            assert!(best >= rtt as f64, "never less than set: {best} ms of {rtt}");
+            assert!(best >= rtt as f64, "less than the configured RTT: {best} ms of {rtt}");
             assert!(best <= rtt as f64 + 1.0, "{best} ms of {rtt}");
         }
     }
 }
 
-/// A server that ends with the test.
+/// An iperf3 server, killed when dropped.
 struct Iperf(Child);
 
 impl Iperf {
@@ -131,7 +132,7 @@ impl Drop for Iperf {
     }
 }
 
-/// Received payload in bits per second, after the first seconds.
+/// The rate of received payload in bits per second, as iperf3 reports it.
 fn iperf(client: &Namespace, arguments: &[&str]) -> f64 {
     let output =
         client.command("iperf3").args(arguments).arg("--json").output().expect("iperf3 runs");
@@ -139,19 +140,19 @@ fn iperf(client: &Namespace, arguments: &[&str]) -> f64 {
     json["end"]["sum_received"]["bits_per_second"].as_f64().unwrap_or_else(|| panic!("{json}"))
 }
 
-/// What the line carries in a direction for so long, headers included.
-fn carried_mbit(network: &Network, way: &str, time: Duration) -> f64 {
+/// The rate on the wire in Mbit/s, headers included, in a direction (`up` or `down`) over `time`.
+fn carried_mbit(network: &Network, direction: &str, time: Duration) -> f64 {
     let bytes = || {
-        let passed = network.passed().expect("counters");
-        if way == "up" { passed.up } else { passed.down }
+        let passed = network.traffic().expect("counters");
+        if direction == "up" { passed.up } else { passed.down }
     };
     let (before, start) = (bytes(), Instant::now());
     thread::sleep(time);
     (bytes() - before) as f64 * 8e-6 / start.elapsed().as_secs_f64()
 }
 
-/// The processor seconds that processes have used which do not descend from this one.
-fn seconds_of_others() -> f64 {
+/// Processor seconds used so far by processes that do not descend from this one.
+fn cpu_seconds_of_others() -> f64 {
     let own = std::process::id();
     let mut ticks = 0;
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -162,7 +163,8 @@ fn seconds_of_others() -> f64 {
         if lineage(process).contains(&own) {
             continue;
         }
-        // After the name, which may have anything in it: user and system time, also of children that have ended.
+        // The name in parentheses may contain anything. After it come, among others, user and system time, also of
+        // children that have ended.
         let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
         ticks += fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>();
     }
@@ -170,44 +172,46 @@ fn seconds_of_others() -> f64 {
 }
 
 #[test]
-fn sixteen_streams_fill_95_percent_of_the_set_rate_and_no_more() {
+fn sixteen_streams_use_95_to_100_percent_of_the_configured_rate() {
     let Some(_alone) = alone("iperf3") else { return };
     for (rtt, mbit) in [(1, 1000.0), (50, 500.0), (200, 500.0)] {
         let mut spec = LinkSpec::new(ms(rtt), Some(mbit * 1e6));
-        // What is proved is the line, not how 16 streams share it. Headers take 3.5 %, so that each
-        // percent sent again would be missing: hence a long queue; and BBR leaves the line idle now and
-        // then to measure its round trip: hence CUBIC, which every Linux has.
+        // This tests the link, not how 16 streams share it. Headers take 3.5 %, so there is no room for
+        // retransmissions: hence a long queue. BBR leaves the link idle now and then to measure the RTT: hence CUBIC,
+        // which every Linux has.
         spec.queue = ms(200 + 2 * rtt);
         let network = Network::new(&[spec], means()).expect("a network");
         let _server = Iperf::start(network.links()[0].server());
         let address = network.links()[0].address().to_string();
-        for way in ["up", "down"] {
+        for direction in ["up", "down"] {
             let mut arguments =
                 vec!["-c", &address, "-P", "16", "-t", "8", "-O", "4", "-i", "0", "-C", "cubic"];
-            if way == "down" {
+            if direction == "down" {
                 arguments.push("-R");
             }
             let (mut best, mut least): (f64, f64) = (0.0, f64::INFINITY);
-            let (begun, others) = (Instant::now(), seconds_of_others());
+            let (begun, others) = (Instant::now(), cpu_seconds_of_others());
             for _ in 0..3 {
                 let (measured, carried) = thread::scope(|scope| {
                     let running = scope.spawn(|| iperf(network.client(), &arguments) / 1e6);
                     thread::sleep(Duration::from_secs(5));
-                    let carried = carried_mbit(&network, way, Duration::from_secs(3));
+                    let carried = carried_mbit(&network, direction, Duration::from_secs(3));
                     (running.join().expect("iperf3 ends"), carried)
                 });
                 best = best.max(measured);
                 if measured >= 0.95 * mbit {
-                    // After the machine stood still, what was late comes at once: a line that is too
-                    // fast is so each time.
+                    // After a stall of the machine, delayed packets arrive in a burst. Only a rate that is too high
+                    // in every attempt is an error of the link.
                     least = least.min(carried);
                     if carried <= 1.01 * mbit {
                         break;
                     }
                 }
             }
-            eprintln!("set {mbit} Mbit/s at {rtt} ms, {way}: {best:.1}, on the wire {least:.1}");
-            let busy = (seconds_of_others() - others) / begun.elapsed().as_secs_f64();
+            eprintln!(
+                "set {mbit} Mbit/s at {rtt} ms, {direction}: {best:.1}, on the wire {least:.1}"
+            );
+            let busy = (cpu_seconds_of_others() - others) / begun.elapsed().as_secs_f64();
             if best < 0.95 * mbit && busy > 0.5 {
                 eprintln!("skipped: {mbit} Mbit/s beside programs that use {busy:.1} processors");
                 continue;
@@ -219,7 +223,7 @@ fn sixteen_streams_fill_95_percent_of_the_set_rate_and_no_more() {
 }
 
 #[test]
-fn each_way_has_its_own_rate() {
+fn each_direction_has_its_own_rate() {
     let Some(_alone) = alone("iperf3") else { return };
     let mut spec = LinkSpec::new(ms(10), Some(200e6));
     spec.up = Some(50e6);
@@ -227,7 +231,7 @@ fn each_way_has_its_own_rate() {
     let _server = Iperf::start(network.links()[0].server());
     let address = network.links()[0].address().to_string();
     for (direction, mbit) in [("", 50.0), ("-R", 200.0)] {
-        // BBR leaves the line idle now and then, and a machine that is busy elsewhere may.
+        // CUBIC, as BBR leaves the link idle now and then. Several attempts, as a busy machine may, too.
         let mut arguments =
             vec!["-c", &address, "-P", "4", "-t", "4", "-O", "2", "-i", "0", "-C", "cubic"];
         arguments.extend(Some(direction).filter(|direction| !direction.is_empty()));
@@ -243,7 +247,7 @@ fn each_way_has_its_own_rate() {
 }
 
 #[test]
-fn the_share_of_packets_lost_is_the_share_set() {
+fn packet_loss_is_the_configured_share() {
     let Some(_alone) = alone("ping") else { return };
     const PACKETS: u32 = 100_000;
     for percent in [0.1, 1.0, 5.0] {
@@ -260,7 +264,7 @@ fn the_share_of_packets_lost_is_the_share_set() {
         set_socket_recv_buffer_size_force(&receiver, 256 << 20).expect("root may have it large");
         receiver.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
         let to = receiver.local_addr().expect("an address");
-        // On a link that has neighbours to be found, a question or answer may be lost too.
+        // On a link with neighbour discovery, its requests and responses may be lost too: finish it first.
         let found = network
             .client()
             .command("ping")
@@ -268,14 +272,15 @@ fn the_share_of_packets_lost_is_the_share_set() {
             .output()
             .expect("ping runs");
         assert!(found.status.success(), "{found:?}");
-        // A pause while packets are being sent is one of the machine.
+        // A timeout of the receiver means that all packets have arrived only if all were sent before it started.
+        // Otherwise it is a stall of the machine.
         let all_sent = Arc::new(AtomicBool::new(false));
-        let is_last_pause = Arc::clone(&all_sent);
+        let is_all_sent = Arc::clone(&all_sent);
         let counting = thread::spawn(move || {
             let mut buffer = [0; 2048];
             let mut received = 0;
             loop {
-                let was_all_sent = is_last_pause.load(Ordering::SeqCst);
+                let was_all_sent = is_all_sent.load(Ordering::SeqCst);
                 match receiver.recv(&mut buffer) {
                     Ok(_) => received += 1,
                     Err(_) if was_all_sent => break received,
@@ -290,7 +295,7 @@ fn the_share_of_packets_lost_is_the_share_set() {
                 for n in 0..PACKETS {
                     sender.send_to(&[0; 1000], to).expect("it is sent");
                     if n % 16 == 15 {
-                        // The receiver's buffer must not be what loses packets.
+                        // Do not overflow the receiver's buffer.
                         thread::sleep(Duration::from_micros(300));
                     }
                 }
@@ -308,12 +313,12 @@ fn the_share_of_packets_lost_is_the_share_set() {
 }
 
 #[test]
-fn jitter_spreads_round_trips_within_what_is_set() {
+fn jitter_adds_to_the_rtt_within_its_configured_range() {
     let Some(_alone) = alone("ping") else { return };
     let mut spec = LinkSpec::new(ms(20), None);
     spec.jitter = ms(10);
     let network = Network::new(&[spec], means()).expect("a network");
-    // Each way adds between nothing and 10 ms: 30 ms on average.
+    // Each direction adds 0 to 10 ms: the average RTT is 30 ms.
     let address = network.links()[0].address().into();
     let measured = pings(network.client(), address, 1, |time| time < 38.0);
     eprintln!("set 20 ms and 10 ms of jitter each way: measured {measured:?} ms");
@@ -321,7 +326,7 @@ fn jitter_spreads_round_trips_within_what_is_set() {
 }
 
 #[test]
-fn several_servers_have_links_of_their_own() {
+fn each_of_several_servers_has_its_own_link() {
     let Some(_alone) = alone("ping") else { return };
     let specs: Vec<LinkSpec> = [5, 30, 60].map(|rtt| LinkSpec::new(ms(rtt), Some(1e8))).to_vec();
     let network = Network::new(&specs, means()).expect("a network");
@@ -330,10 +335,10 @@ fn several_servers_have_links_of_their_own() {
         let measured = pings(network.client(), link.address().into(), 1, |time| time < rtt + 2.0);
         eprintln!("set {rtt} ms: measured {measured:?} ms");
         assert!((rtt..rtt + 2.0).contains(&shortest(&measured)), "{measured:?} ms of {rtt}");
-        // 20 pings of 84 bytes each time.
+        // Each measurement is 20 pings of 84 bytes.
         sent += 20 * 84 * measured.len() as u64;
     }
-    let passed = network.passed().expect("counters");
+    let passed = network.traffic().expect("counters");
     // The rest is neighbour discovery.
     assert!(passed.up >= sent && passed.up < sent + 15_000, "{passed:?}, pings {sent}");
 }

@@ -308,7 +308,7 @@ fn speed_is_compared_to_haul_or_to_the_fastest_where_haul_did_not_run() {
 fn a_failed_run_is_no_figure_and_is_told_with_its_cause() {
     let results = only(sftp());
     let lftp = row(&results, "lftp");
-    assert_eq!((lftp.counted, lftp.right()), (5, 4));
+    assert_eq!((lftp.counted, lftp.correct_runs()), (5, 4));
     assert!(lftp.note().unwrap().starts_with("failed 1 of 5: exit 1: pget"));
 }
 

@@ -1,10 +1,9 @@
-//! One direction of a link, without I/O: packets are offered at a time and are due at another.
+//! One direction of a link, as a state machine without I/O: packets are offered at one time and due at a later one.
 //!
-//! A packet waits until the line is free, takes its bytes' time on the line, and arrives a one-way
-//! delay later. One that would wait longer than the queue allows is dropped, as at a full router.
-//! The settings may change at given times. A packet that waits for the line at that moment continues
-//! with the new ones; one that has left it arrives as before. Packets never overtake each other.
-//! Time is nanoseconds since any fixed moment.
+//! A packet waits until the line is free, occupies it for a time proportional to its bytes, and arrives a one-way delay
+//! later. A packet that would have to wait longer than the queue allows is dropped, as by a router with a full queue.
+//! The settings may change at given times. They then apply to packets that are still waiting for the line; packets
+//! that have left it arrive as before. Packets are never reordered. Times are in nanoseconds since any fixed moment.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,16 +17,19 @@ pub(super) type Nanos = u64;
 /// The emulation of one direction.
 #[derive(Debug)]
 pub(super) struct Direction {
-    /// Settings and when they begin, counted from `began`; in order, the first at 0.
+    /// Settings with the time at which they begin, relative to `began`. In order of time, the first at 0.
     stages: Vec<(Nanos, Settings)>,
-    /// When the first stage began, and which one is next.
+    /// When the first stage began.
     began: Nanos,
+    /// Index of the next stage.
     next_stage: usize,
+    /// The settings of the current stage.
     now: Shape,
+    /// State of the random number generator.
     random: u64,
-    /// When the line has sent all that it took.
+    /// When the line has sent all packets accepted so far.
     line_free: Nanos,
-    /// In order of `leaves` and of `due`.
+    /// Packets accepted and not yet arrived, in order of `leaves` and of `due`.
     in_flight: VecDeque<Packet>,
 }
 
@@ -36,23 +38,24 @@ pub(super) struct Direction {
 struct Shape {
     delay: Nanos,
     jitter: Nanos,
-    /// None: the line takes no time.
+    /// `None`: unlimited rate.
     nanos_per_byte: Option<f64>,
     queue: Nanos,
     loss: f64,
 }
 
-/// A packet on its way.
+/// A packet in the queue, on the line or in flight.
 #[derive(Debug)]
 pub(super) struct Packet {
-    /// When it has left the line.
+    /// When its last byte has been sent.
     leaves: Nanos,
+    /// When it arrives.
     due: Nanos,
     wire: Wire,
     pub(super) bytes: Vec<u8>,
 }
 
-/// What became of packets, and how much went over the line. Shared with whoever wants to look.
+/// Counters of packets and bytes, shared with the threads that report them.
 #[derive(Debug, Default)]
 pub struct Counters {
     packets: AtomicU64,
@@ -62,12 +65,12 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Packets carried; a large segment counts as the packets it stands for.
+    /// Packets carried. A large segment counts as the packets it would be split into.
     pub fn packets(&self) -> u64 {
         self.packets.load(Ordering::Relaxed)
     }
 
-    /// Bytes carried, IP headers included, as single packets would have had them.
+    /// Bytes carried, with an IP header for each packet that a large segment would be split into.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -83,20 +86,23 @@ impl Counters {
     }
 }
 
-/// The settings of one direction, for as long as they hold.
+/// The settings of one direction during one stage.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
-    /// One way.
+    /// One-way delay.
     pub(super) delay: Duration,
+    /// Largest extra delay.
     pub(super) jitter: Duration,
-    /// Bits per second.
+    /// Bits per second; `None` if unlimited.
     pub(super) rate: Option<f64>,
+    /// Longest wait in the queue.
     pub(super) queue: Duration,
+    /// Share of packets lost, 0 to 1.
     pub(super) loss: f64,
 }
 
 impl Direction {
-    /// With `settings` until a change says otherwise.
+    /// A direction with `settings`, and no changes yet.
     pub(super) fn new(settings: Settings, seed: u64) -> Self {
         Self {
             stages: vec![(0, settings)],
@@ -109,15 +115,15 @@ impl Direction {
         }
     }
 
-    /// Changes to `settings` so long after the beginning, and later than all changes before.
+    /// Adds a change to `settings` at `after` from the beginning, which must be later than all changes added before.
     #[must_use]
     pub(super) fn then(mut self, after: Duration, settings: Settings) -> Self {
         self.stages.push((nanos(after), settings));
         self
     }
 
-    /// The times of changes count from `began`; when that is another moment than before, the first
-    /// settings hold again.
+    /// Sets the moment from which the times of changes count. If it differs from the previous one, the first settings
+    /// apply again.
     pub(super) fn begin(&mut self, began: Nanos) {
         if self.began != began {
             self.began = began;
@@ -125,7 +131,7 @@ impl Direction {
         }
     }
 
-    /// Takes a packet from the sender, or loses it.
+    /// Accepts a packet from the sender, loses it at random, or drops it if the queue is full.
     pub(super) fn offer(&mut self, now: Nanos, bytes: &[u8], wire: Wire, counters: &Counters) {
         self.pass_time(now);
         if self.now.loss > 0.0 && self.uniform() < self.now.loss {
@@ -151,7 +157,7 @@ impl Direction {
         self.in_flight.push_back(Packet { leaves, due, wire, bytes: bytes.to_vec() });
     }
 
-    /// Makes the changes that are due.
+    /// Applies all changes that are due by `now`.
     pub(super) fn pass_time(&mut self, now: Nanos) {
         while let Some(&(after, settings)) = self.stages.get(self.next_stage) {
             let at = self.began.saturating_add(after);
@@ -163,7 +169,7 @@ impl Direction {
         }
     }
 
-    /// From `at` on the line is another. What waits for it has its remaining bytes sent by the new one.
+    /// Applies new settings at `at`. Bytes that are not sent by then get the new rate, and their packets the new delay.
     fn change(&mut self, at: Nanos, shape: Shape) {
         let before = std::mem::replace(&mut self.now, shape);
         let (mut left_before, mut free, mut last) = (at, at, 0);
@@ -187,15 +193,15 @@ impl Direction {
         self.in_flight.front().map(|packet| packet.due)
     }
 
-    /// When a packet arrives or the settings change next.
+    /// When the next packet arrives or the settings change, whichever is first.
     pub(super) fn next_event(&self) -> Option<Nanos> {
         let change = self.stages.get(self.next_stage);
         let change = change.map(|(after, _)| self.began.saturating_add(*after));
         self.next_due().into_iter().chain(change).min()
     }
 
-    /// The next packet that has arrived by `now`. It counts as carried now, not when the queue took it:
-    /// what is counted over a time can so never be more than the line's rate.
+    /// The next packet that has arrived by `now`. It is counted now and not when it was accepted, so that the counted
+    /// rate never exceeds that of the line.
     pub(super) fn arrived(&mut self, now: Nanos, counters: &Counters) -> Option<Packet> {
         if self.next_due()? > now {
             return None;
@@ -206,7 +212,7 @@ impl Direction {
         Some(packet)
     }
 
-    /// Evenly in [0, 1), by xorshift64.
+    /// A random number from [0, 1), by xorshift64.
     fn uniform(&mut self) -> f64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -231,7 +237,7 @@ fn nanos(duration: Duration) -> Nanos {
     duration.as_nanos().try_into().unwrap_or(Nanos::MAX)
 }
 
-/// Spreads a seed over 64 bits, never zero, by the finaliser of splitmix64.
+/// Spreads a seed over 64 bits by the finaliser of splitmix64. The result is never zero.
 fn scramble(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -260,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_arrives_after_its_time_on_the_line_and_the_delay() {
+    fn a_packet_arrives_after_its_transmission_time_and_the_delay() {
         let (mut line, counters) = (Direction::new(settings(), 1), Counters::default());
         // 1 000 bytes at 1 MB/s: 1 ms.
         line.offer(5 * MS, b"a", wire(1000), &counters);
@@ -275,12 +281,12 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_and_counts() {
+    fn packets_are_dropped_and_counted_while_the_queue_is_full() {
         let (mut line, counters) = (Direction::new(settings(), 1), Counters::default());
         for _ in 0..20 {
             line.offer(0, b"x", wire(1000), &counters);
         }
-        // Eleven stay: the wait of the first is nothing, that of the eleventh just 10 ms.
+        // Eleven are accepted: the first does not wait, the eleventh waits for exactly 10 ms.
         assert_eq!((line.in_flight.len(), counters.dropped()), (11, 9));
         line.offer(2 * MS, b"x", wire(1000), &counters);
         assert_eq!(line.in_flight.len(), 12, "two have left the queue meanwhile");
@@ -292,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_a_rate_takes_no_time_and_never_drops() {
+    fn a_line_without_a_rate_has_no_transmission_time_and_never_drops() {
         let unlimited = Settings { rate: None, ..settings() };
         let (mut line, counters) = (Direction::new(unlimited, 1), Counters::default());
         for _ in 0..1000 {
@@ -301,7 +307,7 @@ mod tests {
         assert_eq!((line.next_due(), counters.dropped()), (Some(100 * MS), 0));
     }
 
-    /// When each packet arrives.
+    /// The arrival times of all packets.
     fn arrivals(line: &mut Direction, counters: &Counters) -> Vec<Nanos> {
         let next = |line: &mut Direction| {
             let due = line.next_due()?;
@@ -311,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_delay_holds_for_packets_that_have_not_left_the_line() {
+    fn a_change_of_delay_applies_to_packets_that_have_not_left_the_line() {
         let far = Settings { delay: Duration::from_millis(300), ..settings() };
         let near = Settings { delay: Duration::from_millis(10), ..settings() };
         let counters = Counters::default();
@@ -325,7 +331,7 @@ mod tests {
         }
         line.pass_time(17 * MS);
         assert_eq!(arrivals(&mut line, &counters), [116 * MS, 117 * MS, 318 * MS]);
-        // From 300 back to 10 ms: what comes later arrives no sooner than what came before it.
+        // From 300 back to 10 ms: a later packet still does not arrive before an earlier one.
         line.offer(505 * MS, b"x", wire(1000), &counters);
         line.offer(510 * MS, b"x", wire(1000), &counters);
         line.offer(900 * MS, b"x", wire(1000), &counters);
@@ -333,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_rate_holds_for_what_waits_for_the_line() {
+    fn a_change_of_rate_applies_to_unsent_bytes() {
         let slow = Settings { rate: Some(2e6), queue: Duration::from_secs(1), ..settings() };
         let counters = Counters::default();
         let mut line = Direction::new(settings(), 1).then(Duration::from_millis(2), slow);
@@ -341,7 +347,7 @@ mod tests {
             line.offer(1_500_000, b"x", wire(1000), &counters);
         }
         line.pass_time(2 * MS);
-        // Half of the first has been sent at 1 MB/s, and the rest goes at 250 kB/s.
+        // Half of the first packet has been sent at 1 MB/s; everything else is sent at 250 kB/s.
         assert_eq!(arrivals(&mut line, &counters), [104, 108, 112, 116].map(|ms| ms * MS));
         line.offer(200 * MS, b"x", wire(1000), &counters);
         line.offer(200 * MS, b"x", wire(1000), &counters);
@@ -349,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_begins_anew_has_its_first_settings_again() {
+    fn a_restarted_line_has_its_first_settings_again() {
         let far = Settings { delay: Duration::from_millis(300), ..settings() };
         let counters = Counters::default();
         let mut line = Direction::new(settings(), 1).then(Duration::from_millis(10), far);
@@ -387,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_lost_is_the_share_set_and_depends_on_the_seed_only() {
+    fn loss_has_the_configured_share_and_depends_on_the_seed_only() {
         let lossy = Settings { loss: 0.01, rate: None, ..settings() };
         let lost = |seed| {
             let (mut line, counters) = (Direction::new(lossy, seed), Counters::default());

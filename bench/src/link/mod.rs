@@ -1,9 +1,9 @@
-//! Links made on one machine: a client and its servers, each with a network stack of its own, and
-//! between them a round trip, a rate, a queue, loss and jitter, which may change at given times.
+//! Emulated links on one machine. A client and its servers have a network namespace each; the links between them have
+//! an RTT, a rate, a queue, loss and jitter, which may change at given times.
 //!
-//! TCP and UDP run on the real kernel stacks of both sides, so that windows, pacing and recovery are
-//! real. Packets go through netem where the kernel has it; elsewhere through TUN devices and threads
-//! of this process (`tun`). Everything ends with the [`Network`], and with the process.
+//! TCP and UDP run on the real kernel stacks of both sides, so windows, pacing and recovery are real. Packets pass
+//! through netem if the kernel has it, otherwise through TUN devices and threads of this process (`tun`). All of it
+//! disappears with the [`Network`], or with the process.
 
 mod direction;
 mod ends;
@@ -27,10 +27,10 @@ pub use netem::available as netem_available;
 pub use spec::{Change, LinkSpec, LinkTable, MTU, PAYLOAD_OF_MTU, Percent, Rate, Time};
 use tun::Tun;
 
-/// A client and its servers.
+/// A client, its servers, and the links between them.
 #[derive(Debug)]
 pub struct Network {
-    // Carriers stop before the namespaces go.
+    // Dropped first: carriers must stop before the client's namespace disappears.
     links: Vec<Link>,
     client: Namespace,
 }
@@ -49,30 +49,30 @@ enum Carrier {
     Netem(Netem),
 }
 
-/// How links are made.
+/// How links are emulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Means {
-    /// The kernel's emulator.
+    /// The kernel's network emulator.
     Netem,
-    /// TUN devices and threads.
+    /// TUN devices and threads of this process.
     Tun,
 }
 
-/// What passed over a link so far, in bytes and packets with IP headers.
+/// Counters of a link since it was created. Bytes include IP headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Passed {
+pub struct Traffic {
     /// Bytes from client to server.
     pub up: u64,
     /// Bytes from server to client.
     pub down: u64,
-    /// Packets dropped at full queues, both ways. None where only the kernel knows.
+    /// Packets dropped at full queues, both directions. `None` with netem, which does not report it.
     pub dropped: Option<u64>,
-    /// Packets lost at random, both ways. None where only the kernel knows.
+    /// Packets lost at random, both directions. `None` with netem, which does not report it.
     pub lost: Option<u64>,
 }
 
 impl Network {
-    /// Makes a client and one server a link, by the means that `means` says.
+    /// Creates a client, and for each of `links` a server.
     pub fn new(links: &[LinkSpec], means: Means) -> Result<Self, LinkError> {
         let mut network = Self { client: Namespace::new()?, links: Vec::new() };
         for (index, spec) in links.iter().enumerate() {
@@ -87,17 +87,17 @@ impl Network {
         Ok(network)
     }
 
-    /// Where the tools run.
+    /// The namespace of the client, in which the tools run.
     pub fn client(&self) -> &Namespace {
         &self.client
     }
 
-    /// The links, in the order they were asked for.
+    /// The links, in the order of the arguments of [`new`](Self::new).
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// Begins anew with the links' first settings; their changes count from now on.
+    /// Resets all links to their initial settings; the times of their changes count from now on.
     pub fn restart(&self) {
         for link in &self.links {
             match &link.carrier {
@@ -107,14 +107,14 @@ impl Network {
         }
     }
 
-    /// What passed over all links so far.
+    /// The sum of the counters of all links.
     ///
     /// # Errors
-    /// The counters cannot be read, or a change of a link could not be made.
-    pub fn passed(&self) -> Result<Passed, LinkError> {
-        let mut sum = Passed { dropped: Some(0), lost: Some(0), ..Passed::default() };
+    /// If counters cannot be read, or a change of a link's settings has failed.
+    pub fn traffic(&self) -> Result<Traffic, LinkError> {
+        let mut sum = Traffic { dropped: Some(0), lost: Some(0), ..Traffic::default() };
         for link in &self.links {
-            let one = link.passed(&self.client)?;
+            let one = link.traffic(&self.client)?;
             sum.up += one.up;
             sum.down += one.down;
             sum.dropped = sum.dropped.zip(one.dropped).map(|(sum, one)| sum + one);
@@ -125,7 +125,7 @@ impl Network {
 }
 
 impl Link {
-    /// Where the server runs.
+    /// The namespace of the server.
     pub fn server(&self) -> &Namespace {
         &self.server
     }
@@ -135,7 +135,7 @@ impl Link {
         self.ends.address(2)
     }
 
-    /// The server's address in IPv6.
+    /// The server's IPv6 address.
     pub fn address6(&self) -> Ipv6Addr {
         self.ends.address6(2)
     }
@@ -145,9 +145,9 @@ impl Link {
         self.ends.address(1)
     }
 
-    fn passed(&self, client: &Namespace) -> Result<Passed, LinkError> {
+    fn traffic(&self, client: &Namespace) -> Result<Traffic, LinkError> {
         match &self.carrier {
-            Carrier::Tun(tun) => Ok(Passed {
+            Carrier::Tun(tun) => Ok(Traffic {
                 up: tun.up.bytes(),
                 down: tun.down.bytes(),
                 dropped: Some(tun.up.dropped() + tun.down.dropped()),
@@ -156,13 +156,13 @@ impl Link {
             Carrier::Netem(netem) => {
                 netem.check()?;
                 let (down, up) = client.within(|| device_bytes(&self.ends.client_device))??;
-                Ok(Passed { up, down, dropped: None, lost: None })
+                Ok(Traffic { up, down, dropped: None, lost: None })
             }
         }
     }
 }
 
-/// Bytes that a device of the calling thread's namespace has received and sent.
+/// Bytes received and sent by a network device in the namespace of the calling thread.
 pub(crate) fn device_bytes(device: &str) -> Result<(u64, u64), LinkError> {
     let path = "/proc/thread-self/net/dev";
     let table = std::fs::read_to_string(path)
@@ -178,7 +178,7 @@ pub(crate) fn device_bytes(device: &str) -> Result<(u64, u64), LinkError> {
 }
 
 impl Means {
-    /// What this machine has: netem, or else TUN.
+    /// netem if the kernel has it, otherwise TUN.
     pub fn of_this_machine() -> Self {
         if netem_available() { Self::Netem } else { Self::Tun }
     }

@@ -1,9 +1,8 @@
-//! The same link by the kernel's own emulator: a veth pair, each end with a netem queue.
+//! Links by the kernel's network emulator: a veth pair with a netem queue at each end.
 //!
-//! netem is part of Linux since 2.6.7 and may be left out of a kernel; [`available`] asks. Each end
-//! delays what it sends by half the round trip. Loss and jitter have no seed here: tc takes one only
-//! since iproute2 6.7. Changes at given times are made by a thread; what netem already holds keeps the
-//! time at which it is due.
+//! netem has been part of Linux since 2.6.7, but a kernel may be built without it; [`available`] checks. Each end
+//! delays what it sends by half the RTT. Loss and jitter have no seed here: tc accepts one only since iproute2 6.7. A
+//! thread changes the settings at given times; packets that are already in the netem queue still arrive as before.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -14,7 +13,7 @@ use super::error::LinkError;
 use super::namespace::Namespace;
 use super::spec::{LinkSpec, MTU};
 
-/// Both ends, and the thread that changes them where they do. Dropped, it stops.
+/// The thread that changes the settings of both ends, if they change. Dropping it stops the thread.
 #[derive(Debug)]
 pub(super) struct Netem {
     changes: Option<(Arc<Changes>, JoinHandle<()>)>,
@@ -28,14 +27,15 @@ struct Changes {
 
 #[derive(Debug)]
 struct State {
+    /// The moment from which the times of changes count.
     began: Instant,
-    /// Stages that were applied since then, the first settings among them.
+    /// Number of stages applied since then, including the initial settings.
     applied: usize,
     stopping: bool,
     failure: Option<LinkError>,
 }
 
-/// Whether this kernel has netem, found by asking for one in a namespace of its own.
+/// Whether this kernel has netem. Tries to create one in a new namespace.
 pub fn available() -> bool {
     Namespace::new().is_ok_and(|space| {
         space.ip(&["link", "add", "probe0", "type", "dummy"]).is_ok()
@@ -43,7 +43,7 @@ pub fn available() -> bool {
     })
 }
 
-/// Makes a veth pair between the namespaces and shapes both ends.
+/// Creates a veth pair between the namespaces and sets up netem at both ends.
 pub(super) fn start(
     client: &Namespace,
     server: &Namespace,
@@ -67,7 +67,7 @@ pub(super) fn start(
     let sides = [(client, &ends.client_device, spec.up), (server, &ends.server_device, spec.down)];
     for (namespace, device, rate) in sides {
         if !spec.large_segments() {
-            // Loss has to fall on single packets.
+            // Loss must affect single packets, not whole GSO segments.
             namespace.ip(&["link", "set", device, "gso_max_segs", "1"])?;
         }
         shape("add", namespace, device, spec, rate)?;
@@ -78,14 +78,14 @@ pub(super) fn start(
             (client.try_clone()?, ends.client_device.clone()),
             (server.try_clone()?, ends.server_device.clone()),
         ];
-        netem.follow(spec, sides)?;
+        netem.start_changes(spec, sides)?;
     }
     Ok(netem)
 }
 
 impl Netem {
-    /// Starts the thread.
-    fn follow(
+    /// Starts the thread that applies the changes of `spec`.
+    fn start_changes(
         &mut self,
         spec: &LinkSpec,
         sides: [(Namespace, String); 2],
@@ -104,7 +104,7 @@ impl Netem {
         Ok(())
     }
 
-    /// Counts the times of changes from now on.
+    /// Restores the initial settings; the times of changes count from now on.
     pub(super) fn restart(&self) {
         let Some((changes, _)) = &self.changes else { return };
         let mut state = changes.lock();
@@ -112,7 +112,7 @@ impl Netem {
         changes.changed.notify_all();
     }
 
-    /// Whether all changes so far could be made.
+    /// Returns the first error of a change, if any has failed.
     pub(super) fn check(&self) -> Result<(), LinkError> {
         let failure = self.changes.as_ref().and_then(|(changes, _)| changes.lock().failure.clone());
         failure.map_or(Ok(()), Err)
@@ -124,7 +124,7 @@ impl Drop for Netem {
         let Some((changes, thread)) = self.changes.take() else { return };
         changes.lock().stopping = true;
         changes.changed.notify_all();
-        // A panic was printed by the thread itself.
+        // If the thread panicked, it has printed that itself.
         let _ = thread.join();
     }
 }
@@ -163,7 +163,7 @@ impl Changes {
     }
 }
 
-/// Gives a device its queue, or other settings to that which it has.
+/// Adds netem to a device (`verb` is `add`), or changes its settings (`change`).
 fn shape(
     verb: &str,
     namespace: &Namespace,
@@ -176,16 +176,17 @@ fn shape(
     namespace.run("tc", &tc(verb, device, &settings))
 }
 
+/// The arguments of tc.
 fn tc<'a>(verb: &'a str, device: &'a str, settings: &[&'a str]) -> Vec<&'a str> {
     let mut words = vec!["qdisc", verb, "dev", device, "root", "netem"];
     words.extend_from_slice(settings);
     words
 }
 
-/// `delay … loss … rate … limit …`, as tc-netem(8) has them.
+/// The settings in the syntax of tc-netem(8): `delay … loss … limit … rate …`.
 fn netem_settings(spec: &LinkSpec, rate: Option<f64>) -> Vec<String> {
     let one_way = spec.rtt / 2;
-    // netem spreads evenly about its delay; our jitter is never less than none.
+    // netem's jitter is symmetric about the delay, ours is only added to it: so shift the delay.
     let spread = spec.jitter / 2;
     let mut words = vec!["delay".to_owned(), format!("{}us", (one_way + spread).as_micros())];
     if !spread.is_zero() {
@@ -194,7 +195,7 @@ fn netem_settings(spec: &LinkSpec, rate: Option<f64>) -> Vec<String> {
     if spec.loss > 0.0 {
         words.extend(["loss".to_owned(), format!("{:.6}%", spec.loss * 100.0)]);
     }
-    // netem's queue holds what is under way too.
+    // netem's limit includes packets in flight.
     let held = (one_way + spec.jitter + spec.queue).as_secs_f64();
     let packets = rate.map_or(1e6, |bits| (bits / 8.0 * held / MTU as f64).max(100.0));
     words.extend(["limit".to_owned(), format!("{packets:.0}")]);
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_becomes_the_settings_that_tc_takes() {
+    fn a_link_spec_is_translated_to_tc_arguments() {
         let mut spec = LinkSpec::new(Duration::from_millis(200), Some(5e8));
         assert_eq!(
             netem_settings(&spec, spec.up).join(" "),

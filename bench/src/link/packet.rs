@@ -1,33 +1,33 @@
-//! What a packet from a TUN device costs on the wire.
+//! The size that a packet from a TUN device has on the wire.
 //!
-//! The kernel hands over segments of up to 64 KiB whole and says into what size they are to be cut
-//! (`struct virtio_net_hdr`, virtio 1.2, section 5.1.6). A line would carry each piece with its own
-//! headers; so that is what is counted.
+//! The kernel passes segments of up to 64 KiB to the device unsplit, along with the size of the pieces that they
+//! must be split into (`struct virtio_net_hdr`, virtio 1.2, section 5.1.6). A real link carries each piece with
+//! headers of its own, so these are counted.
 
 /// Bytes of `virtio_net_hdr` before every packet.
-pub(super) const HEADER: usize = 10;
-/// The largest packet that a TUN device gives, header included.
-pub(super) const LARGEST: usize = HEADER + 65_536;
+pub(super) const VNET_HEADER: usize = 10;
+/// Bytes of the largest packet that a TUN device returns, `virtio_net_hdr` included.
+pub(super) const MAX_PACKET: usize = VNET_HEADER + 65_536;
 
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
-/// A flag beside the kind: explicit congestion notification.
+/// Flag in the same byte: explicit congestion notification.
 const GSO_ECN: u8 = 0x80;
 
-/// What a packet costs.
+/// The size of a packet on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wire {
-    /// Bytes of all pieces, IP headers included.
+    /// Bytes of all pieces, with the IP header of each.
     pub(super) bytes: u64,
-    /// Pieces.
+    /// Number of pieces.
     pub(super) packets: u64,
 }
 
 impl Wire {
-    /// Of `packet` as read from the device, `virtio_net_hdr` first. None: no packet.
+    /// The size of `packet` as read from the device, `virtio_net_hdr` first. `None` if it contains no IP packet.
     pub(super) fn of(packet: &[u8]) -> Option<Self> {
-        let (header, ip) = packet.split_at_checked(HEADER)?;
+        let (header, ip) = packet.split_at_checked(VNET_HEADER)?;
         if ip.is_empty() {
             return None;
         }
@@ -37,18 +37,18 @@ impl Wire {
         if size == 0 || !matches!(kind, GSO_TCPV4 | GSO_TCPV6 | GSO_UDP_L4) {
             return Some(whole);
         }
-        let Some(headers) = headers(ip, kind == GSO_UDP_L4) else { return Some(whole) };
+        let Some(headers) = header_bytes(ip, kind == GSO_UDP_L4) else { return Some(whole) };
         let payload = whole.bytes.saturating_sub(headers);
         let packets = payload.div_ceil(size).max(1);
         Some(Self { bytes: payload + packets * headers, packets })
     }
 }
 
-/// Bytes of IP and TCP or UDP headers. The header's own `hdr_len` is a hint and may be wrong.
-fn headers(ip: &[u8], udp: bool) -> Option<u64> {
+/// Bytes of the IP header and the TCP or UDP header. `hdr_len` of `virtio_net_hdr` is only a hint and may be wrong.
+fn header_bytes(ip: &[u8], udp: bool) -> Option<u64> {
     let network = match ip.first()? >> 4 {
         4 => usize::from(ip[0] & 0x0f) * 4,
-        // Extension headers do not occur with segments of our own kernel.
+        // Our own kernel sends no segments with extension headers.
         6 => 40,
         _ => return None,
     };
@@ -62,16 +62,16 @@ mod tests {
 
     /// A TCP segment over IPv4 with 12 bytes of options and `payload` bytes.
     fn segment(kind: u8, size: u16, payload: usize) -> Vec<u8> {
-        let mut packet = vec![0; HEADER + 52 + payload];
+        let mut packet = vec![0; VNET_HEADER + 52 + payload];
         packet[1] = kind;
         packet[4..6].copy_from_slice(&size.to_ne_bytes());
-        packet[HEADER] = 0x45;
-        packet[HEADER + 20 + 12] = 8 << 4;
+        packet[VNET_HEADER] = 0x45;
+        packet[VNET_HEADER + 20 + 12] = 8 << 4;
         packet
     }
 
     #[test]
-    fn a_large_segment_costs_what_its_pieces_cost() {
+    fn each_piece_of_a_large_segment_has_its_own_headers() {
         let wire = Wire::of(&segment(GSO_TCPV4, 1448, 14_480)).expect("a packet");
         assert_eq!(wire, Wire { bytes: 15_000, packets: 10 });
         let wire = Wire::of(&segment(GSO_TCPV4 | GSO_ECN, 1448, 14_481)).expect("a packet");
@@ -79,18 +79,18 @@ mod tests {
     }
 
     #[test]
-    fn a_single_packet_costs_its_length() {
+    fn a_packet_that_is_not_split_has_its_own_length() {
         let wire = Wire::of(&segment(0, 0, 100)).expect("a packet");
         assert_eq!(wire, Wire { bytes: 152, packets: 1 });
     }
 
     #[test]
-    fn what_is_no_packet_is_none() {
+    fn empty_and_truncated_packets_are_handled() {
         assert_eq!(Wire::of(&[]), None);
-        assert_eq!(Wire::of(&[0; HEADER]), None);
-        // A header that promises TCP and a packet that ends before it.
+        assert_eq!(Wire::of(&[0; VNET_HEADER]), None);
+        // The virtio header announces TCP, but the packet ends after the IP header.
         let mut short = segment(GSO_TCPV4, 1448, 0);
-        short.truncate(HEADER + 20);
+        short.truncate(VNET_HEADER + 20);
         assert_eq!(Wire::of(&short), Some(Wire { bytes: 20, packets: 1 }));
     }
 }

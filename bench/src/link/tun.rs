@@ -15,7 +15,7 @@ use super::direction::{Counters, Direction, Nanos, Settings};
 use super::ends::Ends;
 use super::error::LinkError;
 use super::namespace::Namespace;
-use super::packet::{LARGEST, Wire};
+use super::packet::{MAX_PACKET, Wire};
 use super::spec::LinkSpec;
 use crate::sys;
 
@@ -153,7 +153,7 @@ impl Carrier {
         // The default slack of 50 µs would be added to every delay. Where it cannot be set, it is.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
         let now = || clock.now();
-        let mut buffer = vec![0; LARGEST];
+        let mut buffer = vec![0; MAX_PACKET];
         while !clock.stopping.load(Ordering::Relaxed) {
             self.direction.begin(clock.began.load(Ordering::Relaxed));
             self.direction.pass_time(now());

@@ -143,7 +143,7 @@ fn group(results: &ScenarioResults) -> Option<Group<'_>> {
         Some(Bar { label: label(row), is_haul: row.is_haul(), rate })
     });
     let bars: Vec<Bar> = bars.collect();
-    let rounds = rows.iter().map(|row| row.right()).min()?;
+    let rounds = rows.iter().map(|row| row.correct_runs()).min()?;
     let name = scenario.protocol.to_uppercase();
     (scenario.measure == Measure::Transfer).then_some(Group { name, scenario, bars, rounds })
 }

@@ -1,7 +1,7 @@
-//! Results as one page that needs nothing else: no scripts, no fonts, no files beside it.
+//! Results as one self-contained HTML page, without scripts, fonts or other files.
 //!
-//! The page follows the reader's light or dark setting, and only tables scroll sideways, each in a
-//! box of its own. All that came from results is escaped.
+//! The page follows the reader's light or dark setting. Only tables scroll sideways, each in a box of its own. All text
+//! from results is escaped.
 
 use super::markup::{escaped, identifier};
 use super::overview;
@@ -84,7 +84,7 @@ fn table_html(title: &str, table: &Table) -> String {
     )
 }
 
-/// A head that does not break before its unit, nor around an operator.
+/// A column head with non-breaking spaces before its unit and around operators.
 fn unit_kept(head: &str) -> String {
     let head = escaped(head).replace(" = ", "&nbsp;=&nbsp;").replace(" / ", "&nbsp;/ ");
     match head.rsplit_once(", ") {
@@ -93,7 +93,7 @@ fn unit_kept(head: &str) -> String {
     }
 }
 
-/// A row, and what has to be said of it: below its figures, or in their place if it has none.
+/// A row with its note: below the figures, or in their place if there are none.
 fn row_html(row: &TableRow, columns: usize) -> String {
     let haul = if row.emphasised { "haul" } else { "" };
     let label = escaped(&row.label);

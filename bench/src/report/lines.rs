@@ -1,4 +1,4 @@
-//! Lines over time, in one panel or several below each other that share their time axis.
+//! Line plots over time: one panel, or several below each other with the same time axis.
 
 use plotters::chart::ChartBuilder;
 use plotters::element::PathElement;
@@ -10,11 +10,11 @@ use super::palette::Ink;
 use super::series::Points;
 use super::units;
 
-/// What is drawn.
+/// A line plot.
 pub(super) struct LinePlot {
-    /// Says it all to those who cannot see it.
+    /// Text alternative for readers who cannot see the plot.
     pub(super) title: String,
-    /// From above.
+    /// From top to bottom.
     pub(super) panels: Vec<Panel>,
 }
 
@@ -22,15 +22,15 @@ pub(super) struct LinePlot {
 pub(super) struct Panel {
     /// The quantity and its unit.
     pub(super) axis: String,
-    /// A dashed line at a value.
+    /// The value of a dashed horizontal line.
     pub(super) limit: Option<f64>,
     /// Ticks only at whole numbers.
     pub(super) whole: bool,
-    /// The last is drawn over the others.
+    /// In drawing order: the last one is on top.
     pub(super) lines: Vec<Line>,
 }
 
-/// One run.
+/// The line of one run.
 pub(super) struct Line {
     /// The tool's colour.
     pub(super) ink: Ink,
@@ -41,11 +41,11 @@ pub(super) struct Line {
 }
 
 impl LinePlot {
-    /// Both SVGs.
+    /// Draws the plot as two SVGs, for wide and for narrow screens.
     pub(super) fn draw(&self) -> Result<String, PlotError> {
         let height = |geometry: Geometry| {
             let panel = if geometry.narrow { 190 } else { 230 };
-            // Panels of one plot are lower: they are read together.
+            // Several panels in one plot are lower each, to fit on a screen together.
             let panel = if self.panels.len() > 1 { panel - 40 } else { panel };
             panel * self.panels.len() as i32
         };
@@ -58,7 +58,7 @@ impl LinePlot {
         })
     }
 
-    /// Seconds.
+    /// The end of the time axis in seconds.
     fn end(&self) -> f64 {
         let lines = self.panels.iter().flat_map(|panel| &panel.lines);
         let end = lines.flat_map(|line| &line.points).map(|point| point.0).fold(0.0, f64::max);
@@ -102,7 +102,7 @@ impl Panel {
         g.write(area, &self.axis, (g.px(4), g.px(12)), g.text_style(Ink::Muted, HPos::Left, false))
     }
 
-    /// Where the axis ends.
+    /// The upper end of the value axis.
     fn top(&self) -> f64 {
         let values = self.lines.iter().flat_map(|line| &line.points).map(|point| point.1);
         let top = values.chain(self.limit).fold(0.0, f64::max);

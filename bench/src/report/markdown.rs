@@ -1,7 +1,6 @@
-//! Results as Markdown, to be pasted: the machine, then a heading and a table a scenario.
+//! Results as Markdown, for pasting: the machine, then a heading and a table for each scenario.
 //!
-//! Whatever a tool or a system said is escaped, because a stray `|` or a line break in an error
-//! would tear the table.
+//! All text from tools and the system is escaped: a `|` or a line break in an error message would break the table.
 
 use super::results::{Results, ScenarioResults, Section};
 use super::table::{self, Table, TableRow};
@@ -74,7 +73,7 @@ fn cells(row: &TableRow, noted: bool) -> Vec<String> {
     std::iter::once(label).chain(figures).chain(note).collect()
 }
 
-/// Text that stays on its line and in its cell, and means what it says.
+/// Escapes Markdown characters and joins lines, so that the text is literal and stays in its cell.
 fn escaped(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for word in text.split_whitespace() {
@@ -92,7 +91,7 @@ fn escaped(text: &str) -> String {
     line
 }
 
-/// A code span. Its delimiter cannot be escaped inside, so it becomes an apostrophe.
+/// A code span. A backtick cannot be escaped inside one, so it becomes an apostrophe.
 fn code(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     format!("`{}`", words.join(" ").replace('`', "'"))

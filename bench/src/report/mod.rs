@@ -1,10 +1,9 @@
-//! From lines of results to pages for people.
+//! From results files to reports for people.
 //!
-//! [`Results`] reads JSON lines and works out a [`Row`] for each tool and settings of a scenario.
-//! [`markdown()`] and [`html()`] only lay out what stands there: both take their tables from `table`
-//! and their units from `units`. The page's plots are drawn by `bars` and `lines`, each twice, for
-//! wide and for narrow screens, on `canvas`; `series` turns counters into rates before. [`chart()`] is a single
-//! picture to be put elsewhere.
+//! [`Results`] reads JSON lines and computes a [`Row`] for each tool and settings of a scenario. [`markdown()`] and
+//! [`html()`] only lay these out; both take their tables from `table` and their units from `units`. `bars` and `lines`
+//! draw the plots of the HTML page on `canvas`, each in two versions, for wide and for narrow screens; `series`
+//! converts counters to rates first. [`chart()`] makes a single picture for use elsewhere.
 
 mod bars;
 mod canvas;

@@ -75,13 +75,13 @@ fn cell(results: &ScenarioResults, tool: &str) -> String {
         };
         let figures = figures(row).join("<br>");
         let figures = match figures.is_empty() {
-            true => format!("<span class=\"none\">{}</span>", row.standing()),
+            true => format!("<span class=\"none\">{}</span>", row.status_text()),
             false if fastest == Some(row) => format!("<b>{figures}</b>"),
             false => figures,
         };
         let share = row.share.map(|share| format!(" <small>{}</small>", units::percent(share)));
-        let failed = (row.right() > 0 && !row.failures.is_empty())
-            .then(|| format!("<div class=\"none\">{}</div>", row.standing()));
+        let failed = (row.correct_runs() > 0 && !row.failures.is_empty())
+            .then(|| format!("<div class=\"none\">{}</div>", row.status_text()));
         format!(
             "<div>{settings}{figures}{}{}</div>",
             share.unwrap_or_default(),

@@ -144,7 +144,7 @@ impl Palette {
 fn met_in_plots<'a>(results: &'a Results, tool: &str) -> BTreeSet<&'a str> {
     let scenarios = results.sections.iter().flat_map(|section| &section.scenarios);
     let measured = scenarios.map(|scenario| {
-        let rows = scenario.rows.iter().filter(|row| row.right() > 0);
+        let rows = scenario.rows.iter().filter(|row| row.correct_runs() > 0);
         rows.map(|row| row.tool.as_str()).collect::<BTreeSet<&str>>()
     });
     measured.filter(|tools| tools.contains(tool)).flatten().collect()

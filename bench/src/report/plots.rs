@@ -1,7 +1,7 @@
-//! Which plots a scenario has: bars of what it measures; for transfers over a link the wire over
-//! time; and where haul told its progress, its lanes, window and round trip.
+//! The plots of a scenario: bars of what it measures; for transfers over a link, the rate on the wire over time; and if
+//! haul reported progress, its lanes, window and RTT.
 //!
-//! A tool's line is its median run, whole and unsmoothed: a mean of runs would hide stalls.
+//! The line of a tool is its median run, complete and unsmoothed: a mean of several runs would hide stalls.
 
 use crate::record::{Measure, ProgressSample, Run};
 use crate::stats::Summary;
@@ -81,8 +81,8 @@ fn bars(
 fn bar(row: &Row, palette: &Palette, figure: Option<(Summary, String)>) -> Bar {
     let (figure, words) = match figure {
         Some((figure, words)) if row.failures.is_empty() => (Some(figure), words),
-        Some((figure, words)) => (Some(figure), format!("{words}, {}", row.standing())),
-        None => (None, row.standing()),
+        Some((figure, words)) => (Some(figure), format!("{words}, {}", row.status_text())),
+        None => (None, row.status_text()),
     };
     Bar {
         label: row.label(),
@@ -127,7 +127,7 @@ fn wire_figure(results: &ScenarioResults, palette: &Palette) -> Option<String> {
 fn progress_figures(results: &ScenarioResults, palette: &Palette) -> Vec<String> {
     let panel = |axis: &str, whole, points: &dyn Fn(&[ProgressSample]) -> Points| {
         let (lines, keys) = lines(results, palette, &|run| points(&run.progress))?;
-        // One line, and the caption says whose it is.
+        // A single line needs no legend: the caption names it.
         let keys = if keys.len() > 1 { keys.concat() } else { String::new() };
         Some((Panel { axis: axis.to_owned(), limit: None, whole, lines }, keys))
     };
@@ -154,7 +154,7 @@ fn progress_figures(results: &ScenarioResults, palette: &Palette) -> Vec<String>
     connections.into_iter().chain(window).collect()
 }
 
-/// A line and an entry of the legend for each row that has points; none where none has.
+/// A line and a legend entry for each row that has points; `None` if no row has any.
 fn lines(
     results: &ScenarioResults,
     palette: &Palette,
@@ -171,7 +171,7 @@ fn lines(
         keys.push(key(ink, if row.is_haul() { 4 } else { 2 }, &row.label()));
         lines.push(Line { ink, emphasised: row.is_haul(), points });
     }
-    // haul's own lie over the others.
+    // Lines of haul are drawn on top.
     lines.sort_by_key(|line| line.emphasised);
     (!lines.is_empty()).then_some((lines, keys))
 }
@@ -189,7 +189,7 @@ fn scaled(points: Points, by: f64) -> Points {
     points.into_iter().map(|(at, value)| (at, value * by)).collect()
 }
 
-/// An entry of a legend. It is part of the page and not of the plot, so that it wraps as text does.
+/// A legend entry. The legend is HTML and not part of the plot, so that it wraps like text.
 fn key(ink: Ink, width: u32, label: &str) -> String {
     let dashes = ink.dashes().map(|_| " stroke-dasharray=\"6 4\"").unwrap_or_default();
     format!(
@@ -201,7 +201,7 @@ fn key(ink: Ink, width: u32, label: &str) -> String {
 }
 
 fn html_figure(plot: Result<String, PlotError>, keys: &str, caption: &str) -> String {
-    // A report without a plot is better than none; that it is missing is said in its place.
+    // A report without a plot is better than none. The error is shown in place of the plot.
     let plot = plot.unwrap_or_else(|error| {
         format!(
             "<p class=\"flag\">This plot could not be drawn: {}.</p>",

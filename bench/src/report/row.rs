@@ -1,21 +1,21 @@
-//! A row of a scenario: the runs of one tool with one settings, boiled down to figures.
+//! A row of a scenario: the figures of one tool with certain settings, computed from its runs.
 //!
-//! Only counted runs whose result was right make figures. A wrong result is a failure and never a
-//! time, however fast it came; failures stay beside the figures of the runs that went well.
+//! Only counted runs with a correct result contribute to the figures. A run with a wrong result is a failure, and its
+//! time is not used; failures are listed next to the figures of the other runs.
 
 use std::cmp::Ordering;
 
 use crate::record::{Measure, Outcome, Run, Scenario};
 use crate::stats::{self, Summary};
 
-/// One tool with one settings in one scenario.
+/// The figures of one tool with certain settings in one scenario.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// The tool, such as `rclone`.
     pub tool: String,
     /// `default` or a short name of other settings.
     pub settings: String,
-    /// What the tool says of its version.
+    /// The version that the tool reports.
     pub version: String,
     /// The command of the last run.
     pub command: String,
@@ -23,11 +23,11 @@ pub struct Row {
     pub seconds: Option<Summary>,
     /// Bytes per second: of the whole process for a transfer, of reading for a mounted view.
     pub rate: Option<Summary>,
-    /// Seconds until the one thing that is measured: connecting, or the first byte.
+    /// Seconds to connect, or to the first byte, whichever the scenario measures.
     pub latency: Option<Summary>,
-    /// Rate as share of what the link can carry as payload; 1 is all of it.
+    /// Rate as a share of the payload that the link can carry, 0 to 1.
     pub share: Option<f64>,
-    /// Speed as multiple of the reference row's.
+    /// Speed as a multiple of that of the reference row.
     pub against_reference: Option<f64>,
     /// Median processor seconds of the tool.
     pub client_cpu: Option<f64>,
@@ -47,21 +47,21 @@ pub struct Row {
     pub warm_up_failure: Option<Failure>,
     /// What is missing, for a tool that could not run at all.
     pub missing: Option<String>,
-    /// The counted run with the median time; the faster of the middle two of an even count.
+    /// The counted run with the median time; with an even count, the faster of the middle two.
     pub typical: Option<Box<Run>>,
     measure: Measure,
 }
 
-/// A run without a right result.
+/// A run without a correct result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The tool was content with a result that differs from the source.
+    /// The tool reported success, but the result differs from the source.
     pub wrong: bool,
-    /// Last words, or the first difference.
+    /// The last lines of standard error, or the first difference.
     pub cause: String,
 }
 
-/// Groups a scenario's runs into rows: the fastest first, missing tools last.
+/// Groups the runs of a scenario into rows, the fastest first and missing tools last.
 pub(super) fn rows(scenario: &Scenario, runs: Vec<Run>) -> Vec<Row> {
     let mut groups: Vec<Vec<Run>> = Vec::new();
     for run in runs {
@@ -84,7 +84,7 @@ pub(super) fn rows(scenario: &Scenario, runs: Vec<Run>) -> Vec<Row> {
     rows
 }
 
-/// The row that speeds are compared to: haul as it comes, or else the fastest.
+/// The row that speeds are compared to: haul with default settings, or else the fastest.
 pub(super) fn reference(rows: &[Row]) -> Option<&Row> {
     let haul = rows.iter().find(|row| row.is_haul() && row.is_default() && row.speed().is_some());
     haul.or(rows.first().filter(|row| row.speed().is_some()))
@@ -93,12 +93,12 @@ pub(super) fn reference(rows: &[Row]) -> Option<&Row> {
 impl Row {
     fn of_runs(scenario: &Scenario, runs: &[Run]) -> Option<Self> {
         let last = runs.last()?;
-        let right: Vec<&Run> = runs
+        let correct: Vec<&Run> = runs
             .iter()
             .filter(|run| stats::counts(run.round) && run.outcome == Outcome::Ok)
             .collect();
         let summary = |value: &dyn Fn(&Run) -> Option<f64>| {
-            let rounds = right.iter().filter_map(|run| Some((run.round, value(run)?)));
+            let rounds = correct.iter().filter_map(|run| Some((run.round, value(run)?)));
             Summary::of_counted(rounds)
         };
         let median = |value: &dyn Fn(&Run) -> Option<f64>| summary(value).map(|s| s.median);
@@ -131,7 +131,7 @@ impl Row {
             against_reference: None,
             client_cpu: median(&|run| Some(run.client_cpu)),
             server_cpu: median(&|run| run.server_cpu),
-            peak_rss: right.iter().map(|run| run.peak_rss).max(),
+            peak_rss: correct.iter().map(|run| run.peak_rss).max(),
             wire,
             wire_overhead: wire
                 .filter(|_| transfer && scenario.bytes > 0)
@@ -143,7 +143,7 @@ impl Row {
                 Outcome::Missing { cause } => Some(cause.clone()),
                 Outcome::Ok | Outcome::Failed { .. } | Outcome::Wrong { .. } => None,
             }),
-            typical: typical(&right).cloned().map(Box::new),
+            typical: typical(&correct).cloned().map(Box::new),
             measure: scenario.measure,
         })
     }
@@ -157,14 +157,14 @@ impl Row {
         }
     }
 
-    /// Counted runs with a right result.
-    pub fn right(&self) -> usize {
+    /// The number of counted runs with a correct result.
+    pub fn correct_runs(&self) -> usize {
         self.seconds.map_or(0, |seconds| seconds.count)
     }
 
-    /// What has to be said beside the figures, or instead of them.
+    /// A remark on the figures, or the reason why there are none.
     pub fn note(&self) -> Option<String> {
-        let said = |failures: &[Failure]| {
+        let causes = |failures: &[Failure]| {
             let mut causes: Vec<String> = Vec::new();
             for cause in failures.iter().map(Failure::text) {
                 if !causes.contains(&cause) {
@@ -175,7 +175,7 @@ impl Row {
         };
         if !self.failures.is_empty() {
             let (failed, counted) = (self.failures.len(), self.counted);
-            return Some(format!("failed {failed} of {counted}: {}", said(&self.failures)));
+            return Some(format!("failed {failed} of {counted}: {}", causes(&self.failures)));
         }
         if self.counted > 0 {
             return None;
@@ -187,8 +187,8 @@ impl Row {
         })
     }
 
-    /// Two or three words for a plot or an overview, where there is no figure.
-    pub(super) fn standing(&self) -> String {
+    /// The status in two or three words, for a plot or an overview.
+    pub(super) fn status_text(&self) -> String {
         if self.counted > 0 {
             let (failed, counted) = (self.failures.len(), self.counted);
             format!("failed {failed} of {counted}")
@@ -201,17 +201,17 @@ impl Row {
         }
     }
 
-    /// haul, with whatever settings.
+    /// Whether the tool is haul, with any settings.
     pub(super) fn is_haul(&self) -> bool {
         self.tool == "haul"
     }
 
-    /// The tool as it comes.
+    /// Whether the tool has its default settings.
     pub(super) fn is_default(&self) -> bool {
         self.settings == "default"
     }
 
-    /// More is faster: bytes per second, or one over seconds.
+    /// Bytes per second, or the reciprocal of a latency in seconds: more is faster.
     fn speed(&self) -> Option<f64> {
         match self.measure {
             Measure::Transfer | Measure::Mount => self.rate.map(|rate| rate.median),
@@ -224,7 +224,8 @@ impl Row {
     }
 
     fn fastest_first(&self, other: &Self) -> Ordering {
-        let last = |row: &Self| (row.right() == 0, row.counted == 0 && row.missing.is_some());
+        let last =
+            |row: &Self| (row.correct_runs() == 0, row.counted == 0 && row.missing.is_some());
         let speed = |row: &Self| row.speed().unwrap_or(f64::NEG_INFINITY);
         last(self)
             .cmp(&last(other))
@@ -242,14 +243,15 @@ impl Failure {
         }
     }
 
-    /// The cause, with a word before it that tells a wrong result from an error.
+    /// The cause, with a prefix if the result was wrong.
     fn text(&self) -> String {
         if self.wrong { format!("wrong result: {}", self.cause) } else { self.cause.clone() }
     }
 }
 
-fn typical<'a>(right: &[&'a Run]) -> Option<&'a Run> {
-    let mut by_time = right.to_vec();
+/// The run with the median time.
+fn typical<'a>(correct: &[&'a Run]) -> Option<&'a Run> {
+    let mut by_time = correct.to_vec();
     by_time.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     by_time.get(by_time.len().saturating_sub(1) / 2).copied()
 }

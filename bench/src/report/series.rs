@@ -1,31 +1,30 @@
-//! From counters over time to what a plot shows: rates in bins, and haul's own figures.
+//! Data of the plots: rates in bins from counter samples, and the figures that haul reports itself.
 
 use crate::record::{ProgressSample, WireSample};
 
 /// (seconds since the start of the run, value).
 pub(super) type Points = Vec<(f64, f64)>;
 
-/// Width of a bin in seconds: short enough to show a stall of a round trip or two, long enough that
-/// the sampling itself does not show.
+/// Width of a bin in seconds: short enough to show a stall of one or two RTTs, long enough to hide sampling noise.
 const BIN: f64 = 0.25;
-/// Above this many seconds bins are doubled, for they would be narrower than a pixel.
+/// Runs longer than this many seconds get bins of at least twice the width; narrower ones would be below a pixel.
 const LONG: f64 = 60.0;
-/// More bins than this a plot of a telephone's width cannot show.
-const MOST_BINS: f64 = 300.0;
+/// Most bins in a plot as wide as a telephone's screen.
+const MAX_BINS: f64 = 300.0;
 
-/// The width of bins in seconds for runs of which the longest takes `longest` seconds. It is the same
-/// for all runs of a plot, because wider bins look steadier.
+/// The width of bins in seconds, if the longest run of a plot takes `longest` seconds. All runs of a plot use the same
+/// width, since a rate looks steadier in wider bins.
 pub(super) fn bin_width(longest: f64) -> f64 {
     let narrowest = if longest > LONG { 2.0 * BIN } else { BIN };
-    narrowest.max((longest / MOST_BINS / BIN).ceil() * BIN)
+    narrowest.max((longest / MAX_BINS / BIN).ceil() * BIN)
 }
 
-/// Bytes per second in bins of so many seconds, each at its middle.
+/// Bytes per second in bins of `width` seconds, each as a point at the middle of its bin.
 pub(super) fn rate(samples: &[WireSample], width: f64) -> Points {
     let Some(end) = samples.last().map(|sample| sample.at).filter(|end| *end > 0.0) else {
         return Points::new();
     };
-    // A rest of less than half a bin is left out: its rate would be that of a packet or two.
+    // A last bin of less than half the width is omitted: its rate would depend on one or two packets.
     let bins = (end / width).round().max(1.0) as usize;
     let mut counter = Counter { samples, next: 0 };
     let mut before = counter.at(0.0);
@@ -39,7 +38,7 @@ pub(super) fn rate(samples: &[WireSample], width: f64) -> Points {
         }
         before = bytes;
     }
-    // A run that is over within a bin is a line of its mean, for a point would not be seen.
+    // A run shorter than a bin becomes a horizontal line at its mean: a single point would be invisible.
     if let [(_, mean)] = *points {
         return vec![(0.0, mean), (end, mean)];
     }
@@ -56,12 +55,12 @@ pub(super) fn window(samples: &[ProgressSample]) -> Points {
     stepped(samples.iter().map(|sample| (sample.at, sample.window as f64)))
 }
 
-/// Round trips in milliseconds, where they were known.
+/// RTT in milliseconds, at the samples that have one.
 pub(super) fn rtt(samples: &[ProgressSample]) -> Points {
     samples.iter().filter_map(|sample| Some((sample.at, sample.rtt_ms?))).collect()
 }
 
-/// A value that holds until the next one, and does not slide there.
+/// Points of a step function: each value holds until the next sample.
 fn stepped(values: impl Iterator<Item = (f64, f64)>) -> Points {
     let mut points = Points::new();
     for (at, value) in values {
@@ -73,14 +72,15 @@ fn stepped(values: impl Iterator<Item = (f64, f64)>) -> Points {
     points
 }
 
-/// A counter between its samples, asked with rising times.
+/// Interpolates a counter between its samples, for times in ascending order.
 struct Counter<'a> {
     samples: &'a [WireSample],
-    /// The first sample after the last time asked for.
+    /// The first sample after the last time requested.
     next: usize,
 }
 
 impl Counter<'_> {
+    /// The interpolated value at `time`, which must not be before that of the previous call.
     fn at(&mut self, time: f64) -> f64 {
         while self.samples.get(self.next).is_some_and(|sample| sample.at <= time) {
             self.next += 1;
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_steady_counter_is_a_steady_rate_whatever_the_sampling() {
+    fn irregular_samples_of_a_steady_counter_give_a_steady_rate() {
         let times = [0.1, 0.13, 0.4, 0.9, 1.0];
         let samples = times.map(|at| WireSample { at, bytes: (at * 1e6) as u64 });
         let points = rate(&samples, 0.25);
@@ -119,19 +119,19 @@ mod tests {
     }
 
     #[test]
-    fn a_run_shorter_than_a_bin_is_its_mean_from_end_to_end() {
+    fn a_run_shorter_than_a_bin_is_a_line_at_its_mean() {
         let points = rate(&[WireSample { at: 0.2, bytes: 100 }], 0.25);
         assert_eq!(points, [(0.0, 500.0), (0.2, 500.0)]);
     }
 
     #[test]
-    fn no_samples_are_no_points() {
+    fn without_samples_there_are_no_points() {
         assert!(rate(&[], 0.25).is_empty());
         assert!(rate(&[WireSample { at: 0.0, bytes: 0 }], 0.25).is_empty());
     }
 
     #[test]
-    fn bins_of_long_runs_are_no_more_than_a_narrow_plot_can_show() {
+    fn long_runs_have_wider_bins() {
         assert_eq!(bin_width(10.0), 0.25);
         assert_eq!(bin_width(100.0), 0.5);
         assert_eq!(bin_width(1250.0), 4.25);

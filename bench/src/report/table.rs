@@ -1,7 +1,6 @@
-//! A scenario's table, in words and figures but in no markup: Markdown and HTML lay out the same.
+//! The table of a scenario as text without markup, which both Markdown and HTML use.
 //!
-//! Columns that say nothing in any row are left out, so that a local copy has no column for a
-//! server's processor time and a connect none for a rate.
+//! Columns that are empty in all rows are omitted: a local copy has no server CPU time, and a connect has no rate.
 
 use crate::record::{LinkShape, Machine, Measure, Scenario};
 use crate::stats::Summary;
@@ -10,31 +9,31 @@ use super::results::{ScenarioResults, Section};
 use super::row::{self, Row};
 use super::units;
 
-/// What is said of a scenario whose data fit into memory.
+/// Remark on a scenario whose data fit into memory.
 pub(super) const PAGE_CACHE: &str = "page cache: no figure of a disk";
 
 /// Longest cause shown in a table; the results file has the rest.
 const NOTE_CHARACTERS: usize = 240;
 
-/// Heads and rows, of equal length.
+/// A table. Every row has as many columns as there are heads.
 pub(super) struct Table {
-    /// The first is the tool's.
+    /// Column heads; the first is that of the tool.
     pub(super) heads: Vec<String>,
     /// In the order of the scenario's rows.
     pub(super) rows: Vec<TableRow>,
 }
 
-/// One tool with one settings.
+/// The row of one tool with certain settings.
 pub(super) struct TableRow {
     /// The tool and its settings.
     pub(super) label: String,
-    /// To be seen at once.
+    /// Highlight this row.
     pub(super) emphasised: bool,
-    /// Whether there is any figure; otherwise the note says why not.
+    /// Whether there are figures; otherwise the note says why not.
     pub(super) measured: bool,
     /// The figures under all heads but the first.
     pub(super) cells: Vec<Option<String>>,
-    /// What has to be said beside the figures.
+    /// A remark on the figures, or the reason why there are none.
     pub(super) note: Option<String>,
 }
 
@@ -49,7 +48,7 @@ impl Table {
         let rows = results.rows.iter().map(|row| TableRow {
             label: row.label(),
             emphasised: row.is_haul(),
-            measured: row.right() > 0,
+            measured: row.correct_runs() > 0,
             cells: columns.iter().map(|(_, figure)| figure(row)).collect(),
             note: row.note().map(|note| shortened(&note)),
         });
@@ -59,7 +58,7 @@ impl Table {
     }
 }
 
-/// What was done and under which conditions, a phrase each.
+/// The conditions of a scenario (link, data, rounds), each as a phrase.
 pub(super) fn conditions(scenario: &Scenario) -> Vec<String> {
     let mut phrases = Vec::new();
     if let Some(link) = &scenario.link {
@@ -78,7 +77,7 @@ pub(super) fn conditions(scenario: &Scenario) -> Vec<String> {
     phrases
 }
 
-/// The machine's facts as (name, value).
+/// Properties of the machine, as name and value.
 pub(super) fn machine_facts(machine: &Machine) -> Vec<(&'static str, String)> {
     let buffers = format!(
         "at most {} to send, {} to receive",
@@ -96,7 +95,7 @@ pub(super) fn machine_facts(machine: &Machine) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The tools that ran in a section with the first line of their version, by name.
+/// The tools of a section, each with the first line of its version, sorted by name.
 pub(super) fn versions(section: &Section) -> Vec<String> {
     let mut versions: Vec<String> = section
         .rows()
@@ -151,7 +150,7 @@ fn columns(results: &ScenarioResults) -> Vec<(String, Figure)> {
     columns
 }
 
-/// Says what the ratios are multiples of.
+/// The head of the column of speeds, which names the reference tool.
 fn reference_head(results: &ScenarioResults) -> String {
     row::reference(&results.rows)
         .map_or_else(|| "Speed".to_owned(), |row| format!("Speed, {} = 1", row.label()))
@@ -170,17 +169,17 @@ fn range(summary: Summary, times: f64) -> String {
     format!("{}–{}", units::significant(min), units::significant(max))
 }
 
-/// Two decimals, three where two would leave a single digit.
+/// Two decimals, or three below 0.095, where two would leave a single significant digit.
 fn ratio(ratio: f64) -> String {
     let decimals = if ratio < 0.095 { 3 } else { 2 };
     format!("{ratio:.decimals$}")
 }
 
 fn runs(row: &Row) -> Option<String> {
-    match (row.counted, row.right()) {
+    match (row.counted, row.correct_runs()) {
         (0, _) => None,
-        (counted, right) if counted == right => Some(counted.to_string()),
-        (counted, right) => Some(format!("{right} of {counted}")),
+        (counted, correct) if counted == correct => Some(counted.to_string()),
+        (counted, correct) => Some(format!("{correct} of {counted}")),
     }
 }
 

@@ -29,13 +29,13 @@ pub(super) struct Job {
     pub(super) output: Option<std::process::ChildStdout>,
 }
 
-/// What a command did.
+/// The measurements of a command that has ended.
 #[derive(Debug)]
 pub(super) struct Measured {
-    /// Exit status, as shells count.
+    /// Exit status as in a shell: 128 plus the signal's number if it was killed.
     pub(super) status: i32,
-    /// It was stopped because it took too long.
-    pub(super) too_long: bool,
+    /// It was killed because it exceeded the time limit.
+    pub(super) timed_out: bool,
     pub(super) time: Duration,
     pub(super) client_cpu: Duration,
     pub(super) server_cpu: Option<Duration>,
@@ -43,21 +43,21 @@ pub(super) struct Measured {
     pub(super) samples: Samples,
 }
 
-/// A command and what it finds.
+/// A command to run, and its environment.
 #[derive(Debug)]
-pub(super) struct Order<'a> {
+pub(super) struct CommandSpec<'a> {
     pub(super) shell: &'a str,
     pub(super) tool: &'a Path,
     pub(super) variables: Vec<(&'static str, OsString)>,
-    /// A directory for its home, its output and its temporary files.
+    /// Its home directory, which also gets its output and its temporary files.
     pub(super) home: &'a Path,
-    /// Standard output goes to the caller, not to a file.
+    /// Standard output is a pipe to the caller, not a file.
     pub(super) piped: bool,
 }
 
 impl Job {
-    /// Starts it. Output and errors go to the files `stdout` and `stderr` of its home.
-    pub(super) fn start(order: Order<'_>, stage: &Stage) -> io::Result<Self> {
+    /// Starts a command. Its output goes to the files `stdout` and `stderr` in its home directory.
+    pub(super) fn start(spec: CommandSpec<'_>, stage: &Stage) -> io::Result<Self> {
         let mut command = match stage.wiring.client() {
             Some(namespace) => namespace.command("sh"),
             None => {
@@ -66,29 +66,29 @@ impl Job {
                 command
             }
         };
-        let stdout = if order.piped {
+        let stdout = if spec.piped {
             Stdio::piped()
         } else {
-            File::create(order.home.join("stdout"))?.into()
+            File::create(spec.home.join("stdout"))?.into()
         };
-        // Nobody's configuration takes part.
+        // An empty environment and home, so that no user's configuration has an effect.
         command
-            .args(["-c", order.shell])
+            .args(["-c", spec.shell])
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()))
-            .env("HOME", order.home)
-            .env("TMP", order.home)
-            .env("TMPDIR", order.home)
+            .env("HOME", spec.home)
+            .env("TMP", spec.home)
+            .env("TMPDIR", spec.home)
             .env("LC_ALL", "C.UTF-8")
-            .env("TOOL", order.tool)
-            .envs(order.variables)
-            .current_dir(order.home)
+            .env("TOOL", spec.tool)
+            .envs(spec.variables)
+            .current_dir(spec.home)
             .stdin(Stdio::null())
             .stdout(stdout)
-            .stderr(File::create(order.home.join("stderr"))?)
+            .stderr(File::create(spec.home.join("stderr"))?)
             .process_group(0);
         let server_ticks = server_ticks(stage)?;
-        let before = stage.wiring.passed();
+        let before = stage.wiring.traffic();
         stage.wiring.restart();
         let start = Instant::now();
         let mut child = command.spawn()?;
@@ -97,7 +97,7 @@ impl Job {
         let (sender, ended) = channel();
         thread::spawn(move || {
             let used = sys::wait(pid);
-            // The receiver has given up only when the worker is ending.
+            // The receiver is dropped early only if the worker is ending.
             let _ = sender.send(used.map(|used| (used, Instant::now())));
         });
         Ok(Self {
@@ -110,12 +110,12 @@ impl Job {
         })
     }
 
-    /// When it was started.
+    /// When the command was started.
     pub(super) fn started(&self) -> Instant {
         self.start
     }
 
-    /// Whether it has ended, waiting for that until `deadline` and taking samples meanwhile.
+    /// Waits for the end of the command until `deadline` and takes samples meanwhile; `None` at the deadline.
     fn ended_by(
         &mut self,
         stage: &Stage,
@@ -135,12 +135,12 @@ impl Job {
         }
     }
 
-    /// Its process id, which is its process group's too.
+    /// The process id of the command, which is also that of its process group.
     pub(super) fn id(&self) -> Pid {
         self.pid
     }
 
-    /// Whether it runs still, looked at without waiting. One that has ended cannot be finished.
+    /// Whether the command is still running. Does not wait.
     pub(super) fn is_running(&self) -> bool {
         matches!(
             rustix::process::test_kill_process(self.pid),
@@ -148,30 +148,30 @@ impl Job {
         )
     }
 
-    /// Stops it and its process group.
+    /// Sends a signal to the process group of the command.
     pub(super) fn stop(&self, signal: Signal) {
         stop_group(self.pid, signal);
     }
 
-    /// Waits for its end; stops it when it takes longer than `limit` since its start.
+    /// Waits until the command ends, and kills it if it takes longer than `limit`, counted from its start.
     pub(super) fn finish(mut self, stage: &Stage, limit: Duration) -> io::Result<Measured> {
-        let mut too_long = false;
+        let mut timed_out = false;
         let (used, end) = match self.ended_by(stage, self.start + limit)? {
             Some(ended) => ended,
             None => {
-                too_long = true;
+                timed_out = true;
                 self.stop(Signal::KILL);
                 self.ended.recv().map_err(io::Error::other)??
             }
         };
-        // What it left in the background must not take the next one's processor.
+        // Background processes that it left must not use the processor during the next run.
         self.stop(Signal::KILL);
         let samples = self.sampler.end(end - self.start, &stage.wiring);
         let ticks = server_ticks(stage)?.zip(self.server_ticks);
         let second = rustix::param::clock_ticks_per_second() as f64;
         Ok(Measured {
             status: used.status,
-            too_long,
+            timed_out,
             time: end - self.start,
             client_cpu: used.cpu,
             server_cpu: ticks.map(|(now, then)| {
@@ -183,17 +183,17 @@ impl Job {
     }
 }
 
-/// Stops a process group.
+/// Sends a signal to a process group.
 pub(super) fn stop_group(group: Pid, signal: Signal) {
-    // It may have ended by itself.
+    // The group may have ended already.
     let _ = kill_process_group(group, signal);
 }
 
-/// The kernel's figure counts what this process had at the fork; where it says no more than that, what
-/// was seen in samples is closer.
-fn peak(counted: u64, seen: u64) -> u64 {
+/// The peak resident memory of a command: the kernel's figure, or the largest sample. The kernel's figure includes the
+/// memory of this process at the fork; if it is not larger than that, the sample is more accurate.
+fn peak(kernel: u64, sampled: u64) -> u64 {
     let floor = peak_rss(std::process::id()).unwrap_or(0);
-    if counted > floor || seen == 0 { counted } else { seen }
+    if kernel > floor || sampled == 0 { kernel } else { sampled }
 }
 
 /// Processor time of the server and its children so far.
@@ -202,8 +202,7 @@ fn server_ticks(stage: &Stage) -> io::Result<Option<u64>> {
     Ok(Some(tree(&processes()?, server.id()).iter().map(|process| process.ticks).sum()))
 }
 
-/// The last words on standard error, one line. What prints events on standard output may say there
-/// what went wrong.
+/// The last lines of standard error, joined to one. If there are none, the last error event on standard output.
 pub(super) fn last_words(home: &Path) -> String {
     let mut text = Vec::new();
     let read =
@@ -215,14 +214,14 @@ pub(super) fn last_words(home: &Path) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let mut words = lines[lines.len().saturating_sub(3)..].join("; ");
     if words.is_empty() {
-        // Where its output went to the benchmark there is no such file.
+        // With `piped` there is no such file.
         let output = File::open(home.join("stdout")).ok();
-        words = output.and_then(progress::complaint).unwrap_or_default();
+        words = output.and_then(progress::last_error).unwrap_or_default();
     }
     words.chars().take(400).collect()
 }
 
-/// Empties a run's home: what one leaves there is not for the next.
+/// Empties the home directory of a run, so that files of one run do not affect the next.
 pub(super) fn fresh_home(home: &Path) -> io::Result<()> {
     match fs::remove_dir_all(home) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

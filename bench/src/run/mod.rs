@@ -17,7 +17,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use job::{Job, Measured, Order};
+use job::{CommandSpec, Job, Measured};
 use rustix::process::Signal;
 pub use settings::Settings;
 use stage::Stage;
@@ -166,7 +166,7 @@ impl Scene<'_> {
         }
         let mut variables = stage.variables(result);
         let limit = Duration::from_secs(self.scenario.time_limit);
-        let order = |variables, piped| Order {
+        let spec = |variables, piped| CommandSpec {
             shell: &used.run,
             tool: &found.path,
             variables,
@@ -176,7 +176,7 @@ impl Scene<'_> {
         let mut run = blank(&self.scenario.name, &tool.name, used, &found.version, round);
         let measured = match self.scenario.measure {
             Measure::Transfer | Measure::Connect => {
-                let measured = Job::start(order(variables, false), stage)?.finish(stage, limit)?;
+                let measured = Job::start(spec(variables, false), stage)?.finish(stage, limit)?;
                 run.seconds = measured.time.as_secs_f64();
                 run.outcome = match failure(&measured, &home) {
                     Some(failed) => failed,
@@ -189,7 +189,7 @@ impl Scene<'_> {
                 measured
             }
             Measure::FirstByte => {
-                let job = Job::start(order(variables, true), stage)?;
+                let job = Job::start(spec(variables, true), stage)?;
                 let (measured, first, right) = first_byte(job, stage, limit)?;
                 run.outcome = match (first, failure(&measured, &home)) {
                     (Some(time), _) if right => {
@@ -206,7 +206,7 @@ impl Scene<'_> {
                 let point = home.join("mount");
                 fs::create_dir(&point)?;
                 variables.push(("MOUNT", point.clone().into()));
-                let job = Job::start(order(variables, false), stage)?;
+                let job = Job::start(spec(variables, false), stage)?;
                 let (measured, seen) = mount::look(job, stage, &point, &home, limit)?;
                 match seen {
                     Ok(view) => {
@@ -220,7 +220,7 @@ impl Scene<'_> {
                 measured
             }
         };
-        if measured.too_long {
+        if measured.timed_out {
             self.stopped.insert((tool.name.clone(), used.settings.clone()));
         }
         fill_in(&mut run, &measured, self.scenario.direction);
@@ -309,20 +309,20 @@ fn fill_in(run: &mut Run, measured: &Measured, direction: Direction) {
     run.client_cpu = measured.client_cpu.as_secs_f64();
     run.server_cpu = measured.server_cpu.map(|cpu| cpu.as_secs_f64());
     run.peak_rss = measured.peak_rss;
-    if let Some(passed) = measured.samples.last() {
-        run.wire_up = Some(passed.up);
-        run.wire_down = Some(passed.down);
-        run.dropped = passed.dropped;
+    if let Some(traffic) = measured.samples.last() {
+        run.wire_up = Some(traffic.up);
+        run.wire_down = Some(traffic.down);
+        run.dropped = traffic.dropped;
     }
-    run.wire = measured.samples.course(|passed| match direction {
-        Direction::Upload => passed.up,
-        Direction::Copy | Direction::Download => passed.down,
+    run.wire = measured.samples.course(|traffic| match direction {
+        Direction::Upload => traffic.up,
+        Direction::Copy | Direction::Download => traffic.down,
     });
 }
 
 /// The failure that the command itself reported: a timeout or its exit status with its last words.
 fn failure(measured: &Measured, home: &Path) -> Option<Outcome> {
-    if measured.too_long {
+    if measured.timed_out {
         let seconds = measured.time.as_secs();
         return Some(Outcome::Failed { cause: format!("stopped after {seconds} s") });
     }

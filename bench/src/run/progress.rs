@@ -1,4 +1,4 @@
-//! What haul says of itself while it runs: the `progress` events of its `--json` output.
+//! Reads the `progress` and `error` events in the `--json` output of haul.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::record::ProgressSample;
 
-/// One line of haul's output, as far as it matters here.
+/// One event, with the fields used here.
 #[derive(Debug, Deserialize)]
 struct Line {
     event: String,
@@ -20,20 +20,20 @@ struct Line {
     message: Option<String>,
 }
 
-/// The last error in an output; none in that of another tool.
-pub(super) fn complaint(output: impl Read) -> Option<String> {
+/// The last error event in an output, as text. `None` if there is none, or if another tool wrote the output.
+pub(super) fn last_error(output: impl Read) -> Option<String> {
     let last = lines(output).filter(|line| line.event == "error").last()?;
     let parts = [last.location, last.operation, last.message];
     Some(parts.into_iter().flatten().collect::<Vec<_>>().join(": "))
 }
 
-/// What is an event of haul's; whatever is none is somebody else's output.
+/// The events in an output. Other lines are skipped: other tools do not write events.
 fn lines(output: impl Read) -> impl Iterator<Item = Line> {
     let lines = BufReader::new(output).lines().map_while(Result::ok);
     lines.filter_map(|line| serde_json::from_str(&line).ok())
 }
 
-/// The samples in an output; none in that of another tool.
+/// The progress events in an output; empty if another tool wrote it.
 pub(super) fn samples(output: impl Read) -> Vec<ProgressSample> {
     lines(output)
         .filter(|line| line.event == "progress")
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_read_and_everything_else_is_not() {
+    fn only_progress_events_become_samples() {
         let output = r#"{"event":"plan","files":1,"bytes":5}
 not json
 {"event":"progress","seconds":1.5,"bytes":3,"lanes":8,"window_bytes":4096,"rtt_ms":200.5,"phase":"copy"}
@@ -62,15 +62,15 @@ not json
         let expected =
             ProgressSample { at: 1.5, bytes: 3, lanes: 8, window: 4096, rtt_ms: Some(200.5) };
         assert_eq!(samples(output.as_bytes()), [expected]);
-        assert_eq!(complaint(output.as_bytes()), None);
+        assert_eq!(last_error(output.as_bytes()), None);
     }
 
     #[test]
-    fn the_last_error_is_what_it_complained_of() {
+    fn the_last_of_several_errors_is_returned() {
         let output = r#"{"event":"error","location":"a","operation":"read","message":"first"}
 {"event":"error","location":"dav://h/x/","operation":"write","kind":"unsupported","message":"not supported"}
 {"event":"summary","bytes":0}"#;
-        let complaint = complaint(output.as_bytes());
-        assert_eq!(complaint.as_deref(), Some("dav://h/x/: write: not supported"));
+        let error = last_error(output.as_bytes());
+        assert_eq!(error.as_deref(), Some("dav://h/x/: write: not supported"));
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::stage::Wiring;
-use crate::link::Passed;
+use crate::link::Traffic;
 use crate::processes::{peak_rss, processes, tree};
 use crate::record::WireSample;
 
@@ -17,7 +17,7 @@ const FIRST: Duration = Duration::from_millis(30);
 #[derive(Debug)]
 pub(super) struct Sampler {
     root: u32,
-    before: Option<Passed>,
+    before: Option<Traffic>,
     next_wire: Duration,
     next_memory: Duration,
     samples: Samples,
@@ -27,14 +27,14 @@ pub(super) struct Sampler {
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     /// Traffic since the start of the command, in both directions, with the time of the sample.
-    pub(super) wire: Vec<(Duration, Passed)>,
+    pub(super) wire: Vec<(Duration, Traffic)>,
     /// Peak resident memory of the largest process; 0 if no process was sampled.
     pub(super) peak_rss: u64,
 }
 
 impl Sampler {
     /// Samples process `root` and its descendants; `before` is the traffic before they started.
-    pub(super) fn new(root: u32, before: Option<Passed>) -> Self {
+    pub(super) fn new(root: u32, before: Option<Traffic>) -> Self {
         Self { root, before, next_wire: FIRST, next_memory: FIRST, samples: Samples::default() }
     }
 
@@ -66,12 +66,12 @@ impl Sampler {
     }
 
     fn sample_wire(&mut self, now: Duration, wiring: &Wiring) {
-        let Some((passed, before)) = wiring.passed().zip(self.before) else { return };
-        let since = Passed {
-            up: passed.up - before.up,
-            down: passed.down - before.down,
-            dropped: passed.dropped.zip(before.dropped).map(|(now, then)| now - then),
-            lost: passed.lost.zip(before.lost).map(|(now, then)| now - then),
+        let Some((traffic, before)) = wiring.traffic().zip(self.before) else { return };
+        let since = Traffic {
+            up: traffic.up - before.up,
+            down: traffic.down - before.down,
+            dropped: traffic.dropped.zip(before.dropped).map(|(now, then)| now - then),
+            lost: traffic.lost.zip(before.lost).map(|(now, then)| now - then),
         };
         self.samples.wire.push((now, since));
     }
@@ -79,16 +79,16 @@ impl Sampler {
 
 impl Samples {
     /// The bytes over time in one direction.
-    pub(super) fn course(&self, way: impl Fn(&Passed) -> u64) -> Vec<WireSample> {
-        let point = |(at, passed): &(Duration, Passed)| WireSample {
+    pub(super) fn course(&self, way: impl Fn(&Traffic) -> u64) -> Vec<WireSample> {
+        let point = |(at, traffic): &(Duration, Traffic)| WireSample {
             at: (at.as_secs_f64() * 1e3).round() / 1e3,
-            bytes: way(passed),
+            bytes: way(traffic),
         };
         self.wire.iter().map(point).collect()
     }
 
     /// The traffic in the last sample.
-    pub(super) fn last(&self) -> Option<Passed> {
-        self.wire.last().map(|(_, passed)| *passed)
+    pub(super) fn last(&self) -> Option<Traffic> {
+        self.wire.last().map(|(_, traffic)| *traffic)
     }
 }

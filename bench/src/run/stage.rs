@@ -10,10 +10,10 @@ use rustix::mount::{MountFlags, mount};
 use super::fresh;
 use super::settings::Settings;
 use crate::data::Dataset;
-use crate::link::{self, Means, Namespace, Network, Passed};
+use crate::link::{self, Means, Namespace, Network, Traffic};
 use crate::record;
 use crate::scenario::{Direction, NetworkPath, Scenario, Storage};
-use crate::servers::{Place, Server};
+use crate::servers::{Server, Site};
 
 /// A scenario set up. Dropped, the server stops and the network goes.
 #[derive(Debug)]
@@ -70,8 +70,8 @@ impl Stage {
         let server = match wiring.server() {
             Some((namespace, address)) => {
                 let (root, private, haul) = (&root, &private, &settings.haul);
-                let place = Place { namespace, address, root, private, haul };
-                Some(Server::start(scenario.protocol, place)?)
+                let site = Site { namespace, address, root, private, haul };
+                Some(Server::start(scenario.protocol, site)?)
             }
             None => None,
         };
@@ -182,10 +182,10 @@ impl Wiring {
 
     /// What went over the wire so far. On loopback everything is both sent and received by the same
     /// device, so that ways cannot be told apart: none.
-    pub(super) fn passed(&self) -> Option<Passed> {
+    pub(super) fn traffic(&self) -> Option<Traffic> {
         match self {
             // Counters that cannot be read are counters that are not there.
-            Self::Linked(network) => network.passed().ok(),
+            Self::Linked(network) => network.traffic().ok(),
             Self::None | Self::Loopback(_) => None,
         }
     }

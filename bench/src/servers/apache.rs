@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::recipe::{Place, Recipe, program};
+use super::recipe::{Recipe, Site, program};
 use super::{clients, tls};
 
 const PORT: u16 = 8081;
@@ -12,9 +12,9 @@ const TLS_PORT: u16 = 8444;
 /// Where Debian's package puts modules.
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-pub(super) fn recipe(place: Place<'_>, with_tls: bool) -> io::Result<Recipe> {
+pub(super) fn recipe(site: Site<'_>, with_tls: bool) -> io::Result<Recipe> {
     let apache = program("apache2", "apache2")?;
-    let (private, root, host) = (place.private.display(), place.root.display(), place.address);
+    let (private, root, host) = (site.private.display(), site.root.display(), site.address);
     let (port, mut cacert, mut keys) =
         (if with_tls { TLS_PORT } else { PORT }, String::new(), String::new());
     // Some builds have a module built in, and no file for it.
@@ -35,18 +35,18 @@ pub(super) fn recipe(place: Place<'_>, with_tls: bool) -> io::Result<Recipe> {
         }
     }
     if with_tls {
-        let files = tls::certificate(place)?;
+        let files = tls::certificate(site)?;
         cacert = files.authority.display().to_string();
         let (certificate, key) = (files.certificate.display(), files.key.display());
         keys = format!(
             "SSLEngine on\nSSLCertificateFile {certificate}\nSSLCertificateKeyFile {key}\n"
         );
     }
-    let locks = place.private.join("dav");
+    let locks = site.private.join("dav");
     fs::create_dir_all(&locks)?;
     // The lock database is written by the user that Apache becomes.
     std::os::unix::fs::chown(&locks, Some(user_id("www-data")?), None)?;
-    let configuration = place.private.join("apache.conf");
+    let configuration = site.private.join("apache.conf");
     fs::write(
         &configuration,
         format!(
@@ -61,8 +61,8 @@ pub(super) fn recipe(place: Place<'_>, with_tls: bool) -> io::Result<Recipe> {
     )?;
     let scheme = if with_tls { "https" } else { "http" };
     let settings = format!("type = webdav\nurl = {scheme}://{host}:{port}/\nvendor = other\n");
-    let rclone = clients::rclone_config(place.private, &settings)?;
-    let mut command = place.namespace.command(apache);
+    let rclone = clients::rclone_config(site.private, &settings)?;
+    let mut command = site.namespace.command(apache);
     command.args(["-D", "FOREGROUND", "-f"]).arg(&configuration);
     let mut variables = vec![("RCLONE_CONFIG", rclone), ("CACERT", cacert.clone())];
     if with_tls {

@@ -1,4 +1,4 @@
-//! Keys of an SSH server and of who signs in there, and what clients read of both.
+//! SSH keys of a server and its user, and the client configurations that use them.
 
 use std::fs;
 use std::io;
@@ -7,20 +7,22 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::clients;
-use super::recipe::Place;
+use super::recipe::Site;
 use crate::command::must_run;
 
-/// Files of a server, and variables of clients.
+/// Key files of a server, and variables for client commands.
 pub(super) struct Keys {
+    /// The private host key.
     pub(super) host: PathBuf,
+    /// The `authorized_keys` file.
     pub(super) authorized: PathBuf,
     pub(super) variables: Vec<(&'static str, String)>,
 }
 
-/// Makes keys, and configurations for a server on `port` where root signs in. `shell` is what rclone
-/// is told of the shell there.
-pub(super) fn prepare(place: Place<'_>, port: u16, shell: &str) -> io::Result<Keys> {
-    let private = place.private;
+/// Creates keys and client configurations for a server on `port` where root signs in. `shell` is rclone's
+/// `shell_type`.
+pub(super) fn prepare(site: Site<'_>, port: u16, shell: &str) -> io::Result<Keys> {
+    let private = site.private;
     let [host_key, user_key] = ["host", "user"].map(|name| private.join(name));
     for path in [&host_key, &user_key] {
         if !path.exists() {
@@ -32,7 +34,7 @@ pub(super) fn prepare(place: Place<'_>, port: u16, shell: &str) -> io::Result<Ke
     let read = |name: &str| fs::read_to_string(private.join(name));
     let authorized = private.join("authorized_keys");
     fs::write(&authorized, read("user.pub")?)?;
-    let host = place.address;
+    let host = site.address;
     let directory = private.display();
     fs::write(private.join("known_hosts"), format!("[{host}]:{port} {}", read("host.pub")?))?;
     let ssh_config = private.join("ssh_config");

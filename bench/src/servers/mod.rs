@@ -1,8 +1,7 @@
-//! The servers that tools talk to, each with a configuration of its own on a port of its own, in a
-//! network namespace where nobody else listens.
+//! The servers that tools connect to, each with its own configuration and port, in a network namespace without other
+//! servers.
 //!
-//! A server serves `root`: `root/data` holds what is downloaded, `root/up` takes uploads. It is
-//! stopped by its process id.
+//! A server serves the directory `root`: `root/data` contains the files to download, uploads go to `root/up`.
 
 mod apache;
 mod clients;
@@ -22,88 +21,88 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-pub(crate) use recipe::Place;
+pub(crate) use recipe::Site;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::scenario::Protocol;
 
-/// How long a server may take to listen, or to end.
+/// How long a server may take to start, or to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A running server, and what tools have to know of it.
+/// A running server, and the variables that tools need to reach it. Dropping it stops the server.
 #[derive(Debug)]
 pub(crate) struct Server {
     process: Child,
-    /// Variables for tools' commands.
+    /// Variables for the commands of tools.
     pub(crate) variables: Vec<(&'static str, String)>,
-    /// What stands before a path of `root` in the client's eyes: empty, or `root` itself for SFTP.
+    /// Prefix of paths below `root` as clients see them: `root` itself for OpenSSH, otherwise empty.
     prefix: String,
     log: PathBuf,
 }
 
 impl Server {
-    /// Starts what speaks `protocol` and waits until it listens.
-    pub(crate) fn start(protocol: Protocol, place: Place<'_>) -> io::Result<Self> {
-        fs::create_dir_all(place.root.join("up"))?;
-        // Apache and vsftpd write as users of their own.
-        fs::set_permissions(place.root.join("up"), fs::Permissions::from_mode(0o777))?;
-        fs::create_dir_all(place.private)?;
+    /// Starts the server of `protocol` and waits until it accepts connections.
+    pub(crate) fn start(protocol: Protocol, site: Site<'_>) -> io::Result<Self> {
+        fs::create_dir_all(site.root.join("up"))?;
+        // Apache and vsftpd write as their own users, not as root.
+        fs::set_permissions(site.root.join("up"), fs::Permissions::from_mode(0o777))?;
+        fs::create_dir_all(site.private)?;
         let mut recipe = match protocol {
             Protocol::Local => return Err(io::Error::other("local copies have no server")),
-            Protocol::Sftp => sshd::recipe(place)?,
-            Protocol::Http | Protocol::DavNginx => nginx::recipe(place, nginx::Manner::Plain)?,
-            Protocol::HttpLimited => nginx::recipe(place, nginx::Manner::Limited)?,
-            Protocol::Https => nginx::recipe(place, nginx::Manner::Tls)?,
-            Protocol::Dav => apache::recipe(place, false)?,
-            Protocol::Davs => apache::recipe(place, true)?,
-            Protocol::Ftp => vsftpd::recipe(place, false)?,
-            Protocol::Ftps => vsftpd::recipe(place, true)?,
-            Protocol::HaulSftp => haul::sftp(place)?,
-            Protocol::HaulDav => haul::dav(place, false)?,
-            Protocol::HaulDavs => haul::dav(place, true)?,
+            Protocol::Sftp => sshd::recipe(site)?,
+            Protocol::Http | Protocol::DavNginx => nginx::recipe(site, nginx::Variant::Plain)?,
+            Protocol::HttpLimited => nginx::recipe(site, nginx::Variant::Limited)?,
+            Protocol::Https => nginx::recipe(site, nginx::Variant::Tls)?,
+            Protocol::Dav => apache::recipe(site, false)?,
+            Protocol::Davs => apache::recipe(site, true)?,
+            Protocol::Ftp => vsftpd::recipe(site, false)?,
+            Protocol::Ftps => vsftpd::recipe(site, true)?,
+            Protocol::HaulSftp => haul::sftp(site)?,
+            Protocol::HaulDav => haul::dav(site, false)?,
+            Protocol::HaulDavs => haul::dav(site, true)?,
         };
-        let log = place.private.join("server.log");
+        let log = site.private.join("server.log");
         let output = fs::File::create(&log)?;
         recipe.command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let process = recipe.command.spawn().map_err(|error| {
             let program = recipe.command.get_program().to_string_lossy().into_owned();
             io::Error::other(format!("starting {program}: {error}"))
         })?;
-        let (host, port) = (place.address.to_string(), recipe.port);
+        let (host, port) = (site.address.to_string(), recipe.port);
         let mut variables = recipe.variables;
         variables.push(("SERVER_URL", format!("{}://{host}:{port}", recipe.scheme)));
         variables.push(("HOST", host));
         variables.push(("PORT", port.to_string()));
         let mut server = Self { process, variables, prefix: recipe.prefix, log };
-        server.wait_until_it_listens(place, port)?;
+        server.wait_until_listening(site, port)?;
         Ok(server)
     }
 
-    /// Its process id.
+    /// The server's process id.
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// `path`, relative to the root, as clients name it.
+    /// A path relative to `root`, as clients see it.
     pub(crate) fn remote(&self, path: &str) -> String {
         format!("{}/{path}", self.prefix)
     }
 
-    fn wait_until_it_listens(&mut self, place: Place<'_>, port: u16) -> io::Result<()> {
-        let address = SocketAddr::from((place.address, port));
+    fn wait_until_listening(&mut self, site: Site<'_>, port: u16) -> io::Result<()> {
+        let address = SocketAddr::from((site.address, port));
         let start = Instant::now();
         loop {
-            // From its own namespace, so that the link counts nothing.
+            // From the server's own namespace, so that the attempt does not count as traffic on the link.
             let connected =
-                place.namespace.within(|| TcpStream::connect(address)).map_err(io::Error::other)?;
+                site.namespace.within(|| TcpStream::connect(address)).map_err(io::Error::other)?;
             if connected.is_ok() {
                 return Ok(());
             }
             let ended = self.process.try_wait()?;
             if ended.is_some() || start.elapsed() > PATIENCE {
-                let said = fs::read_to_string(&self.log).unwrap_or_default();
+                let log = fs::read_to_string(&self.log).unwrap_or_default();
                 let how = ended.map_or("does not listen".to_owned(), |status| status.to_string());
-                return Err(io::Error::other(format!("the server: {how}\n{}", said.trim())));
+                return Err(io::Error::other(format!("the server: {how}\n{}", log.trim())));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -121,7 +120,7 @@ impl Drop for Server {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // It did not listen to reason. Should this fail too, the guard takes it.
+        // It did not end after SIGTERM. If SIGKILL fails too, the guard kills it.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,43 +1,42 @@
-//! nginx: files by GET with ranges and an index, uploads by PUT, with or without TLS,
-//! to everybody as fast as it can or with limits.
+//! nginx: downloads with ranges and an index page, uploads by PUT; with or without TLS, with or without rate limits.
 
 use std::fs;
 use std::io;
 
-use super::recipe::{Place, Recipe, program};
+use super::recipe::{Recipe, Site, program};
 use super::{clients, tls};
 
 const PORT: u16 = 8080;
 const TLS_PORT: u16 = 8443;
-/// Where Debian's packages put modules that are loaded at run time.
+/// Path of the WebDAV extension module in Debian's package.
 const DAV_MODULE: &str = "/usr/lib/nginx/modules/ngx_http_dav_ext_module.so";
 
-/// How it serves.
+/// Variant of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum Variant {
     Plain,
     Tls,
-    /// Slowly to each connection, and only to some at once, as a mirror does that many come to.
+    /// With a limit on the rate and on the number of connections, like a busy mirror.
     Limited,
 }
 
-/// See [`Manner::Limited`]. A request on one connection more is answered with 503. The rate is that of
-/// each answer, and its first second is sent at once: small ranges are not slowed down.
+/// The limits of [`Variant::Limited`]: 12 connections per client, 1 MiB/s per response. Further connections get 503.
+/// The first second of a response is sent at once, so small ranges are not slowed down.
 const LIMITS: &str = "limit_conn_zone $binary_remote_addr zone=clients:1m;\n \
      limit_conn clients 12;\n limit_rate 1m;\n";
 
-pub(super) fn recipe(place: Place<'_>, manner: Manner) -> io::Result<Recipe> {
-    let with_tls = manner == Manner::Tls;
+pub(super) fn recipe(site: Site<'_>, variant: Variant) -> io::Result<Recipe> {
+    let with_tls = variant == Variant::Tls;
     let nginx = program("nginx", "nginx-light libnginx-mod-http-dav-ext")?;
-    let (private, root, host) = (place.private.display(), place.root.display(), place.address);
+    let (private, root, host) = (site.private.display(), site.root.display(), site.address);
     let (port, mut ssl, mut cacert) = (if with_tls { TLS_PORT } else { PORT }, "", String::new());
     let mut keys = String::new();
     if with_tls {
-        let files = tls::certificate(place)?;
+        let files = tls::certificate(site)?;
         ssl = " ssl";
         cacert = files.authority.display().to_string();
         let (certificate, key) = (files.certificate.display(), files.key.display());
-        // Older ones than 1.23.4 leave TLS 1.3 out unless they are told: Debian 12's is one.
+        // Versions before 1.23.4, such as that of Debian 12, do not enable TLS 1.3 by default.
         keys = format!(
             "ssl_certificate {certificate};\nssl_certificate_key {key};\n\
              ssl_protocols TLSv1.2 TLSv1.3;\n"
@@ -46,8 +45,8 @@ pub(super) fn recipe(place: Place<'_>, manner: Manner) -> io::Result<Recipe> {
     let extended = fs::exists(DAV_MODULE)?;
     let module = if extended { format!("load_module {DAV_MODULE};\n") } else { String::new() };
     let methods = if extended { "dav_ext_methods PROPFIND OPTIONS;\n" } else { "" };
-    let limits = if manner == Manner::Limited { LIMITS } else { "" };
-    let configuration = place.private.join("nginx.conf");
+    let limits = if variant == Variant::Limited { LIMITS } else { "" };
+    let configuration = site.private.join("nginx.conf");
     fs::write(
         &configuration,
         format!(
@@ -64,9 +63,9 @@ pub(super) fn recipe(place: Place<'_>, manner: Manner) -> io::Result<Recipe> {
     )?;
     let scheme = if with_tls { "https" } else { "http" };
     let settings = format!("type = http\nurl = {scheme}://{host}:{port}/\n");
-    let rclone = clients::rclone_config(place.private, &settings)?;
-    let mut command = place.namespace.command(nginx);
-    command.arg("-e").arg(place.private.join("error.log")).arg("-c").arg(&configuration);
+    let rclone = clients::rclone_config(site.private, &settings)?;
+    let mut command = site.namespace.command(nginx);
+    command.arg("-e").arg(site.private.join("error.log")).arg("-c").arg(&configuration);
     let mut variables = vec![("RCLONE_CONFIG", rclone), ("CACERT", cacert.clone())];
     if with_tls {
         variables.push(("RCLONE_CA_CERT", cacert));

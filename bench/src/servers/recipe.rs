@@ -1,4 +1,4 @@
-//! Input and output of each server module: from a [`Place`] it builds a [`Recipe`], the command that
+//! Input and output of each server module: from a [`Site`] it builds a [`Recipe`], the command that
 //! starts the server.
 
 use std::io;
@@ -11,7 +11,7 @@ use crate::tools::on_path;
 
 /// Where a server runs and what it may use.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Site<'a> {
     /// Its network namespace.
     pub(crate) namespace: &'a Namespace,
     /// Its address in that namespace.

@@ -1,27 +1,27 @@
-//! OpenSSH's sshd with sftp-server, a host key and a user key of its own; root signs in by key.
+//! OpenSSH's sshd with sftp-server and its own host key. root signs in with a key made for the benchmark.
 
 use std::fs;
 use std::io;
 
 use super::keys;
-use super::recipe::{Place, Recipe, program};
+use super::recipe::{Recipe, Site, program};
 
 const PORT: u16 = 2222;
 
-pub(super) fn recipe(place: Place<'_>) -> io::Result<Recipe> {
+pub(super) fn recipe(site: Site<'_>) -> io::Result<Recipe> {
     let sshd = program("sshd", "openssh-server")?;
-    // Debian's sshd does not start without it. `/run` is the benchmark's own, see `guard`.
+    // Debian's sshd does not start without this directory. `/run` is private to the benchmark, see `guard`.
     fs::create_dir_all("/run/sshd")?;
-    let keys = keys::prepare(place, PORT, "unix")?;
+    let keys = keys::prepare(site, PORT, "unix")?;
     let (host, host_key, authorized) =
-        (place.address, keys.host.display(), keys.authorized.display());
+        (site.address, keys.host.display(), keys.authorized.display());
     let subsystem = ["/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server"]
         .into_iter()
         .find(|path| std::path::Path::new(path).exists())
         .unwrap_or("internal-sftp");
-    // bash reads the user's ~/.bashrc when sshd starts it as the outermost shell, and that may take
-    // longer than connecting. SHLVL says that it is not.
-    let configuration = place.private.join("sshd_config");
+    // When sshd starts bash as the outermost shell, bash reads the user's ~/.bashrc, which may take longer than
+    // connecting. With SHLVL set it does not count as the outermost one.
+    let configuration = site.private.join("sshd_config");
     fs::write(
         &configuration,
         format!(
@@ -32,14 +32,14 @@ pub(super) fn recipe(place: Place<'_>) -> io::Result<Recipe> {
              SetEnv SHLVL=9\nSubsystem sftp {subsystem}\n"
         ),
     )?;
-    // sshd starts itself anew for each connection and needs its absolute path for that.
-    let mut command = place.namespace.command(sshd);
+    // sshd executes itself again for each connection, so it must be started with its absolute path.
+    let mut command = site.namespace.command(sshd);
     command.args(["-D", "-e", "-f"]).arg(&configuration);
     Ok(Recipe {
         command,
         port: PORT,
         variables: keys.variables,
         scheme: "sftp",
-        prefix: place.root.display().to_string(),
+        prefix: site.root.display().to_string(),
     })
 }

@@ -1,24 +1,24 @@
-//! A certificate for the server's address, signed by an authority that is made with it: a certificate
-//! that signed itself is an authority in openssl's eyes, and not every client takes one for a server.
+//! A certificate for the server's address, signed by a new certificate authority. A self-signed certificate would not
+//! do: openssl marks it as an authority, and not every client accepts an authority as a server.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::recipe::{Place, program};
+use super::recipe::{Site, program};
 use crate::command::must_run;
 
-/// Certificate and key of a server, and the authority that clients are to trust.
+/// Certificate and key of a server, and the authority that clients must trust.
 pub(super) struct Certificate {
     pub(super) authority: PathBuf,
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
 }
 
-/// Makes one for a day.
-pub(super) fn certificate(place: Place<'_>) -> io::Result<Certificate> {
+/// Creates a certificate that is valid for one day, unless the directory has one already.
+pub(super) fn certificate(site: Site<'_>) -> io::Result<Certificate> {
     let openssl = program("openssl", "openssl")?;
-    let at = |name: &str| place.private.join(name);
+    let at = |name: &str| site.private.join(name);
     let (authority, authority_key) = (at("ca.pem"), at("ca-key.pem"));
     let (certificate, key) = (at("cert.pem"), at("key.pem"));
     if !certificate.exists() {
@@ -39,7 +39,7 @@ pub(super) fn certificate(place: Place<'_>) -> io::Result<Certificate> {
                 .arg("-out")
                 .arg(&authority),
         )?;
-        let name = format!("subjectAltName=IP:{}", place.address);
+        let name = format!("subjectAltName=IP:{}", site.address);
         must_run(
             new("/CN=haul-bench")
                 .args(["-addext", &name, "-addext", "basicConstraints=critical,CA:FALSE", "-CA"])

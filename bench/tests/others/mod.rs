@@ -1,8 +1,8 @@
-//! Which processes of this machine are not of the test.
+//! Tells processes of a test from other processes of the machine.
 
 use std::fs;
 
-/// A process and those above it, up to the first of all.
+/// A process and its ancestors, up to but not including process 1.
 pub fn lineage(process: u32) -> Vec<u32> {
     std::iter::successors(Some(process), |process| {
         let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;

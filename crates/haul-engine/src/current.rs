@@ -1,4 +1,4 @@
-//! The files in flight, for a display that shows them one by one.
+//! The files in flight with their rates, for a display that lists them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use crate::CurrentFile;
 
-/// Over how long a rate is averaged.
+/// Time over which a rate is averaged.
 const RATE_SPAN: Duration = Duration::from_secs(3);
 
 /// The files in flight.
 #[derive(Debug)]
 pub struct Current {
-    /// Nothing is noted otherwise.
+    /// Whether a display wants them; otherwise nothing is recorded.
     is_shown: bool,
     state: Mutex<State>,
 }
@@ -27,12 +27,13 @@ struct State {
 #[derive(Debug)]
 struct InFlight {
     file: CurrentFile,
+    /// Counter of the file's transferred bytes, once there is one.
     bytes: Option<Arc<AtomicU64>>,
-    /// Where it stood at which time of the transfer.
+    /// Values of `bytes`, each with its time since the start of the transfer.
     samples: VecDeque<(Duration, u64)>,
 }
 
-/// Held while a file is in flight.
+/// Lists a file as in flight until it is dropped.
 #[derive(Debug)]
 pub struct Shown<'a> {
     current: &'a Current,
@@ -40,12 +41,12 @@ pub struct Shown<'a> {
 }
 
 impl Current {
-    /// No files yet; they are noted only if they are going to be shown.
+    /// No files yet. With `is_shown` false, files are never recorded.
     pub fn new(is_shown: bool) -> Self {
         Self { is_shown, state: Mutex::default() }
     }
 
-    /// A file begins.
+    /// Records a file as in flight.
     pub fn begin(&self, file: impl FnOnce() -> CurrentFile) -> Shown<'_> {
         if !self.is_shown {
             return Shown { current: self, number: None };
@@ -59,7 +60,7 @@ impl Current {
         Shown { current: self, number: Some(number) }
     }
 
-    /// The files in flight at `now`, a time of the transfer; `None` if they are not shown.
+    /// The files in flight at `now`, measured from the start of the transfer; `None` if they are not shown.
     pub fn files(&self, now: Duration) -> Option<Vec<CurrentFile>> {
         if !self.is_shown {
             return None;
@@ -75,7 +76,7 @@ impl Current {
 impl InFlight {
     fn at(&mut self, now: Duration) -> CurrentFile {
         let bytes = self.bytes.as_ref().map_or(0, |bytes| bytes.load(Ordering::Relaxed));
-        // It begins anew after an error.
+        // After an error the file starts again, with fewer bytes.
         if self.samples.back().is_some_and(|(_, before)| *before > bytes) {
             self.samples.clear();
         }
@@ -91,12 +92,12 @@ impl InFlight {
 }
 
 impl Shown<'_> {
-    /// Its bytes are counted here from now on.
+    /// Sets the counter of the file's transferred bytes.
     pub fn counts(&self, bytes: &Arc<AtomicU64>) {
         let Some(number) = self.number else { return };
         if let Some(file) = self.current.lock().files.get_mut(&number) {
             file.bytes = Some(Arc::clone(bytes));
-            // What an earlier run left is no progress of this one.
+            // Bytes that an earlier run left must not count for the rate of this one.
             file.samples.clear();
         }
     }

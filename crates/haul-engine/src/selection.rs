@@ -1,24 +1,24 @@
-//! Which files take part by what their listing says of them: size and time.
+//! Selects files by size and modification time in their listing.
 
 use haul_storage::{Entry, Timestamp};
 
-/// Bounds for the files of a transfer, both ends included. A file outside them is not copied, and what the
-/// destination has under its name stays, with `delete` too. Directories and links always take part, and so does a
-/// file whose size or time is not known.
+/// Bounds for the files of a transfer, inclusive. A file outside them is not copied, and an existing file of its name
+/// in the destination is preserved, even with `delete`. Directories and links are always selected, and so are files of
+/// unknown size or time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Selection {
-    /// No smaller file, in bytes.
+    /// Size of the smallest file, in bytes.
     pub min_size: Option<u64>,
-    /// No larger file, in bytes.
+    /// Size of the largest file, in bytes.
     pub max_size: Option<u64>,
-    /// No file that was modified earlier.
+    /// Earliest modification time.
     pub modified_from: Option<Timestamp>,
-    /// No file that was modified later.
+    /// Latest modification time.
     pub modified_until: Option<Timestamp>,
 }
 
 impl Selection {
-    /// Whether an entry takes part.
+    /// Whether an entry is selected.
     pub fn takes(&self, entry: &Entry) -> bool {
         if !entry.is_file() {
             return true;
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_at_the_bounds_take_part() {
+    fn sizes_at_the_bounds_are_selected() {
         let bounds = Selection { min_size: Some(10), max_size: Some(20), ..Selection::default() };
         let taken = |size| bounds.takes(&file(size, 0));
         assert_eq!([9, 10, 20, 21].map(taken), [false, true, true, false]);
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn times_at_the_bounds_take_part() {
+    fn times_at_the_bounds_are_selected() {
         let at = |seconds| Some(Timestamp { seconds, nanos: 0 });
         let bounds =
             Selection { modified_from: at(10), modified_until: at(20), ..Selection::default() };
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_and_links_always_take_part() {
+    fn directories_and_links_are_always_selected() {
         let none = Selection { min_size: Some(1), max_size: Some(0), ..Selection::default() };
         let path = || RelPath::parse("d").unwrap();
         assert!(none.takes(&Entry::new(path(), EntryKind::Directory, 0)));

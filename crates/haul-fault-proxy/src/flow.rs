@@ -1,9 +1,9 @@
-//! One direction of one connection: what may be read now, and what is to leave now.
+//! One direction of one connection: what may be read now, and what must be forwarded now.
 //!
-//! A machine without sockets and without a clock of its own. `pair` asks for `room`, reads, and
-//! gives the bytes to `take`; it asks what is `next`, does it, and says so. Bytes pass the links
-//! (rates) when they come in, wait in the line (delays), and meet all other faults when they leave:
-//! so what is set while they are under way still holds for them.
+//! A state machine without I/O; time is an argument. `pair` asks for `room`, reads, and passes the bytes to `take`;
+//! then it asks for the `next` step, performs it, and reports that. Bytes pass the links (rates) when they arrive, wait
+//! in the line (delays), and meet all other faults when they leave. So a fault that is set while they are in the proxy
+//! still affects them.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,27 +11,27 @@ use std::time::Instant;
 use crate::line::{Item, Line, What};
 use crate::link::{Clock, portion};
 use crate::random::Gaps;
-use crate::rules::Way;
+use crate::rules::StreamId;
 use crate::shared::State;
 use crate::{Fault, Injected, RuleId};
 
-/// At most so much is read at once.
+/// Most bytes read at once.
 pub(crate) const CHUNK: usize = 64 * 1024;
 
-/// See the module.
+/// The state of one direction.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    way: Way,
+    stream: StreamId,
     intake: Intake,
     outlet: Outlet,
     line: Line,
-    /// Whether the receiving side takes no more for now.
+    /// Whether the receiving side's socket is full.
     pub(crate) blocked: bool,
-    /// Offset of the next byte to come in.
+    /// Offset of the next byte to read.
     read: u64,
-    /// Offset of the next byte to leave.
+    /// Offset of the next byte to forward.
     left: u64,
-    /// Up to this offset flips were done, also if the bytes have not left yet.
+    /// Bytes before this offset are flipped where required, even if they have not been forwarded yet.
     flipped: u64,
     clocks: BTreeMap<RuleId, Clock>,
     gaps: BTreeMap<RuleId, Gaps>,
@@ -40,51 +40,51 @@ pub(crate) struct Flow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Intake {
     Reading,
-    /// What comes is dropped.
+    /// Bytes are read and dropped.
     Dropping,
-    /// The sending side has ended or is gone.
+    /// The sending side has ended its stream, or is gone.
     Ended,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outlet {
     Open,
-    /// The receiving side got the end of the stream, or is gone.
+    /// The stream to the receiving side was ended, or that side is gone.
     Finished,
 }
 
-/// Whether to read.
+/// Whether to read from the sending side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// At most so many bytes, at least 1.
+    /// Read at most this many bytes, at least 1.
     Read(usize),
-    /// Not before then.
+    /// Do not read before this time.
     From(Instant),
-    /// Not before something else happens.
+    /// Do not read before something else has happened.
     Closed,
 }
 
-/// What is to be done at the receiving side.
+/// What to do at the receiving side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Write so many bytes of [`Flow::outgoing`], at least 1, and tell [`Flow::wrote`].
+    /// Write this many bytes of [`Flow::outgoing`], at least 1, and call [`Flow::wrote`].
     Write(usize),
-    /// End the stream, and tell [`Flow::finish`].
+    /// End the stream, and call [`Flow::finish`].
     Finish,
-    /// Reset both sides when the receiving one has everything.
+    /// Reset both sides once the receiving one has everything.
     CutHard,
     /// End the streams of both sides.
     CutSoft,
-    /// Nothing before then.
+    /// Nothing before this time.
     From(Instant),
-    /// Nothing before something else happens.
+    /// Nothing before something else has happened.
     Nothing,
 }
 
 impl Flow {
-    pub(crate) fn new(way: Way) -> Self {
+    pub(crate) fn new(stream: StreamId) -> Self {
         Self {
-            way,
+            stream,
             intake: Intake::Reading,
             outlet: Outlet::Open,
             line: Line::default(),
@@ -117,7 +117,7 @@ impl Flow {
         }
         let mut most = free.clamp(1, CHUNK);
         let mut from = now;
-        for (id, fault) in state.rules.faults(self.way) {
+        for (id, fault) in state.rules.faults(self.stream) {
             match fault {
                 Fault::Blackhole { from } if from <= self.read => return Room::Closed,
                 Fault::Blackhole { from } => most = most.min(saturate(from - self.read)),
@@ -136,9 +136,9 @@ impl Flow {
         if from > now { Room::From(from) } else { Room::Read(most) }
     }
 
-    /// `data` was read, and was there at `now`.
+    /// Accepts `data` that was read at `now`.
     pub(crate) fn take(&mut self, data: &[u8], state: &mut State, now: Instant) {
-        state.record.read(self.way.connection, self.way.direction, data.len());
+        state.record.read(self.stream.connection, self.stream.direction, data.len());
         if self.intake == Intake::Reading {
             let ready = self.pass(data.len(), state, now);
             let what = What::Data(data.to_vec(), 0);
@@ -157,11 +157,11 @@ impl Flow {
         }
     }
 
-    /// When something that is there now has passed all links. Notes what slows it.
+    /// When `bytes` that arrive now have passed all links. Records the faults that slow them.
     fn pass(&mut self, bytes: usize, state: &mut State, now: Instant) -> Instant {
         let State { rules, record, shared_clocks, .. } = state;
         let mut ready = now;
-        for (id, fault) in rules.faults(self.way) {
+        for (id, fault) in rules.faults(self.stream) {
             match fault {
                 Fault::Rate(rate) => {
                     ready = self.clocks.entry(id).or_default().pass(rate, bytes, ready);
@@ -172,18 +172,18 @@ impl Flow {
                 Fault::Delay { .. } => {}
                 _ => continue,
             }
-            let direction = self.way.direction;
+            let direction = self.stream.direction;
             let what = Injected::Stream { direction, fault, at: self.read };
-            record.fire(id, self.way.connection, what);
+            record.fire(id, self.stream.connection, what);
         }
         ready
     }
 
-    /// What is to leave now.
+    /// The next step at the receiving side.
     pub(crate) fn next(&mut self, state: &mut State, now: Instant) -> Step {
         loop {
             let mut passage = Passage::default();
-            // Behind the end of the stream only a reset can come, and it is not held up.
+            // After the end of the stream only a reset can follow, and faults do not affect it.
             if self.outlet == Outlet::Open {
                 if let Some(step) = self.cut(state) {
                     return step;
@@ -194,10 +194,10 @@ impl Flow {
                 }
             }
             let Some(item) = self.line.front() else { return Step::Nothing };
-            match item.ready.checked_add(state.rules.delay(self.way, item.at)) {
+            match item.ready.checked_add(state.rules.delay(self.stream, item.at)) {
                 Some(due) if due <= now => {}
                 Some(due) => return Step::From(due),
-                // A delay beyond all times.
+                // The delay never ends.
                 None => return Step::Nothing,
             }
             let data = match &item.what {
@@ -214,24 +214,24 @@ impl Flow {
         }
     }
 
-    /// The cut that comes now, if one does.
+    /// The step of a cut fault at the current offset, if there is one.
     fn cut(&self, state: &mut State) -> Option<Step> {
         let State { rules, record, .. } = state;
-        let (id, fault, step) = rules.faults(self.way).find_map(|(id, fault)| match fault {
+        let (id, fault, step) = rules.faults(self.stream).find_map(|(id, fault)| match fault {
             Fault::CutHard { after } if after <= self.left => Some((id, fault, Step::CutHard)),
             Fault::CutSoft { after } if after <= self.left => Some((id, fault, Step::CutSoft)),
             Fault::Truncate { after } if after <= self.left => Some((id, fault, Step::Finish)),
             _ => None,
         })?;
-        record.fire_once(id, self.way.connection, self.injected(fault));
+        record.fire_once(id, self.stream.connection, self.injected(fault));
         Some(step)
     }
 
-    /// How far the faults let bytes leave before they have to be asked again. None: not at all.
+    /// How many bytes may leave until a fault applies, and whether they are dropped. `None` if none may leave.
     fn passage(&self, state: &mut State) -> Option<Passage> {
         let State { rules, record, .. } = state;
         let mut passage = Passage::default();
-        for (id, fault) in rules.faults(self.way) {
+        for (id, fault) in rules.faults(self.stream) {
             let (Fault::CutHard { after: offset }
             | Fault::CutSoft { after: offset }
             | Fault::Truncate { after: offset }
@@ -244,7 +244,7 @@ impl Flow {
                 passage.most = passage.most.min(saturate(offset - self.left));
                 continue;
             }
-            record.fire_once(id, self.way.connection, self.injected(fault));
+            record.fire_once(id, self.stream.connection, self.injected(fault));
             match fault {
                 Fault::Blackhole { .. } => return None,
                 _ => passage.drop = true,
@@ -253,19 +253,19 @@ impl Flow {
         Some(passage)
     }
 
-    /// Changes what is to be changed in the next `count` bytes, each byte once.
+    /// Applies flip faults to the next `count` bytes, to each byte only once.
     fn flip(&mut self, count: usize, state: &mut State) {
         let State { rules, record, .. } = state;
         let (left, end) = (self.left, self.left + count as u64);
         let begin = self.flipped.max(left);
         let Some(data) = self.line.front_data() else { return };
-        for (id, fault) in rules.faults(self.way) {
+        for (id, fault) in rules.faults(self.stream) {
             let mut change = |at: u64, mask: u8| {
                 if let Some(byte) = data.get_mut(saturate(at - left)) {
                     *byte ^= mask;
-                    let direction = self.way.direction;
+                    let direction = self.stream.direction;
                     let what = Injected::Stream { direction, fault, at };
-                    record.fire(id, self.way.connection, what);
+                    record.fire(id, self.stream.connection, what);
                 }
             };
             match fault {
@@ -273,7 +273,7 @@ impl Flow {
                     change(at, mask);
                 }
                 Fault::FlipRandomly { probability, mask } if mask != 0 => {
-                    let seed = rules.draw(id, self.way, 0);
+                    let seed = rules.draw(id, self.stream, 0);
                     let gaps = self.gaps.entry(id).or_insert_with(|| Gaps::new(seed, probability));
                     let mut next = gaps.at_least(begin);
                     while next < end {
@@ -287,14 +287,14 @@ impl Flow {
         self.flipped = self.flipped.max(end);
     }
 
-    /// The bytes of which [`Step::Write`] speaks, and perhaps more.
+    /// The bytes to which [`Step::Write`] refers, possibly followed by more.
     pub(crate) fn outgoing(&mut self) -> &[u8] {
         self.line.front_data().unwrap_or_default()
     }
 
-    /// So many bytes were delivered.
+    /// `count` bytes were written to the receiving side.
     pub(crate) fn wrote(&mut self, count: usize, state: &mut State) {
-        state.record.delivered(self.way.connection, self.way.direction, count);
+        state.record.delivered(self.stream.connection, self.stream.direction, count);
         self.advance(count);
     }
 
@@ -303,7 +303,7 @@ impl Flow {
         self.left += count as u64;
     }
 
-    /// Nothing more leaves; what still comes is dropped.
+    /// The stream to the receiving side has ended. Bytes that still arrive are dropped.
     pub(crate) fn finish(&mut self) {
         self.outlet = Outlet::Finished;
         self.line.keep_reset();
@@ -319,22 +319,22 @@ impl Flow {
         self.line.clear();
     }
 
-    /// Whether nothing comes and nothing leaves any more.
+    /// Whether nothing will be read or forwarded any more.
     pub(crate) fn is_over(&self) -> bool {
         self.intake == Intake::Ended && self.outlet == Outlet::Finished && self.line.is_empty()
     }
 
     const fn injected(&self, fault: Fault) -> Injected {
-        Injected::Stream { direction: self.way.direction, fault, at: self.left }
+        Injected::Stream { direction: self.stream.direction, fault, at: self.left }
     }
 }
 
-/// How the next bytes leave.
+/// What happens to the next bytes.
 #[derive(Debug, Clone, Copy)]
 struct Passage {
-    /// At most so many alike.
+    /// The number of bytes to which this applies.
     most: usize,
-    /// Into nothing.
+    /// They are dropped.
     drop: bool,
 }
 

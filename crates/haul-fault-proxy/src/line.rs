@@ -1,40 +1,40 @@
-//! What is under way in one direction: bytes in order, and the end of the stream behind them.
+//! The queue of one direction: bytes in order, and the end of the stream after them.
 //!
-//! `flow` puts in at the back what was read, with the moment at which it had passed the links, and
-//! takes away at the front what was delivered. When something may leave, `flow` decides.
+//! `flow` appends bytes that were read, with the time at which they have passed the links, and removes bytes that were
+//! delivered. `flow` also decides when bytes may leave.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// A queue of bytes with a count of the memory it takes.
+/// A queue of bytes that counts its memory.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     items: VecDeque<Item>,
     held: usize,
 }
 
-/// Bytes that were read at once, or an end.
+/// Bytes that were read at once, or the end of the stream.
 #[derive(Debug)]
 pub(crate) struct Item {
-    /// Offset of the first byte as it was read.
+    /// Offset of the first byte in the stream.
     pub(crate) at: u64,
-    /// When it had passed all links; delays come on top.
+    /// When it has passed all links; delays are added to this.
     pub(crate) ready: Instant,
     pub(crate) what: What,
 }
 
 #[derive(Debug)]
 pub(crate) enum What {
-    /// Bytes, of which so many have already left.
+    /// Bytes, and the number of those that have left already.
     Data(Vec<u8>, usize),
-    /// The sending side ended its stream.
+    /// The sending side has ended its stream.
     Fin,
-    /// The sending side broke the connection off.
+    /// The sending side has reset the connection.
     Reset,
 }
 
 impl Line {
-    /// What an item takes besides its bytes.
+    /// Memory of an item in addition to its bytes.
     pub(crate) const OVERHEAD: usize = size_of::<Item>();
 
     pub(crate) fn push(&mut self, item: Item) {
@@ -42,7 +42,7 @@ impl Line {
         self.items.push_back(item);
     }
 
-    /// Memory taken, in bytes. What of the front item has left counts until all of it has.
+    /// Used memory in bytes. The front item counts in full until all of its bytes have left.
     pub(crate) const fn held(&self) -> usize {
         self.held
     }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_given_back() {
+    fn memory_is_released_when_a_whole_item_has_left() {
         let mut line = Line::default();
         line.push(data(0, &[1; 100]));
         line.push(data(100, &[2; 50]));

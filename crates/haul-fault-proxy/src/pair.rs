@@ -11,7 +11,7 @@ use rustix::event::PollFlags;
 
 use crate::Direction;
 use crate::flow::{Flow, Intake, Outlet, Room, Step};
-use crate::rules::Way;
+use crate::rules::StreamId;
 use crate::shared::State;
 use crate::socket::Side;
 
@@ -54,7 +54,7 @@ impl Wants {
 
 impl Pair {
     pub(crate) fn new(connection: u64, client: Side, server: Side) -> Self {
-        let flow = |direction| Flow::new(Way { connection, direction });
+        let flow = |direction| Flow::new(StreamId { connection, direction });
         Self {
             client,
             server,

@@ -1,6 +1,6 @@
-//! The running proxy in the hands of a test: faults are set and lifted, and stats are asked for.
+//! The handle by which a test controls a running proxy: it sets and lifts faults, and reads statistics.
 //!
-//! Everything goes through `shared` to the thread of the proxy, which owns all sockets.
+//! All calls go through `shared` to the thread of the proxy, which owns all sockets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::rules::Effect;
 use crate::shared::Shared;
 use crate::{Connections, Direction, Fault, Fired, RuleId, Stats};
 
-/// A TCP proxy that does to connections what a test orders.
+/// A TCP proxy that injects faults into connections.
 ///
-/// What is set holds, when the call returns, for everything that has not left the proxy by then,
-/// for connections that are open as for new ones. What is set stays until it is lifted.
+/// When the call that sets a fault returns, the fault applies to all bytes that have not left the proxy, on open and on
+/// new connections. It applies until it is lifted.
 ///
-/// Dropping it closes the listener, resets all connections that are open, and waits for its thread.
+/// Dropping the proxy closes its listener, resets all open connections, and waits for its thread.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
@@ -33,63 +33,62 @@ impl FaultProxy {
         Self { address, shared, thread: Some(thread) }
     }
 
-    /// Where clients connect to.
+    /// The address to which clients connect.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets a fault happen to one direction of some connections, besides what is set already.
+    /// Sets a fault in one direction of some connections, in addition to existing ones.
     pub fn set(&self, connections: Connections, direction: Direction, fault: Fault) -> RuleId {
         self.add(connections, Effect::Stream(direction, fault))
     }
 
-    /// Resets these connections right after they are accepted. Those that are open already stay.
+    /// Resets these connections right after they are accepted. Connections that are already open are not affected.
     ///
-    /// The system answers a client before a proxy can, so that connecting mostly succeeds, and the
-    /// reset shows in the first read or write. If it is quicker than the client's thread, connecting
-    /// fails with it; a [`Fault::CutHard`] after few bytes can be so quick too.
+    /// The kernel accepts a connection before the proxy can act, so connecting usually succeeds, and the reset shows in
+    /// the first read or write. If the reset arrives before the client's thread runs, connecting fails; a
+    /// [`Fault::CutHard`] after a few bytes can be as fast, too.
     pub fn refuse(&self, connections: Connections) -> RuleId {
         self.add(connections, Effect::Refuse)
     }
 
-    /// Refuses connections while `limit` are open. Those that are open already stay.
+    /// Refuses connections while `limit` are open. Connections that are already open are not affected.
     pub fn limit_open(&self, limit: u64) -> RuleId {
         self.add(Connections::All, Effect::LimitOpen(limit))
     }
 
-    /// Accepts these connections and neither forwards them nor reads from them. They are forwarded
-    /// when this is lifted. Those that are forwarded already stay so.
+    /// Accepts these connections but neither forwards nor reads them, until the fault is lifted. Connections that are
+    /// already forwarded are not affected.
     ///
-    /// The end of a stream is not seen on a stalled connection, only a reset.
+    /// On a stalled connection the proxy notices a reset, but not the end of a stream.
     pub fn stall(&self, connections: Connections) -> RuleId {
         self.add(connections, Effect::Stall)
     }
 
-    /// Ends something that was set. What has happened by then stays so. False if it was lifted
-    /// before.
+    /// Lifts a rule. Its effects so far remain. False if it was already lifted.
     pub fn lift(&self, rule: RuleId) -> bool {
         self.shared.change(|state| state.rules.lift(rule))
     }
 
-    /// Lifts everything that is set, by the builder too. A pause goes on.
+    /// Lifts all rules, also those of the builder. A pause continues.
     pub fn clear(&self) {
         self.shared.change(|state| state.rules.clear());
     }
 
-    /// Stands still, as a server that is stopped: nothing is accepted, read, written or closed. The
-    /// system goes on to answer new clients, and to take from them what fits into its buffers.
+    /// Pauses the proxy like a stopped server: nothing is accepted, read, written or closed. The kernel still
+    /// completes handshakes of new clients, and buffers what they send.
     pub fn pause(&self) {
         self.shared.change(|state| state.paused = true);
     }
 
-    /// Ends a pause. Nothing is lost by it.
+    /// Ends a pause. No bytes are lost.
     pub fn resume(&self) {
         self.shared.change(|state| state.paused = false);
     }
 
-    /// Resets all connections that are open, as a server that dies, also while the proxy is paused.
-    /// They are closed when this returns; bytes that were under way are lost. Clients that connect
-    /// afterwards, or that wait for the end of a pause, are accepted.
+    /// Resets all open connections like a server that dies, even while the proxy is paused. They are closed when this
+    /// returns; bytes in flight are lost. Clients that connect afterwards, or wait for the end of a pause, are
+    /// accepted.
     pub fn cut_all(&self) {
         let order = self.shared.change(|state| {
             state.cuts_ordered += 1;
@@ -101,18 +100,18 @@ impl FaultProxy {
         });
     }
 
-    /// What has happened so far. What a client or server can have noticed is in it.
+    /// The statistics so far. They include everything that a client or server can have noticed.
     pub fn stats(&self) -> Stats {
         self.shared.lock().record.stats.clone()
     }
 
-    /// The faults that were met, in the order in which they first were.
+    /// The faults that have taken effect, in the order in which they first did.
     pub fn fired(&self) -> Vec<Fired> {
         self.shared.lock().record.stats.fired.clone()
     }
 
-    /// Waits until the stats are as wanted, and says whether they are; after `timeout` they were
-    /// not. No lock is held while `wanted` is asked.
+    /// Waits until `wanted` returns true for the statistics; returns false after `timeout`. No lock is held while
+    /// `wanted` runs.
     pub fn wait_until(&self, mut wanted: impl FnMut(&Stats) -> bool, timeout: Duration) -> bool {
         self.shared.wait_for(timeout, || wanted(&self.stats()).then_some(())).is_some()
     }
@@ -128,7 +127,7 @@ impl Drop for FaultProxy {
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join)
             && !thread::panicking()
         {
-            // The proxy is broken, and with it whatever the test has shown.
+            // The proxy has panicked, so the result of the test is void.
             std::panic::resume_unwind(panic);
         }
     }

@@ -1,12 +1,12 @@
-//! Chance that comes out the same every time.
+//! Reproducible randomness.
 //!
-//! A seed and the names of what is decided are mixed into a number (`mix`), from which a decision is
-//! made (`fraction`) or a sequence grows (`Gaps`). Nothing depends on time or on how bytes arrive.
+//! A seed and the identifiers of a decision are mixed to a number (`mix`). It makes the decision (`fraction`) or starts
+//! a sequence (`Gaps`). Nothing depends on time or on the sizes in which bytes arrive.
 
 /// The step of the Weyl sequence of SplitMix64.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// All of `parts` in one number, of which every bit depends on every bit of them.
+/// Mixes `parts` to one number, each bit of which depends on each bit of them.
 pub(crate) fn mix(parts: &[u64]) -> u64 {
     parts.iter().fold(0, |state, part| finish(state.wrapping_add(STEP) ^ part))
 }
@@ -19,13 +19,13 @@ const fn finish(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// From 0 up to but not including 1. A double has 53 bits to say it with.
+/// A number from [0, 1), with the 53 bits of precision of a double.
 #[expect(clippy::cast_precision_loss, reason = "53 bits fit into a double")]
 pub(crate) fn fraction(random: u64) -> f64 {
     (random >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// The offsets that are met if each is with the same probability.
+/// A random sequence of offsets, in which each offset occurs with the same probability.
 #[derive(Debug)]
 pub(crate) struct Gaps {
     state: u64,
@@ -40,7 +40,7 @@ impl Gaps {
         gaps
     }
 
-    /// The next offset that is met, at least `from`. Later calls may not ask for less.
+    /// The next offset of the sequence that is at least `from`, which must not decrease between calls.
     pub(crate) fn at_least(&mut self, from: u64) -> u64 {
         while self.next < from {
             let gap = self.gap();
@@ -49,7 +49,7 @@ impl Gaps {
         self.next
     }
 
-    /// How many are missed before the next is met: the geometric distribution by inversion.
+    /// The number of offsets skipped before the next one: the geometric distribution by inversion.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -59,7 +59,7 @@ impl Gaps {
         if self.probability >= 1.0 {
             return 0;
         }
-        // Also if it is not a number.
+        // Never, also if the probability is NaN.
         if self.probability.is_nan() || self.probability <= 0.0 {
             return u64::MAX;
         }
@@ -73,7 +73,7 @@ impl Gaps {
 mod tests {
     use super::*;
 
-    fn met(seed: u64, probability: f64, below: u64) -> Vec<u64> {
+    fn offsets(seed: u64, probability: f64, below: u64) -> Vec<u64> {
         let mut gaps = Gaps::new(seed, probability);
         let mut all = Vec::new();
         loop {
@@ -86,27 +86,27 @@ mod tests {
     }
 
     #[test]
-    fn about_as_many_are_met_as_the_probability_says() {
+    fn offsets_occur_with_the_given_probability() {
         for seed in 0..5 {
-            let count = met(seed, 0.01, 1_000_000).len();
+            let count = offsets(seed, 0.01, 1_000_000).len();
             assert!((9_000..11_000).contains(&count), "{count}");
         }
     }
 
     #[test]
-    fn the_edges_of_probability_are_all_and_none() {
-        assert_eq!(met(1, 1.0, 5), [0, 1, 2, 3, 4]);
-        assert_eq!(met(1, 7.0, 3), [0, 1, 2]);
+    fn probabilities_of_one_and_zero_give_all_and_no_offsets() {
+        assert_eq!(offsets(1, 1.0, 5), [0, 1, 2, 3, 4]);
+        assert_eq!(offsets(1, 7.0, 3), [0, 1, 2]);
         for none in [0.0, -1.0, f64::NAN] {
-            assert_eq!(met(1, none, u64::MAX), []);
+            assert_eq!(offsets(1, none, u64::MAX), []);
         }
     }
 
     #[test]
-    fn a_seed_decides_and_steps_do_not() {
-        assert_eq!(met(3, 0.1, 1000), met(3, 0.1, 1000));
-        assert_ne!(met(3, 0.1, 1000), met(4, 0.1, 1000));
-        let all = met(3, 0.1, 1000);
+    fn the_sequence_depends_on_the_seed_and_not_on_the_calls() {
+        assert_eq!(offsets(3, 0.1, 1000), offsets(3, 0.1, 1000));
+        assert_ne!(offsets(3, 0.1, 1000), offsets(4, 0.1, 1000));
+        let all = offsets(3, 0.1, 1000);
         let mut gaps = Gaps::new(3, 0.1);
         assert!(all.contains(&gaps.at_least(500)));
     }

@@ -1,7 +1,7 @@
-//! Which faults hold, and for whom.
+//! The fault rules in force, and the connections that each applies to.
 //!
-//! Tests add and lift rules at any time; `engine` asks about every connection it accepts, `flow`
-//! about every byte that comes in or is to leave.
+//! Tests add and remove rules at any time. `engine` consults them for every accepted connection, `flow` whenever
+//! bytes arrive or are about to be forwarded.
 
 use std::time::Duration;
 
@@ -10,16 +10,17 @@ use crate::{Connections, Direction, Fault, Injected, RuleId};
 
 /// One stream of bytes: a connection and a direction.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct StreamId {
     pub(crate) connection: u64,
     pub(crate) direction: Direction,
 }
 
-/// All rules that hold now, oldest first.
+/// All rules in force, oldest first.
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) seed: u64,
-    set: u64,
+    /// Rules added so far, for their ids.
+    added: u64,
     rules: Vec<Rule>,
 }
 
@@ -49,17 +50,17 @@ pub(crate) enum Admission {
 
 impl Rules {
     pub(crate) const fn new(seed: u64) -> Self {
-        Self { seed, set: 0, rules: Vec::new() }
+        Self { seed, added: 0, rules: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, connections: Connections, effect: Effect) -> RuleId {
-        self.set += 1;
-        let id = RuleId(self.set);
+        self.added += 1;
+        let id = RuleId(self.added);
         self.rules.push(Rule { id, connections, effect });
         id
     }
 
-    /// Whether it was there.
+    /// Removes a rule; false if it is not in force.
     pub(crate) fn lift(&mut self, id: RuleId) -> bool {
         let before = self.rules.len();
         self.rules.retain(|rule| rule.id != id);
@@ -70,10 +71,10 @@ impl Rules {
         self.rules.clear();
     }
 
-    /// What happens to connection `number` while `open` others are.
+    /// What happens to the new connection `number` while `open` others are open.
     pub(crate) fn admission(&self, number: u64, open: u64) -> Admission {
         let mut admission = Admission::Forward;
-        for rule in self.about(number) {
+        for rule in self.applying_to(number) {
             match rule.effect {
                 Effect::Refuse => return Admission::Refuse(rule.id, Injected::Refused),
                 Effect::LimitOpen(limit) if open >= limit => {
@@ -88,26 +89,26 @@ impl Rules {
         admission
     }
 
-    /// Whether connection `number` is not to be forwarded.
+    /// Whether a rule keeps connection `number` from being forwarded.
     pub(crate) fn stalls(&self, number: u64) -> bool {
-        self.about(number).any(|rule| matches!(rule.effect, Effect::Stall))
+        self.applying_to(number).any(|rule| matches!(rule.effect, Effect::Stall))
     }
 
     /// The faults of one stream, oldest first.
-    pub(crate) fn faults(&self, way: Way) -> impl Iterator<Item = (RuleId, Fault)> {
-        self.about(way.connection).filter_map(move |rule| match rule.effect {
-            Effect::Stream(direction, fault) if direction == way.direction => {
+    pub(crate) fn faults(&self, stream: StreamId) -> impl Iterator<Item = (RuleId, Fault)> {
+        self.applying_to(stream.connection).filter_map(move |rule| match rule.effect {
+            Effect::Stream(direction, fault) if direction == stream.direction => {
                 Some((rule.id, fault))
             }
             _ => None,
         })
     }
 
-    /// By how much what was read at offset `at` is delayed.
-    pub(crate) fn delay(&self, way: Way, at: u64) -> Duration {
-        self.faults(way).fold(Duration::ZERO, |sum, (id, fault)| match fault {
+    /// The delay of bytes that were read at offset `at`.
+    pub(crate) fn delay(&self, stream: StreamId, at: u64) -> Duration {
+        self.faults(stream).fold(Duration::ZERO, |sum, (id, fault)| match fault {
             Fault::Delay { time, jitter } => {
-                let drawn = jitter.as_secs_f64() * fraction(self.draw(id, way, at));
+                let drawn = jitter.as_secs_f64() * fraction(self.draw(id, stream, at));
                 let drawn = Duration::try_from_secs_f64(drawn).unwrap_or(jitter);
                 sum.saturating_add(time).saturating_add(drawn)
             }
@@ -115,12 +116,18 @@ impl Rules {
         })
     }
 
-    /// A random number that always is the same for the same rule, stream and offset.
-    pub(crate) fn draw(&self, id: RuleId, way: Way, at: u64) -> u64 {
-        mix(&[self.seed, id.0, way.connection, u64::from(way.direction == Direction::ToClient), at])
+    /// A pseudo-random number, always the same for the same seed, rule, stream and offset.
+    pub(crate) fn draw(&self, id: RuleId, stream: StreamId, at: u64) -> u64 {
+        mix(&[
+            self.seed,
+            id.0,
+            stream.connection,
+            u64::from(stream.direction == Direction::ToClient),
+            at,
+        ])
     }
 
-    fn about(&self, number: u64) -> impl Iterator<Item = &Rule> {
+    fn applying_to(&self, number: u64) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(move |rule| rule.connections.contains(number))
     }
 }
@@ -144,29 +151,29 @@ mod tests {
     #[test]
     fn delays_add_up_and_jitter_stays_in_bounds() {
         let ms = Duration::from_millis;
-        let way = Way { connection: 1, direction: Direction::ToClient };
+        let stream = StreamId { connection: 1, direction: Direction::ToClient };
         let mut rules = Rules::new(1);
         rules.add(Connections::All, Effect::Stream(Direction::ToClient, Fault::delay(ms(30))));
         let jitter = Fault::Delay { time: ms(5), jitter: ms(10) };
         rules.add(Connections::Nth(1), Effect::Stream(Direction::ToClient, jitter));
-        let delays: Vec<_> = (0..100).map(|at| rules.delay(way, at)).collect();
+        let delays: Vec<_> = (0..100).map(|at| rules.delay(stream, at)).collect();
         assert!(delays.iter().all(|delay| (ms(35)..ms(45)).contains(delay)));
         assert!(delays.iter().any(|delay| *delay < ms(37)));
         assert!(delays.iter().any(|delay| *delay > ms(43)));
-        assert_eq!(rules.delay(Way { direction: Direction::ToServer, ..way }, 0), ms(0));
-        assert_eq!(rules.delay(Way { connection: 2, ..way }, 0), ms(30));
+        assert_eq!(rules.delay(StreamId { direction: Direction::ToServer, ..stream }, 0), ms(0));
+        assert_eq!(rules.delay(StreamId { connection: 2, ..stream }, 0), ms(30));
     }
 
     #[test]
-    fn a_delay_without_end_does_not_overflow() {
-        let way = Way { connection: 1, direction: Direction::ToClient };
+    fn the_longest_delays_do_not_overflow() {
+        let stream = StreamId { connection: 1, direction: Direction::ToClient };
         let mut rules = Rules::new(1);
         for _ in 0..2 {
             let jitter = Duration::from_secs(1 << 40);
             let fault = Fault::Delay { time: Duration::MAX, jitter };
             rules.add(Connections::All, Effect::Stream(Direction::ToClient, fault));
         }
-        assert_eq!(rules.delay(way, 0), Duration::MAX);
+        assert_eq!(rules.delay(stream, 0), Duration::MAX);
     }
 
     #[test]

@@ -1,13 +1,11 @@
-//! A control connection: commands go out, replies come in, in the same order.
+//! A control connection: sends commands, and receives replies in the same order.
 //!
-//! Several commands may be sent at once; the server answers them one after another, and a long path is
-//! travelled once. `owed` are the commands whose replies have not come yet, so that whoever takes the
-//! connection over knows whether it is in step.
+//! Several commands may be sent at once, which costs a single RTT. `owed` are the commands whose replies have not
+//! arrived yet; while there are any, the connection is out of step and cannot be passed on.
 //!
-//! Small servers take what arrives in one packet for one command, and the rest of it is lost. When
-//! the first of several commands has been answered and the next one is not for a while, that is how it is:
-//! the lane is given up, and from then on one command is sent at a time. A server that has answered two
-//! of them is only slow.
+//! Some small servers treat each packet as one command and lose the rest of it. If the first of several commands gets
+//! a reply and the second one gets none for a while, the server is assumed to be of this kind: the lane is closed, and
+//! from then on commands are sent one at a time. A server that has replied to two of them is merely slow.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,19 +22,19 @@ use crate::learnt::{Learnt, Lesson};
 use crate::stream::{Security, Stream};
 use crate::wire::{Command, Reply, ReplyParser};
 
-/// The longest line of a reply: a path of Linux has 4 096 bytes, each of which a server may double.
+/// The longest line of a reply, in bytes: a path has at most 4 096 bytes on Linux, and a server may double each.
 const LONGEST_LINE: usize = 16 << 10;
 
-/// So often a server may say that something begins before it says how that ended.
-const MOST_PRELIMINARY: usize = 100;
+/// Most preliminary (1xx) replies before the final one.
+const MAX_PRELIMINARY: usize = 100;
 
-/// The longest pause between the replies to commands that were sent together, and which part of the
-/// time a server may be silent altogether that is at most.
+/// The longest pause between the replies to commands that were sent together.
 const LONGEST_GAP: Duration = Duration::from_secs(5);
+/// That pause is also at most the silence timeout divided by this.
 const GAP_OF_SILENCE: u32 = 4;
 
-/// A reply may take so many times as long as nothing at all may come: a server that sends a byte now and
-/// then is not waited for without end.
+/// A whole reply may take this multiple of the silence timeout, so that a server that sends a byte now and then is not
+/// waited for indefinitely.
 const SILENCES: u32 = 10;
 
 /// A control connection.
@@ -46,18 +44,19 @@ pub(crate) struct Control {
     stream: Option<Stream>,
     received: BytesMut,
     parser: ReplyParser,
+    /// Verbs of the commands whose final replies have not arrived.
     owed: VecDeque<&'static str>,
-    /// The replies to what was sent last.
+    /// Number of replies to the commands that were sent last.
     answered: usize,
-    /// The server is known to take several commands at once.
+    /// The server is known to accept several commands at once.
     pipelines: bool,
-    /// What is owed first has been answered preliminarily.
+    /// The first command in `owed` got a preliminary reply.
     began: bool,
     learnt: Arc<Learnt>,
 }
 
 impl Control {
-    /// Over a connection on which nothing has been read yet: the greeting is owed.
+    /// A control connection on which nothing has been read yet: the greeting is owed.
     pub(crate) fn new(stream: Stream, learnt: Arc<Learnt>) -> Self {
         Self {
             stream: Some(stream),
@@ -71,7 +70,7 @@ impl Control {
         }
     }
 
-    /// Says that the server is one that takes several commands at once: a late reply is a slow one.
+    /// Sets that the server accepts several commands at once: a late reply only means that it is slow.
     pub(crate) const fn pipelines(&mut self) {
         self.pipelines = true;
     }
@@ -91,12 +90,12 @@ impl Control {
         self.stream.is_none()
     }
 
-    /// Gives it up: nobody knows what comes next.
+    /// Closes the connection: its state is unknown.
     pub(crate) fn break_off(&mut self) {
         self.stream = None;
     }
 
-    /// Whether the server has ended it, or said anything that was not asked (a 421 before it does).
+    /// Whether the server has closed the connection, or has sent an unrequested reply (a 421 before it closes).
     pub(crate) fn has_ended(&mut self) -> bool {
         let Some(stream) = &mut self.stream else { return true };
         let unasked = !self.received.is_empty()
@@ -107,7 +106,7 @@ impl Control {
         unasked
     }
 
-    /// Goes on with TLS. What came in plain text behind the reply was put there by somebody else.
+    /// Switches to TLS. Returns false if plain text followed the reply to AUTH: an attacker may have injected it.
     pub(crate) async fn secure(&mut self, security: &Security) -> std::io::Result<bool> {
         let plain = self.stream.take();
         let Some(plain) = plain.filter(|_| self.received.is_empty() && self.owed.is_empty()) else {
@@ -117,7 +116,7 @@ impl Control {
         Ok(true)
     }
 
-    /// Sends commands and gives their replies, preliminary ones left out.
+    /// Sends commands and returns their final replies.
     pub(crate) async fn exchange(&mut self, commands: &[Command]) -> Result<Vec<Reply>> {
         let mut replies = Vec::with_capacity(commands.len());
         let step = if self.takes_several() { commands.len().max(1) } else { 1 };
@@ -130,13 +129,13 @@ impl Control {
         Ok(replies)
     }
 
-    /// Sends one command and gives its reply.
+    /// Sends one command and returns its final reply.
     pub(crate) async fn ask(&mut self, command: &Command) -> Result<Reply> {
         self.send(std::slice::from_ref(command)).await?;
         self.last_reply().await
     }
 
-    /// Sends commands without waiting.
+    /// Sends commands without waiting for their replies.
     pub(crate) async fn send(&mut self, commands: &[Command]) -> Result<()> {
         let lines: Vec<u8> =
             commands.iter().flat_map(|command| command.line().iter().copied()).collect();
@@ -155,7 +154,7 @@ impl Control {
     }
 
     async fn not_preliminary(&mut self) -> Result<Reply> {
-        for _ in 0..MOST_PRELIMINARY {
+        for _ in 0..MAX_PRELIMINARY {
             let reply = self.any_reply().await?;
             if !reply.is_preliminary() {
                 return Ok(reply);
@@ -165,7 +164,7 @@ impl Control {
         Err(protocol("read the reply", "too many preliminary (1xx) replies"))
     }
 
-    /// The next reply. Nothing is lost if the future is dropped.
+    /// The next reply, preliminary or final. Cancel safe.
     pub(crate) async fn reply(&mut self) -> Result<Reply> {
         let limit = self.limit();
         let outcome = timeout(limit, self.any_reply()).await;
@@ -184,7 +183,8 @@ impl Control {
                 }
                 self.began = reply.is_preliminary();
                 if reply.code() == 421 || wants_resumption(&reply) {
-                    // It means good-bye, whatever was asked; or there is no ticket left for TLS.
+                    // 421 means that the server closes the connection, whatever the command. Without a TLS ticket to
+                    // resume, the lane is of no use either.
                     self.stream = None;
                 }
                 if has_crashed(&reply) && ![GREETING, "USER", "PASS"].contains(&verb) {
@@ -238,7 +238,7 @@ impl Control {
         lost(WAIT, cause)
     }
 
-    /// What the server is to say next.
+    /// For messages: the reply that is due next.
     fn awaited(&self) -> String {
         match self.owed.front() {
             Some(verb) if *verb != GREETING => format!("reply to {verb}"),
@@ -273,7 +273,7 @@ impl Control {
     }
 }
 
-/// What is owed first, in the place of a command.
+/// Stands for the greeting in `owed`, which is due before any reply.
 const GREETING: &str = "";
 
 const WAIT: &str = "read the reply";

@@ -1,4 +1,4 @@
-//! Bytes over a data connection.
+//! Sends and receives bytes over a data connection.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::lanes::Lane;
 use crate::stream::Stream;
 
-/// What is handed on at once, if as much has come.
+/// Most bytes passed on at once.
 const PIECE: usize = 256 << 10;
 
-/// So long more bytes are waited for that are to be handed on together.
+/// How long to wait for more bytes before an incomplete piece is passed on.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// So long the reason for a lost connection may take to come over the other one.
+/// How long to wait on the control connection for the reason of a lost data connection.
 const REASON: Duration = Duration::from_secs(2);
 
-/// So long the server may take to end a data connection that was ended from here.
+/// How long the server may take to close a data connection after the client has ended it.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// The next bytes, `most` of them at most; empty at the end. What comes within a moment is taken
-/// together: each piece costs a write to the disk.
+/// The next bytes, at most `most`; empty at the end. Bytes that arrive within [`MOMENT`] are joined to one piece, since
+/// each piece costs a write to the disk.
 pub(crate) async fn receive(data: &mut Stream, most: u64) -> Result<Bytes> {
     let most = usize::try_from(most).unwrap_or(usize::MAX).min(PIECE);
     let mut piece = BytesMut::with_capacity(most).limit(most);
@@ -32,7 +32,7 @@ pub(crate) async fn receive(data: &mut Stream, most: u64) -> Result<Bytes> {
     while !piece.get_ref().is_empty() && piece.has_remaining_mut() {
         match timeout_at(enough, data.read_buf(&mut piece)).await {
             Ok(Ok(length)) if length > 0 => {}
-            // An end or an error comes again when it is asked for.
+            // The next call returns the end or the error again.
             _ => break,
         }
     }
@@ -49,13 +49,13 @@ pub(crate) async fn send(data: &mut Stream, block: &Block) -> Result<()> {
     Ok(())
 }
 
-/// Ends an upload: the server has all of it when it says so.
+/// Ends an upload and waits until the server confirms that it has all of it.
 pub(crate) async fn end_upload(lane: &mut Lane, mut data: Stream) -> Result<()> {
     if let Err(error) = data.end("write").await {
         return Err(reason(lane, data, error).await);
     }
     if data.is_secure() {
-        // What TLS has to say at the end: tickets, without which the next one cannot be resumed.
+        // Read the session tickets that TLS sends at the end: without them the next data connection cannot resume.
         let mut nothing = [0; 1];
         drop(timeout(ENDING, data.read(&mut nothing)).await);
     }
@@ -63,7 +63,7 @@ pub(crate) async fn end_upload(lane: &mut Lane, mut data: Stream) -> Result<()> 
     lane.finish("write").await
 }
 
-/// Why a data connection was lost: the server may say it on the control connection.
+/// The error of a lost data connection: the server's reply on the control connection, or else `error`.
 pub(crate) async fn reason(lane: &mut Lane, data: Stream, error: Error) -> Error {
     drop(data);
     match timeout(REASON, lane.control.last_reply()).await {

@@ -1,4 +1,4 @@
-//! The lines of a listing: cut from what comes, put together where one entry takes two.
+//! Splits a listing into lines, and joins the lines of an entry that has two.
 
 use bytes::{Buf, BytesMut};
 use haul_storage::Result;
@@ -9,13 +9,13 @@ use crate::session::Session;
 use crate::wire::Command;
 use crate::wire::listing::Joined;
 
-/// The longest line: a name, the target of a link, and what is said of them.
+/// The longest line in bytes: a name, the target of a link, and their attributes.
 const LONGEST: usize = 16 << 10;
 
-/// What is received at once.
+/// Most bytes received at once.
 pub(crate) const RECEIVED: u64 = 64 << 10;
 
-/// Lists, and hands on line by line.
+/// Sends a command that lists, and calls `line` with each line.
 pub(crate) async fn each(
     session: &mut Session,
     command: Command,
@@ -44,7 +44,7 @@ pub(crate) async fn each(
     }
 }
 
-/// Cuts what comes into lines.
+/// Splits received bytes into lines.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     received: BytesMut,
@@ -56,12 +56,12 @@ impl Lines {
         self.received.extend_from_slice(piece);
     }
 
-    /// Whether nothing is left of what came.
+    /// Whether no received bytes are left.
     pub(crate) fn is_empty(&self) -> bool {
         self.received.is_empty()
     }
 
-    /// The next line without its end; what is left counts as one when it is over.
+    /// The next line without its line end. With `over`, the remaining bytes are a line too.
     pub(crate) fn next(&mut self, over: bool) -> Result<Option<Vec<u8>>> {
         loop {
             let Some(line) = self.cut(over)? else {

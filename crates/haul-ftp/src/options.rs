@@ -1,27 +1,25 @@
-//! How a server is to be talked to.
+//! Options of connections to an FTP server.
 
 use haul_net::tls::TlsOptions;
 use haul_net::{PasswordSource, Reach, Socks5, Waits};
 
-/// The port of a control connection that begins with TLS (RFC 4217 calls it deprecated, and it is in
-/// wide use).
+/// The default port of implicit TLS (deprecated by RFC 4217, but widely used).
 pub(crate) const IMPLICIT_PORT: u16 = 990;
+/// The default port of FTP.
 pub(crate) const PORT: u16 = 21;
 
 /// Whether a connection is encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TlsMode {
-    /// As the server offers: `AUTH TLS` is asked for, and where it is refused all goes in plain text.
-    /// Who can alter the connection can make it plain, so it protects from listeners only. This is
-    /// what `ftp://` means by default.
+    /// TLS if the server supports `AUTH TLS`, otherwise plain text. An active attacker can force plain text, so this
+    /// protects from passive eavesdroppers only. The default of `ftp://`.
     #[default]
     Auto,
-    /// Plain text, without asking.
+    /// Plain text.
     Never,
-    /// `AUTH TLS`, or nothing is sent (RFC 4217). On port 990 the connection begins with TLS. This is
-    /// what `ftps://` means.
+    /// `AUTH TLS` is required (RFC 4217). On port 990 the connection begins with TLS. The meaning of `ftps://`.
     Always,
-    /// The connection begins with TLS, on whatever port.
+    /// The connection begins with TLS, on any port.
     Implicit,
 }
 
@@ -35,24 +33,23 @@ impl TlsMode {
     }
 }
 
-/// How a server is to be talked to.
+/// Options of connections to an FTP server.
 #[derive(Debug, Clone, Default)]
 pub struct FtpOptions {
-    /// As whom; `anonymous` if nobody is given.
+    /// The user name; `anonymous` if `None`.
     pub user: Option<String>,
-    /// Where the password comes from; without it the prompter is asked. Nobody is asked for that of
-    /// `anonymous`.
+    /// The source of the password. Without one the user is prompted, except for the password of `anonymous`.
     pub password: Option<PasswordSource>,
     /// Whether connections are encrypted.
     pub tls: TlsMode,
-    /// Whom to trust, and who we are.
+    /// Trusted certificates, and the client's own.
     pub trust: TlsOptions,
-    /// Where long waits for the server are reported, and how long they may be: a connection on which nothing
-    /// moves for that long although something should is lost. A slow one that moves bytes is not.
+    /// Where long waits for the server are reported, and the timeout of connections on which no bytes move although
+    /// some are due. A slow connection does not time out.
     pub waits: Waits,
-    /// How the server is reached.
+    /// Address family, and the timeout of connecting.
     pub reach: Reach,
-    /// The proxy that control and data connections go through.
+    /// The proxy of control and data connections.
     pub proxy: Option<Socks5>,
 }
 
@@ -77,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tls_comes_first_on_its_port_or_where_that_is_said() {
+    fn tls_is_implicit_on_port_990_or_if_requested() {
         let with = |tls| FtpOptions { tls, ..FtpOptions::default() };
         assert!(with(TlsMode::Always).is_implicit(990) && !with(TlsMode::Always).is_implicit(21));
         assert!(with(TlsMode::Implicit).is_implicit(2121));

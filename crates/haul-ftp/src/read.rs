@@ -1,10 +1,9 @@
-//! A file that is read: each range over a lane of its own, from where it begins.
+//! Download of ranges of a file, each over a lane of its own (`REST`, `RETR`).
 //!
-//! A server sends a file to its end, so a range that ends earlier is a download that is ended from
-//! here, and the window is closed towards that end. Where there is one lane it is left standing for a
-//! moment first: the next range often begins there, and goes on without a new data connection. What a
-//! lane receives passes through a task beside it, which ends the download in good order when nobody
-//! wants the rest.
+//! A server sends a file to its end. For a range that ends earlier, the client has to abort the download, and it closes
+//! the TCP window as that end comes near. If there is one lane only, the download is parked for a moment instead: the
+//! next range often begins where this one ends, and continues without a new data connection. A task per range receives
+//! the data and passes it on, so that the download is ended cleanly even if the reader is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,20 +23,21 @@ use crate::inner::Inner;
 use crate::lanes::Lane;
 use crate::stream::Stream;
 
-/// Pieces that wait for whoever reads.
-const WAITING: usize = 4;
+/// Pieces queued for the reader.
+const QUEUED_PIECES: usize = 4;
 
-/// The server is told where to stop when no more than this is left: more is hardly ever under way.
-const NEAR: u64 = 32 << 20;
+/// The TCP window is limited to the rest of a range once this many bytes or fewer are left; more is hardly ever in
+/// flight.
+const NEAR_END: u64 = 32 << 20;
 
-/// Somebody who has not taken a piece for so long does not use the lane.
+/// If the reader takes no piece for this long, its lane counts as stalled.
 pub(crate) const STALLED: Duration = Duration::from_secs(2);
 
-/// Openings are numbered, so that what was left standing of one is not taken for the same place in
-/// another: there may be another file of that name by then.
+/// Each opened file has a number, so that a parked download is continued only for the same opened file: later, another
+/// file may have that name.
 static OPENINGS: AtomicU64 = AtomicU64::new(NO_OPENING + 1);
 
-/// The number of none: nothing was left standing that goes on there.
+/// The number of no opened file: no parked download belongs to it.
 pub(crate) const NO_OPENING: u64 = 0;
 
 /// A file opened for reading.
@@ -48,7 +48,7 @@ pub(crate) struct FtpFile {
     path: RelPath,
     identity: Identity,
     metadata: Metadata,
-    /// It ends where it was said to end; a part file may be growing.
+    /// The file must end at the size that was reported. False for a part file, which may be growing.
     complete: bool,
 }
 
@@ -67,7 +67,7 @@ impl FtpFile {
         })
     }
 
-    /// The same while the file may grow behind what is read.
+    /// The same for a file that may grow while it is read.
     pub(crate) fn growing(self) -> Self {
         Self { complete: false, ..self }
     }
@@ -108,14 +108,14 @@ impl ReadAt for FtpFile {
             complete: self.complete,
         };
         let begin = move || {
-            let (sender, receiver) = mpsc::channel(WAITING);
+            let (sender, receiver) = mpsc::channel(QUEUED_PIECES);
             if !reading.range.is_empty() {
                 let inner = Arc::clone(&reading.inner);
                 inner.host.lanes.spawn(reading.run(sender));
             }
             receiver
         };
-        // Nothing is asked for before somebody wants it.
+        // The request is sent when the stream is first polled.
         stream::once(async move { begin() })
             .flat_map(|receiver| {
                 stream::unfold(receiver, |mut receiver| async move {
@@ -133,13 +133,13 @@ impl ReadAt for FtpFile {
 
 type Sender = mpsc::Sender<Result<Block>>;
 
-/// One range on its way.
+/// The task that downloads one range.
 struct Reading {
     opening: u64,
     inner: Arc<Inner>,
     path: RelPath,
     range: Range,
-    /// Where it ends now, unless that is farther away.
+    /// The engine may lower this while the range is read; the range then ends here.
     end: Arc<AtomicU64>,
     size: u64,
     complete: bool,
@@ -149,7 +149,7 @@ impl Reading {
     async fn run(self, sender: Sender) {
         if let Err(error) = self.read(&sender).await {
             let error = self.inner.at(error, &self.path);
-            // Nobody may be there any more to hear of it.
+            // The reader may have been dropped.
             drop(sender.send(Err(error)).await);
         }
     }
@@ -167,7 +167,7 @@ impl Reading {
                 Ok(data) => break (lane, data, at),
                 Err(_) if self.inner.server.learnt.since(&mut lessons) => {}
                 Err(error) if error.kind() == ErrorKind::Other => {
-                    // It was there when it was opened.
+                    // The reply does not tell whether the file was removed since it was opened, or may not be read.
                     drop(lane);
                     let there = self.inner.find(&self.path).await?.is_some();
                     let kind =
@@ -184,7 +184,7 @@ impl Reading {
             if at == until {
                 return lane.stop(data).await;
             }
-            let near = end < self.size && end - at <= NEAR;
+            let near = end < self.size && end - at <= NEAR_END;
             data.expect_at_most(if near { end - at } else { u64::MAX });
             let piece = tokio::select! {
                 piece = receive(&mut data, until - at) => piece,
@@ -203,12 +203,12 @@ impl Reading {
             }
             let last = at == end;
             if last && at == self.size && self.complete {
-                // It counts when the server says that this was all, and well.
+                // The last piece counts only once the server has confirmed a complete transfer.
                 self.end(lane, data).await?;
                 drop(sender.send(Ok(Block::from(piece))).await);
                 return Ok(());
             }
-            if !hand_on(&mut lane, sender, piece).await {
+            if !pass_on(&mut lane, sender, piece).await {
                 return lane.stop(data).await;
             }
             if last && (self.inner.server.in_turn || self.inner.host.lanes.leave_standing()) {
@@ -221,7 +221,7 @@ impl Reading {
         }
     }
 
-    /// The end of the file is where it was said to be.
+    /// Checks that the data ends here and that the server confirms the transfer.
     async fn end(&self, mut lane: Lane, mut data: Stream) -> Result<()> {
         match receive(&mut data, 1).await {
             Err(error) => return Err(reason(&mut lane, data, error).await),
@@ -240,7 +240,7 @@ impl Reading {
 
     async fn ended_early(&self, mut lane: Lane, data: Stream, at: u64) -> Error {
         drop(data);
-        // If the server says that something went wrong, that is the reason.
+        // If the server reports an error, that is the cause.
         if let Err(error) = lane.finish("read").await {
             return error;
         }
@@ -251,8 +251,8 @@ impl Reading {
     }
 }
 
-/// Hands a piece on; false if nobody wants it.
-async fn hand_on(lane: &mut Lane, sender: &Sender, piece: Bytes) -> bool {
+/// Sends a piece to the reader; false if the reader was dropped.
+async fn pass_on(lane: &mut Lane, sender: &Sender, piece: Bytes) -> bool {
     let permit = match timeout(STALLED, sender.reserve()).await {
         Ok(permit) => permit,
         Err(_) => {

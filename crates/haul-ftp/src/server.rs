@@ -1,4 +1,4 @@
-//! What is known of a server once somebody is logged in.
+//! Properties of a server, known after the first login.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -9,40 +9,40 @@ use haul_net::{ReceiveBudget, RttGauge, RttSample};
 use crate::learnt::{Learnt, Lesson};
 use crate::wire::Features;
 
-/// How a file gets its time.
+/// The command that sets the modification time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SetTime {
     /// `MFMT time path`.
     Mfmt,
-    /// `MDTM time path`, which is vsftpd's way and announced by nothing.
+    /// `MDTM time path`, which vsftpd supports without announcing it.
     Mdtm,
 }
 
-/// What is known of a server.
+/// Properties of a server.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) features: Features,
-    /// What it turned out not to do.
+    /// Features that turned out not to work.
     pub(crate) learnt: Arc<Learnt>,
-    /// Where one is after logging in; absolute.
+    /// The absolute path of the directory after login.
     pub(crate) home: Vec<u8>,
-    /// A rename replaces what is there, because rename(2) does.
+    /// A rename replaces an existing file, as rename(2) does.
     rename_replaces: bool,
-    /// Does one thing after another, so that a command may be sent while a transfer is being broken
-    /// off: the answer to it comes after the last word on the transfer.
+    /// The server processes commands strictly in order. So a command may be sent while a transfer is being aborted: the
+    /// reply to it follows the final reply to the transfer.
     pub(crate) in_turn: bool,
-    /// Names are bytes to it; otherwise they are UTF-8, and what is not may become another name.
+    /// The server accepts names of arbitrary bytes. Otherwise they are UTF-8, and other names may be altered.
     pub(crate) any_names: bool,
-    /// It was seen to end TLS as it should.
+    /// The server has been seen to end TLS properly (`close_notify`).
     pub(crate) ends_tls: AtomicBool,
     set_time: Option<SetTime>,
-    /// What comes over all data connections, once the path is known.
+    /// The receive budget of all data connections, once the RTT is known; `None` within if it is too short.
     receive_budget: OnceLock<Option<Arc<ReceiveBudget>>>,
-    /// The data connections over which files go at present.
+    /// The data connections that carry files now.
     pub(crate) in_use: InUse,
 }
 
-/// Data connections in use, which tell how long packets take while the control connections are silent.
+/// RTT gauges of the data connections in use: they measure the RTT while the control connections are silent.
 #[derive(Debug, Default)]
 pub(crate) struct InUse(Mutex<Vec<Weak<RttGauge>>>);
 
@@ -53,7 +53,7 @@ impl InUse {
         gauges.extend(gauge.map(Arc::downgrade));
     }
 
-    /// Of each connection, as far as it has carried anything.
+    /// A sample of each connection that has carried anything.
     pub(crate) fn round_trips(&self) -> Vec<RttSample> {
         let mut gauges = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         gauges.retain(|gauge| gauge.strong_count() > 0);
@@ -61,13 +61,13 @@ impl InUse {
     }
 }
 
-/// These have a process for each session. pyftpdlib forgets a transfer's last word when the next one is
-/// prepared first.
+/// Whether a server processes commands strictly in order. These have a process for each session. pyftpdlib does not: it
+/// omits the final reply to a transfer if the next one is prepared before.
 fn is_in_turn(greeting: &str) -> bool {
     ["vsFTPd", "ProFTPD", "Pure-FTPd"].iter().any(|name| greeting.contains(name))
 }
 
-/// Whether a server is known to take several commands at once.
+/// Whether a server is known to accept several commands at once.
 pub(crate) fn pipelines(greeting: &str) -> bool {
     is_in_turn(greeting) || ["FileZilla", "pyftpdlib"].iter().any(|name| greeting.contains(name))
 }
@@ -86,12 +86,12 @@ impl Server {
             (false, true) => Some(SetTime::Mdtm),
             (false, false) => None,
         };
-        // FileZilla says "UNIX emulated by FileZilla".
+        // FileZilla replies "UNIX emulated by FileZilla".
         let system = system.to_ascii_lowercase();
         let rename_replaces = system.contains("unix") && !system.contains("emulated");
         let in_turn = is_in_turn(greeting);
         if in_turn {
-            // Those that refuse SIZE of a file that is there say so.
+            // If SIZE is not allowed, these servers say so; any other refusal means that the file does not exist.
             learnt.learn(Lesson::SizeWorks);
         }
         Self {
@@ -108,17 +108,17 @@ impl Server {
         }
     }
 
-    /// What comes over all data connections, if that matters where a round trip takes so long.
+    /// The receive budget of all data connections, if the RTT is long enough for one.
     pub(crate) fn receive_budget(&self, rtt: Duration) -> Option<&Arc<ReceiveBudget>> {
         self.receive_budget.get_or_init(|| ReceiveBudget::over(rtt)).as_ref()
     }
 
-    /// How a file gets its time, if it can be set at all.
+    /// The command that sets modification times, if there is one.
     pub(crate) fn set_time(&self) -> Option<SetTime> {
         self.set_time.filter(|_| !self.learnt.knows(Lesson::NoTimes))
     }
 
-    /// Remembers that it sets no times although it seemed so.
+    /// Remembers that setting times does not work.
     pub(crate) fn refuses_times(&self) {
         self.learnt.learn(Lesson::NoTimes);
     }
@@ -128,32 +128,32 @@ impl Server {
         self.features.mlst && !self.learnt.knows(Lesson::NoMlsd)
     }
 
-    /// Whether to look by `MLST`.
+    /// Whether to look up files by `MLST`.
     pub(crate) fn mlst(&self) -> bool {
         self.features.mlst && !self.learnt.knows(Lesson::NoMlst)
     }
 
-    /// Whether to ask for lengths by `SIZE`. Old servers know it and do not announce it.
+    /// Whether to request lengths by `SIZE`. Old servers support it without announcing it.
     pub(crate) fn size(&self) -> bool {
         !self.learnt.knows(Lesson::NoSize)
     }
 
-    /// Whether to ask for the times of all files of a directory by `MDTM`.
+    /// Whether to request the times of all files in a directory by `MDTM`.
     pub(crate) fn mdtm(&self) -> bool {
         self.features.mdtm && !self.learnt.knows(Lesson::NoMdtm)
     }
 
-    /// Whether a transfer can begin in the middle.
+    /// Whether a transfer can begin at an offset (`REST`).
     pub(crate) fn rest(&self) -> bool {
         self.features.rest && !self.learnt.knows(Lesson::NoRest)
     }
 
-    /// Whether to ask for ports by `EPSV`.
+    /// Whether to request ports by `EPSV`.
     pub(crate) fn epsv(&self) -> bool {
         self.features.epsv && !self.learnt.knows(Lesson::NoEpsv)
     }
 
-    /// Whether a rename replaces what has the name.
+    /// Whether a rename replaces an existing file.
     pub(crate) fn rename_replaces(&self) -> bool {
         self.rename_replaces && !self.learnt.knows(Lesson::RenameKeeps)
     }

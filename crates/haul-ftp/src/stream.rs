@@ -206,7 +206,7 @@ impl Stream {
     pub(crate) fn feed(&mut self, receive_budget: Option<&Arc<ReceiveBudget>>) {
         self.share = receive_budget
             .zip(self.link.socket())
-            .map(|(receive_budget, socket)| receive_budget.feeder(socket));
+            .map(|(receive_budget, socket)| receive_budget.add_connection(socket));
     }
 
     /// Measures the RTT until the stream is dropped or [`Stream::rest`] is called; `None` where that is not possible.
@@ -224,7 +224,7 @@ impl Stream {
     /// Counts received bytes, and adjusts the receive window.
     pub(crate) fn came(&mut self, bytes: u64) {
         let Some(socket) = self.link.socket() else { return };
-        let share = self.share.as_mut().and_then(|share| share.share(socket));
+        let share = self.share.as_mut().and_then(|share| share.allowed_bytes(socket));
         if self.wanted < u64::MAX {
             self.wanted = self.wanted.saturating_sub(bytes);
         }

@@ -1,10 +1,9 @@
-//! A file that is written: from its first byte to its last, over one lane, as a part file beside its
-//! final name.
+//! Upload of one file: in order, over one lane, into a part file next to the final name.
 //!
-//! Blocks pass through a task that holds the lane from the first of them to the end of the upload.
-//! What was handed to it and had not reached the server when the connection broke is gone, and nobody
-//! but the server knows how much that is. So a broken upload is an error of the whole file; whoever
-//! continues it asks for the part file's length, and goes on at the end of what is there.
+//! A task holds the lane for the whole upload and sends the blocks that it is given. If the connection breaks, blocks
+//! in transit are lost, and only the server knows how much it has received. A broken upload is therefore an error of
+//! the whole file: to resume, the caller creates it anew, which asks for the length of the part file, and continues
+//! from there.
 
 use std::sync::Arc;
 
@@ -24,8 +23,8 @@ use crate::inner::Inner;
 use crate::read::{FtpFile, STALLED};
 use crate::wire::Command;
 
-/// Blocks that wait for the connection.
-const WAITING: usize = 2;
+/// Blocks queued for the connection.
+const QUEUED_BLOCKS: usize = 2;
 
 /// A file that is being written.
 #[derive(Debug)]
@@ -33,28 +32,30 @@ pub(crate) struct FtpUpload {
     inner: Arc<Inner>,
     path: RelPath,
     part: RelPath,
+    /// The path of the part file on the server.
     on_server: Vec<u8>,
     journal: PartJournal,
-    /// The length of the part file that was found.
+    /// The length of the part file that this upload resumes, if any.
     found: Option<u64>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Where the next block has to begin; `None` before the first one of a part file that was found.
+    /// The offset of the next block; `None` before the first block of a resumed part file.
     at: Option<u64>,
     feed: Option<Feed>,
-    /// Something was written to the part file, or it was emptied.
+    /// The part file exists and is ours: it was resumed, created or truncated.
     begun: bool,
+    /// The upload has failed or ended; nothing more can be written.
     broken: bool,
-    /// Nothing has the name any more: the part file is not to be removed.
+    /// The final name is gone from the server: the part file is the only copy and must not be removed.
     only_copy: bool,
-    /// Shared with the task that writes, which may outlive this; `None` when all is over.
+    /// Shared with the sending task, which may outlive this upload; `None` after commit or abort.
     writing: Option<Arc<Writing>>,
 }
 
-/// The way to the task that holds the lane.
+/// The channels to the task that holds the lane.
 #[derive(Debug)]
 struct Feed {
     blocks: mpsc::Sender<Block>,
@@ -62,7 +63,7 @@ struct Feed {
 }
 
 impl FtpUpload {
-    /// Starts, or with `options.resume` continues, the part file of `path`.
+    /// Creates the part file of `path`, or resumes an existing one if `options.resume` is set.
     pub(crate) async fn create(
         inner: &Arc<Inner>,
         path: &RelPath,
@@ -70,7 +71,7 @@ impl FtpUpload {
     ) -> Result<Self> {
         let part = inner.part_of(path)?;
         let on_server = inner.on_server(&part);
-        // A name that cannot be sent is refused before anything is done.
+        // Refuse a name that cannot be sent before anything is done.
         Command::new("STOR", &on_server).map_err(|error| inner.at(error, path))?;
         let writing = inner.host.begin_writing(&on_server).await;
         let writing = writing.map_err(|error| inner.at(error, path))?;
@@ -108,9 +109,9 @@ impl FtpUpload {
         self.inner.at(error, &self.path)
     }
 
-    /// Opens the upload at `offset`.
+    /// Starts the sending task, with STOR at `offset`.
     async fn begin(&self, state: &mut State, offset: u64) -> Result<()> {
-        let (blocks, receiver) = mpsc::channel(WAITING);
+        let (blocks, receiver) = mpsc::channel(QUEUED_BLOCKS);
         let (started, start) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let inner = Arc::clone(&self.inner);
@@ -119,7 +120,7 @@ impl FtpUpload {
         self.inner.host.lanes.spawn(async move {
             let outcome = upload(&inner, &on_server, offset, receiver, started).await;
             drop(writing);
-            // Nobody is there to hear of it if the writer was dropped.
+            // The receiver is gone if the upload was dropped.
             drop(end.send(outcome));
         });
         match start.await {
@@ -135,7 +136,7 @@ impl FtpUpload {
         }
     }
 
-    /// Ends the upload, if one is open: the server has all of it.
+    /// Ends the data connection, if one is open. On success the server has received everything.
     async fn end(&self, state: &mut State) -> Result<()> {
         let Some(Feed { blocks, ended }) = state.feed.take() else { return Ok(()) };
         drop(blocks);
@@ -154,16 +155,17 @@ impl FtpUpload {
         }
     }
 
-    /// What a broken upload means to whoever writes: what was on its way is gone.
-    async fn broke(&self, state: &mut State) -> Error {
+    /// The error to return when the upload is broken. A transient one becomes `Retry::FromStart`, as blocks in
+    /// transit are lost.
+    async fn broken(&self, state: &mut State) -> Error {
         let error = match self.end(state).await {
             Err(error) => error,
             Ok(()) => interrupted(),
         };
         state.broken = true;
         let error = self.inner.explain(error, &self.path).await;
-        let passes = error.retry() == Retry::Later;
-        if passes { error.with_retry(Retry::FromStart) } else { error }
+        let is_transient = error.retry() == Retry::Later;
+        if is_transient { error.with_retry(Retry::FromStart) } else { error }
     }
 }
 
@@ -179,12 +181,12 @@ impl WriteAt for FtpUpload {
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
         let mut state = self.state.lock().await;
-        let right = match (state.at, self.found) {
+        let is_expected = match (state.at, self.found) {
             (Some(at), _) => at == offset,
             (None, Some(found)) => offset <= found,
             (None, None) => offset == 0,
         };
-        if !right {
+        if !is_expected {
             let expected = state.at.or(self.found).unwrap_or(0);
             let cause = format!("a write at {offset} instead of {expected}");
             return Err(self.at(Error::new(ErrorKind::InvalidInput, "write").because(cause)));
@@ -203,9 +205,9 @@ impl WriteAt for FtpUpload {
             return Err(self.inner.explain(error, &self.path).await);
         }
         let Some(feed) = &state.feed else { return Err(self.at(interrupted())) };
-        let room = feed.blocks.reserve().await.map(|room| room.send(block)).is_ok();
-        if !room {
-            return Err(self.broke(&mut state).await);
+        let is_queued = feed.blocks.reserve().await.map(|slot| slot.send(block)).is_ok();
+        if !is_queued {
+            return Err(self.broken(&mut state).await);
         }
         state.at = Some(offset + length);
         Ok(())
@@ -222,7 +224,7 @@ impl WriteAt for FtpUpload {
     async fn reopen(&self, _uncached: bool) -> Result<Arc<dyn ReadAt>> {
         let mut state = self.state.lock().await;
         if state.feed.is_some() && self.end(&mut state).await.is_err() {
-            return Err(self.broke(&mut state).await);
+            return Err(self.broken(&mut state).await);
         }
         Ok(Arc::new(FtpFile::open(&self.inner, &self.part).await?.growing()))
     }
@@ -241,7 +243,7 @@ impl WriteAt for FtpUpload {
             }
         }
         if self.end(&mut state).await.is_err() {
-            return Err(self.broke(&mut state).await);
+            return Err(self.broken(&mut state).await);
         }
         let part = self.inner.look(&self.part).await?;
         if part.size != Some(size) {
@@ -272,10 +274,10 @@ impl WriteAt for FtpUpload {
 
     async fn abort(&self, keep: bool) -> Result<()> {
         let mut state = self.state.lock().await;
-        // Whether it ended well matters to nobody any more.
+        // The part file is abandoned, so a failure does not matter.
         drop(self.end(&mut state).await);
         state.broken = true;
-        // The name is free for the next writer when nothing more is done here.
+        // Dropped on return: only then may another upload write to this name.
         let _writing = state.writing.take();
         if keep {
             return Ok(());
@@ -288,7 +290,8 @@ impl WriteAt for FtpUpload {
     }
 }
 
-/// Moves blocks to the server until there are no more.
+/// Stores `path` from `offset` on and sends blocks until their channel is closed. `started` is completed once the
+/// server has accepted STOR.
 async fn upload(
     inner: &Inner,
     path: &[u8],
@@ -309,7 +312,7 @@ async fn upload(
             Err(error) => return Err(error),
         }
     };
-    // If nobody waits, there will be no blocks.
+    // If the upload was dropped meanwhile, `blocks` is closed too.
     let _ = started.send(());
     loop {
         let block = match timeout(STALLED, blocks.recv()).await {

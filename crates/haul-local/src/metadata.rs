@@ -49,7 +49,7 @@ pub(crate) fn apply(
         && let Some(xattrs) = &metadata.xattrs
     {
         // A new file may have inherited an ACL from its directory.
-        let made = Holder::File(file).make(xattrs);
+        let made = Holder::File(file).replace_all(xattrs);
         changed = made.map_err(|error| ("set extended attributes", error))?;
     }
     if can.mode
@@ -246,10 +246,10 @@ impl Handle {
     /// Makes the attributes those of `wanted`. `user.*` can be read and changed only where the mode lets the owner
     /// do so: where it does not, it does for the moment.
     fn make_xattrs(&self, wanted: &Xattrs, mode: u32) -> SysResult<()> {
-        match self.holder().make(wanted) {
+        match self.holder().replace_all(wanted) {
             Err(Errno::ACCESS) if mode & OWNER_CHANGES != OWNER_CHANGES => {
                 self.set_mode(mode | OWNER_CHANGES)?;
-                let made = self.holder().make(wanted);
+                let made = self.holder().replace_all(wanted);
                 // An ACL brings a mode of its own.
                 let restored = if has_acl(wanted) { Ok(()) } else { self.set_mode(mode) };
                 made.and(restored)

@@ -1,32 +1,32 @@
-//! How a local storage works: sizes of its system calls, threads, buffers.
+//! Options of a local storage: sizes of system calls, threads, buffers.
 
 use haul_storage::WorkPool;
 
-/// The least that one hop to a disk thread reads, in bytes, and the usual block size.
+/// Bytes that one job on a disk thread reads at least, and the default block size.
 ///
-/// Measured on ext4 and Linux 6.18, 1 GiB from memory to disk, 4 ranges in flight, processor seconds
-/// (median of six): 1.0 with 256 KiB, 1.8 with 512 KiB, 2.5–2.9 with 1 MiB and with 4 MiB. The buffers on
-/// their way fit into a second-level cache of 2 MiB, and the kernel takes page-cache folios as long
-/// as the write, which are cold memory where they are long. Below 128 KiB the hops show.
+/// Measured on ext4 and Linux 6.18, 1 GiB from memory to disk, 4 ranges in flight, processor seconds (median of six):
+/// 1.0 with 256 KiB, 1.8 with 512 KiB, 2.5–2.9 with 1 MiB and with 4 MiB. With 256 KiB the buffers in flight fit into
+/// a second-level cache of 2 MiB. Longer writes also make the kernel allocate longer page-cache folios, which are cold
+/// memory. Below 128 KiB the cost of switching threads becomes noticeable.
 const MIN_HOP: u64 = 256 * 1024;
 
-/// The longest buffer, in bytes, whatever block size is asked for.
+/// The longest buffer in bytes, whatever the block size.
 const MAX_HOP: u64 = 64 * 1024 * 1024;
 
-/// How a local storage works.
+/// Options of a local storage.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// The most bytes that one system call reads.
+    /// Most bytes read by one system call.
     pub block_size: u64,
-    /// The most bytes that one system call writes; `None` for what is best on the file system.
+    /// Most bytes written by one system call; `None` for the best size on the file system.
     pub write_size: Option<u64>,
-    /// Threads for disk work, if `pool` has none.
+    /// Number of disk threads, if `pool` is `None`.
     pub threads: usize,
-    /// Buffers that are kept for reuse when nobody needs them.
+    /// Most unused buffers to keep for reuse.
     pub buffers: usize,
-    /// Threads to share with another storage; `None` starts `threads` new ones.
+    /// A thread pool that is shared with another storage; `None` starts one with `threads` threads.
     pub pool: Option<WorkPool>,
-    /// Use only what every Unix has, as other systems than Linux must. For tests.
+    /// Use only system calls that every Unix has, as on systems other than Linux. For tests.
     pub portable: bool,
 }
 
@@ -48,11 +48,10 @@ impl Default for LocalOptions {
 impl LocalOptions {
     /// Bytes of one write.
     ///
-    /// A write into the page cache makes a folio of its own length. Up to 32 KiB (order 3,
-    /// `PAGE_ALLOC_COSTLY_ORDER`) these come from the lists of pages that each processor has just
-    /// freed; longer ones come from the depths of the allocator, and copying into that cold memory
-    /// took more than twice the system time for the whole transfer (ext4, Linux 6.18, 4 GiB: 2.8 s
-    /// at 32 KiB, 6.2 s at 256 KiB).
+    /// A write into the page cache allocates a folio of its own length. Up to 32 KiB (order 3,
+    /// `PAGE_ALLOC_COSTLY_ORDER`) folios come from per-processor lists of recently freed pages. Longer ones come from
+    /// the global allocator and are cold memory: copying to them took more than twice the system time for the whole
+    /// transfer (ext4, Linux 6.18, 4 GiB: 2.8 s at 32 KiB, 6.2 s at 256 KiB).
     pub(crate) fn write_step_bytes(&self, page_cache: bool) -> usize {
         const BEST: u64 = 32 * 1024;
         match self.write_size {

@@ -1,7 +1,7 @@
-//! Extended attributes: `user.*`, POSIX ACLs (`system.posix_acl_*`) and `security.capability` are read and set.
+//! Extended attributes. haul reads and sets `user.*`, POSIX ACLs (`system.posix_acl_*`) and `security.capability`.
 //!
-//! Labels of security modules (`security.selinux`) belong to the machine, not to the file, and `trusted.*` to
-//! the daemon that made them; both are left alone.
+//! It ignores labels of security modules (`security.selinux`), which belong to the machine and not to the file, and
+//! `trusted.*`, which belongs to the daemon that set it.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -15,15 +15,15 @@ use crate::statfs::left_out;
 const CAPABILITY: &[u8] = b"security.capability";
 const ACL: &[u8] = b"system.posix_acl_access";
 
-/// Linux allows this many bytes for the list of names and for each value.
-const MOST: usize = 64 * 1024;
+/// The limit of Linux for the list of names and for each value, in bytes (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
+const MAX_BYTES: usize = 64 * 1024;
 
-/// Where the attributes are.
+/// The file whose attributes are read or set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Holder<'a> {
     /// An open file.
     File(BorrowedFd<'a>),
-    /// A path that leads to one entry and no other.
+    /// A path that cannot lead to another entry meanwhile, such as `/proc/self/fd/N`.
     Path(&'a CStr),
 }
 
@@ -56,21 +56,21 @@ impl Holder<'_> {
         }
     }
 
-    /// All attributes of the kinds that a copy keeps.
+    /// All attributes of the kinds that a copy preserves.
     pub(crate) fn read(self) -> SysResult<Xattrs> {
-        // Most files have none.
+        // Enough for most files, which have no attributes.
         let mut names = vec![0; 256];
         let length = match self.list(&mut names) {
             Err(Errno::RANGE) => {
-                names = vec![0; MOST];
+                names = vec![0; MAX_BYTES];
                 self.list(&mut names)?
             }
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Vec::new()),
             outcome => outcome?,
         };
         let mut found = Vec::new();
-        for name in names[..length].split(|byte| *byte == 0).filter(|name| is_kept(name)) {
-            let mut value = vec![0; MOST];
+        for name in names[..length].split(|byte| *byte == 0).filter(|name| is_preserved(name)) {
+            let mut value = vec![0; MAX_BYTES];
             match self.get(name, &mut value) {
                 Ok(length) => {
                     value.truncate(length);
@@ -85,16 +85,16 @@ impl Holder<'_> {
         Ok(found)
     }
 
-    /// Makes the attributes those of `wanted`: others are removed, and what is right already is not written.
-    /// The flag is whether anything changed.
-    pub(crate) fn make(self, wanted: &Xattrs) -> SysResult<bool> {
+    /// Sets the attributes in `wanted` and removes all others of the kinds that a copy preserves. Values that are equal
+    /// already are not written. Returns whether anything changed.
+    pub(crate) fn replace_all(self, wanted: &Xattrs) -> SysResult<bool> {
         let found = self.read()?;
         let mut changed = false;
         for (name, value) in &found {
             if wanted.iter().any(|(other, _)| other == name) {
                 continue;
             }
-            // Without its ACL a file would give its group what the mask gives to named users.
+            // Without its ACL, the file's group would get the rights of the mask, which limits named users and groups.
             let removed = match minimal_acl(value).filter(|_| name == ACL) {
                 Some(acl) => self.set(name, &acl),
                 None => self.remove(name),
@@ -104,7 +104,7 @@ impl Holder<'_> {
                 Err(error) => return Err(error),
             }
         }
-        for attribute in wanted.iter().filter(|(name, _)| is_kept(name)) {
+        for attribute in wanted.iter().filter(|(name, _)| is_preserved(name)) {
             if !found.contains(attribute) {
                 let (name, value) = attribute;
                 allowed(name, self.set(name, value))?;
@@ -115,14 +115,14 @@ impl Holder<'_> {
     }
 }
 
-/// Whether these include an access control list, which sets the mode as well.
+/// Whether the attributes include an access ACL. Setting it also changes the mode.
 pub(crate) fn has_acl(xattrs: &Xattrs) -> bool {
     xattrs.iter().any(|(name, _)| name == ACL)
 }
 
-/// The entries of `acl` for owner, group and others only. Setting it removes the ACL and leaves these rights in the
-/// mode, in one step. `None` if this is not an ACL of version 2: four bytes of version, then entries of tag, rights
-/// (two bytes each) and number (four).
+/// An ACL with the entries of `acl` for owner, group and others only. Setting it removes the ACL and moves these rights
+/// to the mode, in one step. `None` if `acl` is not an ACL of version 2: four bytes of version, then entries of tag and
+/// rights (two bytes each) and user or group id (four).
 fn minimal_acl(acl: &[u8]) -> Option<Vec<u8>> {
     const USER: u16 = 1;
     const GROUP: u16 = 4;
@@ -145,11 +145,11 @@ fn minimal_acl(acl: &[u8]) -> Option<Vec<u8>> {
     Some(minimal)
 }
 
-fn is_kept(name: &[u8]) -> bool {
+fn is_preserved(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_") || name == CAPABILITY
 }
 
-/// Capabilities that only root may give or take are left out as well.
+/// Ignores errors of attributes that the file system does not support, and of capabilities, which only root may change.
 fn allowed(name: &[u8], outcome: SysResult<()>) -> SysResult<()> {
     match left_out(outcome) {
         Err(Errno::PERM) if name == CAPABILITY => Ok(()),

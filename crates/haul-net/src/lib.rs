@@ -22,7 +22,7 @@ mod window;
 pub use authority::with_port;
 pub use dial::{DialOptions, Dialled, Family, Reach, dial};
 pub use pace::Pace;
-pub use receive_budget::{BudgetShare, ReceiveBudget, TELLS_WHAT_CAME};
+pub use receive_budget::{BudgetShare, COUNTS_RECEIVED_BYTES, ReceiveBudget};
 pub use rtt::{Hold, RttGauge, RttSample, queueing};
 pub use secret::{
     MOST_TYPED, Nobody, PasswordSource, Prompter, Secret, TRY_AGAIN, secret_variables,

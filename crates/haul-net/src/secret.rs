@@ -1,4 +1,4 @@
-//! Passwords: where they come from, and who is asked for them.
+//! Passwords: their sources, and the interface for prompts.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,13 +9,13 @@ use haul_storage::Result;
 use tokio::process::Command;
 use zeroize::Zeroizing;
 
-/// How often a password may be typed for one host, as in ssh (NumberOfPasswordPrompts).
+/// Most password prompts for one host, as in ssh (`NumberOfPasswordPrompts`).
 pub const MOST_TYPED: u32 = 3;
 
-/// Shown when a password that was typed is refused and may be typed again, in the words of ssh.
+/// Shown before another prompt if a typed password was refused; the same text as in ssh.
 pub const TRY_AGAIN: &str = "Permission denied, please try again.";
 
-/// Where a password comes from without asking anybody.
+/// A source of a password other than a prompt.
 #[derive(Clone)]
 pub enum PasswordSource {
     /// The password itself (from the environment).
@@ -25,10 +25,10 @@ pub enum PasswordSource {
 }
 
 impl PasswordSource {
-    /// The password.
+    /// Gets the password.
     ///
     /// # Errors
-    /// Why the command printed none, in words.
+    /// If the command did not print one; the reason as text.
     pub async fn fetch(&self) -> Result<Secret, String> {
         match self {
             Self::Secret(secret) => Ok(secret.clone()),
@@ -46,8 +46,8 @@ impl fmt::Debug for PasswordSource {
     }
 }
 
-/// Variables of the environment in which haul looks for secrets. A child process is started without them,
-/// unless it is the user's command that prints a password.
+/// The environment variables that may contain secrets for haul. Child processes are started without them, except the
+/// user's command that prints a password.
 pub fn secret_variables() -> Vec<OsString> {
     let names = std::env::vars_os().map(|(name, _)| name);
     let is_secret = |name: &OsString| {
@@ -67,7 +67,7 @@ impl Secret {
         Self(Zeroizing::new(text.into()))
     }
 
-    /// The text itself, for whoever has to send it.
+    /// The text itself, to send it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -79,27 +79,26 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Asks the person at the terminal. The program implements it; tests do too.
+/// Prompts the user. Implemented by the program for a terminal, and by tests.
 #[async_trait]
 pub trait Prompter: Send + Sync + fmt::Debug {
-    /// Asks for something that is not shown while it is typed. `None`: nobody is there, or they
-    /// have given up.
+    /// Prompts for a secret, which is not shown while it is typed. `None` if there is no user, or input has ended.
     ///
     /// # Errors
-    /// Those of reading from the terminal.
+    /// If the terminal cannot be read.
     async fn secret(&self, prompt: &str) -> Result<Option<Secret>>;
 
-    /// Asks for something that may be seen. `None` as in [`Prompter::secret`].
+    /// Prompts for a text that may be visible. `None` as in [`Prompter::secret`].
     ///
     /// # Errors
-    /// Those of reading from the terminal.
+    /// If the terminal cannot be read.
     async fn visible(&self, prompt: &str) -> Result<Option<String>>;
 
-    /// Shows what a server or haul has to say: banners, a new host key that was taken.
+    /// Shows a message of a server or of haul, such as a banner, or that a new host key was accepted.
     async fn notice(&self, text: &str);
 }
 
-/// Nobody to ask: every question gets no answer.
+/// A prompter without a user: every prompt returns `None`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nobody;
 
@@ -132,10 +131,8 @@ async fn first_line(command: &str) -> Result<Secret, String> {
     let text = Zeroizing::new(output.stdout);
     let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let line = std::str::from_utf8(line).map_err(|_| {
-        "password-command printed text that is not \
-                                                      UTF-8"
-    })?;
+    let line =
+        std::str::from_utf8(line).map_err(|_| "password-command printed text that is not UTF-8")?;
     if line.is_empty() {
         return Err("password-command printed nothing".to_owned());
     }
@@ -147,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_a_secret_nor_its_source_shows_in_debug_output() {
+    fn debug_output_contains_neither_secrets_nor_password_commands() {
         let secret = PasswordSource::Secret(Secret::new("hunter2"));
         let command = PasswordSource::Command("echo hunter2".to_owned());
         let shown = format!("{secret:?} {command:?} {:?}", Secret::new("hunter2"));

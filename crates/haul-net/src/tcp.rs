@@ -1,4 +1,4 @@
-//! Options of TCP that no safe wrapper covers.
+//! TCP socket options without safe wrappers.
 #![expect(unsafe_code, reason = "system calls without safe wrappers live here and nowhere else")]
 
 use std::ffi::c_void;
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::tcp_info::{Direction, TcpInfo};
 
-/// Where fields are in `struct tcp_info` (linux/tcp.h), which only ever grows at its end.
+/// Offsets of fields in `struct tcp_info` (linux/tcp.h), which only grows at its end.
 const LAST_DATA_SENT_MS: usize = 44;
 const LAST_DATA_RECEIVED_MS: usize = 52;
 const RTT_US: usize = 68;
@@ -17,10 +17,10 @@ const DELIVERED: usize = 192;
 /// The end of the last of them.
 const LENGTH: usize = 196;
 
-/// Of a socket without a measurement.
+/// The value of `MIN_RTT_US` without a measurement.
 const NONE: u32 = u32::MAX;
 
-/// What the kernel says of a connection's round trips.
+/// The RTT of a connection, as the kernel has measured it; `None` without a measurement.
 pub fn read(socket: &OwnedFd, direction: Direction) -> Option<TcpInfo> {
     let info = tcp_info(socket.as_fd())?;
     let field = |at| field(&info, at);
@@ -35,8 +35,8 @@ pub fn read(socket: &OwnedFd, direction: Direction) -> Option<TcpInfo> {
     Some(TcpInfo { shortest_us, mean_us, delivered: field(DELIVERED), idle_ms: field(idle) })
 }
 
-/// How many bytes have come in a row, read or not, and how many microseconds a round trip takes at
-/// present, queues included; zero before that is known.
+/// Bytes received in order, read or not; and the current RTT in microseconds, queues included, or zero before it is
+/// known.
 pub fn received(socket: BorrowedFd<'_>) -> Option<(u64, u32)> {
     let info = tcp_info(socket)?;
     let mut bytes = [0; 8];
@@ -64,12 +64,12 @@ fn tcp_info(socket: BorrowedFd<'_>) -> Option<[u8; LENGTH]> {
             &raw mut length,
         )
     };
-    // Kernels before 4.18 do not tell how many packets were delivered.
+    // Kernels before 4.18 return a shorter structure, without the number of delivered packets.
     (result == 0 && length as usize == LENGTH).then_some(info)
 }
 
-/// Lets the far end send no more than `bytes` beyond what has come. What it was allowed to send before,
-/// it still may.
+/// Limits the receive window to `bytes`. The peer may still send what the window allowed before. Returns whether the
+/// limit was set.
 pub fn clamp_window(socket: BorrowedFd<'_>, bytes: libc::c_int) -> bool {
     // SAFETY: the descriptor is open as long as `socket` is borrowed; the kernel reads one integer
     // from where one is, and is told its size.

@@ -1,33 +1,33 @@
-//! How much the far end may send.
+//! Limits the TCP receive window.
 
 use std::os::fd::AsFd;
 
 use rustix::io::ioctl_fionread;
 
-/// Asks the far end to have no more than about `bytes` under way that have not come yet. What it was
-/// allowed to send before it still may, so this has to be said while more is missing than what is under
-/// way, and again with each piece that comes, since the kernel goes on looking for a window that is large
-/// enough.
+/// Limits the bytes in flight from the peer to about `bytes`, at least 256 KiB, by the receive window. Returns whether
+/// the limit was set.
 ///
-/// Less than 256 KiB is not asked for. Nothing is said while much waits to be read: then nothing else
-/// limits, and a kernel before 6.7 that is told a limit may let nothing more through at all. Whether it was
-/// said.
+/// The peer may still send what the window allowed before. So set the limit while more bytes are missing than are in
+/// flight, and again with each piece received, since the kernel keeps enlarging the window.
 ///
-/// For protocols whose sender is stopped only by closing the connection, where all that is under way then
-/// has come in vain, and for senders that would find out how much the path takes by losing packets.
+/// The limit is not set while many bytes wait to be read. The receiver is the bottleneck then, and with a limit,
+/// kernels before 6.7 may close the window for good.
+///
+/// Use it for protocols in which the only way to stop the sender is to close the connection (bytes in flight are wasted
+/// then), and for senders that would otherwise probe the path until packets are lost.
 pub fn receive_at_most(socket: &impl AsFd, bytes: u64) -> bool {
     let much_waits = ioctl_fionread(socket).is_ok_and(|unread| unread > bytes / 2);
     !much_waits && limit(socket, bytes)
 }
 
-/// `false` where the system cannot do that.
+/// Sets the limit; false if the system does not support it.
 fn limit(socket: &impl AsFd, bytes: u64) -> bool {
     #[cfg(target_os = "linux")]
     {
-        /// With less than a few packets' worth the sender waits before it sends one that is not full. On
-        /// loopback a packet is 64 KiB. On a long path a slow start is held up by less than this.
-        const LEAST: u64 = 256 << 10;
-        let bytes = libc::c_int::try_from(bytes.max(LEAST)).unwrap_or(libc::c_int::MAX);
+        /// With a window below a few packets, the sender delays packets that are not full; on loopback a packet has
+        /// 64 KiB. On a long path, a smaller window would slow down slow start.
+        const MIN_WINDOW: u64 = 256 << 10;
+        let bytes = libc::c_int::try_from(bytes.max(MIN_WINDOW)).unwrap_or(libc::c_int::MAX);
         crate::tcp::clamp_window(socket.as_fd(), bytes)
     }
     #[cfg(not(target_os = "linux"))]
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_arrives_however_little_may_be_under_way() {
+    fn all_bytes_arrive_with_the_smallest_window() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut receiver = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut sender, _) = listener.accept().unwrap();
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_window_is_left_alone() {
+    fn a_socket_without_a_window_is_not_limited() {
         let (socket, _other) = UnixStream::pair().unwrap();
         assert!(!receive_at_most(&socket, 1));
     }

@@ -1,8 +1,8 @@
-//! Blocks of data on their way, and the pool that their buffers come from and return to.
+//! Blocks of data in transit, and the pool of their buffers.
 //!
-//! A backend takes a [`PooledBuffer`], fills it, and freezes it into `Bytes`; the buffer returns to
-//! its pool when the last reference is gone, wherever that is. A [`Block`] strings several such
-//! pieces together without copying (the payloads of several packets).
+//! A backend takes a [`PooledBuffer`], fills it, and freezes it into `Bytes`; the buffer returns to its pool when the
+//! last reference is dropped, on whatever thread. A [`Block`] joins several such pieces without copying, for example
+//! the payloads of several packets.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +41,7 @@ impl Block {
         self.length
     }
 
-    /// Whether there is no byte in it.
+    /// Whether the block has no bytes.
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -62,7 +62,7 @@ impl Block {
         });
     }
 
-    /// Keeps the first `at` bytes and gives the rest, without copying.
+    /// Keeps the first `at` bytes and returns the rest, without copying.
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Self {
         let mut rest = Self::new();
@@ -71,9 +71,9 @@ impl Block {
             let head = left.min(piece.len());
             left -= head;
             rest.push(piece.slice(head..));
-            let kept = piece.slice(..head);
-            if !kept.is_empty() {
-                self.pieces.push(kept);
+            let first = piece.slice(..head);
+            if !first.is_empty() {
+                self.pieces.push(first);
             }
         }
         self.length = self.length.min(at);
@@ -103,7 +103,7 @@ impl fmt::Debug for Block {
     }
 }
 
-/// Buffers of one size that are used again. Cheap to clone; all clones are one pool.
+/// A pool of reusable buffers of one size. Cheap to clone; clones share the pool.
 #[derive(Clone)]
 pub struct BufferPool {
     shared: Arc<PoolShared>,
@@ -111,13 +111,14 @@ pub struct BufferPool {
 
 struct PoolShared {
     size: usize,
+    /// Most unused buffers to keep.
     keep: usize,
     free: Mutex<Vec<Vec<u8>>>,
 }
 
 impl BufferPool {
-    /// A pool of buffers of `size` bytes that keeps at most `keep` of them when nobody uses them.
-    /// It does not bound how many are in use: that is the memory budget of who asks.
+    /// A pool of buffers of `size` bytes that keeps at most `keep` unused ones. It does not limit the number of buffers
+    /// in use: that is the memory budget of the caller.
     pub fn new(size: usize, keep: usize) -> Self {
         Self { shared: Arc::new(PoolShared { size, keep, free: Mutex::new(Vec::new()) }) }
     }
@@ -127,8 +128,8 @@ impl BufferPool {
         self.shared.size
     }
 
-    /// A buffer with at least `length` bytes, of any content. Longer than the pool's size means a
-    /// buffer that does not return; much shorter means one that is cut to measure.
+    /// A buffer of `length` bytes with arbitrary content. If `length` exceeds the pool's size, or is at most a quarter
+    /// of it, the buffer is allocated with this length and does not return to the pool.
     pub fn take(&self, length: usize) -> PooledBuffer {
         let size = self.shared.size;
         if length > size || length <= size / 4 {
@@ -159,8 +160,8 @@ impl PooledBuffer {
         &mut self.bytes[..self.length]
     }
 
-    /// Makes the first `length` bytes readable by many; the buffer returns to its pool when the
-    /// last of them is gone.
+    /// Converts the first `length` bytes to shared `Bytes`. The buffer returns to its pool when the last reference is
+    /// dropped.
     pub fn freeze(mut self, length: usize) -> Bytes {
         self.length = length.min(self.length);
         Bytes::from_owner(self)
@@ -189,7 +190,7 @@ impl fmt::Debug for PooledBuffer {
     }
 }
 
-/// Bytes that keep something, a permit say, until the last of them is gone.
+/// Bytes that own a value, such as a permit, which is dropped with the last reference to them.
 pub fn keeping(bytes: Bytes, kept: impl Send + 'static) -> Bytes {
     struct Keeping<T>(Bytes, T);
 
@@ -207,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_goes_with_the_last_byte() {
+    fn the_owned_value_is_dropped_with_the_last_reference() {
         let kept = Arc::new(());
         let mut bytes = keeping(Bytes::from_static(b"abc"), Arc::clone(&kept));
         let last = bytes.split_off(2);
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_cut_across_its_pieces() {
+    fn a_block_is_truncated_across_its_pieces() {
         let mut block = Block::from(Bytes::from_static(b"abc"));
         block.push(Bytes::from_static(b"def"));
         block.truncate(4);
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_parted_anywhere_without_loss() {
+    fn a_block_is_split_at_any_offset() {
         for at in 0..=7 {
             let mut block = Block::from(Bytes::from_static(b"abc"));
             block.push(Bytes::from_static(b"def"));
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_returns_when_its_last_reader_is_gone() {
+    fn a_buffer_returns_when_its_last_reference_is_dropped() {
         let pool = BufferPool::new(1024, 4);
         let mut buffer = pool.take(1024);
         buffer.as_mut_slice()[0] = 7;
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_keeps_no_more_than_it_may() {
+    fn a_pool_keeps_a_limited_number_of_unused_buffers() {
         let pool = BufferPool::new(64, 1);
         let buffers: Vec<_> = (0..5).map(|_| pool.take(64)).collect();
         drop(buffers);

@@ -1,29 +1,29 @@
-//! How much room there is where something is to be written.
+//! The space available at a destination.
 
-/// Where space is shared: a file system, by its host and number.
+/// A file system, whose space is shared by everything on it. Identified by host and number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Volume {
     /// The server; empty for this machine.
     pub host: String,
-    /// The number of the file system there.
+    /// The number of the file system on that host.
     pub number: u64,
 }
 
-/// The space of the file system, or account, that a path is on.
+/// The space of the file system or account of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes that are free for ordinary users, as `df` prints them.
+    /// Free bytes for unprivileged users, as `df` prints them.
     pub free: u64,
-    /// The most bytes that can still be written: more than `free` where this user, or the user of the server, may be
-    /// allowed to use what is reserved for root.
+    /// The most bytes that can still be written. More than `free` if this user, or the user of the server, may be
+    /// allowed to use the space reserved for root.
     pub most: u64,
-    /// Unit in bytes in which files get space; 0 if not known.
+    /// Allocation unit in bytes; 0 if unknown.
     pub block: u64,
-    /// Which file system it is; `None` if that cannot be told.
+    /// The file system; `None` if unknown.
     pub volume: Option<Volume>,
-    /// Files may take less space than their length: by compression or deduplication, or because it is not known which
-    /// file system it is.
+    /// Files may take less space than their length, by compression or deduplication, or because the file system is
+    /// unknown.
     pub compact: bool,
-    /// A copy of a file of the same volume may take no space at all (reflinks).
+    /// A copy of a file on the same volume may take no space at all (reflinks).
     pub shares: bool,
 }

@@ -1,4 +1,4 @@
-//! The short form of the torture test: the seeds that found a fault once, then 200 steps.
+//! The short torture test: the seeds that once found a bug, then 200 steps.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 #[test]
-fn two_hundred_steps_end_as_the_model_and_rsync_say() {
+fn two_hundred_steps_give_the_results_of_the_model_and_rsync() {
     let rsync = Command::new("rsync").arg("--version").output();
     if rsync.is_err() {
         eprintln!("skipped: there is no rsync");
@@ -23,7 +23,7 @@ fn two_hundred_steps_end_as_the_model_and_rsync_say() {
     assert!(output.status.success(), "haul-torture: {}", output.status);
 }
 
-/// The haul of this source: the one beside this test's program, unless something of the source is newer.
+/// The haul built from this source: the executable next to that of `haul-torture`, rebuilt if a source file is newer.
 fn haul() -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_haul-torture")).with_file_name("haul");
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -40,7 +40,7 @@ fn haul() -> PathBuf {
     built
 }
 
-/// When the newest source file of the crates that haul is made of was changed.
+/// The modification time of the newest source file of the crates that haul depends on.
 fn newest(directory: &Path) -> SystemTime {
     let mut newest = SystemTime::UNIX_EPOCH;
     for entry in std::fs::read_dir(directory).unwrap() {

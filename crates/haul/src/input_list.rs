@@ -1,4 +1,4 @@
-//! `--input-file`: a list of sources, one a line, also as aria2 writes it.
+//! `--input-file`: a list of sources, one per line, in the format of aria2.
 //!
 //! ```text
 //! # a comment
@@ -19,19 +19,19 @@ use haul_storage::{RelPath, io_cause};
 
 use crate::args::ExpectArg;
 
-/// A longer file is no list: it would be read into memory.
-const LONGEST: u64 = 256 << 20;
+/// Longest list in bytes: it is read into memory as a whole.
+const MAX_BYTES: u64 = 256 << 20;
 
-/// One source of a list.
+/// One source in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed {
-    /// Where it stands, for errors: `FILE:LINE`.
+    /// The line of the list, for errors: `FILE:LINE`.
     pub(crate) at: String,
-    /// Where it is; several are mirrors of one file.
+    /// The location of the source; several are mirrors of one file.
     pub(crate) locations: Vec<OsString>,
-    /// A directory below DEST.
+    /// The destination directory, below DEST.
     pub(crate) directory: RelPath,
-    /// Its name there, if it is not to have its own.
+    /// The file's name or path there, if it differs from its name at the source.
     pub(crate) name: Option<RelPath>,
     /// The digest that it must have.
     pub(crate) expected: Option<Digest>,
@@ -40,18 +40,18 @@ pub(crate) struct Listed {
 /// Reads a list; `-` is standard input.
 ///
 /// # Errors
-/// It cannot be read, lists nothing, or has a line that is wrong, which is named.
+/// If the list cannot be read or is empty, or a line is malformed; the message names the line.
 pub(crate) fn read(file: &Path) -> Result<Vec<Listed>, String> {
     let is_stdin = file == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { file.display().to_string() };
     let mut text = Vec::new();
-    let read = |from: &mut dyn Read, text: &mut Vec<u8>| from.take(LONGEST + 1).read_to_end(text);
+    let read = |from: &mut dyn Read, text: &mut Vec<u8>| from.take(MAX_BYTES + 1).read_to_end(text);
     let outcome = match is_stdin {
         true => read(&mut io::stdin().lock(), &mut text),
         false => File::open(file).and_then(|mut file| read(&mut file, &mut text)),
     };
     outcome.map_err(|error| format!("{name}: cannot read the list ({})", io_cause(&error)))?;
-    if text.len() as u64 > LONGEST {
+    if text.len() as u64 > MAX_BYTES {
         return Err(format!("{name}: cannot read the list (it is longer than 256 MiB)"));
     }
     let listed = parse(&name, &text)?;
@@ -89,7 +89,7 @@ fn parse(name: &str, text: &[u8]) -> Result<Vec<Listed>, String> {
     Ok(all)
 }
 
-/// An indented line, without its indent.
+/// Applies an indented line, given without its indentation, to the source above it.
 fn option(listed: Option<&mut Listed>, line: &[u8]) -> Result<(), String> {
     let Some(listed) = listed else {
         return Err(
@@ -120,7 +120,7 @@ fn option(listed: Option<&mut Listed>, line: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// A path below DEST: a list may come from elsewhere, and does not decide about other directories.
+/// Parses a path below DEST. A list may come from an untrusted source, so it must not name other directories.
 fn below_destination(option: &str, value: &[u8]) -> Result<RelPath, String> {
     let wrong = |cause: &str| {
         format!("{option}={}: must be a path below DEST, and {cause}", value.escape_ascii())
@@ -149,12 +149,12 @@ mod tests {
 
     const HEX: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-    fn wrong(text: &str) -> String {
+    fn parse_error(text: &str) -> String {
         parse("list", text.as_bytes()).unwrap_err()
     }
 
     #[test]
-    fn lines_are_sources_and_indented_lines_belong_to_the_one_before() {
+    fn lines_are_sources_and_indented_lines_are_options_of_the_source_above() {
         let text = format!(
             "\u{feff}# from a mirror\r\n\r\nhttps://a/x\thttps://b/x \t\r\n  out=./y.iso\r\n\tdir=deep//er/\r\n  \
              checksum=sha-256={HEX}\r\n  # indented\nhost:a b\n"
@@ -172,17 +172,18 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_wrong_is_named() {
-        assert!(wrong("x\n\n  header=A: b\n").starts_with("list:3: unknown option 'header'"));
-        assert!(wrong("  out=a\nx\n").starts_with("list:1: an indented line"));
-        assert!(wrong("x\n  out\n").starts_with("list:2: 'out' is no option"));
+    fn an_error_names_the_malformed_line() {
+        assert!(parse_error("x\n\n  header=A: b\n").starts_with("list:3: unknown option 'header'"));
+        assert!(parse_error("  out=a\nx\n").starts_with("list:1: an indented line"));
+        assert!(parse_error("x\n  out\n").starts_with("list:2: 'out' is no option"));
         assert!(
-            wrong("x\n  checksum=md5=00\n").contains("list:2: checksum=md5=00: unsupported digest")
+            parse_error("x\n  checksum=md5=00\n")
+                .contains("list:2: checksum=md5=00: unsupported digest")
         );
         for value in ["../y", "a/../../y", "/etc/passwd", "", "a/", "."] {
-            let said = wrong(&format!("x\n  out={value}\n"));
-            assert!(said.starts_with("list:2: out=") && said.contains("below DEST"), "{said}");
+            let error = parse_error(&format!("x\n  out={value}\n"));
+            assert!(error.starts_with("list:2: out=") && error.contains("below DEST"), "{error}");
         }
-        assert!(wrong("x\n  dir=/srv\n").contains("name that directory as DEST"));
+        assert!(parse_error("x\n  dir=/srv\n").contains("name that directory as DEST"));
     }
 }

@@ -1,7 +1,7 @@
-//! From options to settings: the layers are laid over each other and everything is decided.
+//! Resolves options to settings. For each option, the first layer that sets it wins:
 //!
 //! ```text
-//! command line → profile of the configuration → built-in profile → [defaults] → built in
+//! command line → profile of the configuration → built-in profile → [defaults] → built-in defaults
 //! ```
 
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ use crate::options::{DigestArg, ManifestArg, Options, PreserveArg, ProgressArg, 
 use crate::profiles::{BUILT_IN_PROFILES, built_in};
 use crate::units::{Count, SizeIn, Switch};
 
-/// Everything about a transfer besides what goes where.
+/// The settings of a transfer: everything but its sources and its destination.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     /// For the engine.
@@ -30,26 +30,26 @@ pub(crate) struct Resolved {
     pub(crate) rules: Rules,
     /// The manifest to write, if any.
     pub(crate) manifest: Option<ManifestChoice>,
-    /// How long files are stored.
+    /// How files are stored that are too long for the destination's file system.
     pub(crate) split: SplitArg,
-    /// What becomes of files that are replaced or removed.
+    /// Backup of replaced and removed files, if any.
     pub(crate) backup: Option<BackupChoice>,
     /// How much is printed.
     pub(crate) show: Show,
-    /// What is done at the end.
+    /// The command to run and the bell to ring at the end.
     pub(crate) done: Done,
 }
 
-/// Where old versions are kept.
+/// Where backups are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BackupChoice {
-    /// A path below DEST; `None` means beside the file.
+    /// A path below DEST; `None` means next to the file.
     pub(crate) directory: Option<OsString>,
-    /// What is added to the name.
+    /// Suffix appended to the file's name.
     pub(crate) suffix: Vec<u8>,
 }
 
-/// What a transfer prints besides its last line.
+/// What a transfer prints in addition to its last line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Show {
     /// Every file.
@@ -63,36 +63,40 @@ pub(crate) struct Show {
 /// A manifest to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ManifestChoice {
-    /// Its digest.
+    /// The kind of its digests.
     pub(crate) digest: DigestKind,
-    /// Where; `None` means under its usual name in DEST.
+    /// Its path; `None` means the default name in DEST.
     pub(crate) file: Option<PathBuf>,
 }
 
-/// What an ordinary user cannot set is no failure, unless it was asked for by name.
+/// The owners that the engine tries to set. An unprivileged user can set only some of them; the others are skipped,
+/// unless owners were requested explicitly: then it is an error.
 fn owners(preserve: PreserveArg) -> Owners {
     let user = rustix::process::geteuid();
     if user.is_root() || preserve.owner_is_named || !preserve.owner {
         return Owners::Any;
     }
     let mut groups = vec![rustix::process::getegid().as_raw()];
-    // Without the list only the first is known to be allowed.
+    // If the list cannot be read, only the effective group is known to be allowed.
     groups.extend(
         rustix::process::getgroups().unwrap_or_default().iter().map(|group| group.as_raw()),
     );
     Owners::Own { user: user.as_raw(), groups }
 }
 
-/// Resolves the arguments of a transfer; an error is wrong usage.
+/// Resolves the arguments of a transfer.
+///
+/// # Errors
+/// A usage error, as text.
 pub(crate) fn resolve(args: &TransferArgs, config: &Config) -> Result<Resolved, String> {
     resolve_with(args, config, &Options::default())
 }
 
-/// The same of a command with defaults of its own, which are below those of the configuration.
+/// Like [`resolve`], for a command with defaults of its own. They apply where the configuration sets nothing.
 pub(crate) fn resolve_with(
     args: &TransferArgs,
     config: &Config,
-    usual: &Options,
+    command_defaults: &Options,
 ) -> Result<Resolved, String> {
     let mut given = args.options.clone();
     if args.no_resume {
@@ -108,7 +112,7 @@ pub(crate) fn resolve_with(
     given.overwrite = select.overwrite().or(given.overwrite);
     given.bwlimit = select.limit.map(|limit| limit.0).or(given.bwlimit);
     let mut rules = args.filter.rules()?;
-    let (options, window_profile) = layer(given, config, usual, &mut rules)?;
+    let (options, window_profile) = merge_layers(given, config, command_defaults, &mut rules)?;
     let (digest, manifest) = digests(&options)?;
     let list = select.files_from.as_deref().map(NameList::read).transpose()?;
     let rules = Rules::new(rules)?.only(list);
@@ -122,19 +126,19 @@ pub(crate) fn resolve_with(
         ..Settings::default()
     };
     engine_settings(&options, &mut engine)?;
-    choose(args, &mut engine)?;
+    command_line_settings(args, &mut engine)?;
     let split = if args.join { SplitArg::Join } else { options.split.unwrap_or(SplitArg::Auto) };
     let current = options.progress == Some(ProgressArg::Files);
     let show = Show { files: args.itemize_changes, stats: args.stats, current };
     let is_on = |switch: Option<Switch>| switch.is_some_and(|switch| switch.0);
-    // A dry run does nothing, and nothing is to be done about it.
+    // A dry run changes nothing, so it must not run the command either.
     let command = options.on_done.filter(|_| !args.dry_run);
     let done = Done::new(command, is_on(options.bell));
     Ok(Resolved { engine, rules, manifest, split, backup: backup(select)?, show, done })
 }
 
-/// What only the command line has.
-fn choose(args: &TransferArgs, engine: &mut Settings) -> Result<(), String> {
+/// Sets what only the command line can set.
+fn command_line_settings(args: &TransferArgs, engine: &mut Settings) -> Result<(), String> {
     let select = &args.select;
     if select.checksum || select.size_only {
         if engine.overwrite != haul_engine::Overwrite::Different {
@@ -162,7 +166,7 @@ fn choose(args: &TransferArgs, engine: &mut Settings) -> Result<(), String> {
     if let Some(owner) = select.chown {
         let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         engine.change_owner = Some(ChangeOwner { user: owner.user, group: owner.group, own });
-        // It was asked for by name.
+        // An explicit request: failures are errors.
         engine.owners = Owners::Any;
     } else if args.owner {
         engine.owners = owners(PreserveArg::ALL);
@@ -170,14 +174,15 @@ fn choose(args: &TransferArgs, engine: &mut Settings) -> Result<(), String> {
     Ok(())
 }
 
+/// The backup that the command line requests, if any.
 fn backup(select: &SelectArgs) -> Result<Option<BackupChoice>, String> {
     let directory = select.backup_dir.clone();
     if !select.backup && directory.is_none() {
         let Some(suffix) = &select.suffix else { return Ok(None) };
         return Err(format!("--suffix {} needs --backup", suffix.display()));
     }
-    let usual = if directory.is_none() { "~" } else { "" };
-    let suffix = select.suffix.clone().unwrap_or_else(|| usual.into());
+    let default = if directory.is_none() { "~" } else { "" };
+    let suffix = select.suffix.clone().unwrap_or_else(|| default.into());
     let suffix = suffix.as_bytes().to_vec();
     if suffix.contains(&b'/') {
         return Err("--suffix is part of a name and cannot contain a slash; --backup-dir takes a \
@@ -190,11 +195,12 @@ fn backup(select: &SelectArgs) -> Result<Option<BackupChoice>, String> {
     Ok(Some(BackupChoice { directory, suffix }))
 }
 
-/// Lays profile, built-in profile and defaults below what is given, and gathers their globs.
-fn layer(
+/// Fills in options that are not given from the profile, the built-in profile and the defaults, in this order, and
+/// appends their filter rules to `rules`.
+fn merge_layers(
     given: Options,
     config: &Config,
-    usual: &Options,
+    command_defaults: &Options,
     rules: &mut Vec<Rule>,
 ) -> Result<(Options, WindowProfile), String> {
     let name = given.profile.clone().or_else(|| config.defaults.profile.clone());
@@ -205,25 +211,26 @@ fn layer(
         return Err(unknown_profile(base, config));
     };
     let mut options = given;
-    for layer in profile.into_iter().chain([&base_options, &config.defaults, usual]) {
+    for layer in profile.into_iter().chain([&base_options, &config.defaults, command_defaults]) {
         options = options.or(layer);
-        // Included comes first: the other way round an include would never be reached.
+        // Includes come first: after an exclude of the same layer they could never match.
         let include = layer.include.iter().map(|glob| (true, glob));
         let exclude = layer.exclude.iter().map(|glob| (false, glob));
-        let later = include.chain(exclude);
-        rules.extend(later.map(|(include, glob)| Rule { include, pattern: glob.clone() }));
+        let globs = include.chain(exclude);
+        rules.extend(globs.map(|(include, glob)| Rule { include, pattern: glob.clone() }));
     }
     Ok((options, window_profile))
 }
 
-/// The profile of a transfer that names none: that of the configuration, if it is there, and the built-in one below.
-pub(crate) fn usual_profile(config: &Config) -> (Option<&str>, &str) {
+/// The profile of a transfer without `--profile`: its name if the configuration defines it, and the built-in profile
+/// that it is based on.
+pub(crate) fn default_profile(config: &Config) -> (Option<&str>, &str) {
     let name = config.defaults.profile.as_deref().unwrap_or("default");
     (config.profile.contains_key(name).then_some(name), base_of(name, config))
 }
 
-/// The built-in profile below a profile, which may be itself built in. A profile of the configuration may build on
-/// one, or refine the one of its name.
+/// The built-in profile that profile `name` is based on. A profile in the configuration is based on the one that it
+/// names, else on the built-in profile of the same name, else on `default`.
 fn base_of<'a>(name: &'a str, config: &'a Config) -> &'a str {
     match config.profile.get(name) {
         Some(profile) => match &profile.profile {
@@ -242,7 +249,7 @@ fn unknown_profile(name: &str, config: &Config) -> String {
     format!("unknown profile '{}'; the profiles are {}", name.escape_debug(), known.join(", "))
 }
 
-/// Which digest is made, and whether a manifest is written.
+/// The digest to compute and the manifest to write, if any.
 fn digests(options: &Options) -> Result<(Option<DigestKind>, Option<ManifestChoice>), String> {
     let verify = options.verify.is_some_and(|switch| switch.0);
     let file = match &options.manifest {
@@ -250,12 +257,12 @@ fn digests(options: &Options) -> Result<(Option<DigestKind>, Option<ManifestChoi
         Some(ManifestArg::InDestination) => Some(None),
         Some(ManifestArg::File(file)) => Some(Some(file.clone())),
     };
-    let usual = match (&file, verify) {
+    let default = match (&file, verify) {
         (Some(_), _) => Some(DigestKind::Sha256),
         (None, true) => Some(DigestKind::Blake3),
         (None, false) => None,
     };
-    let digest = options.digest.map_or(usual, DigestArg::kind);
+    let digest = options.digest.map_or(default, DigestArg::kind);
     match (digest, file) {
         (None, Some(_)) => Err("a manifest lists digests: --manifest cannot be used with \
                                 --digest none"
@@ -290,9 +297,9 @@ fn engine_settings(options: &Options, engine: &mut Settings) -> Result<(), Strin
     if let Some(SizeIn(memory)) = options.memory {
         engine.memory = memory;
     }
-    // One block is being read while another one is being written.
-    let least = engine.block_size * 2;
-    if engine.memory < least {
+    // One block is read while another one is written.
+    let min_memory = engine.block_size * 2;
+    if engine.memory < min_memory {
         if options.memory.is_some() {
             return Err(format!(
                 "two blocks of {} do not fit into {} of memory; choose a smaller --block-size or a \
@@ -301,7 +308,7 @@ fn engine_settings(options: &Options, engine: &mut Settings) -> Result<(), Strin
                 crate::units::bytes(engine.memory)
             ));
         }
-        engine.memory = least;
+        engine.memory = min_memory;
     }
     engine.bandwidth_limit = options.bwlimit.map(|rate| rate.0);
     if let Some(overwrite) = options.overwrite {
@@ -347,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_goes_before_the_profile_and_that_before_the_defaults() {
+    fn the_command_line_overrides_the_profile_which_overrides_the_defaults() {
         let config =
             "[defaults]\nretries = 1\nlanes = 1\nfiles = 1\n[profile.p]\nlanes = 2\nfiles = 2\n";
         let settings = resolved("--profile p --files 3", config).unwrap().engine;
@@ -357,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_may_build_on_a_built_in_one() {
+    fn a_profile_may_be_based_on_a_built_in_one() {
         let settings = resolved("--profile p", "[profile.p]\nprofile = \"safe\"\nretries = 3\n");
         let settings = settings.unwrap().engine;
         assert_eq!((settings.profile, settings.retries), (WindowProfile::Safe, 3));
@@ -370,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_brings_its_digest() {
+    fn manifest_and_verify_determine_the_default_digest() {
         let sha256 = resolved("--manifest", "").unwrap();
         assert_eq!(sha256.engine.digest, Some(DigestKind::Sha256));
         assert!(sha256.engine.digest_unchanged);
@@ -394,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_rounded_up_and_fit_into_memory() {
+    fn block_sizes_are_rounded_up_and_two_blocks_fit_into_memory() {
         let settings = resolved("--block-size 1500", "").unwrap().engine;
         assert_eq!(settings.block_size, 2048);
         assert_eq!(resolved("--block-size 1G", "").unwrap().engine.memory, 2 << 30);

@@ -1,7 +1,6 @@
-//! Ctrl-C and SIGTERM: the first stops the work in order, the second at once.
+//! Ctrl-C and SIGTERM: the first signal stops the work cleanly, the second ends the program at once.
 //!
-//! They are heard by a thread of their own, so that they are heard even while everything else waits
-//! for a disk or for whoever reads the output.
+//! A thread of its own handles them, even while all other threads wait for a disk or for a blocked output.
 
 use std::process;
 use std::sync::Arc;
@@ -16,10 +15,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::exit::Exit;
 use crate::output::Printer;
 
-/// How long the work goes on while the message cannot be written.
+/// How long cancellation is delayed while the message cannot be written.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What was heard so far.
+/// The signals received so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Signals {
     cancel: Cancel,
@@ -28,25 +27,25 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens from its return on; `message` is printed at the first signal. Where that is impossible
-    /// a signal just ends the program, which loses nothing but the message.
+    /// Handles signals from the return of this function on; `message` is printed at the first one. If that fails, a
+    /// signal ends the program without the message, which loses nothing else.
     pub(crate) fn listen(printer: &Printer, message: &'static str) -> Self {
         let signals = Self::default();
         let (heard, printer) = (signals.clone(), printer.clone());
         let (listening, is_listening) = channel();
         let thread = thread::Builder::new().name("signals".to_owned());
         drop(thread.spawn(move || heard.hear(&printer, message, &listening)));
-        // An error says that nobody listens, and nobody ever will.
+        // An error means that signals cannot be handled.
         let _ = is_listening.recv();
         signals
     }
 
-    /// What is cancelled by the first signal.
+    /// The token that the first signal cancels.
     pub(crate) fn cancel(&self) -> &Cancel {
         &self.cancel
     }
 
-    /// How the program ends if a signal was heard.
+    /// The exit status of the program, if a signal was received.
     pub(crate) fn exit(&self) -> Option<Exit> {
         let status = self.status.load(Ordering::Acquire);
         [Exit::Interrupted, Exit::Terminated].into_iter().find(|exit| exit.status() == status)
@@ -63,7 +62,7 @@ impl Signals {
             else {
                 return;
             };
-            // Whoever is told that the program is at work may send a signal from then on.
+            // From here on signals are handled, so `listen` may return.
             let _ = listening.send(());
             loop {
                 let exit = tokio::select! {
@@ -75,22 +74,22 @@ impl Signals {
                     process::exit(i32::from(exit.status()));
                 }
                 self.status.store(exit.status(), Ordering::Release);
-                say(printer.clone(), message);
+                print(printer.clone(), message);
                 self.cancel.cancel();
             }
         });
     }
 }
 
-/// Says it before the work stops, for the program ends with the work. An output that nobody reads
-/// keeps neither the work going nor the next signal waiting.
-fn say(printer: Printer, message: &'static str) {
-    let (said, is_said) = channel();
+/// Prints the message before the work is cancelled, since the program ends with the work. A blocked output delays
+/// cancellation and the next signal by at most [`PATIENCE`].
+fn print(printer: Printer, message: &'static str) {
+    let (printed, is_printed) = channel();
     let thread = thread::Builder::new().name("message".to_owned());
     let thread = thread.spawn(move || {
         printer.error(message);
-        let _ = said.send(());
+        let _ = printed.send(());
     });
-    // An error of either kind: there is nothing to wait for.
-    drop(thread.map(|_| is_said.recv_timeout(PATIENCE)));
+    // If there is no thread, or on a timeout, there is nothing to wait for.
+    drop(thread.map(|_| is_printed.recv_timeout(PATIENCE)));
 }

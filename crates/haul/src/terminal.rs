@@ -1,8 +1,7 @@
-//! Asks the person at the terminal: passwords without showing them, host keys.
+//! Prompts on the terminal: passwords without echo, host keys.
 //!
-//! It talks to the terminal itself, not to the standard input and output, which may be pipes. There
-//! is one, so that many hosts ask one after the other. Prompts and banners quote what servers send, so
-//! whatever would steer the terminal is escaped here.
+//! Prompts use `/dev/tty`, since standard input and output may be pipes. One prompt is open at a time, even if many
+//! hosts connect at once. Prompts and banners contain text from servers, so control characters are escaped here.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Write};
@@ -13,7 +12,7 @@ use haul_storage::{Error, Result, text};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-/// Held by who asks.
+/// Held while a prompt is open.
 static ASKING: Mutex<()> = Mutex::const_new(());
 
 /// Whether a prompt is open.
@@ -21,10 +20,10 @@ pub(crate) fn is_asking() -> bool {
     ASKING.try_lock().is_err()
 }
 
-/// The terminal that the process belongs to, if it does.
+/// The controlling terminal of the process, if it has one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Terminal {
-    /// Whether messages that need no answer are kept back.
+    /// Suppress notices, which need no response.
     pub(crate) quiet: bool,
 }
 
@@ -34,14 +33,14 @@ impl Prompter for Terminal {
         let prompt = text::lines(prompt).into_owned();
         let ask = move || match rpassword::prompt_password(prompt) {
             Ok(text) => Ok(Some(Secret::new(text))),
-            Err(error) => nobody(error),
+            Err(error) => none_without_terminal(error),
         };
         blocking(ask).await
     }
 
     async fn visible(&self, prompt: &str) -> Result<Option<String>> {
         let prompt = text::lines(prompt).into_owned();
-        blocking(move || visible(&prompt).or_else(nobody)).await
+        blocking(move || visible(&prompt).or_else(none_without_terminal)).await
     }
 
     async fn notice(&self, text: &str) {
@@ -49,7 +48,7 @@ impl Prompter for Terminal {
             return;
         }
         let text = text::lines(text.trim_end()).into_owned();
-        // Where nobody sits nobody reads it, and that is no error.
+        // Without a terminal nobody could read it, which is not an error.
         drop(
             blocking(move || -> io::Result<()> {
                 writeln!(OpenOptions::new().write(true).open("/dev/tty")?, "{text}")
@@ -69,8 +68,8 @@ fn visible(prompt: &str) -> io::Result<Option<String>> {
     Ok((!line.is_empty()).then(|| answer.to_owned()))
 }
 
-/// Without a terminal to open there is no one to prompt.
-fn nobody<T>(error: io::Error) -> io::Result<Option<T>> {
+/// Turns the error of a missing terminal, or of one that was closed, into `None`: there is nobody to prompt.
+fn none_without_terminal<T>(error: io::Error) -> io::Result<Option<T>> {
     let absent = matches!(error.raw_os_error(), Some(code) if {
         let errno = rustix::io::Errno::from_raw_os_error(code);
         matches!(errno, rustix::io::Errno::NXIO | rustix::io::Errno::NOENT | rustix::io::Errno::NODEV)
@@ -78,14 +77,15 @@ fn nobody<T>(error: io::Error) -> io::Result<Option<T>> {
     if absent || error.kind() == io::ErrorKind::UnexpectedEof { Ok(None) } else { Err(error) }
 }
 
+/// Runs a prompt on a blocking thread, after all prompts before it.
 async fn blocking<T: Send + 'static>(
     ask: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
     let turn = ASKING.lock().await;
-    let asked = spawn_blocking(ask).await;
+    let result = spawn_blocking(ask).await;
     drop(turn);
     let error = |error: io::Error| Error::from_io("ask", error).at("the terminal");
-    match asked {
+    match result {
         Ok(outcome) => outcome.map_err(error),
         Err(panic) => Err(error(io::Error::other(panic))),
     }

@@ -41,7 +41,7 @@ pub(crate) fn link(arguments: &LinkArguments) -> Result<ExitCode, String> {
             signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(0)
         }
     };
-    let passed = network.passed().map_err(|error| error.to_string())?;
+    let passed = network.traffic().map_err(|error| error.to_string())?;
     let count = |n: Option<u64>| n.map_or("?".to_owned(), |n| n.to_string());
     let line = format!(
         "link: {} bytes up, {} down, {} packets lost, {} dropped at full queues",

@@ -1,7 +1,8 @@
-//! `haul-bench`: measures haul beside what people would use instead.
+//! `haul-bench`: compares haul with similar tools.
 //!
-//! `run` plays scenarios and prints tables, `list` names them, `report` makes tables and a page of
-//! results, `link` makes a link to try things over. Arguments are read here; each command has a file.
+//! `run` runs scenarios and prints tables, `list` lists scenarios and tools, `report` makes tables and an HTML page
+//! from results, `link` creates an emulated link for experiments. This file parses arguments; each command has its own
+//! file.
 
 mod link;
 mod list;
@@ -168,7 +169,7 @@ fn main() -> ExitCode {
         Command::Link(link) => link::link(&link),
     };
     outcome.unwrap_or_else(|error| {
-        // Where standard error is gone too, the exit status has to do.
+        // If standard error is closed, only the exit status reports the failure.
         drop(writeln!(io::stderr(), "haul-bench: {error}"));
         ExitCode::from(2)
     })

@@ -1,4 +1,4 @@
-//! `haul-bench run`: the front, which the user started, and the worker, which measures.
+//! `haul-bench run`: the front end, which the user starts, and the worker process, which measures.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,17 +16,17 @@ use haul_bench::tools::{self, Tools};
 
 use crate::{FileArguments, ReportArguments, RunArguments, report};
 
-/// Checks everything that can be checked before, runs the worker under a guard, and prints tables.
+/// Checks the arguments, runs the worker under a guard, and prints tables.
 pub(crate) fn front(arguments: &RunArguments) -> Result<ExitCode, String> {
     let haul = match &arguments.haul {
-        // The tools run in directories of their own.
+        // Absolute, since the tools run in other directories.
         Some(path) => std::path::absolute(path).map_err(|error| error.to_string())?,
         None => built_haul()?,
     };
     let plan = plan(&arguments.files)?;
     let chosen = plan.choose(&arguments.words)?;
     needs_root(&chosen)?;
-    // Found again by the worker; here for its errors.
+    // The worker finds the tools again; this only reports errors early.
     tools(arguments, &haul)?;
     let output = match &arguments.output {
         Some(path) => path.clone(),
@@ -47,40 +47,40 @@ pub(crate) fn front(arguments: &RunArguments) -> Result<ExitCode, String> {
             markdown: None,
             chart: None,
         };
-        // Results of a run that was interrupted are worth reading too.
+        // Also after an interrupted run.
         report::report(&report)?;
-        say(&format!("results are in {}", output.display()));
+        print_status(&format!("results are in {}", output.display()));
     }
     Ok(status)
 }
 
-/// Measures, in the directory that the guard gives and removes.
+/// Runs scenarios in a directory that the guard has created and will remove.
 pub(crate) fn worker(directory: &Path, arguments: &RunArguments) -> Result<ExitCode, String> {
     let missing = |what: &str| format!("the worker was started without {what}");
     let haul = arguments.haul.as_ref().ok_or_else(|| missing("--haul"))?;
     let results = arguments.output.clone().ok_or_else(|| missing("--output"))?;
     let plan = plan(&arguments.files)?;
     let chosen = plan.choose(&arguments.words)?;
-    let linked = chosen.iter().any(|one| matches!(one.path, NetworkPath::Link(_)));
+    let needs_links = chosen.iter().any(|one| matches!(one.path, NetworkPath::Link(_)));
     let settings = Settings {
         work: directory.to_owned(),
         results,
         haul: haul.clone(),
         rounds: arguments.rounds,
         means: match arguments.links {
-            _ if !linked => None,
+            _ if !needs_links => None,
             Some(means) => Some(means),
             None => Some(Means::of_this_machine()),
         },
     };
     let tools = tools(arguments, haul)?;
-    let tally = run::run(&chosen, &tools, &settings, &mut |line| say(line))
+    let tally = run::run(&chosen, &tools, &settings, &mut |line| print_status(line))
         .map_err(|error| error.to_string())?;
-    say(&format!("{} runs with the right result, {} others", tally.right, tally.wrong));
+    print_status(&format!("{} runs with the right result, {} others", tally.right, tally.wrong));
     Ok(if tally.wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The arguments that the worker reads too.
+/// The arguments to pass on to the worker.
 fn passed_on(arguments: &RunArguments) -> Vec<OsString> {
     let mut words = Vec::new();
     let mut option = |name: &str, value: OsString| words.extend([name.into(), value]);
@@ -109,18 +109,19 @@ fn passed_on(arguments: &RunArguments) -> Vec<OsString> {
     words
 }
 
-/// The scenarios that were asked for.
+/// The plan of all scenarios, from the given file or else the built-in one.
 pub(crate) fn plan(files: &FileArguments) -> Result<Plan, String> {
     let (name, text) = text(files.scenarios.as_deref(), "scenarios.toml", scenario::BUILT_IN)?;
     Plan::parse(&name, &text)
 }
 
-/// The tools that were asked for, haul at `haul`.
+/// The tools to measure, with the executable `haul`.
 fn tools(arguments: &RunArguments, haul: &Path) -> Result<Tools, String> {
     find_tools(&arguments.files, Some(haul))?.only(&arguments.tools)
 }
 
-/// All tools; those of this source at their places.
+/// All tools: from the given file or else the built-in one. `haul` and the plain pipeline are those built from this
+/// source.
 pub(crate) fn find_tools(files: &FileArguments, haul: Option<&Path>) -> Result<Tools, String> {
     let (name, text) = text(files.tools_file.as_deref(), "tools.toml", tools::BUILT_IN)?;
     let given: BTreeMap<String, PathBuf> = files.peer.iter().cloned().collect();
@@ -142,7 +143,7 @@ fn text(file: Option<&Path>, built_in: &str, text: &str) -> Result<(String, Stri
     }
 }
 
-/// Networks and mounts need root; better said at once than after an hour.
+/// Fails early, not after an hour, if a scenario needs network namespaces or mounts and the user is not root.
 fn needs_root(scenarios: &[&Scenario]) -> Result<(), String> {
     let needing =
         scenarios.iter().find(|one| one.path != NetworkPath::None || one.storage == Storage::Ram);
@@ -154,14 +155,13 @@ fn needs_root(scenarios: &[&Scenario]) -> Result<(), String> {
     }
 }
 
-/// A program that was built with this one.
+/// The path of another program that was built along with this one.
 pub(crate) fn beside(name: &str) -> Option<PathBuf> {
     let path = std::env::current_exe().ok()?.with_file_name(name);
     path.exists().then_some(path)
 }
 
-/// The haul of this source. Under `cargo run` it is built first, as what is measured should be what is
-/// there.
+/// The haul built from this source. Under `cargo run` it is built first, so that the current source is measured.
 fn built_haul() -> Result<PathBuf, String> {
     if let (Some(cargo), Some(manifest)) =
         (std::env::var_os("CARGO"), std::env::var_os("CARGO_MANIFEST_DIR"))
@@ -177,13 +177,13 @@ fn built_haul() -> Result<PathBuf, String> {
         }
     }
     if cfg!(debug_assertions) {
-        say("this is a debug build: its figures mean nothing (use --release)");
+        print_status("this is a debug build: its figures mean nothing (use --release)");
     }
     beside("haul").ok_or_else(|| "there is no haul beside this program; use --haul PATH".to_owned())
 }
 
-/// Says what goes on, to whoever waits.
-fn say(line: &str) {
-    // Where nobody listens nothing is lost: results are in the file.
+/// Prints a status line to standard error.
+fn print_status(line: &str) {
+    // Failures are ignored: results are in the file.
     drop(writeln!(io::stderr(), "{line}"));
 }

@@ -1,14 +1,13 @@
-//! BLAKE3 of a file whose bytes come in any order.
+//! BLAKE3 of a file whose bytes arrive in any order.
 //!
-//! BLAKE3 is a binary tree over chunks of 1 KiB in which every left subtree is complete (the BLAKE3
-//! paper, section 2.1). A run of 2^n chunks at a multiple of 2^n chunks is therefore a subtree
-//! whatever the length of the file, and two neighbours of equal size under one parent can be
-//! replaced by it at once. What is kept is a forest of such subtrees, 32 bytes each: as many as
-//! there are gaps, times the logarithm of the length. What is less than a chunk is kept as bytes
-//! until the rest comes, or the end of the file.
+//! BLAKE3 is a binary tree over chunks of 1 KiB in which every left subtree is complete (BLAKE3 paper, section 2.1).
+//! A run of 2^n chunks at a multiple of 2^n chunks is therefore a subtree, whatever the length of the file. Two sibling
+//! subtrees of equal size are replaced by their parent at once. So the state is a forest of such subtrees with 32
+//! bytes each; their number is at most that of the gaps times the logarithm of the length. Parts of a chunk are stored
+//! as bytes until the chunk is complete or the file ends.
 //!
-//! The root is made differently from every other node, and which node that is depends on the length
-//! of the file. So each subtree at the left edge remembers what it would be as the root.
+//! The root is computed differently from all other nodes, and which node is the root depends on the length of the file.
+//! So each subtree that begins at offset 0 also stores its value as the root.
 
 use std::collections::BTreeMap;
 
@@ -23,11 +22,10 @@ use super::feeding::{ZEROS, fed_twice, misfed, missing};
 
 const CHUNK: u64 = CHUNK_LEN as u64;
 
-/// How much is handed to BLAKE3 at once: as fast as 1 MiB (6 GB/s measured), and little to copy
-/// where it lies across two pieces.
+/// Bytes passed to BLAKE3 at once: as fast as 1 MiB (6 GB/s measured), and little to copy if they are in two pieces.
 const UNIT: u64 = 64 << 10;
 
-/// Complete subtrees by their first chunk, and chunks of which a part is known.
+/// Complete subtrees by the index of their first chunk, and partly known chunks by their index.
 #[derive(Default)]
 pub(super) struct Forest {
     trees: BTreeMap<u64, Tree>,
@@ -39,7 +37,7 @@ pub(super) struct Forest {
 struct Tree {
     level: u32,
     value: ChainingValue,
-    /// What the digest of the file is if it ends here; known for subtrees at its start.
+    /// The digest of the file if it ends with this subtree; only for subtrees that begin at offset 0.
     root: Option<[u8; 32]>,
 }
 
@@ -48,16 +46,19 @@ struct PartialChunk {
     known: [bool; CHUNK_LEN],
 }
 
-/// A stretch of a file, hashed as far as can be done without its neighbours.
+/// Consecutive bytes of a file, hashed as far as possible without the bytes around them.
 pub(super) struct Subtrees {
     trees: Vec<(u64, Tree)>,
-    /// What is left at the edges: offset and bytes within one chunk.
+    /// Bytes at the edges that are less than a chunk, with their offsets.
     fragments: Vec<(u64, Vec<u8>)>,
 }
 
 impl Forest {
-    /// Adds a stretch. If any byte of it is there already nothing is changed.
-    pub(super) fn plant(&mut self, subtrees: Subtrees) -> Result<()> {
+    /// Adds consecutive bytes.
+    ///
+    /// # Errors
+    /// If any of the bytes was added before. The forest is unchanged then.
+    pub(super) fn add(&mut self, subtrees: Subtrees) -> Result<()> {
         for (first, tree) in &subtrees.trees {
             self.check_free(*first, 1 << tree.level)?;
         }
@@ -73,7 +74,10 @@ impl Forest {
         Ok(())
     }
 
-    /// The digest of a file of `size` bytes, if these and no others are known.
+    /// The digest of a file of `size` bytes.
+    ///
+    /// # Errors
+    /// If some of its bytes are missing, or bytes after its end were added.
     pub(super) fn root(&self, size: u64) -> Result<[u8; 32]> {
         let end = self.end();
         if end > size {
@@ -87,7 +91,7 @@ impl Forest {
         }
         let mut whole: Option<Tree> = None;
         if let Some((&index, chunk)) = self.chunks.last_key_value() {
-            // Without a gap only the last chunk can be a partial one, known from its start.
+            // There is no gap, so only the last chunk can be partial, and its known bytes are its first ones.
             let length = usize::try_from(size % CHUNK).unwrap_or(0);
             whole = Some(chunk_tree(index, &chunk.bytes[..length]));
         }
@@ -97,7 +101,7 @@ impl Forest {
                 Some(right) => merge(first, tree, &right),
             });
         }
-        // The first subtree starts at 0, and so has a root.
+        // The merged tree begins at 0, so it has a root.
         whole.and_then(|tree| tree.root).ok_or_else(|| missing(Range::between(0, size)))
     }
 
@@ -153,7 +157,7 @@ impl Forest {
         }
     }
 
-    /// Offset after the last byte that is known.
+    /// The offset after the last known byte.
     fn end(&self) -> u64 {
         let trees = self.trees.last_key_value();
         let trees_end = trees.map_or(0, |(first, tree)| (first + (1 << tree.level)) * CHUNK);
@@ -223,7 +227,7 @@ impl Subtrees {
         let (mut at, end) = (offset, offset + length);
         let mut pieces = Vec::new();
         while at < end {
-            // Ends where a unit ends, so that no unit has to be put together from two pieces.
+            // Pieces end at multiples of UNIT, so that `Cursor::next` never has to copy.
             let piece = (UNIT - at % UNIT).min(end - at);
             pieces.push(zeros.slice(..usize::try_from(piece).unwrap_or(ZEROS.len())));
             at += piece;
@@ -232,7 +236,8 @@ impl Subtrees {
     }
 }
 
-/// The longest subtree that starts at `at` and has at most `left` bytes; both at least a chunk.
+/// Bytes of the longest subtree that begins at `at`, a multiple of a chunk, and has at most `left` bytes, at least a
+/// chunk.
 fn subtree_length(at: u64, left: u64) -> u64 {
     let fits = 1 << left.ilog2();
     match at {
@@ -241,10 +246,12 @@ fn subtree_length(at: u64, left: u64) -> u64 {
     }
 }
 
+/// The index of the chunk at `offset`, and the offset within it.
 fn position(offset: u64) -> (u64, usize) {
     (offset / CHUNK, (offset % CHUNK) as usize)
 }
 
+/// The parent of two subtrees; `first` is the index of its first chunk.
 fn merge(first: u64, left: &Tree, right: &Tree) -> Tree {
     let root = (first == 0)
         .then(|| *merge_subtrees_root(&left.value, &right.value, Mode::Hash).as_bytes());
@@ -263,7 +270,7 @@ fn finished(hasher: &Hasher, first: u64, level: u32) -> Tree {
     Tree { level, value: hasher.finalize_non_root(), root }
 }
 
-/// Reads on through pieces.
+/// Reads consecutive bytes from pieces.
 struct Cursor<'a> {
     pieces: &'a [Bytes],
     within: usize,
@@ -283,8 +290,8 @@ impl Cursor<'_> {
         finished(&hasher, at / CHUNK, (length / CHUNK).ilog2())
     }
 
-    /// The next `length` bytes (at most [`UNIT`], and no more than there are): where they are if
-    /// that is one piece, otherwise put together.
+    /// The next `length` bytes, at most [`UNIT`] and no more than are left. Borrowed if they are in one piece,
+    /// otherwise copied to `scratch`.
     fn next(&mut self, length: u64) -> &[u8] {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         while self.pieces.first().is_some_and(|piece| piece.len() == self.within) {
@@ -320,35 +327,35 @@ impl Cursor<'_> {
 mod tests {
     use super::*;
 
-    fn plant(forest: &mut Forest, offset: u64, length: u64) {
-        forest.plant(Subtrees::of_zeros(offset, length)).unwrap();
+    fn add(forest: &mut Forest, offset: u64, length: u64) {
+        forest.add(Subtrees::of_zeros(offset, length)).unwrap();
     }
 
     #[test]
-    fn memory_follows_the_gaps_and_not_the_length() {
+    fn memory_depends_on_the_gaps_and_not_on_the_length() {
         let mut forest = Forest::default();
         for block in 0..4096 {
-            plant(&mut forest, block * 16_384, 16_384);
+            add(&mut forest, block * 16_384, 16_384);
             assert!(forest.trees.len() <= 13, "{} trees at block {block}", forest.trees.len());
         }
         assert_eq!(forest.trees.len(), 1);
-        // Every other block: nothing can grow together. Then the gaps close.
+        // Every other block first, so that nothing can be merged; then the gaps are closed.
         let mut forest = Forest::default();
         for block in (1..4096).step_by(2) {
-            plant(&mut forest, block * 16_384, 16_384);
+            add(&mut forest, block * 16_384, 16_384);
         }
         assert_eq!(forest.trees.len(), 2048);
         for pair in (0..2048).rev() {
-            plant(&mut forest, pair * 32_768, 16_384);
+            add(&mut forest, pair * 32_768, 16_384);
         }
         assert_eq!(forest.trees.len(), 1);
     }
 
     #[test]
-    fn bytes_of_a_chunk_are_let_go_once_it_is_complete() {
+    fn bytes_of_a_chunk_are_freed_once_it_is_complete() {
         let mut forest = Forest::default();
         for at in 0..5000 {
-            plant(&mut forest, at * 3, 3);
+            add(&mut forest, at * 3, 3);
             assert!(forest.chunks.len() <= 2);
         }
     }

@@ -69,10 +69,10 @@ impl FileHasher {
         match &self.state {
             State::Blake3(forest) => {
                 if length <= INLINE_MAX {
-                    return plant(forest, Subtrees::of_block(offset, block.pieces()));
+                    return add(forest, Subtrees::of_block(offset, block.pieces()));
                 }
                 let forest = Arc::clone(forest);
-                let work = move || plant(&forest, Subtrees::of_block(offset, block.pieces()));
+                let work = move || add(&forest, Subtrees::of_block(offset, block.pieces()));
                 self.pool.run(work).await
             }
             State::Sha256(chain) => {
@@ -92,13 +92,13 @@ impl FileHasher {
         let length = check_length(offset, length)?;
         match &self.state {
             State::Blake3(forest) if length <= INLINE_MAX => {
-                plant(forest, Subtrees::of_zeros(offset, length))
+                add(forest, Subtrees::of_zeros(offset, length))
             }
             State::Blake3(forest) => {
                 let stretches = stretches(Range::new(offset, length)).map(|stretch| {
                     let forest = Arc::clone(forest);
                     let work =
-                        move || plant(&forest, Subtrees::of_zeros(stretch.start(), stretch.len()));
+                        move || add(&forest, Subtrees::of_zeros(stretch.start(), stretch.len()));
                     self.pool.run(work)
                 });
                 let mut hashed = stream::iter(stretches).buffer_unordered(self.pool.threads());
@@ -140,8 +140,8 @@ impl fmt::Debug for FileHasher {
     }
 }
 
-fn plant(forest: &Mutex<Forest>, subtrees: Subtrees) -> Result<()> {
-    lock(forest).plant(subtrees)
+fn add(forest: &Mutex<Forest>, subtrees: Subtrees) -> Result<()> {
+    lock(forest).add(subtrees)
 }
 
 fn lock(forest: &Mutex<Forest>) -> std::sync::MutexGuard<'_, Forest> {

@@ -1,7 +1,7 @@
-//! Answers of the source that are kept for the other hosts: small files, listings, open files.
+//! A cache of what was read from the source (small files, listings, open files), for the hosts of a fan-out.
 //!
-//! Who asks first makes the answer, and the others wait for it. If the making fails, or who made it
-//! is gone, the next who asks makes it anew: an error is told to nobody but to who met it.
+//! The first host that needs a value loads it, and the others wait for it. If loading fails or is cancelled, the next
+//! host loads it again: an error is returned only to the host whose attempt failed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use super::seats::SeatSet;
 
-/// Which source, and where in it.
+/// The index of the source, and a path in it.
 pub type Key = (usize, RelPath);
 
-/// Answers by what they are about.
+/// Cached values by key.
 #[derive(Debug)]
 pub struct Memo<V> {
     slots: HashMap<Key, Slot<V>>,
@@ -22,33 +22,33 @@ pub struct Memo<V> {
 
 #[derive(Debug)]
 enum Slot<V> {
-    /// Somebody makes it and holds this lock until it is there, or has failed.
-    Making(Arc<AsyncMutex<()>>),
-    Here(Answer<V>),
+    /// A host is loading the value. It holds this lock until it has succeeded or failed.
+    Loading(Arc<AsyncMutex<()>>),
+    Ready(Cached<V>),
 }
 
-/// A kept answer.
+/// A cached value.
 #[derive(Debug)]
-pub struct Answer<V> {
-    /// It.
+pub struct Cached<V> {
+    /// The value.
     pub value: V,
-    /// What it costs in bytes.
+    /// Its size in memory, in bytes.
     pub bytes: u64,
-    /// Its place in the order of all that is kept.
+    /// Its position in the order of all cached items.
     pub stamp: u64,
-    /// Who has had it.
+    /// The hosts that have received it.
     pub seen: SeatSet,
 }
 
-/// What there is when somebody asks.
+/// The result of a lookup.
 #[derive(Debug)]
-pub enum Asked<V> {
-    /// The answer.
-    Here(V),
-    /// Somebody makes it; when this lock is free, ask again.
+pub enum Lookup<V> {
+    /// The value.
+    Ready(V),
+    /// Another host is loading the value: wait for this lock, then look it up again.
     Wait(Arc<AsyncMutex<()>>),
-    /// Nobody has asked yet: make it, and keep this until it is there.
-    Make(OwnedMutexGuard<()>),
+    /// Load the value, and hold this guard until it is stored or loading has failed.
+    Load(OwnedMutexGuard<()>),
 }
 
 impl<V> Default for Memo<V> {
@@ -58,75 +58,75 @@ impl<V> Default for Memo<V> {
 }
 
 impl<V: Clone> Memo<V> {
-    /// Asks for an answer on behalf of `seat`.
-    pub fn ask(&mut self, key: &Key, seat: usize) -> Asked<V> {
+    /// Looks up a value for the host in `seat`.
+    pub fn look_up(&mut self, key: &Key, seat: usize) -> Lookup<V> {
         match self.slots.get_mut(key) {
-            Some(Slot::Here(answer)) => {
-                answer.seen.insert(seat);
-                Asked::Here(answer.value.clone())
+            Some(Slot::Ready(cached)) => {
+                cached.seen.insert(seat);
+                Lookup::Ready(cached.value.clone())
             }
-            Some(Slot::Making(lock)) => Asked::Wait(Arc::clone(lock)),
+            Some(Slot::Loading(lock)) => Lookup::Wait(Arc::clone(lock)),
             None => {
                 let lock = Arc::new(AsyncMutex::new(()));
                 match Arc::clone(&lock).try_lock_owned() {
                     Ok(guard) => {
-                        self.slots.insert(key.clone(), Slot::Making(lock));
-                        Asked::Make(guard)
+                        self.slots.insert(key.clone(), Slot::Loading(lock));
+                        Lookup::Load(guard)
                     }
-                    // Nobody else knows of it yet, so it is free; waiting for it would be right, too.
-                    Err(_) => Asked::Wait(lock),
+                    // Cannot happen, as no other task has the new lock yet; waiting for it would be correct, too.
+                    Err(_) => Lookup::Wait(lock),
                 }
             }
         }
     }
 
-    /// Keeps an answer.
-    pub fn put(&mut self, key: Key, answer: Answer<V>) {
-        self.slots.insert(key, Slot::Here(answer));
+    /// Stores a value.
+    pub fn put(&mut self, key: Key, cached: Cached<V>) {
+        self.slots.insert(key, Slot::Ready(cached));
     }
 
-    /// It could not be made.
-    pub fn give_up(&mut self, key: &Key) {
-        if matches!(self.slots.get(key), Some(Slot::Making(_))) {
+    /// Loading the value has failed: the next lookup loads it again.
+    pub fn abandon(&mut self, key: &Key) {
+        if matches!(self.slots.get(key), Some(Slot::Loading(_))) {
             self.slots.remove(key);
         }
     }
 
-    /// The answer, if it is there.
-    pub fn get(&self, key: &Key) -> Option<&Answer<V>> {
+    /// The cached value, if there is one.
+    pub fn get(&self, key: &Key) -> Option<&Cached<V>> {
         match self.slots.get(key) {
-            Some(Slot::Here(answer)) => Some(answer),
+            Some(Slot::Ready(cached)) => Some(cached),
             _ => None,
         }
     }
 
-    /// All answers that are there.
-    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Answer<V>)> {
+    /// All cached values.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Cached<V>)> {
         self.slots.iter().filter_map(|(key, slot)| match slot {
-            Slot::Here(answer) => Some((key, answer)),
-            Slot::Making(_) => None,
+            Slot::Ready(cached) => Some((key, cached)),
+            Slot::Loading(_) => None,
         })
     }
 
-    /// Takes an answer out.
-    pub fn remove(&mut self, key: &Key) -> Option<Answer<V>> {
+    /// Removes a cached value.
+    pub fn remove(&mut self, key: &Key) -> Option<Cached<V>> {
         match self.slots.get(key) {
-            Some(Slot::Here(_)) => {}
+            Some(Slot::Ready(_)) => {}
             _ => return None,
         }
         match self.slots.remove(key) {
-            Some(Slot::Here(answer)) => Some(answer),
+            Some(Slot::Ready(cached)) => Some(cached),
             _ => None,
         }
     }
 
-    /// A host has left: its seat will be another's. Gives what nobody of `taken` lacks.
+    /// Frees the seat of a host for another one. Returns the values that all hosts in `taken` have received.
     pub fn leave(&mut self, seat: usize, taken: SeatSet) -> Vec<Key> {
         let mut spent = Vec::new();
         for (key, slot) in &mut self.slots {
-            let Slot::Here(answer) = slot else { continue };
-            answer.seen.remove(seat);
-            if taken.without(answer.seen).is_empty() {
+            let Slot::Ready(cached) = slot else { continue };
+            cached.seen.remove(seat);
+            if taken.without(cached.seen).is_empty() {
                 spent.push(key.clone());
             }
         }

@@ -1,4 +1,4 @@
-//! Many hosts from one read.
+//! Fan-out: copies to many hosts that share a single read of the source.
 //!
 //! ```text
 //!             ┌ view of host 1 → transfer → host 1
@@ -6,18 +6,18 @@
 //!             └ view of host 3 → transfer → host 3
 //! ```
 //!
-//! Every host has a [`transfer()`](crate::transfer()) of its own, with its own plan, retries and journal; those to
-//! or from one server share its window ([`crate::budget`]). It reads through a view of the source. What one view reads goes into the store, where
-//! the others find it. So the source is read once by all hosts that are no further apart than the
-//! store is long, and who has fallen further behind reads for itself.
+//! Each host has its own [`transfer()`](crate::transfer()), with its own plan, retries and journal; transfers to or from
+//! one server share its window ([`crate::budget`]). A transfer reads through a view of the source. Bytes that one view
+//! reads are cached in the store for the others. So all hosts whose positions differ by no more than the size of the
+//! store share one read of the source. A host that has fallen farther behind reads for itself.
 //!
-//! Rooms: `store` keeps what was read (its lock is the only one, and nothing waits while it is
-//! held); `shelf` is what it knows of one open file, `memo` of small files, listings and open files;
-//! `seats` are the hosts, `pace` how long one waits for another; `view` and `reader` implement the
-//! storage traits over all that; `drive` runs the transfers and adds up what they say.
+//! Modules: `store` caches what was read (it has the only lock, which is never held across an await); `shelf` is its
+//! state of one open file, `memo` that of small files, listings and open files; `seats` numbers the hosts, `pace`
+//! decides how long one waits for another; `view` and `reader` implement the storage traits; `drive` runs the transfers
+//! and adds up their results.
 //!
-//! Memory: half of the budget is the store's, the other half is shared out to the windows of the
-//! hosts that are served at once. The two are counted apart although they are often the same bytes.
+//! Memory: half of the budget is for the store, the other half for the windows of the hosts that are served at once.
+//! The two are counted separately, although they often refer to the same bytes.
 
 mod drive;
 mod event;

@@ -1,35 +1,35 @@
-//! How long a host that is ahead may wait for those that are close behind it.
+//! Decides how long a host that is ahead waits for hosts that are close behind it.
 //!
-//! Waiting keeps hosts of nearly the same speed together, so that what one reads is still there for
-//! the other. It is worth little against a host that is simply slow, and nobody can tell the two
-//! apart at once; so the time that a host waits is bounded as a share of all time, whatever for.
+//! Waiting keeps hosts of nearly the same speed together, so that bytes that one has read are still cached for the
+//! others. Waiting for a host that is simply slower gains little, but the two cases cannot be told apart at once. So
+//! the time that a host waits is limited to a share of the total time.
 
 use std::time::Duration;
 
-/// One part in so many of its time a host may wait for others: 6 %. Speeds that differ by more than
-/// that come apart, and the slower host reads for itself.
+/// A host may wait for 1/16 of its time, 6 %. Hosts whose speeds differ by more than that drift apart, and the slower
+/// one reads for itself.
 const SHARE: u32 = 16;
 
-/// What is saved up at most, and so the longest wait.
-const MOST_SAVED: Duration = Duration::from_millis(500);
+/// Most waiting time that is saved up, and so the longest wait.
+const MAX_SAVED: Duration = Duration::from_millis(500);
 
-/// No wait begins with less. A shorter one would slow nobody: what is in flight goes on meanwhile,
-/// and the window is filled again in no time.
-const LEAST: Duration = Duration::from_millis(200);
+/// A wait begins only if this much time is saved. Shorter waits would not slow the host down: bytes in flight still
+/// arrive during the wait, and afterwards the window is filled again at once.
+const MIN_WAIT: Duration = Duration::from_millis(200);
 
-/// Timers are no finer than this.
+/// The resolution of timers.
 const TIMER: Duration = Duration::from_millis(1);
 
-/// A host that was given nothing for so long is not waited for: it is stalled, or has enough.
+/// A host that received nothing for this long is not waited for: it is stalled, or its window is full.
 const STALLED: Duration = Duration::from_millis(200);
 
-/// A host that gets less than this share of what who is ahead gets is slow, and not waited for.
-const LEAST_PACE: f64 = 0.75;
+/// A host that receives less than this share of the rate of the host ahead is slow, and not waited for.
+const MIN_PACE: f64 = 0.75;
 
-/// What was given to a host counts for about so long.
+/// The time constant of the moving average of received bytes.
 const REMEMBERED: Duration = Duration::from_secs(4);
 
-/// What a host was given lately.
+/// The bytes that a host received recently.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pace {
     bytes: f64,
@@ -37,43 +37,44 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// It was given so many bytes.
+    /// The host received bytes from the store.
     pub fn given(&mut self, bytes: u64, now: Duration) {
         self.bytes = self.lately(now) + bytes as f64;
         self.at = now;
     }
 
-    /// Whether it keeps up, nearly, with `ahead`.
+    /// Whether the host nearly keeps up with `ahead`.
     pub fn is_near(&self, ahead: &Self, now: Duration) -> bool {
         let moves = self.bytes > 0.0 && self.at + STALLED >= now;
-        moves && self.lately(now) >= ahead.lately(now) * LEAST_PACE
+        moves && self.lately(now) >= ahead.lately(now) * MIN_PACE
     }
 
+    /// Received bytes, decayed exponentially.
     fn lately(&self, now: Duration) -> f64 {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         self.bytes * (-passed / REMEMBERED.as_secs_f64()).exp()
     }
 }
 
-/// Time that a host may yet spend waiting. Times are since the fan began.
+/// The time that a host may still spend waiting. Times are relative to the start of the fan-out.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
     saved: Duration,
     counted_at: Duration,
-    /// Reads of this host that wait now. That several of them wait costs no more than one.
+    /// Reads of this host that wait now. Several of them cost no more time than one.
     waiting: usize,
 }
 
 impl Patience {
-    /// None yet.
+    /// No time is saved yet.
     pub const fn new(now: Duration) -> Self {
         Self { saved: Duration::ZERO, counted_at: now, waiting: 0 }
     }
 
-    /// How long the next wait may be; `None` if there is to be none.
+    /// How long the next wait may be; `None` if the host must not wait.
     pub fn left(&mut self, now: Duration) -> Option<Duration> {
         self.count(now);
-        let least = if self.is_waiting() { TIMER } else { LEAST };
+        let least = if self.is_waiting() { TIMER } else { MIN_WAIT };
         (self.saved >= least).then_some(self.saved)
     }
 
@@ -88,17 +89,18 @@ impl Patience {
         self.waiting += 1;
     }
 
-    /// A read waits no longer.
+    /// A read has stopped waiting.
     pub fn end(&mut self, now: Duration) {
         self.count(now);
         self.waiting = self.waiting.saturating_sub(1);
     }
 
+    /// Adds the share of the time since the last call, and subtracts the time spent waiting.
     fn count(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.counted_at);
         self.counted_at = now;
         let spent = if self.waiting > 0 { passed } else { Duration::ZERO };
-        self.saved = (self.saved + passed / SHARE).saturating_sub(spent).min(MOST_SAVED);
+        self.saved = (self.saved + passed / SHARE).saturating_sub(spent).min(MAX_SAVED);
     }
 }
 
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_host_waits_for_more_than_its_share_of_the_time() {
+    fn a_host_waits_for_at_most_its_share_of_the_time() {
         let end = Duration::from_secs(60);
         let (mut now, mut waited) = (Duration::ZERO, Duration::ZERO);
         let mut patience = Patience::new(now);
@@ -125,12 +127,12 @@ mod tests {
                 None => now += Duration::from_micros(300),
             }
         }
-        assert!(waited <= end / SHARE + MOST_SAVED, "{waited:?}");
+        assert!(waited <= end / SHARE + MAX_SAVED, "{waited:?}");
         assert!(waited >= end / SHARE / 2, "{waited:?}");
     }
 
     #[test]
-    fn a_host_is_near_that_moves_and_is_not_much_slower() {
+    fn a_host_is_near_if_it_is_neither_stalled_nor_much_slower() {
         let pace = |bytes_per_ms: u64, end_ms: u64| {
             let mut pace = Pace::default();
             for ms in 0..end_ms {
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_is_not_saved_up_for_ever() {
+    fn saved_waiting_time_is_limited() {
         let mut patience = Patience::new(Duration::ZERO);
         let begin = Duration::from_secs(3600);
         let mut now = begin;
@@ -156,6 +158,6 @@ mod tests {
             now += wait;
             patience.end(now);
         }
-        assert!(now - begin <= MOST_SAVED * 17 / 15, "{:?}", now - begin);
+        assert!(now - begin <= MAX_SAVED * 17 / 15, "{:?}", now - begin);
     }
 }

@@ -1,4 +1,4 @@
-//! A file of the source as one host reads it.
+//! A reader of a source file for one host, which shares reads with the other hosts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::seat::Seat;
 use super::shelf::{Blocks, Found, Read};
 use super::store::{OpenFile, Store};
 
-/// What is about to be read, as far as that is known: blocks of a disk have this length.
+/// The expected length of the next block: that of blocks from a disk.
 const NEXT_BYTES: u64 = 256 << 10;
 
-/// One host's reader of a file that is open for all.
+/// The reader of one host for a file that is open for all hosts.
 #[derive(Debug)]
 pub struct SharedReader {
     opened: Arc<Opened>,
@@ -52,7 +52,7 @@ impl ReadAt for SharedReader {
         self.opened.file.reader.metadata().await
     }
 
-    /// Asks the source each time: what was kept is right only as long as the file is what it was.
+    /// Asks the source each time: cached pieces are valid only as long as the file does not change.
     async fn recheck(&self) -> Result<Identity> {
         let now = self.opened.file.reader.recheck().await;
         if !now.as_ref().is_ok_and(|now| *now == self.opened.file.identity) {
@@ -62,7 +62,7 @@ impl ReadAt for SharedReader {
     }
 
     fn read_at(&self, range: Range) -> BlockStream {
-        // Beyond the end of the version that was opened there is nothing to share.
+        // Only bytes of the version that was opened are shared.
         let range = Range::between(range.start(), range.end().min(self.identity().size));
         let reading = Reading { opened: Arc::clone(&self.opened), rest: range, read: None };
         stream::try_unfold(reading, Reading::next).boxed()
@@ -99,19 +99,19 @@ impl fmt::Debug for Opened {
     }
 }
 
-/// One `read_at` under way.
+/// The stream of one `read_at`.
 struct Reading {
     opened: Arc<Opened>,
     rest: Range,
-    /// What it reads along with; as long as somebody has it, it goes on.
+    /// The shared read that it follows. The read continues as long as anyone holds it.
     read: Option<Arc<Read>>,
 }
 
-/// What pulling a read brought.
+/// The result of polling a shared read.
 enum Pulled {
     /// A block at this offset.
     Block(u64, Block),
-    /// Look again: somebody else has pulled, or it has ended.
+    /// Look again: another host has polled the read, or it has ended.
     Again,
     /// The file ends here.
     End,
@@ -143,7 +143,7 @@ impl Reading {
         Ok(None)
     }
 
-    /// Pulls the next block of a read, unless somebody else does so first.
+    /// Polls the next block of a shared read, unless another host does so first.
     async fn pull(&mut self, read: Arc<Read>) -> Result<Pulled> {
         let opened = Arc::clone(&self.opened);
         let (store, id) = (opened.store(), opened.file.id);
@@ -173,7 +173,7 @@ impl Reading {
         store.ended(id, read);
         match pulled {
             Some(Err(error)) => {
-                // The next who opens the file gets it anew, and maybe on a better connection.
+                // The next host opens the file again, perhaps over a better connection.
                 opened.forget();
                 Err(error)
             }
@@ -181,7 +181,7 @@ impl Reading {
         }
     }
 
-    /// What of a block at `at` is next for this one; `None` if that lies further on.
+    /// The part of a block at `at` that this stream needs next; `None` if the block does not contain it.
     fn own_part(&self, at: u64, mut block: Block) -> Option<Block> {
         let skip = self.rest.start().checked_sub(at)?;
         let mut own = block.split_off(usize::try_from(skip).unwrap_or(usize::MAX));

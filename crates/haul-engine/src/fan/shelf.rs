@@ -1,8 +1,8 @@
-//! What the store knows of one open file: the pieces that are there, the reads that are under way,
-//! and how far each host has come.
+//! One open source file in the store of a fan-out: its cached pieces, the reads in progress, and the ranges that each
+//! host has received.
 //!
-//! A read under way is pulled by whoever needs its next block, so it never goes further than the
-//! fastest of those who want it, and no slow host holds it up.
+//! A read in progress is polled by the host that needs its next block. So it never gets ahead of the fastest host, and
+//! no slow host delays it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -13,8 +13,8 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use super::seats::SeatSet;
 
-/// Somebody who begins so little further on than where a read under way stands goes with it;
-/// further on a second read is begun, and the first one ends there.
+/// A host that needs bytes at most this far ahead of a read in progress waits for that read. Farther ahead, a second
+/// read begins, and the first one ends where the second one began.
 const JOIN_BYTES: u64 = 1 << 20;
 
 /// One open file.
@@ -22,42 +22,44 @@ const JOIN_BYTES: u64 = 1 << 20;
 pub struct Shelf {
     /// Whether the file can be read only from its start.
     from_start: bool,
-    /// By the offset of their first byte; none overlap.
+    /// Cached pieces by the offset of their first byte; they do not overlap.
     pieces: BTreeMap<u64, Piece>,
-    reads: Vec<Under>,
+    reads: Vec<ReadInProgress>,
+    /// The ranges that each host has received.
     given: HashMap<usize, RangeSet>,
-    /// How often each host has it open.
+    /// How often each host has the file open.
     open: HashMap<usize, usize>,
-    /// Who has closed it: they need nothing of it any longer.
+    /// The hosts that have closed the file: they need nothing of it any more.
     closed: SeatSet,
 }
 
 #[derive(Debug)]
 struct Piece {
     block: Block,
+    /// Its position in the order of all cached items.
     stamp: u64,
 }
 
 #[derive(Debug)]
-struct Under {
-    /// Where its next block begins, and where it is to end.
+struct ReadInProgress {
+    /// From its next block to its end.
     left: Range,
     read: Weak<Read>,
 }
 
-/// A read of the source that is under way.
+/// A read of the source in progress.
 pub struct Read {
-    /// Its blocks, for one at a time to pull.
+    /// Its blocks. One host at a time polls them.
     pub blocks: AsyncMutex<Blocks>,
 }
 
-/// How far a read has come.
+/// The state of a read.
 pub enum Blocks {
-    /// Nobody has pulled yet: this is to be read.
+    /// Not begun: the range to read.
     Wanted(Range),
-    /// What comes next.
+    /// The remaining blocks.
     Coming(BlockStream),
-    /// Nothing comes any longer.
+    /// The read has ended.
     Ended,
 }
 
@@ -70,17 +72,17 @@ impl fmt::Debug for Read {
 /// Where the next bytes are.
 #[derive(Debug)]
 pub enum Found {
-    /// Here.
+    /// In the cache.
     Here(Block),
-    /// In a read that is under way.
+    /// In a read in progress.
     Coming(Arc<Read>),
 }
 
-/// A piece that was taken off the shelf: its place in the order of all, and its length.
+/// A piece that was removed from the cache: its stamp and its length.
 pub type Taken = (u64, u64);
 
 impl Shelf {
-    /// For a file that can be read from anywhere (`ranged`), or only from its start.
+    /// The state of a file that can be read from any offset (`ranged`), or only from its start.
     pub fn new(ranged: bool) -> Self {
         Self { from_start: !ranged, ..Self::default() }
     }
@@ -89,13 +91,13 @@ impl Shelf {
     pub fn opened(&mut self, seat: usize) {
         *self.open.entry(seat).or_default() += 1;
         if self.closed.contains(seat) {
-            // It begins anew.
+            // The host starts again.
             self.closed.remove(seat);
             self.given.remove(&seat);
         }
     }
 
-    /// A host has closed it.
+    /// A host has closed it. Returns the pieces that no host in `taken` needs any more, removed from the cache.
     pub fn closed(&mut self, seat: usize, taken: SeatSet) -> Vec<Taken> {
         if let Some(count) = self.open.get_mut(&seat) {
             *count -= 1;
@@ -108,7 +110,7 @@ impl Shelf {
         self.sweep(taken)
     }
 
-    /// A host has left for good.
+    /// A host has left the fan-out. Returns pieces as [`closed`](Self::closed) does.
     pub fn left(&mut self, seat: usize, taken: SeatSet) -> Vec<Taken> {
         self.open.remove(&seat);
         self.given.remove(&seat);
@@ -116,18 +118,18 @@ impl Shelf {
         self.sweep(taken)
     }
 
-    /// Whether nobody has it open.
+    /// Whether no host has it open.
     pub fn is_idle(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Whether all of `taken` have had it and closed it.
+    /// Whether all hosts in `taken` have opened and closed it.
     pub fn is_done(&self, taken: SeatSet) -> bool {
         self.is_idle() && taken.without(self.closed).is_empty()
     }
 
-    /// Looks for the first bytes of `wanted`, which is not empty. If they are nowhere, a read for
-    /// them is begun.
+    /// Finds the first bytes of `wanted`, which must not be empty. If they are neither cached nor being read, a read
+    /// for them begins.
     pub fn find(&mut self, wanted: Range) -> Found {
         let at = wanted.start();
         if let Some((&start, piece)) = self.pieces.range(..=at).next_back()
@@ -158,17 +160,17 @@ impl Shelf {
         }
         let left = Range::between(if self.from_start { 0 } else { at }, end);
         let read = Arc::new(Read { blocks: AsyncMutex::new(Blocks::Wanted(left)) });
-        self.reads.push(Under { left, read: Arc::downgrade(&read) });
+        self.reads.push(ReadInProgress { left, read: Arc::downgrade(&read) });
         Found::Coming(read)
     }
 
-    /// What is left of a read; empty if it has been forgotten.
+    /// The rest of a read; empty if the read is not in progress any more.
     pub fn left_of(&self, read: &Arc<Read>) -> Range {
         let under = self.reads.iter().find(|under| std::ptr::eq(under.read.as_ptr(), &**read));
         under.map_or(Range::new(0, 0), |under| under.left)
     }
 
-    /// A read has given its next block. Gives where it belongs, cut to what was to be read.
+    /// A read has returned its next block. Truncates the block to the end of the read, and returns its offset.
     pub fn advance(&mut self, read: &Arc<Read>, block: &mut Block) -> u64 {
         let under = self.reads.iter_mut().find(|under| std::ptr::eq(under.read.as_ptr(), &**read));
         let Some(under) = under else {
@@ -181,44 +183,43 @@ impl Shelf {
         at
     }
 
-    /// A read has ended, however.
+    /// A read has ended, successfully or not.
     pub fn ended(&mut self, read: &Arc<Read>) {
         self.reads.retain(|under| !std::ptr::eq(under.read.as_ptr(), &**read));
     }
 
-    /// Whether a piece may be put there: what is read from the start once more may be there
-    /// already.
+    /// Whether no cached piece overlaps `range`. A second read from the start returns bytes that may be cached.
     pub fn is_free(&self, range: Range) -> bool {
         let before = self.pieces.range(..range.end()).next_back();
         before.is_none_or(|(start, piece)| start + piece.block.len() as u64 <= range.start())
     }
 
-    /// Puts a piece on the shelf, where it is free.
+    /// Caches a piece; its range must be free.
     pub fn put(&mut self, at: u64, block: Block, stamp: u64) {
         self.pieces.insert(at, Piece { block, stamp });
     }
 
-    /// Takes a piece off it.
+    /// Removes a piece from the cache.
     pub fn take(&mut self, at: u64) -> Option<Taken> {
         let piece = self.pieces.remove(&at)?;
         Some((piece.stamp, piece.block.len() as u64))
     }
 
-    /// A host has been given `range`, which lies in one piece. Gives the piece if nobody of `taken`
-    /// needs it any longer.
+    /// A host has received `range`, which lies in one piece. Removes and returns the piece if no host in `taken` needs
+    /// it any more.
     pub fn gave(&mut self, seat: usize, range: Range, taken: SeatSet) -> Option<Taken> {
         self.given.entry(seat).or_default().insert(range);
         let (&start, _) = self.pieces.range(..=range.start()).next_back()?;
         self.needed_by(start, taken).is_empty().then(|| self.take(start)).flatten()
     }
 
-    /// Who of `taken` has not had the piece that begins at `start`.
+    /// The hosts in `taken` that have not received the piece that begins at `start`.
     pub fn needed_by(&self, start: u64, taken: SeatSet) -> SeatSet {
         let Some(piece) = self.pieces.get(&start) else { return SeatSet::default() };
         taken.without(self.had_by(Range::new(start, piece.block.len() as u64)))
     }
 
-    /// Who has had a range, or needs it no longer.
+    /// The hosts that have received a range, or do not need it any more.
     pub fn had_by(&self, range: Range) -> SeatSet {
         let mut had = self.closed;
         for (seat, given) in &self.given {
@@ -234,12 +235,13 @@ impl Shelf {
         self.open.contains_key(&seat)
     }
 
-    /// Takes everything off.
+    /// Removes all pieces from the cache.
     pub fn clear(&mut self) -> Vec<Taken> {
         let pieces = std::mem::take(&mut self.pieces);
         pieces.into_values().map(|piece| (piece.stamp, piece.block.len() as u64)).collect()
     }
 
+    /// Removes the pieces that no host in `taken` needs any more.
     fn sweep(&mut self, taken: SeatSet) -> Vec<Taken> {
         let starts: Vec<u64> = self.pieces.keys().copied().collect();
         let spent = starts.into_iter().filter(|start| self.needed_by(*start, taken).is_empty());

@@ -14,7 +14,7 @@ use haul_storage::{Block, Entry, Identity, Range, ReadAt, Whole};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::memo::{Answer, Asked, Key, Memo};
+use super::memo::{Cached, Key, Lookup, Memo};
 use super::meter::Meter;
 use super::seats::{SeatSet, Seats};
 use super::shelf::{Found, Read, Shelf, Taken};
@@ -134,10 +134,10 @@ impl Store {
     }
 
     /// Asks for a small file.
-    pub fn ask_whole(&self, key: &Key, seat: usize) -> Asked<Whole> {
+    pub fn ask_whole(&self, key: &Key, seat: usize) -> Lookup<Whole> {
         let mut state = self.lock();
-        let asked = state.wholes.ask(key, seat);
-        if matches!(asked, Asked::Here(_)) && state.is_spent(state.wholes.get(key)) {
+        let asked = state.wholes.look_up(key, seat);
+        if matches!(asked, Lookup::Ready(_)) && state.is_spent(state.wholes.get(key)) {
             state.drop_whole(key);
         }
         asked
@@ -148,7 +148,7 @@ impl Store {
         let mut state = self.lock();
         let bytes = value.bytes.len() as u64 + ANSWER_BYTES;
         let stamp = state.keep(bytes, Kept::Whole(key.clone()));
-        let answer = Answer { value, bytes, stamp, seen: SeatSet::of(seat) };
+        let answer = Cached { value, bytes, stamp, seen: SeatSet::of(seat) };
         state.wholes.put(key.clone(), answer);
         if state.is_spent(state.wholes.get(key)) {
             state.drop_whole(key);
@@ -157,10 +157,10 @@ impl Store {
     }
 
     /// Asks for a listing.
-    pub fn ask_listing(&self, key: &Key, seat: usize) -> Asked<Listing> {
+    pub fn ask_listing(&self, key: &Key, seat: usize) -> Lookup<Listing> {
         let mut state = self.lock();
-        let asked = state.listings.ask(key, seat);
-        if matches!(asked, Asked::Here(_)) && state.is_spent(state.listings.get(key)) {
+        let asked = state.listings.look_up(key, seat);
+        if matches!(asked, Lookup::Ready(_)) && state.is_spent(state.listings.get(key)) {
             state.drop_listing(key);
         }
         asked
@@ -171,7 +171,7 @@ impl Store {
         let mut state = self.lock();
         let bytes = bytes + ANSWER_BYTES;
         let stamp = state.keep(bytes, Kept::Listing(key.clone()));
-        let answer = Answer { value, bytes, stamp, seen: SeatSet::of(seat) };
+        let answer = Cached { value, bytes, stamp, seen: SeatSet::of(seat) };
         state.listings.put(key.clone(), answer);
         if state.is_spent(state.listings.get(key)) {
             state.drop_listing(key);
@@ -180,10 +180,10 @@ impl Store {
     }
 
     /// Asks for an open file; if it is there, it counts as opened by this host.
-    pub fn ask_file(&self, key: &Key, seat: usize) -> Asked<Arc<OpenFile>> {
+    pub fn ask_file(&self, key: &Key, seat: usize) -> Lookup<Arc<OpenFile>> {
         let mut state = self.lock();
-        let asked = state.files.ask(key, seat);
-        if let Asked::Here(file) = &asked
+        let asked = state.files.look_up(key, seat);
+        if let Lookup::Ready(file) = &asked
             && let Some(shelf) = state.shelves.get_mut(&file.id)
         {
             shelf.opened(seat);
@@ -209,18 +209,18 @@ impl Store {
         shelf.opened(seat);
         state.shelves.insert(id, shelf);
         let file = Arc::clone(&value);
-        let answer = Answer { value, bytes: 0, stamp: id, seen: SeatSet::of(seat) };
+        let answer = Cached { value, bytes: 0, stamp: id, seen: SeatSet::of(seat) };
         state.files.put(key, answer);
         file
     }
 
     /// What was asked for cannot be had; the next who asks may try.
-    pub fn give_up(&self, what: Wanted, key: &Key) {
+    pub fn abandon(&self, what: Wanted, key: &Key) {
         let mut state = self.lock();
         match what {
-            Wanted::Whole => state.wholes.give_up(key),
-            Wanted::Listing => state.listings.give_up(key),
-            Wanted::File => state.files.give_up(key),
+            Wanted::Whole => state.wholes.abandon(key),
+            Wanted::Listing => state.listings.abandon(key),
+            Wanted::File => state.files.abandon(key),
         }
     }
 
@@ -426,7 +426,7 @@ impl State {
         }
     }
 
-    fn is_spent<V>(&self, answer: Option<&Answer<V>>) -> bool {
+    fn is_spent<V>(&self, answer: Option<&Cached<V>>) -> bool {
         answer.is_some_and(|answer| self.seats.taken().without(answer.seen).is_empty())
     }
 

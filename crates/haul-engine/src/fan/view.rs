@@ -14,7 +14,7 @@ use haul_storage::{
 
 use tokio::sync::OwnedMutexGuard;
 
-use super::memo::{Asked, Key};
+use super::memo::{Key, Lookup};
 use super::reader::SharedReader;
 use super::seat::Seat;
 use super::store::{Store, Wanted};
@@ -151,7 +151,7 @@ impl Promise {
 impl Drop for Promise {
     fn drop(&mut self) {
         if let Some(key) = &self.key {
-            self.seat.store().give_up(self.what, key);
+            self.seat.store().abandon(self.what, key);
         }
     }
 }
@@ -202,10 +202,10 @@ impl ReadOnly for View {
         let key = self.key(path);
         loop {
             match self.store().ask_listing(&key, self.seat.number()) {
-                Asked::Here(Some(batches)) => return Ok(replay(batches)),
-                Asked::Here(None) => return self.storage().list(path).await,
-                Asked::Wait(other) => drop(other.lock().await),
-                Asked::Make(others) => {
+                Lookup::Ready(Some(batches)) => return Ok(replay(batches)),
+                Lookup::Ready(None) => return self.storage().list(path).await,
+                Lookup::Wait(other) => drop(other.lock().await),
+                Lookup::Load(others) => {
                     let promise = self.promise(Wanted::Listing, &key, others);
                     return self.list_for_all(path, promise).await;
                 }
@@ -221,9 +221,9 @@ impl ReadOnly for View {
         let key = self.key(path);
         let file = loop {
             match self.store().ask_file(&key, self.seat.number()) {
-                Asked::Here(file) => break file,
-                Asked::Wait(other) => drop(other.lock().await),
-                Asked::Make(others) => {
+                Lookup::Ready(file) => break file,
+                Lookup::Wait(other) => drop(other.lock().await),
+                Lookup::Load(others) => {
                     let mut promise = self.promise(Wanted::File, &key, others);
                     let reader = self.storage().open(path).await?;
                     if reader.identity().size == UNKNOWN_SIZE {
@@ -244,10 +244,10 @@ impl ReadOnly for View {
         let key = self.key(path);
         loop {
             match self.store().ask_whole(&key, self.seat.number()) {
-                Asked::Here(whole) if whole.bytes.len() as u64 <= limit => return Ok(whole),
-                Asked::Here(_) => return self.storage().read_whole(path, limit).await,
-                Asked::Wait(other) => drop(other.lock().await),
-                Asked::Make(others) => {
+                Lookup::Ready(whole) if whole.bytes.len() as u64 <= limit => return Ok(whole),
+                Lookup::Ready(_) => return self.storage().read_whole(path, limit).await,
+                Lookup::Wait(other) => drop(other.lock().await),
+                Lookup::Load(others) => {
                     let promise = self.promise(Wanted::Whole, &key, others);
                     let whole = self.storage().read_whole(path, limit).await?;
                     return Ok(self.keep(promise, whole));
@@ -264,12 +264,12 @@ impl ReadOnly for View {
         for (index, path) in paths.iter().enumerate() {
             let key = self.key(path);
             outcomes.push(match self.store().ask_whole(&key, self.seat.number()) {
-                Asked::Here(whole) if whole.bytes.len() as u64 <= limit => Some(Ok(whole)),
-                Asked::Make(others) => {
+                Lookup::Ready(whole) if whole.bytes.len() as u64 <= limit => Some(Ok(whole)),
+                Lookup::Load(others) => {
                     making.push((index, self.promise(Wanted::Whole, &key, others)));
                     None
                 }
-                Asked::Here(_) | Asked::Wait(_) => None,
+                Lookup::Ready(_) | Lookup::Wait(_) => None,
             });
         }
         if !making.is_empty() {

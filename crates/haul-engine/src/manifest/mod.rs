@@ -16,7 +16,7 @@ mod writer;
 use haul_storage::DigestKind;
 
 pub use line::{LineError, Listed, format_line, listed_path, parse_line};
-pub use reader::{ManifestReader, Numbered};
+pub use reader::{ManifestReader, NumberedLine};
 pub use writer::{FinishOptions, Finished, ManifestWriter};
 
 /// What a manifest is called unless somebody says otherwise.

@@ -1,4 +1,4 @@
-//! Reads a manifest line by line from any storage, without ever holding it whole.
+//! Reads a manifest from any storage, line by line and in bounded memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use haul_storage::{
 use super::frame::Frame;
 use super::line::{LineError, Listed, parse_line};
 
-/// The longest line that is read. A path has at most 4 096 bytes on Linux and 32 767 characters on
-/// Windows; escaped that may double.
+/// The longest line accepted, in bytes. A path has at most 4 096 bytes on Linux and 32 767 characters on Windows;
+/// escaping may double that.
 const LINE_MAX: usize = 256 << 10;
 
-/// Some Windows editors put it in front of every text.
+/// Some Windows editors begin every text with it.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A line of a manifest that lists something, or should.
+/// A line of a manifest that is neither empty nor a comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Numbered {
-    /// Which line, counted from 1.
+pub struct NumberedLine {
+    /// The line number, counted from 1.
     pub number: u64,
-    /// What it lists, or why that cannot be told.
+    /// The file and digest that the line lists, or why it is malformed.
     pub listed: Result<Listed, LineError>,
 }
 
@@ -38,13 +38,14 @@ pub struct ManifestReader {
     location: Location,
     path: RelPath,
     received: u64,
-    /// The stream has given its last block and must not be asked again.
+    /// The stream has returned its last block and must not be polled again.
     exhausted: bool,
+    /// All blocks are in `lines`, and the file has not changed while it was read.
     ended: bool,
 }
 
 impl ManifestReader {
-    /// Opens a manifest whose digests without a tag are of `kind`.
+    /// Opens a manifest. Digests without a tag are of `kind`.
     pub async fn open(storage: &dyn Storage, path: &RelPath, kind: DigestKind) -> Result<Self> {
         let file = storage.open(path).await?;
         let blocks = file.read_at(Range::new(0, file.identity().size));
@@ -63,10 +64,12 @@ impl ManifestReader {
         })
     }
 
-    /// The next line that lists something; `None` after the last. Empty lines and comments are
-    /// passed over. An `Err` of this function means that the manifest cannot be read on; a line
-    /// that makes no sense is an `Err` within. A future that is dropped loses nothing.
-    pub async fn next(&mut self) -> Result<Option<Numbered>> {
+    /// The next line that is neither empty nor a comment; `None` after the last. A malformed line is an `Err` in
+    /// [`NumberedLine::listed`], and reading continues after it. Cancel safe.
+    ///
+    /// # Errors
+    /// If the manifest cannot be read any further, or has changed while it was read.
+    pub async fn next(&mut self) -> Result<Option<NumberedLine>> {
         loop {
             while let Some((number, line)) = self.lines.next(self.ended) {
                 let frame = &mut self.frame;
@@ -74,13 +77,13 @@ impl ManifestReader {
                     .and_then(|line| frame.strip(number, line))
                     .and_then(|line| parse_line(line, self.kind));
                 if let Some(listed) = listed.transpose() {
-                    return Ok(Some(Numbered { number, listed }));
+                    return Ok(Some(NumberedLine { number, listed }));
                 }
             }
             if self.ended {
                 let unended = self.frame.end();
                 let listed = Err(LineError::UnendedSignature);
-                return Ok(unended.map(|number| Numbered { number, listed }));
+                return Ok(unended.map(|number| NumberedLine { number, listed }));
             }
             if self.exhausted {
                 self.end().await?;
@@ -97,19 +100,19 @@ impl ManifestReader {
         }
     }
 
-    /// The location for messages.
+    /// The location of the manifest, for messages.
     pub fn display(&self) -> impl fmt::Display + '_ {
         self.location.display(&self.path)
     }
 
-    /// The error for a line that makes no sense: it names the manifest and the line.
+    /// The error for a malformed line. It names the manifest and the line.
     pub fn line_error(&self, number: u64, error: LineError) -> Error {
         Error::new(ErrorKind::InvalidInput, "use manifest")
             .at(self.display())
             .because(format!("line {number} {error}"))
     }
 
-    /// Which digests the lines without a tag have.
+    /// The kind of the digests without a tag.
     pub fn kind(&self) -> DigestKind {
         self.kind
     }
@@ -119,6 +122,7 @@ impl ManifestReader {
         self.path == *path && self.location == *storage.location()
     }
 
+    /// Checks at the end of the stream that all bytes arrived and that the file has not changed.
     async fn end(&mut self) -> Result<()> {
         let changed = |detail: String| {
             Error::new(ErrorKind::Changed, "read").at(self.display()).because(detail)
@@ -142,15 +146,17 @@ impl fmt::Debug for ManifestReader {
     }
 }
 
-/// Cuts blocks into lines.
+/// Splits blocks into lines.
 #[derive(Default)]
 struct Lines {
     bytes: Vec<u8>,
-    /// Where the next line starts, and up to where no line feed was found.
+    /// Where the next line starts in `bytes`.
     start: usize,
+    /// Where to go on searching for its line feed.
     searched: usize,
+    /// Number of the last line returned.
     number: u64,
-    /// The line that is being read was too long, and was said to be: its rest is dropped.
+    /// The current line is too long and has been reported; its remaining bytes are dropped.
     dropping: bool,
 }
 
@@ -164,7 +170,7 @@ impl Lines {
         }
     }
 
-    /// The next line and its number; what follows the last line feed only if nothing comes after.
+    /// The next line and its number. With `ended`, bytes after the last line feed are a line too.
     fn next(&mut self, ended: bool) -> Option<(u64, Result<&[u8], LineError>)> {
         loop {
             let found = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n');
@@ -235,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_same_however_the_text_is_cut() {
+    fn lines_do_not_depend_on_how_the_text_is_split_into_blocks() {
         let text = b"\xef\xbb\xbfone\n\nthree\r\nfour";
         for block in 1..=text.len() {
             let lines = lines_of(text, block);
@@ -248,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_told_once_and_never_held() {
+    fn an_overlong_line_is_reported_once() {
         let mut text = vec![b'x'; 3 * LINE_MAX];
         text.extend_from_slice(b"\nnext\n");
         for block in [1 << 10, 100_000, text.len()] {

@@ -8,14 +8,14 @@ use super::directory::Directory;
 use crate::context::Ticket;
 use crate::job::NumberedJob;
 
-/// What is known of an item's destination.
+/// What exists at an item's destination.
 #[derive(Debug, Clone)]
 pub enum There {
-    /// Nothing yet.
+    /// Not known yet.
     Unknown,
-    /// Nothing is there: it was looked at, or its directory was made by this run.
+    /// Nothing: it was looked up, or this run has created its directory.
     Nothing,
-    /// This is there.
+    /// This entry.
     Found(Box<Entry>),
 }
 
@@ -31,12 +31,12 @@ impl From<Result<Entry>> for There {
 }
 
 impl There {
-    /// Of an entry of a directory that may have been made by this run.
+    /// The initial value for an entry of a directory; `is_fresh` if this run has created the directory.
     pub fn in_directory(is_fresh: bool) -> Self {
         if is_fresh { Self::Nothing } else { Self::Unknown }
     }
 
-    /// Whether nothing is there.
+    /// Whether the destination is known not to exist.
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Nothing)
     }
@@ -47,21 +47,21 @@ impl There {
 pub struct Item {
     /// The job it belongs to.
     pub job: Arc<NumberedJob>,
-    /// What the source's listing says of it.
+    /// The entry in the source's listing.
     pub source: Entry,
-    /// Where it goes.
+    /// Its path in the destination.
     pub destination: RelPath,
-    /// What is there.
+    /// What exists there.
     pub there: There,
-    /// Keeps the directory it goes into from being finished.
+    /// Keeps the destination directory from being finished.
     pub directory: Option<Arc<Directory>>,
-    /// Shows that it is not done.
+    /// Held until the item is done.
     #[expect(dead_code, reason = "held, not read")]
     pub ticket: Ticket,
 }
 
 impl Item {
-    /// Whether both go into the same directory.
+    /// Whether both items have the same destination directory.
     pub fn shares_directory(&self, other: &Self) -> bool {
         match (&self.directory, &other.directory) {
             (Some(this), Some(other)) => Arc::ptr_eq(this, other),

@@ -1,7 +1,7 @@
-//! What several transfers of one run need on one file system.
+//! Adds up the space that several transfers of one run need on the same file system.
 //!
-//! Needs are compared with what was free before anything was written: what is free later is also less by what is
-//! reserved for files in flight, and by what has reached the disk and is not counted yet.
+//! Needs are compared with the space that was free before anything was written. Free space measured later is smaller by
+//! space reserved for files in flight, and by bytes that are on the disk but not counted yet.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -10,7 +10,7 @@ use haul_storage::Volume;
 
 use super::need::Need;
 
-/// The transfers of a run, which may share a file system. Clones are one and the same.
+/// The transfers of a run, which may share file systems. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     shares: Arc<Mutex<Vec<Arc<Share>>>>,
@@ -25,15 +25,16 @@ struct Share {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Bytes that could be written before anything was.
+    /// Bytes that could be written before any transfer wrote.
     base: u64,
     slots: Vec<Weak<Slot>>,
-    /// What transfers needed, and used, that have ended.
+    /// Bytes that ended transfers needed.
     ended_planned: u64,
+    /// Bytes that ended transfers have used.
     ended_used: i128,
 }
 
-/// What one transfer needs.
+/// The needs of one transfer.
 #[derive(Debug)]
 pub struct Slot {
     share: OnceLock<Arc<Share>>,
@@ -41,7 +42,7 @@ pub struct Slot {
     moved: Arc<AtomicU64>,
     /// Bytes of old versions that were replaced.
     freed: AtomicU64,
-    /// Bytes of the files in flight, in full.
+    /// Full sizes of the files in flight.
     reserved: AtomicU64,
     in_flight: AtomicUsize,
     needs: Mutex<Needs>,
@@ -51,15 +52,17 @@ pub struct Slot {
 struct Needs {
     /// Bytes that could be written at the start.
     base: u64,
-    /// What was found out at the start, and what was planned since.
+    /// The need known at the start, and what was planned since.
     planned: Need,
-    /// What was counted ahead, what had been moved when that began, and what could be written then.
+    /// The need as counted ahead.
     counted: Need,
+    /// Bytes that had been used when the count began.
     used_before: i128,
+    /// Bytes that could be written then.
     counted_base: u64,
 }
 
-/// What has been used of the space.
+/// Used space.
 #[derive(Debug, Clone, Copy)]
 struct Used {
     bytes: i128,
@@ -67,24 +70,24 @@ struct Used {
     reserved: u64,
 }
 
-/// What a transfer has used, and all on its file system.
+/// Space used by a transfer, and by all transfers on its file system.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
     own: Used,
     all: Used,
 }
 
-/// What is needed, of what there is.
+/// A lack of space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lack {
-    /// Bytes.
+    /// Bytes that are needed.
     pub needed: u64,
-    /// Bytes that could be written before.
+    /// Bytes that could be written before the transfers began.
     pub free: u64,
 }
 
 impl Slot {
-    /// A transfer that counts in `moved` what has been written.
+    /// The slot of a transfer that counts its written bytes in `moved`.
     pub fn new(moved: Arc<AtomicU64>) -> Arc<Self> {
         Arc::new(Self {
             share: OnceLock::new(),
@@ -96,8 +99,8 @@ impl Slot {
         })
     }
 
-    /// The transfer begins, with so many bytes that can be written, on a file system that other transfers of `ledger`
-    /// may write to.
+    /// The transfer begins. `usable` bytes can be written to its file system, which it may share with other transfers
+    /// of `ledger`.
     pub fn start(self: &Arc<Self>, ledger: &Ledger, volume: Option<Volume>, usable: u64) {
         self.lock().base = usable;
         let Some(volume) = volume else { return };
@@ -106,25 +109,25 @@ impl Slot {
         self.share.get_or_init(|| share);
     }
 
-    /// More is planned.
+    /// Adds a planned need.
     pub fn plan(&self, need: Need) {
         self.lock().planned.add(need);
     }
 
-    /// The count begins, with so many bytes that can be written.
+    /// Counting ahead begins, when `usable` bytes can be written.
     pub fn begin_count(&self, usable: u64) {
         let mut needs = self.lock();
         needs.used_before = self.used();
         (needs.counted, needs.counted_base) = (Need::default(), usable);
     }
 
-    /// More was counted.
+    /// Adds a counted need.
     pub fn count(&self, need: Need) {
         self.lock().counted.add(need);
     }
 
-    /// What has been used, to be asked for before it is looked what is free: the other way round what is written in
-    /// between would look as if another program had freed space.
+    /// The space used so far. Call this before measuring free space: otherwise bytes written in between would look as
+    /// if another program had freed space.
     pub fn seen(&self) -> Seen {
         let mut all = Used { bytes: self.used(), reserved: self.reserved() };
         let own = all;
@@ -139,7 +142,7 @@ impl Slot {
         Seen { own, all }
     }
 
-    /// Whether more is needed than there was.
+    /// Whether more is needed than was free.
     pub fn exceeds(&self) -> bool {
         let counted = {
             let needs = self.lock();
@@ -149,7 +152,7 @@ impl Slot {
         counted || planned > base
     }
 
-    /// What is too much for the space, if `usable` bytes can be written since `seen`.
+    /// The lack of space, if any; `usable` bytes can be written, measured after `seen`.
     pub fn lack(&self, usable: u64, seen: Seen) -> Option<Lack> {
         let counted = {
             let needs = self.lock();
@@ -160,7 +163,7 @@ impl Slot {
         counted.or_else(|| lack(planned, base, usable, seen.all, self.seen().all.reserved))
     }
 
-    /// What is planned by all on the file system, and what could be written before.
+    /// Planned needs of all transfers on the file system, and bytes that could be written before they began.
     fn planned(&self) -> (u64, u64) {
         let Some(share) = self.share.get() else {
             let needs = self.lock();
@@ -172,24 +175,24 @@ impl Slot {
         (planned.fold(shared.ended_planned, u64::saturating_add), shared.base)
     }
 
-    /// A file of so many bytes begins, or ends.
+    /// A file of `bytes` bytes begins.
     pub fn begin(&self, bytes: u64) {
         self.reserved.fetch_add(bytes, Ordering::AcqRel);
         self.in_flight.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// As [`Slot::begin`].
+    /// A file for which [`Slot::begin`] was called has ended.
     pub fn end(&self, bytes: u64) {
         self.reserved.fetch_sub(bytes, Ordering::AcqRel);
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// An old version of so many bytes was replaced.
+    /// An old version of `bytes` bytes was replaced.
     pub fn free(&self, bytes: u64) {
         self.freed.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// Whether anything is being written.
+    /// Whether any file is in flight.
     pub fn is_writing(&self) -> bool {
         self.in_flight.load(Ordering::Acquire) > 0
     }
@@ -199,7 +202,7 @@ impl Slot {
         self.reserved.load(Ordering::Acquire)
     }
 
-    /// Bytes that are free no longer; less than nothing if what was replaced was longer.
+    /// Bytes by which free space has decreased; negative if replaced files were longer than the new ones.
     fn used(&self) -> i128 {
         let load = |count: &AtomicU64| i128::from(count.load(Ordering::Acquire));
         load(&self.moved) - load(&self.freed)
@@ -210,9 +213,9 @@ impl Slot {
     }
 }
 
-/// Whether `needed` bytes are more than the `base` that there was, when `usable` can be written now. If that and what
-/// was used since is more than `base`, another program has freed space, and files in flight hide how much: at most what was
-/// reserved, before and now.
+/// The lack of space if `needed` bytes exceed the `base` bytes that were free at first; `usable` bytes can be written
+/// now. If `usable` and the bytes used since exceed `base`, another program has freed space. Files in flight hide how
+/// much, up to their reserved bytes, before and now.
 fn lack(needed: u64, base: u64, usable: u64, used: Used, reserved: u64) -> Option<Lack> {
     let now = u64::try_from((i128::from(usable) + used.bytes).max(0)).unwrap_or(u64::MAX);
     let hidden = used.reserved.saturating_add(reserved);
@@ -226,7 +229,7 @@ impl Drop for Slot {
         let moved = self.moved.load(Ordering::Acquire);
         let (planned, used) = (self.lock().planned.bytes(), self.used());
         let mut shared = share.lock();
-        // What it did not move it will not.
+        // Bytes that an ended transfer has not moved are not needed any more.
         shared.ended_planned = shared.ended_planned.saturating_add(planned.min(moved));
         shared.ended_used += used;
         shared.slots.retain(|slot| slot.strong_count() > 0);
@@ -258,7 +261,7 @@ mod tests {
 
     fn lack(slot: &Slot, usable: u64) -> Option<Lack> {
         let lack = slot.lack(usable, slot.seen());
-        // Without it the space is never checked.
+        // `lack` is called only if `exceeds` is true.
         assert!(lack.is_none() || slot.exceeds());
         lack
     }
@@ -268,13 +271,13 @@ mod tests {
     }
 
     #[test]
-    fn needs_are_compared_with_what_was_free_before() {
+    fn needs_are_compared_with_the_space_that_was_free_at_first() {
         let moved = Arc::new(AtomicU64::new(0));
         let slot = Slot::new(Arc::clone(&moved));
         slot.start(&Ledger::default(), None, 100);
         slot.plan(Need::new(90));
         assert_eq!(lack(&slot, 100), None);
-        // All of it is reserved on the disk.
+        // The disk has reserved space for all of it.
         assert_eq!(lack(&slot, 10), None);
         slot.plan(Need::new(20));
         assert_eq!(lack(&slot, 10), Some(Lack { needed: 110, free: 100 }));
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_begins_with_what_is_free_then() {
+    fn a_count_is_compared_with_the_space_free_at_its_start() {
         let moved = Arc::new(AtomicU64::new(40));
         let slot = Slot::new(Arc::clone(&moved));
         slot.start(&Ledger::default(), None, 100);
@@ -300,14 +303,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_by_something_shorter_makes_no_room_that_others_made() {
+    fn space_freed_by_a_shorter_replacement_is_not_attributed_to_other_programs() {
         let moved = Arc::new(AtomicU64::new(5));
         let slot = Slot::new(Arc::clone(&moved));
         slot.start(&Ledger::default(), None, 100);
         slot.begin_count(95);
         slot.begin(10);
         slot.count(Need::new(97));
-        // The rest of a file that was half done, and then its old version goes.
+        // The rest of a resumed file is moved, then its old version is replaced.
         moved.store(10, Ordering::Release);
         slot.free(10);
         assert_eq!(lack(&slot, 100), Some(Lack { needed: 97, free: 95 }));
@@ -324,7 +327,7 @@ mod tests {
         }
         assert_eq!(lack(&slots[0], 15), Some(Lack { needed: 20, free: 15 }));
         assert_eq!(lack(&slots[2], 15), None);
-        // What a transfer did not do takes no room.
+        // Bytes that an ended transfer has not moved need no space.
         moved[1].store(3, Ordering::Release);
         let first = Arc::clone(&slots[0]);
         drop(slots);

@@ -1,4 +1,4 @@
-//! What is asked of a check, and what it finds.
+//! Options and events of `verify`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,62 +7,62 @@ use haul_storage::{Error, RelPath, WorkPool};
 
 use crate::digest::Digest;
 
-/// How to check.
+/// Options of `verify`.
 #[derive(Debug, Clone)]
 pub struct VerifyOptions {
-    /// Files that are read at once, at least one.
+    /// Files to read at once, at least one.
     pub parallel: usize,
-    /// Bytes that may be in flight or waiting for their turn, of all files together.
+    /// Most bytes in flight or waiting to be hashed, of all files together.
     pub memory: u64,
-    /// Also look for files that the manifest does not list. Manifests under their usual names in
-    /// the base, and what haul has not finished, do not count.
+    /// Also report files that the manifest does not list, except manifests with default names in the base, and part
+    /// files and journals of haul.
     pub strict: bool,
-    /// How often an operation that may succeed later is tried again.
+    /// How often a transient failure is retried.
     pub retries: u32,
-    /// The first pause before trying again; it doubles each time, with jitter.
+    /// The pause before the first retry; it doubles each time, with jitter.
     pub retry_pause: Duration,
-    /// An existing directory on this machine for what does not fit in memory: with `strict`, the
-    /// names of more than 16 384 files.
+    /// An existing local directory for data that do not fit into memory: with `strict`, the names of more than 16 384
+    /// files.
     pub scratch: PathBuf,
     /// The threads that hash.
     pub pool: WorkPool,
 }
 
-/// What was found. Paths are below the storage's root.
+/// A result or event. Paths are relative to the storage's root.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum VerifyEvent {
-    /// So many bytes more were read and hashed.
+    /// Bytes were read and hashed.
     Progress {
-        /// Since the last such event.
+        /// Bytes since the last such event.
         bytes: u64,
     },
-    /// A file is what the manifest says.
+    /// A file has the digest in the manifest.
     Matched {
         /// The file.
         path: RelPath,
         /// Its length.
         bytes: u64,
     },
-    /// A file is something else than the manifest says.
+    /// A file has another digest than in the manifest.
     Mismatched {
         /// The file.
         path: RelPath,
-        /// What it should be.
+        /// The digest in the manifest.
         expected: Digest,
-        /// What it is.
+        /// The digest of the file.
         actual: Digest,
     },
-    /// There is no such file.
+    /// A listed file does not exist.
     Missing {
-        /// Where it should be.
+        /// The listed path.
         path: RelPath,
     },
-    /// A file, or with `strict` a directory, cannot be read; or it changed meanwhile.
+    /// A file, or with `strict` a directory, cannot be read, or has changed while it was read.
     Unreadable {
-        /// What.
+        /// The file or directory.
         path: RelPath,
-        /// Why.
+        /// The cause.
         error: Error,
     },
     /// A file that the manifest does not list (only with `strict`).
@@ -70,25 +70,25 @@ pub enum VerifyEvent {
         /// The file.
         path: RelPath,
     },
-    /// A line of the manifest makes no sense, or its name leads out of the base.
+    /// A line of the manifest is malformed, or its path is outside the base.
     Malformed {
-        /// Which line, counted from 1.
+        /// The line number, counted from 1.
         line: u64,
-        /// Names the manifest, the line and what is wrong with it.
+        /// Names the manifest, the line and the cause.
         error: Error,
     },
-    /// An operation failed in a way that may pass, and is going to be tried again.
+    /// An operation had a transient failure and will be retried.
     Retry {
-        /// With which file.
+        /// The file.
         path: RelPath,
-        /// What happened.
+        /// The failure.
         error: Error,
-        /// Which try this will be; the first retry is 1.
+        /// The number of this retry, counted from 1.
         attempt: u32,
-        /// The pause before it.
+        /// The pause before the retry.
         pause: Duration,
     },
 }
 
-/// Where events go within this module.
+/// The callback for events.
 pub(crate) type Hear<'a> = &'a (dyn Fn(VerifyEvent) + Send + Sync);

@@ -18,7 +18,7 @@ use futures_util::stream::FuturesUnordered;
 use haul_storage::{RelPath, Result, Storage};
 
 use crate::Cancel;
-use crate::manifest::{LineError, ManifestReader, Numbered};
+use crate::manifest::{LineError, ManifestReader, NumberedLine};
 pub(crate) use check::Checker;
 pub use event::{VerifyEvent, VerifyOptions};
 use extra::Extras;
@@ -114,7 +114,7 @@ pub async fn verify(
             }
             line = manifest.next(), if has_room => match line? {
                 None => ended = true,
-                Some(Numbered { number, listed }) => {
+                Some(NumberedLine { number, listed }) => {
                     match listed.and_then(|listed| checker.prepare(&listed)) {
                         Ok(ready) => checks.push(checker.check(ready)),
                         Err(LineError::Other | LineError::Signature) => passed_over += 1,

@@ -1,4 +1,4 @@
-//! TLS, as vsftpd and pyftpdlib demand it.
+//! TLS, with the requirements of vsftpd and pyftpdlib.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,16 +16,16 @@ fn path(name: &str) -> RelPath {
     RelPath::parse(name).unwrap()
 }
 
-/// TLS 1.3 gives out tickets, each good for one connection; whoever does not take the new ones runs out
-/// of them after two.
+/// Each TLS 1.3 ticket is valid for one connection. A client that does not read new ones runs out of them after two
+/// connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_lane_resumes_its_session_as_often_as_it_has_to() {
+async fn a_lane_resumes_its_tls_session_any_number_of_times() {
     let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
     let host = host(server.port(), secured(TlsMode::Always, server.certificate()));
     let (_journals, storage) = opened(&host).await;
     let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
     for n in 0..30_u8 {
-        // Of several records, of one, and of none.
+        // Several TLS records, one, and none.
         let content = vec![n; usize::from(n % 3) * 50_000];
         let name = path(&format!("f{n}"));
         storage.write_whole(&name, Bytes::from(content.clone()), &options).await.unwrap();
@@ -36,7 +36,7 @@ async fn one_lane_resumes_its_session_as_often_as_it_has_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn uploads_that_are_refused_use_up_no_session() {
+async fn refused_uploads_do_not_use_up_tls_tickets() {
     let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
     let host = host(server.port(), secured(TlsMode::Always, server.certificate()));
     let (_journals, storage) = opened(&host).await;
@@ -50,7 +50,7 @@ async fn uploads_that_are_refused_use_up_no_session() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_is_refused() {
+async fn an_untrusted_certificate_is_refused() {
     let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
     let other = tempfile::tempdir().unwrap();
     let (certificate, _key) = crate::vsftpd::certificate(other.path());
@@ -66,17 +66,17 @@ async fn a_certificate_that_nobody_vouches_for_is_refused() {
 }
 
 #[tokio::test]
-async fn tls_is_used_where_it_is_offered() {
+async fn tls_is_used_if_the_server_offers_it() {
     let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
-    // It lets nobody in without.
+    // The server refuses logins without TLS.
     let never = FtpOptions { tls: TlsMode::Never, ..FtpOptions::default() };
     assert!(host(server.port(), never).resolve(b"/up").await.is_err());
     let auto = secured(TlsMode::Auto, server.certificate());
     assert!(host(server.port(), auto).resolve(b"/up").await.unwrap().kind.is_some());
 }
 
-/// Somebody on the way who lets the first connection through and says on the others that there is no
-/// TLS; gives its port and what it is told then.
+/// An attacker on the path, who forwards the first connection and refuses TLS on all others. Returns its port and the
+/// lines that it receives on these.
 async fn without_tls_later(server: u16) -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -89,7 +89,7 @@ async fn without_tls_later(server: u16) -> (u16, Arc<Mutex<Vec<String>>>) {
             let heard = Arc::clone(&heard);
             tokio::spawn(async move {
                 if n == 0 {
-                    // It ends when one of them does.
+                    // Ends when one side closes its connection.
                     drop(copy_bidirectional(&mut client, &mut server).await);
                     return;
                 }
@@ -108,9 +108,9 @@ async fn without_tls_later(server: u16) -> (u16, Arc<Mutex<Vec<String>>>) {
     (port, told)
 }
 
-/// Whoever sees the first lane agree on TLS may not get the password from a later one.
+/// Once the first lane uses TLS, an attacker must not get the password from a later one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_tls_was_agreed_on_nothing_is_sent_without() {
+async fn after_one_connection_with_tls_nothing_is_sent_without_it() {
     let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
     let (port, told) = without_tls_later(server.port()).await;
     let host = host(port, secured(TlsMode::Auto, server.certificate()));

@@ -191,7 +191,7 @@ pub struct Link {
 impl Link {
     /// From now on, bytes received count toward this receive_budget.
     pub fn feed(&mut self, receive_budget: &Arc<ReceiveBudget>) {
-        self.feeder = self.way.socket().map(|socket| receive_budget.feeder(socket));
+        self.feeder = self.way.socket().map(|socket| receive_budget.add_connection(socket));
     }
 
     /// Something was sent: the far end takes it.
@@ -205,7 +205,7 @@ impl Link {
     fn came(&mut self) {
         self.waits.heard();
         let Some((socket, feeder)) = self.way.socket().zip(self.feeder.as_mut()) else { return };
-        let Some(most) = feeder.share(socket) else { return };
+        let Some(most) = feeder.allowed_bytes(socket) else { return };
         // Where it cannot be said now, there is more to come with which it can.
         haul_net::receive_at_most(socket, most);
     }

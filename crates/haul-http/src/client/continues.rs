@@ -1,8 +1,7 @@
-//! `Expect: 100-continue`: whether a large upload would be refused is asked before it is sent
-//! (RFC 9110, 10.1.1).
+//! `Expect: 100-continue` (RFC 9110, 10.1.1): a server can refuse a large upload before the body is sent.
 //!
-//! It costs a round trip, so it is asked only as long as nothing as large was taken, and not of a server
-//! that does not respond to it. A refusal comes back as the answer to the upload, of which nothing was sent.
+//! It costs an RTT. So it is used only until the server has accepted a file as large, and not for servers that ignore
+//! it. A refusal arrives as the response to the upload, of which nothing was sent.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,10 +10,10 @@ use http::StatusCode;
 
 use crate::parse::Origin;
 
-/// What is shorter is sent sooner than asked for (curl asks from here on, too).
+/// Shorter bodies are sent without asking, which is faster; curl has the same threshold.
 const LARGE: u64 = 1 << 20;
 
-/// What is known of servers.
+/// How servers have responded to `Expect` so far.
 #[derive(Debug, Default)]
 pub struct Continues {
     known: Mutex<HashMap<Origin, Known>>,
@@ -22,37 +21,40 @@ pub struct Continues {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
-    /// It says nothing, or that it cannot do that (417).
+    /// The server does not respond to it, or responds that it does not support it (417).
     ignores: bool,
-    /// Length of the largest file that was taken.
-    taken: u64,
+    /// Length of the largest file that the server has accepted.
+    accepted: u64,
 }
 
 impl Continues {
-    /// Whether it is asked before a file of this length is sent.
+    /// Whether to send `Expect` with a file of this length.
     pub fn is_asked(&self, origin: &Origin, length: Option<u64>) -> bool {
         let known = self.lock().get(origin).copied().unwrap_or_default();
-        // A file of which nobody knows the length may be larger than any.
+        // A file of unknown length may be arbitrarily large.
         let length = length.unwrap_or(u64::MAX);
-        !known.ignores && length >= LARGE && length > known.taken
+        !known.ignores && length >= LARGE && length > known.accepted
     }
 
-    /// Remembers a response; `said` whether the server had said that it wants the file.
+    /// Records the response to an upload. `expected`: `Expect` was sent; `continued`: the server has responded with
+    /// 100.
     pub fn answered(
         &self,
         origin: &Origin,
         length: Option<u64>,
-        asked: bool,
-        said: bool,
+        expected: bool,
+        continued: bool,
         status: StatusCode,
     ) {
         let mut all = self.lock();
         let known = all.entry(origin.clone()).or_default();
-        if status == StatusCode::EXPECTATION_FAILED || (asked && !said && status.is_success()) {
+        if status == StatusCode::EXPECTATION_FAILED
+            || (expected && !continued && status.is_success())
+        {
             known.ignores = true;
         }
         if status.is_success() {
-            known.taken = known.taken.max(length.unwrap_or(0));
+            known.accepted = known.accepted.max(length.unwrap_or(0));
         }
     }
 
@@ -67,7 +69,7 @@ mod tests {
     use crate::parse::Url;
 
     #[test]
-    fn it_is_asked_until_as_much_was_taken_or_nobody_answers() {
+    fn expect_is_sent_until_a_file_as_large_was_accepted_or_it_was_ignored() {
         let origin = |url: &str| Url::parse(url).unwrap().origin;
         let (one, other) = (origin("http://one/"), origin("http://other/"));
         let continues = Continues::default();

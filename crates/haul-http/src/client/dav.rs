@@ -1,4 +1,4 @@
-//! Questions of WebDAV (RFC 4918), and what their answers say.
+//! WebDAV requests (RFC 4918) and their responses.
 
 use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result};
 use http::header::CONTENT_TYPE;
@@ -10,39 +10,39 @@ use super::request::Request;
 use super::response::Response;
 use crate::parse::{Limits, Multistatus, MultistatusError, Resource, Url};
 
-/// How deep a question goes.
+/// Whether a request applies to a resource alone or also to its members (RFC 4918, 10.2).
 pub const DEPTH: HeaderName = HeaderName::from_static("depth");
 
-/// Where to (RFC 4918, 10.3).
+/// The target URL of COPY and MOVE (RFC 4918, 10.3).
 pub const DESTINATION: HeaderName = HeaderName::from_static("destination");
 
-/// Whether something may be replaced (RFC 4918, 10.6): `T` or `F`.
+/// Whether COPY and MOVE may replace an existing target (RFC 4918, 10.6): `T` or `F`.
 pub const OVERWRITE: HeaderName = HeaderName::from_static("overwrite");
 
-/// The answer about one thing is not longer.
-const ONE_MOST: usize = 1 << 20;
+/// Longest response about a single resource, in bytes.
+const MAX_SINGLE_BODY: usize = 1 << 20;
 
-/// By name, because "all" is much more with some servers, and in it are names that nginx does not
-/// escape. Without the ETag: rclone has to read a file for it, and ends the listing when that is being
+/// Requests the properties by name: `allprop` returns far more on some servers, and includes names that nginx does not
+/// escape. Without the ETag: rclone has to read a file to compute it, and aborts the listing if the file is being
 /// written.
 const PROPERTIES: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\
     <D:propfind xmlns:D=\"DAV:\"><D:prop><D:resourcetype/><D:getcontentlength/>\
     <D:getlastmodified/></D:prop></D:propfind>";
 
-/// How much may still be written (RFC 4331).
+/// Requests the available space (RFC 4331).
 const QUOTA: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\
     <D:propfind xmlns:D=\"DAV:\"><D:prop><D:resourcetype/><D:quota-available-bytes/></D:prop></D:propfind>";
 
-/// What was found, and where.
+/// An existing resource.
 #[derive(Debug)]
 pub struct Seen {
-    /// What the server says of it.
+    /// Its properties, as the server reports them.
     pub resource: Resource,
-    /// Its URL, at the end of all redirects.
+    /// Its URL, after all redirects.
     pub url: Url,
 }
 
-/// `PROPFIND` of a thing alone ("0"), or with what is in it ("1").
+/// A `PROPFIND` request for a resource alone (`depth` "0"), or with its members ("1").
 pub fn propfind(url: Url, depth: &'static str, operation: &'static str) -> Request {
     propfind_of(PROPERTIES, url, depth, operation)
 }
@@ -60,20 +60,20 @@ fn propfind_of(
     request
 }
 
-/// A method that has no name in `http`. All that are used are made of letters.
+/// A method for which the crate `http` has no constant. Every name used consists of letters, so this cannot fail.
 pub fn method(name: &'static str) -> Method {
     Method::from_bytes(name.as_bytes()).unwrap_or_default()
 }
 
-/// What is at a URL; `None` if nothing is.
+/// The resource at a URL; `None` if there is none.
 ///
 /// # Errors
-/// It cannot be known, or the server does not speak WebDAV.
+/// If the request fails, or the server does not support WebDAV.
 pub async fn look(exchange: &Exchange, url: Url, operation: &'static str) -> Result<Option<Seen>> {
     seen(exchange, &propfind(url, "0", operation), operation).await
 }
 
-/// A directory with its quota; `None` if nothing is there.
+/// A directory with its quota; `None` if it does not exist.
 ///
 /// # Errors
 /// Those of [`look`].
@@ -88,37 +88,37 @@ async fn seen(
     operation: &'static str,
 ) -> Result<Option<Seen>> {
     let mut response = exchange.patiently(request).await?;
-    if is_nothing(response.status) {
+    if means_not_found(response.status) {
         drop(response);
         return Ok(None);
     }
     expect_multistatus(&response, operation)?;
-    let body = response.whole(operation, ONE_MOST).await?;
+    let body = response.whole(operation, MAX_SINGLE_BODY).await?;
     let resources = parse(&body).map_err(|error| malformed(&response.url, operation, error))?;
-    // A list without anything in it is how some servers say that nothing is there.
+    // Some servers return an empty multistatus if the resource does not exist.
     let Some(resource) = resources.into_iter().next() else { return Ok(None) };
     match failure(&resource) {
-        Some(status) if is_nothing(status) => Ok(None),
+        Some(status) if means_not_found(status) => Ok(None),
         Some(status) => Err(error::of_status(status, operation, &response.url)),
         None => Ok(Some(Seen { resource, url: response.url.clone() })),
     }
 }
 
-/// The status of something in a list that says that it is not there, or nobody's business.
+/// The error status of a resource in a multistatus, such as 404 or 403; `None` if its properties were returned.
 pub fn failure(resource: &Resource) -> Option<StatusCode> {
     resource.failure().and_then(|status| StatusCode::from_u16(status).ok())
 }
 
-/// Whether a status means that nothing is there. Apache says 400 of what would be below a file, others
-/// 409 of what is in a directory that is missing.
-fn is_nothing(status: StatusCode) -> bool {
+/// Whether a status means that there is no such resource. For a path below a file Apache returns 400; if the parent
+/// directory is missing, other servers return 409.
+fn means_not_found(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 404 | 409 | 410)
 }
 
-/// That a response is a list of properties.
+/// Checks that a response is a multistatus (207).
 ///
 /// # Errors
-/// It is something else.
+/// For any other status.
 pub fn expect_multistatus(response: &Response, operation: &'static str) -> Result<()> {
     match response.status {
         StatusCode::MULTI_STATUS => Ok(()),
@@ -137,15 +137,15 @@ fn no_webdav(response: &Response, operation: &'static str) -> Error {
     ))
 }
 
-/// A response that is no multistatus.
+/// The error for a response with a malformed multistatus.
 pub fn malformed(url: &Url, operation: &'static str, error: MultistatusError) -> Error {
     Error::new(ErrorKind::Protocol, operation).at(url).because(error.to_string())
 }
 
-/// A whole multistatus.
+/// Parses the body of a multistatus.
 ///
 /// # Errors
-/// It is none.
+/// If it is malformed.
 pub fn parse(body: &[u8]) -> Result<Vec<Resource>, MultistatusError> {
     let mut parser = Multistatus::new(Limits::default());
     let resources = parser.push(body)?;
@@ -153,8 +153,8 @@ pub fn parse(body: &[u8]) -> Result<Vec<Resource>, MultistatusError> {
     Ok(resources)
 }
 
-/// What is said of something, as an entry. Without its ETag: servers give another one, or none, in
-/// listings than with a file. `None` if it is a file of unknown length.
+/// Converts a resource to an entry; `None` if it is a file of unknown length. The ETag is not used: servers return a
+/// different one in listings than with the file, or none.
 pub fn entry(path: RelPath, resource: &Resource) -> Option<Entry> {
     let mut entry = if resource.collection {
         Entry::new(path, EntryKind::Directory, 0)

@@ -1,36 +1,36 @@
-//! A body that was encoded on the way, and is decoded as it comes.
+//! Decodes a body with a content coding (gzip) while it arrives.
 
 use std::io::{self, Write};
 
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 
-/// Bytes that are decoded at once: they may become a thousand times as many.
+/// Encoded bytes that are decoded at once: they may expand to a thousand times as many.
 const STEP: usize = 4 << 10;
 
-/// What decodes a body in gzip.
+/// A decoder for gzip.
 #[derive(Debug)]
 pub struct Decoder {
     decoder: MultiGzDecoder<Vec<u8>>,
-    /// What has come and is not decoded.
+    /// Bytes that have arrived and are not decoded yet.
     ahead: Bytes,
 }
 
 impl Decoder {
-    /// Nothing has come yet.
+    /// A decoder that has received nothing yet.
     pub fn gzip() -> Self {
         Self { decoder: MultiGzDecoder::new(Vec::new()), ahead: Bytes::new() }
     }
 
-    /// More has come. All of what came before has been taken.
+    /// Adds bytes that have arrived. [`Decoder::next`] must have returned `None` before.
     pub fn push(&mut self, bytes: Bytes) {
         self.ahead = bytes;
     }
 
-    /// The next bytes, decoded; `None` if more has to come first.
+    /// The next decoded bytes; `None` if more encoded bytes are needed.
     ///
     /// # Errors
-    /// It is not encoded in gzip.
+    /// If the body is not valid gzip.
     pub fn next(&mut self) -> io::Result<Option<Bytes>> {
         loop {
             let decoded = std::mem::take(self.decoder.get_mut());
@@ -45,10 +45,10 @@ impl Decoder {
         }
     }
 
-    /// All has come. What is left to be taken comes from [`Decoder::next`].
+    /// Ends the body. [`Decoder::next`] then returns the remaining decoded bytes.
     ///
     /// # Errors
-    /// It ends too early.
+    /// If the body is truncated.
     pub fn finish(&mut self) -> io::Result<()> {
         self.decoder.try_finish()
     }

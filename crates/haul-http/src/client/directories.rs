@@ -1,38 +1,38 @@
-//! Which directories are known to be there.
+//! A cache of directories that are known to exist.
 //!
-//! Some servers make what is missing above a new file (nginx, if told so), some fail with 500. So
-//! before anything is made in a directory it is looked at, once.
+//! If the parent of a new file is missing, some servers create it (nginx, if so configured), others return 500. So a
+//! directory is looked up once before anything is created in it.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use haul_storage::RelPath;
 
-/// As many directories are remembered; beyond that all are asked for anew.
-const MOST: usize = 16_384;
+/// Most directories to remember. When there are more, the cache is cleared.
+const MAX_KNOWN: usize = 16_384;
 
-/// Directories that have been seen.
+/// The cache.
 #[derive(Debug, Default)]
 pub struct Directories {
     known: Mutex<HashSet<RelPath>>,
 }
 
 impl Directories {
-    /// Whether it has been seen.
+    /// Whether a directory is known to exist.
     pub fn has(&self, directory: &RelPath) -> bool {
         directory.is_root() || self.lock().contains(directory)
     }
 
-    /// Remembers one.
+    /// Remembers a directory.
     pub fn learn(&self, directory: RelPath) {
         let mut known = self.lock();
-        if known.len() >= MOST {
+        if known.len() >= MAX_KNOWN {
             known.clear();
         }
         known.insert(directory);
     }
 
-    /// Forgets what is at `path` and below it.
+    /// Forgets `path` and everything below it.
     pub fn forget(&self, path: &RelPath) {
         let mut known = self.lock();
         if known.contains(path) {

@@ -1,7 +1,7 @@
-//! A request and its response: on which connection, signed by whom, with which header fields.
+//! Sends requests: chooses the connection, and adds credentials, cookies and header fields.
 //!
-//! Small things and parts of files go behind others on a shared connection. A request that may take long, that must
-//! not be sent twice, or whose answer has to be followed, has a connection for itself (`following`).
+//! Small requests and those for parts of files are pipelined on shared connections. A request that may take long, that
+//! must not be sent twice, or whose response may have to be followed (`following`), has a connection for itself.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,28 +40,28 @@ use super::walks::Walks;
 use crate::parse::cookies::Cookie;
 use crate::parse::{Origin, Url, WebScheme};
 
-/// Who haul says it is, unless the user says otherwise.
+/// The `User-Agent`, unless the user sets one.
 const AGENT: &str = concat!("haul/", env!("CARGO_PKG_VERSION"));
 
-/// How often a part, or something small, is asked for anew because the connection ended before its answer
-/// began.
-pub const LOST_MOST: u32 = 8;
+/// How often a pipelined request is sent again because its connection ended before the response began.
+pub const MAX_LOST: u32 = 8;
 
-/// What a small answer is taken for when lanes are chosen.
+/// Bytes that a small response is assumed to have when a lane is chosen.
 const SMALL: u64 = 16 << 10;
 
-/// After so many questions in a row that had to be asked alone all are, but for one now and then: the server
-/// ends each connection with its answer, say.
+/// If this many requests in a row could not be pipelined (the server may close each connection after one response),
+/// further ones are not pipelined either.
 const ALONE_IN_A_ROW: u32 = 64;
-const ASKED_AGAIN: u32 = 32;
+/// Except for one in this many, as a test whether pipelining works again.
+const PIPELINED_AGAIN: u32 = 32;
 
-/// So long a server may take to say that it wants an upload, beyond two round trips (curl waits as long).
+/// How long to wait for `100 Continue`, beyond two RTTs; curl waits as long.
 const PATIENCE_WITH_EXPECT: Duration = Duration::from_secs(1);
 
-/// Files that are remembered for having no parts; each is found out again by one refusal.
-const UNRANGED_MOST: usize = 4096;
+/// Most files to remember as not available in ranges. A file that was forgotten costs one refused request.
+const MAX_UNRANGED: usize = 4096;
 
-/// Everything that is asked of anybody.
+/// Sends requests to a host and to servers that it redirects to.
 #[derive(Debug)]
 pub struct Exchange {
     connector: Arc<Connector>,
@@ -72,17 +72,17 @@ pub struct Exchange {
     privacy: Privacy,
     pub(super) walks: Walks,
     pauses: Pauses,
-    /// Files that a server sends as a whole whatever part is asked for.
+    /// Files that a server sends as a whole, whatever range is requested.
     unranged: Mutex<HashSet<Url>>,
-    /// Questions in a row that had to be asked alone.
+    /// Requests in a row that could not be pipelined.
     alone_in_a_row: AtomicU32,
     continues: Continues,
-    /// The page of a directory that nobody has listed yet.
+    /// Index pages of directories that were fetched and not listed yet.
     pub pages: PageCache,
 }
 
 impl Exchange {
-    /// No lane yet. Credentials are for `home`.
+    /// Opens no lane yet. Credentials are for `home`.
     pub fn new(
         home: Origin,
         user: Option<String>,
@@ -115,11 +115,11 @@ impl Exchange {
         &self.transport
     }
 
-    /// Asks for a part of a file of `expected` bytes, or sends one, behind what was asked before. Gives
-    /// the answer, which begins with its head, and the lane that it comes on.
+    /// Requests or sends a part of a file with `expected` bytes, pipelined behind earlier requests. Returns the pending
+    /// response and its lane.
     ///
     /// # Errors
-    /// No lane is open and none can be opened.
+    /// If no lane is open and none can be opened.
     pub async fn part(&self, request: &Request, expected: u64) -> Result<(Pending, Arc<Pipe>)> {
         let origin = &request.url.origin;
         self.wait_while_quiet(&request.url, request.operation).await?;
@@ -129,28 +129,27 @@ impl Exchange {
         pipes.ask(&head, &request.url, expected, &request.body).await
     }
 
-    /// Asks, or sends something small, behind what was asked before, so that any number of questions is
-    /// under way on few lanes. `None` if it has to be asked alone: it was not simply answered, by a body
-    /// of `most` bytes at most.
-    pub async fn among_others(&self, request: &Request, most: u64) -> Option<Response> {
+    /// Sends a small request pipelined behind earlier ones, so that any number of requests is in flight on few lanes.
+    /// `None` unless the response is a plain success with a body of at most `most` bytes: then send it again, alone.
+    pub async fn pipelined(&self, request: &Request, most: u64) -> Option<Response> {
         if self.sign_ins.is_to_be_tried(&request.url.origin).await {
             return None;
         }
         let alone = self.alone_in_a_row.load(Ordering::Relaxed);
-        if alone >= ALONE_IN_A_ROW && !alone.is_multiple_of(ASKED_AGAIN) {
+        if alone >= ALONE_IN_A_ROW && !alone.is_multiple_of(PIPELINED_AGAIN) {
             self.alone_in_a_row.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let answer = self.simply_answered(request, most).await;
-        match answer {
+        let response = self.try_pipelined(request, most).await;
+        match response {
             Some(_) => self.alone_in_a_row.store(0, Ordering::Relaxed),
             None => _ = self.alone_in_a_row.fetch_add(1, Ordering::Relaxed),
         }
-        answer
+        response
     }
 
-    async fn simply_answered(&self, request: &Request, most: u64) -> Option<Response> {
-        // Whatever goes wrong here is met again, and told, where it is asked alone.
+    async fn try_pipelined(&self, request: &Request, most: u64) -> Option<Response> {
+        // Errors here are ignored: the caller sends the request again, alone, and reports them.
         let mut lost = 0;
         let mut response = loop {
             let (pending, _) = self.part(request, SMALL).await.ok()?;
@@ -159,8 +158,8 @@ impl Exchange {
                     self.jar.learn(&response);
                     break response;
                 }
-                // Servers end a connection after so many requests (nginx 1000, Apache 100).
-                Err(Broken::Lost { .. }) if lost < LOST_MOST => lost += 1,
+                // Servers close a connection after a number of requests (nginx 1000, Apache 100).
+                Err(Broken::Lost { .. }) if lost < MAX_LOST => lost += 1,
                 Err(_) => return None,
             }
         };
@@ -172,7 +171,7 @@ impl Exchange {
             return None;
         }
         let head = Head::clone(&response);
-        // What a server says of a file that it has taken is nobody's business, and need not end.
+        // The body of a response to PUT is not needed, and may be endless.
         let has_no_body = matches!(request.method, Method::HEAD | Method::PUT)
             || head.status == StatusCode::NO_CONTENT;
         if has_no_body {
@@ -185,7 +184,7 @@ impl Exchange {
         Some(Response::whole_of(head, bytes.into()))
     }
 
-    /// Asks behind what has been asked on a lane, or on all that are open.
+    /// Sends a request pipelined behind earlier ones, on the given lane or on all open ones.
     pub async fn behind(&self, request: &Request, lane: Option<&Pipe>) -> Result<Vec<Pending>> {
         let said = self.signed(request).await?;
         let head = self.head(request, &request.url, said.as_ref(), None)?;
@@ -195,14 +194,13 @@ impl Exchange {
         })
     }
 
-    /// What to say with a request, as soon as no other one tries to sign in.
+    /// The credentials for a request. Waits while another request tries to sign in.
     async fn signed(&self, request: &Request) -> Result<Option<Said>> {
         self.sign_ins.is_to_be_tried(&request.url.origin).await;
         self.sign_ins.known(&request.method, &request.url)
     }
 
-    /// Asks for the beginning of a file on every lane that is going to be opened, in case it is a file
-    /// that can be read by parts.
+    /// Requests the beginning of a file on every lane that is opened from now on, in case it can be read in ranges.
     pub fn prefetch(&self, request: &Request) {
         if self.transport.expected() <= 1 || self.sign_ins.is_needed() {
             return;
@@ -213,7 +211,7 @@ impl Exchange {
         }
     }
 
-    /// What was asked for by [`Exchange::prefetch`]. Nothing more is asked for of it.
+    /// The responses to what [`Exchange::prefetch`] has requested. Ends the prefetching of this file.
     pub fn prefetched(&self, url: &Url) -> Vec<(Range, Pending)> {
         self.transport.pipes(&url.origin).prefetched(url)
     }
@@ -223,38 +221,38 @@ impl Exchange {
         &self.jar
     }
 
-    /// Remembers that a server sends no parts of a file.
+    /// Remembers that a server does not send ranges of a file.
     pub fn refuses_ranges(&self, url: &Url) {
         let mut unranged = self.unranged();
-        if unranged.len() >= UNRANGED_MOST {
+        if unranged.len() >= MAX_UNRANGED {
             unranged.clear();
         }
         unranged.insert(url.clone());
     }
 
-    /// Whether it is worth asking for a part of a file.
+    /// Whether a range of a file may be requested.
     pub fn may_have_ranges(&self, url: &Url) -> bool {
         !self.unranged().contains(url)
     }
 
-    /// Remembers that the server has too much to do, and for how long it wants to be left alone.
+    /// Remembers that the server is overloaded, and the pause that it asks for (`Retry-After`).
     pub fn busy(&self, head: &Head) {
         self.pauses.learn(head);
     }
 
-    /// Sends a request with a body that is sent as it comes, and so only once. What is asked before it finds
-    /// out who we are and where it goes. Without `body` what is sent is empty.
+    /// Sends a request with a streamed body, which can be sent only once. Credentials and redirects must be settled by
+    /// an earlier request. Without `body` the request has an empty body.
     ///
     /// # Errors
-    /// As [`Exchange::patiently`].
+    /// Those of [`Exchange::patiently`].
     pub async fn upload(&self, request: &Request, mut body: Option<Stream>) -> Result<Response> {
         let origin = &request.url.origin;
         self.wait_while_quiet(&request.url, request.operation).await?;
-        // Before there is a lane: who finds out what to say may need that.
+        // Before the lease: finding the credentials may need a lane.
         let said = self.signed(request).await?;
         let leases = self.transport.leases(origin);
         let lease = leases.lease().await?;
-        // It has the lane for as long as it likes.
+        // An upload may keep the lane for as long as it needs.
         lease.hold();
         let length = body.as_ref().map(Stream::left);
         let expects = length.is_some_and(|length| self.continues.is_asked(origin, length));
@@ -264,22 +262,22 @@ impl Exchange {
             body.expects = Some(PATIENCE_WITH_EXPECT + 2 * rtt);
             head.headers_mut().insert(EXPECT, HeaderValue::from_static("100-continue"));
         }
-        // How long it may take is the business of whoever sends the body.
+        // Without a time limit: the sender of the body watches its progress.
         let pending = lease.ask(&head, &request.url, &Block::new(), None, body)?;
         let response = pending.head().await;
         let response = response
             .map_err(|broken| error::of_broken(&broken, request.operation, &request.url))?;
         if let Some(length) = length {
-            let (said, status) = (response.is_continued(), response.status);
-            self.continues.answered(origin, length, expects, said, status);
+            let (continued, status) = (response.is_continued(), response.status);
+            self.continues.answered(origin, length, expects, continued, status);
         }
-        Ok(self.noticed(response))
+        Ok(self.learn_from(response))
     }
 
-    /// Sends a request on a connection of its own. What a server says is an answer, whatever it is.
+    /// Sends a request on a connection of its own. Every response is a success, whatever its status.
     ///
     /// # Errors
-    /// Nobody answers.
+    /// If there is no response.
     pub(super) async fn send(
         &self,
         request: &Request,
@@ -295,8 +293,8 @@ impl Exchange {
             let limit = request.limit(leases.waits().silence());
             let pending = lease.ask(&head, url, &request.body, Some(limit), None)?;
             match pending.head().await {
-                Ok(response) => return Ok(self.noticed(response)),
-                // The server closed a connection that it thought idle.
+                Ok(response) => return Ok(self.learn_from(response)),
+                // The server closed an idle connection.
                 Err(Broken::Lost { is_sent: false }) if used => {}
                 Err(Broken::Lost { .. } | Broken::Within(_)) if used && request.is_repeatable() => {
                 }
@@ -305,7 +303,7 @@ impl Exchange {
         }
     }
 
-    /// The head of a request whose body is that of `ask`, or `stream`.
+    /// The head of a request. The body is that of `request`, or `stream`.
     fn head(
         &self,
         request: &Request,
@@ -315,7 +313,7 @@ impl Exchange {
     ) -> Result<http::Request<()>> {
         let host = HeaderValue::try_from(url.origin.authority());
         let proxy = self.connector.proxy_of_plain(&url.origin)?;
-        // A proxy has to be told whom to request (RFC 9112, 3.2.2).
+        // A proxy needs the absolute URL (RFC 9112, 3.2.2).
         let target = match proxy {
             Some(_) => url.absolute(),
             None => url.target().to_owned(),
@@ -327,7 +325,7 @@ impl Exchange {
                 .because("this URL does not fit into an HTTP request"));
         };
         let headers = head.headers_mut();
-        // What else is set goes before what the user gives.
+        // The user's fields first: fields that haul sets itself replace them.
         if self.sign_ins.is_home(&url.origin) {
             headers.extend(self.headers.fields().clone());
         }
@@ -345,7 +343,7 @@ impl Exchange {
         let in_memory = request.body.len() as u64;
         let length = match stream {
             Some(stream) => stream.left(),
-            // nginx fails when it is not said that a file is empty.
+            // nginx requires a length even for an empty file.
             None if in_memory > 0 || request.method == Method::PUT => Some(in_memory),
             None => None,
         };
@@ -365,8 +363,8 @@ impl Exchange {
         Ok(head)
     }
 
-    /// Remembers the cookies of a response, and what it says of the server's load.
-    fn noticed(&self, response: Response) -> Response {
+    /// Remembers the cookies of a response, and whether the server is overloaded.
+    fn learn_from(&self, response: Response) -> Response {
         self.jar.learn(&response);
         if is_busy(response.status) {
             self.transport.leases(&response.url.origin).refused();
@@ -384,7 +382,7 @@ impl Exchange {
     }
 }
 
-/// Whether the server has too much to do.
+/// Whether a status means that the server is overloaded.
 pub fn is_busy(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 503)
 }

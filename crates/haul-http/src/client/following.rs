@@ -64,7 +64,7 @@ impl Exchange {
     /// # Errors
     /// As [`Exchange::patiently`].
     pub async fn small(&self, request: &Request, most: u64) -> Result<Response> {
-        match self.among_others(request, most).await {
+        match self.pipelined(request, most).await {
             Some(response) => Ok(response),
             None => self.patiently(request).await,
         }

@@ -1,4 +1,4 @@
-//! A host: its lanes, and what is asked of it.
+//! A host, with the lanes to it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,17 +12,17 @@ use super::options::HttpOptions;
 use super::request::Request;
 use crate::parse::{Cookie, Origin, Url};
 
-/// A host that is spoken to over HTTP, as one user.
+/// A host that is accessed over HTTP, as one user.
 #[derive(Debug)]
 pub struct HttpHost {
     origin: Origin,
     exchange: Arc<Exchange>,
-    /// What the server said it can do, when it was looked what is at a URL.
+    /// Header fields of the prefetched response to OPTIONS, with the URL of the request.
     said: Mutex<Option<(Url, HeaderMap)>>,
 }
 
 impl HttpHost {
-    /// Nothing is opened yet. Lanes run on `runtime`.
+    /// Opens no lane yet. Lanes run on `runtime`.
     pub fn new(
         origin: Origin,
         user: Option<String>,
@@ -34,22 +34,22 @@ impl HttpHost {
         Arc::new(Self { origin, exchange, said: Mutex::default() })
     }
 
-    /// How it is named.
+    /// The origin of the host as text.
     pub fn name(&self) -> String {
         self.origin.to_string()
     }
 
-    /// Says how many lanes a transfer will want over a long path.
+    /// Announces how many lanes a transfer will need over a long path.
     pub fn expect(&self, lanes: usize) {
         self.exchange.transport().expect(lanes);
     }
 
-    /// What the link looks like.
+    /// The state of the link, as measured.
     pub fn link(&self) -> LinkStatus {
         self.exchange.transport().status(&self.origin)
     }
 
-    /// Wishes for lanes.
+    /// Sets the number of lanes to open or keep.
     pub fn wish(&self, lanes: usize) {
         self.exchange.transport().wish(lanes);
     }
@@ -63,20 +63,19 @@ impl HttpHost {
         &self.exchange
     }
 
-    /// Asks what can be done at `url` while something else is asked of it, for whoever opens a
-    /// directory there next.
+    /// Sends OPTIONS for `url` ahead of need, for a storage that may be opened there.
     pub(super) async fn prefetch(&self, url: &Url) {
-        // Who needs to know it asks again, and sees why it cannot be known.
+        // Errors are ignored: the request is sent again when its response is needed, and that reports them.
         if let Ok(said) = self.options(url).await {
             *self.said() = Some((url.clone(), said));
         }
     }
 
-    /// What the server says of itself at `root`. A server that does not let itself be asked says
-    /// nothing.
+    /// The header fields of the response to OPTIONS at `root`, which tell the server's capabilities. Empty if the
+    /// server does not support OPTIONS.
     ///
     /// # Errors
-    /// It cannot be reached, or lets nobody in.
+    /// If the server cannot be reached or refuses access.
     pub(super) async fn what_it_says(&self, root: &Url) -> Result<HeaderMap> {
         let below = |url: &Url| url.origin == root.origin && url.path().starts_with(root.path());
         let said = self.said().take_if(|(url, _)| below(url));

@@ -1,8 +1,8 @@
-//! The cookies of one host of the command, and of the servers that it redirects to.
+//! The cookies of one host, and of the servers that it redirects to.
 //!
-//! Servers set many cookies that no download needs, and some answer requests with the same cookie one after the
-//! other. So a jar is empty until the user gives it cookies, or a redirect sets one: that is how sites sign in.
-//! From then on it does what RFC 6265 says.
+//! Servers set many cookies that no download needs, and some process requests with the same cookie one after the other.
+//! So a jar ignores cookies until the user supplies some, or a redirect sets one, which is how sites sign in. From then
+//! on it implements RFC 6265.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,14 +15,15 @@ use super::head::Head;
 use crate::parse::Url;
 use crate::parse::cookies::Cookie;
 
-/// Cookies of all servers together; the oldest give way.
-const MOST: usize = 1000;
+/// Most cookies of all servers together; further ones replace the oldest.
+const MAX_COOKIES: usize = 1000;
 
-/// Cookies of one request, and their bytes (curl: `MAX_COOKIE_SEND_AMOUNT`, `MAX_COOKIE_HEADER_LEN`).
-const SENT_MOST: usize = 150;
-const SENT_MOST_BYTES: usize = 8190;
+/// Most cookies sent with one request (curl: `MAX_COOKIE_SEND_AMOUNT`).
+const MAX_SENT: usize = 150;
+/// Most bytes of these (curl: `MAX_COOKIE_HEADER_LEN`).
+const MAX_SENT_BYTES: usize = 8190;
 
-/// Cookies.
+/// A cookie jar.
 #[derive(Debug)]
 pub struct Jar {
     state: Mutex<State>,
@@ -32,14 +33,15 @@ pub struct Jar {
 struct State {
     /// The oldest first.
     cookies: Vec<Cookie>,
-    /// Whether cookies are taken from all responses.
+    /// Whether cookies of all responses are accepted.
     is_used: bool,
-    /// How often a response has set or removed one.
+    /// How often a response has set or removed a cookie.
     changes: u64,
 }
 
 impl Jar {
-    /// With cookies that the user gives. `is_used`: more are taken from all responses even if there are none.
+    /// A jar with the cookies of the user. `is_used`: accept cookies of all responses even if the user has supplied
+    /// none.
     pub fn new(cookies: Vec<Cookie>, is_used: bool) -> Self {
         let mut state = State { is_used: is_used || !cookies.is_empty(), ..State::default() };
         let now = now();
@@ -47,7 +49,7 @@ impl Jar {
         Self { state: Mutex::new(state) }
     }
 
-    /// Takes what a response sets.
+    /// Stores the cookies that a response sets.
     pub fn learn(&self, head: &Head) {
         let received = head.headers.get_all(SET_COOKIE);
         if received.iter().next().is_none() {
@@ -66,12 +68,13 @@ impl Jar {
         }
     }
 
-    /// How often responses have changed something.
+    /// How often responses have changed the jar.
     pub fn changes(&self) -> u64 {
         self.lock().changes
     }
 
-    /// What a request for `url` has to say, if anything. `is_private`: it goes over TLS, or stays on this machine.
+    /// The header field `Cookie` of a request for `url`, if any. `is_private`: the request uses TLS or stays on this
+    /// machine.
     pub fn header(&self, url: &Url, is_private: bool) -> Option<HeaderValue> {
         let state = self.lock();
         if state.cookies.is_empty() {
@@ -84,13 +87,13 @@ impl Jar {
                 && (is_private || !cookie.needs_privacy())
         };
         let mut sent: Vec<_> = state.cookies.iter().filter(fits).collect();
-        // The order of those with paths of one length is that in which they came.
+        // A stable sort: cookies with paths of equal length stay in order of arrival.
         sent.sort_by_key(|cookie| std::cmp::Reverse(cookie.path().len()));
         let mut text = Zeroizing::new(String::new());
-        for cookie in sent.into_iter().take(SENT_MOST) {
+        for cookie in sent.into_iter().take(MAX_SENT) {
             let separator = if text.is_empty() { "" } else { "; " };
             let (name, value) = (cookie.name(), cookie.value());
-            if text.len() + separator.len() + name.len() + 1 + value.len() > SENT_MOST_BYTES {
+            if text.len() + separator.len() + name.len() + 1 + value.len() > MAX_SENT_BYTES {
                 break;
             }
             for part in [separator, name, "=", value] {
@@ -103,7 +106,7 @@ impl Jar {
         Some(value)
     }
 
-    /// All of them that are not over.
+    /// All cookies that have not expired.
     pub fn all(&self) -> Vec<Cookie> {
         let now = now();
         self.lock().cookies.iter().filter(|cookie| !cookie.is_expired(now)).cloned().collect()
@@ -115,7 +118,7 @@ impl Jar {
 }
 
 impl State {
-    /// Puts a cookie in the place of the one that it replaces. One that is over only removes that.
+    /// Stores a cookie in place of the one that it replaces. An expired cookie only removes that one.
     fn put(&mut self, cookie: Cookie, now: i64) {
         let known = self.cookies.iter().position(|known| cookie.replaces(known));
         match (known, cookie.is_expired(now)) {
@@ -123,7 +126,7 @@ impl State {
             (Some(at), false) => self.cookies[at] = cookie,
             (None, true) => {}
             (None, false) => {
-                if self.cookies.len() >= MOST {
+                if self.cookies.len() >= MAX_COOKIES {
                     self.cookies.remove(0);
                 }
                 self.cookies.push(cookie);
@@ -144,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    fn answered(jar: &Jar, status: u16, url: &str, cookies: &[&str]) {
+    fn receive(jar: &Jar, status: u16, url: &str, cookies: &[&str]) {
         let mut headers = HeaderMap::new();
         for cookie in cookies {
             headers.append(SET_COOKIE, HeaderValue::from_str(cookie).unwrap());
@@ -159,25 +162,25 @@ mod tests {
     }
 
     #[test]
-    fn cookies_count_once_a_redirect_sets_one() {
+    fn cookies_are_ignored_until_a_redirect_sets_one() {
         let jar = Jar::new(Vec::new(), false);
-        answered(&jar, 200, "https://h/f", &["track=me"]);
+        receive(&jar, 200, "https://h/f", &["track=me"]);
         assert_eq!(sent(&jar, "https://h/f"), "");
-        answered(&jar, 302, "https://h/login", &["id=1; Path=/", "other=2; Path=/", "bad"]);
-        answered(&jar, 200, "https://h/f", &["more=3"]);
+        receive(&jar, 302, "https://h/login", &["id=1; Path=/", "other=2; Path=/", "bad"]);
+        receive(&jar, 200, "https://h/f", &["more=3"]);
         assert_eq!(sent(&jar, "https://h/f"), "id=1; other=2; more=3");
         assert_eq!(sent(&jar, "https://other/f"), "");
     }
 
     #[test]
-    fn a_later_cookie_replaces_an_earlier_one_and_the_longer_path_goes_first() {
+    fn a_later_cookie_replaces_an_earlier_one_and_longer_paths_come_first() {
         let origin = Url::parse("https://h/").unwrap().origin;
         let given = vec![Cookie::given("id", "given", &origin), Cookie::given("x", "y", &origin)];
         let jar = Jar::new(given, false);
-        answered(&jar, 200, "https://h/a/b", &["id=new; Path=/", "deep=z"]);
+        receive(&jar, 200, "https://h/a/b", &["id=new; Path=/", "deep=z"]);
         assert_eq!(sent(&jar, "https://h/a/c"), "deep=z; id=new; x=y");
         let changes = jar.changes();
-        answered(&jar, 200, "https://h/a/b", &["x=; Path=/; Max-Age=0"]);
+        receive(&jar, 200, "https://h/a/b", &["x=; Path=/; Max-Age=0"]);
         assert_eq!(sent(&jar, "https://h/a/c"), "deep=z; id=new");
         assert!(jar.changes() > changes);
         let names: Vec<_> = jar.all().iter().map(|cookie| cookie.name().to_owned()).collect();
@@ -185,21 +188,21 @@ mod tests {
     }
 
     #[test]
-    fn a_secure_cookie_of_this_machine_is_not_told_to_a_proxy() {
+    fn a_secure_cookie_for_localhost_is_not_sent_to_a_proxy() {
         let url = Url::parse("http://localhost/").unwrap();
         let jar = Jar::new(Vec::new(), true);
-        answered(&jar, 200, "http://localhost/", &["a=1; Secure", "b=2"]);
+        receive(&jar, 200, "http://localhost/", &["a=1; Secure", "b=2"]);
         assert_eq!(jar.header(&url, true).unwrap(), "a=1; b=2");
         assert_eq!(jar.header(&url, false).unwrap(), "b=2");
     }
 
     #[test]
-    fn a_server_cannot_make_requests_too_long() {
+    fn number_and_length_of_cookies_are_limited() {
         let jar = Jar::new(Vec::new(), true);
-        for number in 0..2 * MOST {
-            answered(&jar, 200, "https://h/", &[&format!("n{number}={}", "x".repeat(200))]);
+        for number in 0..2 * MAX_COOKIES {
+            receive(&jar, 200, "https://h/", &[&format!("n{number}={}", "x".repeat(200))]);
         }
-        assert_eq!(jar.all().len(), MOST);
-        assert!(sent(&jar, "https://h/").len() <= SENT_MOST_BYTES);
+        assert_eq!(jar.all().len(), MAX_COOKIES);
+        assert!(sent(&jar, "https://h/").len() <= MAX_SENT_BYTES);
     }
 }

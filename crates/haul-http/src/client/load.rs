@@ -1,4 +1,4 @@
-//! What a connection carries, and how much has been requested on it.
+//! The load of a connection: bytes outstanding on it, relative to what it carries per RTT.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,37 +8,41 @@ use haul_net::Pace;
 use haul_net::pool::ENOUGH;
 use tokio::sync::Notify;
 
-/// What a new lane may be expected to carry in a round trip, and by how much more than it has carried.
+/// Bytes that a new lane is expected to carry per RTT, at least.
 const FIRST_ALLOWANCE: u64 = 256 << 10;
+/// A lane is expected to carry up to this multiple of the most bytes that it has carried in an RTT.
 const GROWTH: u64 = 2;
 
-/// The same for one that has had so many round trips to show what it carries.
+/// The minimum instead of [`FIRST_ALLOWANCE`] for a lane that was open long enough to show what it carries.
 const LEAST_ALLOWANCE: u64 = 32 << 10;
+/// A lane has shown what it carries after this many RTTs.
 const SHOWN_AFTER: u32 = 8;
+/// But not before this time.
 const SHOWN_AFTER_AT_LEAST: Duration = Duration::from_secs(1);
 
-/// What the ends of a connection, and whoever has it, know of it.
+/// State of a connection, shared by its reader, its writer and its users.
 #[derive(Debug)]
 pub struct Load {
-    /// Bytes that were asked for and have not arrived.
+    /// Bytes that were requested and have not arrived.
     outstanding: AtomicU64,
-    /// Bytes that the lane may be expected to carry in a round trip.
+    /// Bytes that the lane is expected to carry per RTT.
     allowance: AtomicU64,
     /// Bytes that have arrived.
     arrived: AtomicU64,
-    /// When the last that was asked for had arrived.
+    /// When the last outstanding bytes had arrived.
     idle_since: Mutex<Instant>,
     ended: AtomicBool,
     abandoned: Notify,
     /// Whether the server has sent any response.
     answered: AtomicBool,
+    /// Number of requests so far.
     asked: AtomicU64,
-    /// After how many requests the server ends the connection, if it says so.
+    /// The number of requests after which the server closes the connection, if it has announced that.
     most_asked: AtomicU64,
 }
 
 impl Load {
-    /// Nothing has been requested.
+    /// A connection on which nothing has been requested.
     pub fn new() -> Self {
         Self {
             outstanding: AtomicU64::new(0),
@@ -53,17 +57,17 @@ impl Load {
         }
     }
 
-    /// How busy the lane is, in thousandths of what it can carry in a round trip.
+    /// Outstanding bytes, in thousandths of what the lane is expected to carry per RTT.
     pub fn load(&self) -> u64 {
         self.outstanding() * 1000 / self.allowance.load(Ordering::Relaxed)
     }
 
-    /// Bytes that were asked for and have not arrived.
+    /// Bytes that were requested and have not arrived.
     pub fn outstanding(&self) -> u64 {
         self.outstanding.load(Ordering::Relaxed)
     }
 
-    /// For how long nothing has been outstanding.
+    /// How long nothing has been outstanding.
     pub fn idle_for(&self) -> Duration {
         let since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
         if self.outstanding() == 0 { since.elapsed() } else { Duration::ZERO }
@@ -74,18 +78,18 @@ impl Load {
         self.arrived.load(Ordering::Relaxed)
     }
 
-    /// A request is made for so many bytes.
+    /// Counts a request for `expected` bytes.
     pub fn asked(&self, expected: u64) {
         self.outstanding.fetch_add(expected, Ordering::Relaxed);
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many bytes that were asked for have come, or are not expected any more.
+    /// Subtracts outstanding bytes that have arrived, or are not expected any more.
     pub fn forget(&self, bytes: u64) {
         self.outstanding.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Response `number` has begun, after which the server takes `more` requests, if it says so.
+    /// Response `number` has begun. The server accepts `more` requests after it, if it has announced that.
     pub fn answered(&self, number: u64, more: Option<u64>) {
         self.answered.store(true, Ordering::Relaxed);
         if let Some(more) = more {
@@ -93,48 +97,47 @@ impl Load {
         }
     }
 
-    /// Whether anything has been answered. Servers that have too many connections close those that
-    /// they have just accepted.
+    /// Whether the server has sent any response. A server with too many connections closes new ones without one.
     pub fn has_answered(&self) -> bool {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// No more requests are to be made.
+    /// Makes this connection accept no more requests.
     pub fn retire(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Whether no more requests can be made.
+    /// Whether the connection accepts no more requests.
     pub fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
             || self.asked.load(Ordering::Relaxed) >= self.most_asked.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection, whatever was requested on it: that is lost.
+    /// Closes the connection. Pending requests on it are lost.
     pub fn abandon(&self) {
         self.retire();
         self.abandoned.notify_one();
     }
 
-    /// Waits until the connection is to be ended.
+    /// Waits until [`abandon`](Self::abandon) is called.
     pub async fn abandoned(&self) {
         self.abandoned.notified().await;
     }
 }
 
-/// Bytes that are in flight, until they have arrived or nobody expects them any more.
+/// Bytes in flight. Dropping it subtracts those that have not arrived.
 pub struct Outstanding<'a> {
     load: &'a Load,
     bytes: u64,
 }
 
 impl<'a> Outstanding<'a> {
-    /// So many bytes.
+    /// `bytes` in flight, which were added to `load` by [`Load::asked`].
     pub const fn new(load: &'a Load, bytes: u64) -> Self {
         Self { load, bytes }
     }
 
-    /// So many of them have arrived.
+    /// Some of them have arrived.
     pub fn arrived(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -153,19 +156,19 @@ impl Drop for Outstanding<'_> {
 /// Measures what a connection carries.
 pub struct Meter {
     pace: Pace,
-    /// The most that it carried in a round trip.
+    /// The most bytes that it has carried in an RTT.
     most: u64,
     began: Instant,
     rtt: Duration,
 }
 
 impl Meter {
-    /// Of a connection with this round trip.
+    /// A meter for a connection with this RTT.
     pub fn new(rtt: Duration) -> Self {
         Self { pace: Pace::new(), most: 0, began: Instant::now(), rtt }
     }
 
-    /// So many bytes of a body have come. Whether the lane can carry more than it is asked for.
+    /// Counts bytes of a body that have arrived. Returns whether the lane can carry more than is outstanding on it.
     pub fn arrived(&mut self, load: &Load, bytes: u64) -> bool {
         load.arrived.fetch_add(bytes, Ordering::Relaxed);
         let shown_after = SHOWN_AFTER_AT_LEAST.max(self.rtt * SHOWN_AFTER);
@@ -174,7 +177,7 @@ impl Meter {
         load.load() < ENOUGH
     }
 
-    /// So many bytes of a request's body are known to have reached the server.
+    /// Counts bytes of a request's body that have reached the server.
     pub fn sent(&mut self, load: &Load, bytes: u64) {
         self.carried(load, bytes, FIRST_ALLOWANCE);
     }

@@ -57,7 +57,9 @@ impl HttpHost {
                 let head = Head::clone(&response);
                 // What goes wrong with it is met again, and told, by whoever lists it.
                 if let Ok(body) = response.whole("open", pages::LONGEST).await {
-                    self.exchange().pages.keep(directory.clone(), Page { head, body: body.into() });
+                    self.exchange()
+                        .pages
+                        .insert(directory.clone(), Page { head, body: body.into() });
                 }
                 Ok(Found::Directory(directory))
             }

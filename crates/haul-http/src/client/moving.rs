@@ -1,13 +1,13 @@
-//! How MOVE and COPY are told where to (RFC 4918, 10.3), learnt from what a server takes.
+//! The form of `Destination` in MOVE and COPY (RFC 4918, 10.3) that a server accepts.
 //!
-//! `Destination` is a URL, and some servers compare its scheme and host with what they take for their
-//! own: behind a proxy that ends TLS, Apache and wsgidav refuse each (502), others say 400. They
-//! take a path, or a URL with `http`. A server that refuses them all has no MOVE that can be
-//! used, whatever it announces; files are then put under their names directly.
+//! `Destination` is a URL, and some servers compare its scheme and host with their own: behind a proxy that terminates
+//! TLS, Apache and wsgidav refuse every URL with `https` (502), others return 400. They accept a path, or a URL with
+//! `http`. If a server refuses all forms, MOVE is not usable, whatever the server announces; files are then uploaded
+//! under their final names.
 //!
-//! 405 and 501 are about the method and hold for every file. Any other refusal may be about the one file:
-//! that file is put under its name, and if the server takes it there, its name was not the reason, and MOVE
-//! is not tried for others either.
+//! 405 and 501 refer to the method and apply to all files. Any other refusal may be specific to a file. That file is
+//! then uploaded under its final name. If the server accepts that, the name was not the reason, and MOVE is not tried
+//! for other files either.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -16,37 +16,37 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use haul_storage::RelPath;
 use http::StatusCode;
 
-/// How it is said.
+/// A form of `Destination`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// The URL that was asked for.
+    /// The full URL.
     Url,
     /// Its path alone.
     Path,
-    /// The URL as a server behind a proxy that ends TLS knows it.
+    /// The URL with `http`, for a server behind a proxy that terminates TLS.
     Plain,
 }
 
-/// The most files that are remembered for being refused.
-const REFUSED_MOST: usize = 4096;
+/// Most refused files to remember.
+const MAX_REFUSED: usize = 4096;
 
 const FORMS: [Form; 3] = [Form::Url, Form::Path, Form::Plain];
 
-/// What a server takes.
+/// The forms of `Destination` that a server accepts, as far as known.
 #[derive(Debug, Default)]
 pub struct Moving {
-    /// The first of the forms that may be taken.
+    /// Index of the first form that the server may accept.
     form: AtomicU8,
-    /// Whether it is known to be.
+    /// Whether the server is known to accept that form.
     proven: AtomicBool,
-    /// Whether none is.
+    /// Whether the server accepts no form.
     missing: AtomicBool,
-    /// Files for which all forms were refused, for a reason that may be their own.
+    /// Files for which all forms were refused, possibly for a reason specific to the file.
     refused: Mutex<HashSet<RelPath>>,
 }
 
 impl Moving {
-    /// Whether the server moves nothing to `path`: no file at all, or not this one.
+    /// Whether the server refuses MOVE to `path`, or to any path.
     pub fn is_refused(&self, path: &RelPath) -> bool {
         self.missing.load(Ordering::Relaxed) || self.refused().contains(path)
     }
@@ -58,20 +58,20 @@ impl Moving {
             return;
         }
         let mut refused = self.refused();
-        if refused.len() >= REFUSED_MOST {
+        if refused.len() >= MAX_REFUSED {
             refused.clear();
         }
         refused.insert(path.clone());
     }
 
-    /// The server has taken `path` under its name. If it refused to move it there, it moves nothing.
+    /// The server has accepted an upload to `path`. If it had refused a MOVE to it, MOVE does not work at all.
     pub fn is_stored(&self, path: &RelPath) {
         if self.refused().remove(path) && !self.is_proven() {
             self.missing.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether a form is known to be taken.
+    /// Whether the server is known to accept a form.
     pub fn is_proven(&self) -> bool {
         self.proven.load(Ordering::Relaxed)
     }
@@ -80,13 +80,13 @@ impl Moving {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The forms that may be taken.
+    /// The forms that the server may accept, in the order in which to try them.
     pub fn forms(&self) -> &'static [Form] {
         let first = usize::from(self.form.load(Ordering::Relaxed));
         FORMS.get(first..).unwrap_or_default()
     }
 
-    /// The server has taken one.
+    /// The server has accepted a form.
     pub fn is_taken(&self, form: Form) {
         let at = FORMS.iter().position(|known| *known == form).unwrap_or_default();
         self.form.store(u8::try_from(at).unwrap_or_default(), Ordering::Relaxed);

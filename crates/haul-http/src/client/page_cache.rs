@@ -1,5 +1,5 @@
-//! Pages of directories that were read to find out what is there, kept for whoever lists them next: they
-//! need not be asked for twice.
+//! A cache of directory index pages. A lookup that had to fetch the page of a directory stores it here, so that a
+//! listing shortly afterwards need not request it again.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,11 +10,11 @@ use bytes::Bytes;
 use super::head::Head;
 use crate::parse::Url;
 
-/// What is older is asked for anew.
-const FRESH: Duration = Duration::from_secs(10);
+/// Older pages are dropped and requested again.
+const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// More pages than this are never read ahead.
-const MOST: usize = 4;
+/// Most pages in the cache.
+const MAX_PAGES: usize = 4;
 
 /// The pages, oldest first.
 #[derive(Debug, Default)]
@@ -25,27 +25,27 @@ pub struct PageCache {
 /// A page with its head.
 #[derive(Debug, Clone)]
 pub struct Page {
-    /// What the server said before it.
+    /// Status and header fields of the response.
     pub head: Head,
-    /// All of it.
+    /// The whole body.
     pub body: Bytes,
 }
 
 impl PageCache {
-    /// Keeps the page of a directory.
-    pub fn keep(&self, directory: Url, page: Page) {
+    /// Stores the page of a directory, in place of the oldest one if the cache is full.
+    pub fn insert(&self, directory: Url, page: Page) {
         let mut pages = self.lock();
         pages.push_back((directory, Instant::now(), page));
-        if pages.len() > MOST {
+        if pages.len() > MAX_PAGES {
             pages.pop_front();
         }
     }
 
-    /// Gives the page of a directory, once.
+    /// Removes and returns the page of a directory.
     pub fn take(&self, directory: &Url) -> Option<Page> {
         let mut pages = self.lock();
-        pages.retain(|(_, since, _)| since.elapsed() < FRESH);
-        let at = pages.iter().position(|(kept, _, _)| kept == directory)?;
+        pages.retain(|(_, since, _)| since.elapsed() < MAX_AGE);
+        let at = pages.iter().position(|(cached, _, _)| cached == directory)?;
         pages.remove(at).map(|(_, _, page)| page)
     }
 

@@ -1,33 +1,33 @@
-//! What a request carries that is sent as it comes.
+//! Streamed bodies of requests.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-/// Bytes that are sent as they come.
+/// A body that is sent as its bytes become available.
 #[derive(Debug)]
 pub struct Stream {
     pieces: mpsc::Receiver<Bytes>,
-    /// How many bytes are still to come, if that is known.
+    /// Remaining bytes, if known.
     left: Option<u64>,
     is_finished: bool,
-    /// How long the server may take to say that it wants them (`Expect: 100-continue`); nothing is sent before.
+    /// How long to wait for `100 Continue` before anything is sent; `None` without `Expect`.
     pub expects: Option<Duration>,
 }
 
-/// The body was abandoned: what was sent of it is no whole file.
+/// The upload was abandoned before the end of its body.
 #[derive(Debug)]
 pub struct Abandoned;
 
 impl Stream {
-    /// What comes through `pieces`, ended by an empty piece, or after `length` bytes. A channel that closes
-    /// before abandons the upload: its connection is cut off, which the server notices.
+    /// A body of the bytes from `pieces`. It ends after `length` bytes, or with an empty piece. If the channel is
+    /// closed before, the upload is abandoned: its connection is closed, so that the server notices.
     pub const fn new(pieces: mpsc::Receiver<Bytes>, length: Option<u64>) -> Self {
         Self { pieces, left: length, is_finished: matches!(length, Some(0)), expects: None }
     }
 
-    /// How many bytes are still to come, if that is known.
+    /// Remaining bytes, if known.
     pub const fn left(&self) -> Option<u64> {
         self.left
     }

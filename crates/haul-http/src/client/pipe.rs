@@ -1,15 +1,14 @@
-//! A connection that requests are sent on one behind the other (RFC 9112, 9.3.2).
+//! A connection with pipelined requests (RFC 9112, 9.3.2).
 //!
-//! A lane that asks for a part when the one before has arrived, or sends one when the one before is
-//! answered, is idle for a round trip each time. Here the next request is with the server before the
-//! response to the one before has ended, so that the connection never rests.
+//! A lane that requests or sends a part only after the previous response is idle for an RTT each time. Here the next
+//! request reaches the server before the previous response has ended, so that the connection is never idle.
 //!
 //! ```text
 //! ask → writer task → server → reader task → Sink → Pending → Response, in the order of requests
 //! ```
 //!
-//! Whoever asks alone has the connection for that time, and nothing is sent behind it: a body that is sent as it
-//! comes, a response that may be long, what must not be sent twice.
+//! A request can also have the connection for itself, and then nothing is sent behind it: for a streamed body, a
+//! response that may be long, and requests that must not be sent twice.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -31,10 +30,10 @@ use super::response::{Pending, response};
 use super::writer;
 use crate::parse::Url;
 
-/// How old a round trip of a packet may be that is shown as that of now.
+/// The age up to which a measured packet RTT is current.
 const RECENT: Duration = Duration::from_millis(200);
 
-/// A connection. It ends when nobody has it any more.
+/// A connection. It ends when the last reference is dropped.
 #[derive(Debug)]
 pub struct Pipe {
     load: Arc<Load>,
@@ -53,7 +52,7 @@ impl Deref for Pipe {
 }
 
 impl Pipe {
-    /// Over a connection. What it does is done on `runtime`.
+    /// Starts the tasks of a connection on `runtime`.
     pub fn start(connected: Connected<Link>, around: Surroundings, runtime: &Handle) -> Self {
         let Connected { stream, rtt, gauge } = connected;
         let (reading, writing) = tokio::io::split(stream);
@@ -69,13 +68,12 @@ impl Pipe {
         Self { load, queue, gauge, rtt, opened: Instant::now() }
     }
 
-    /// Asks for a part of `expected` bytes, or sends one: `body` goes with the request, which says its
-    /// length.
+    /// Requests a part of `expected` bytes, or sends one in `body`, whose length is in the request's head.
     pub fn ask(&self, request: &Request<()>, url: &Url, expected: u64, body: &Block) -> Pending {
         self.queue(request, url, expected, body, None)
     }
 
-    /// Sends a request that has the connection for itself; nothing else is under way on it.
+    /// Sends a request that has the connection for itself. No other request may be in flight on it.
     pub fn ask_alone(
         &self,
         request: &Request<()>,
@@ -118,18 +116,18 @@ impl Pipe {
         pending
     }
 
-    /// When it was opened.
+    /// When the connection was opened.
     pub const fn opened(&self) -> Instant {
         self.opened
     }
 
-    /// The shortest round trip seen.
+    /// The shortest RTT so far.
     pub fn rtt(&self) -> Duration {
         let seen = self.gauge.as_ref().and_then(RttGauge::round_trips);
         seen.map_or(self.rtt, |seen| seen.shortest.min(self.rtt))
     }
 
-    /// The round trip of packets at present, if some were sent of late.
+    /// The current RTT of packets, if some were sent recently.
     pub fn at_present(&self) -> Option<Duration> {
         self.gauge.as_ref()?.round_trips()?.at_present(RECENT)
     }

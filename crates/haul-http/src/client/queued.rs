@@ -1,4 +1,4 @@
-//! A request that is queued on a connection: what is sent, and where the response goes.
+//! A request that is queued on a connection: the bytes to send, and the receiver of its response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::payload::Stream;
 use super::response::{Owner, Sink};
 use crate::parse::Url;
 
-/// A request with a connection for itself.
+/// Properties of a request that has a connection for itself.
 #[derive(Debug)]
 pub struct Alone {
-    /// What has the connection for it.
+    /// The owner of the connection.
     pub owner: Arc<dyn Owner>,
-    /// How long the response may take to begin; `None` for as long as it is waited for.
+    /// How long the response may take to begin; `None` for no limit.
     pub limit: Option<Duration>,
-    /// What is sent after its head, if that is not in memory.
+    /// The body, if it is streamed and not in memory.
     pub stream: Option<Stream>,
 }
 
@@ -27,41 +27,43 @@ pub struct Alone {
 pub struct Queued {
     pub method: Method,
     pub url: Url,
-    /// Its head, and what is in memory of its body.
+    /// The head as it is sent.
     pub head: Vec<u8>,
+    /// The body, if it is in memory.
     pub body: Block,
-    /// Where the response goes.
+    /// The receiver of the response.
     pub sink: Sink,
-    /// Bytes that it makes the connection carry, in both directions, and of these those of its body.
+    /// Expected bytes on the connection for this request, both directions.
     pub expected: u64,
+    /// Of these, bytes of the request's body.
     pub sent: u64,
     pub alone: Option<Alone>,
     pub sending: Option<Sending>,
-    /// Whether the server has said that it wants the body (100).
+    /// Whether the server has requested the body (100 Continue).
     pub is_continued: bool,
 }
 
-/// What is known of a body that is being sent.
+/// The channels to the task that sends a body.
 #[derive(Debug)]
 pub struct Sending {
-    /// Says that the server wants it.
+    /// Tells the task that the server wants the body (100 Continue).
     pub wanted: Option<oneshot::Sender<()>>,
-    /// Reports that all of it was sent.
+    /// Reports that the whole body was sent.
     pub is_sent: oneshot::Receiver<()>,
 }
 
 impl Queued {
-    /// Whether the response has no body, whatever it says (RFC 9110, 9.3.2).
+    /// Whether the response has no body, whatever its header fields say (RFC 9110, 9.3.2).
     pub fn is_head(&self) -> bool {
         self.method == Method::HEAD
     }
 
-    /// What is waited for, until the response begins.
+    /// For messages: what is awaited until the response begins.
     pub fn answer(&self) -> String {
         format!("response to {} {}", self.method, self.url.path())
     }
 
-    /// What is waited for, once it has begun.
+    /// For messages: what is awaited once the response has begun.
     pub fn rest(&self) -> String {
         format!("rest of the {}", self.answer())
     }

@@ -140,7 +140,7 @@ pub fn of_web(ranged: bool) -> Capabilities {
         ranged_reads: ranged,
         kept_times: KEPT_TIMES,
         pipelined_reads: true,
-        bounded_reads: haul_net::TELLS_WHAT_CAME,
+        bounded_reads: haul_net::COUNTS_RECEIVED_BYTES,
         whole_limit: WHOLE,
         ..Capabilities::least(Medium::Link)
     }

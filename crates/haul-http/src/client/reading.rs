@@ -1,8 +1,7 @@
-//! A range of a file that is being read, block by block.
+//! Reads a range of a file, block by block.
 //!
-//! A lane can become slow for itself: its packets were lost, and TCP waits longer and longer, or it has found
-//! a low rate and keeps to it. At the end of a file nothing else would be left to do while the last part trickles
-//! in, so part of what is left of it is asked for on a lane that is idle.
+//! A single lane can become slow: after packet loss, TCP backs off ever longer, or settles at a low rate. At the end of
+//! a file, everything would then wait for the last part. So some of its remaining bytes are requested on an idle lane.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,26 +14,27 @@ use tokio::time::{Instant, timeout};
 use super::body::Body;
 use super::remote::Remote;
 
-/// Bytes of a block, if they come soon enough.
+/// Bytes of a block, if they arrive soon enough.
 const BLOCK: usize = 512 << 10;
 
-/// How long a part is looked at before its lane is called slow: nginx sends what `limit_rate` allows about once a
-/// second. Doubles with each time that it was divided.
+/// How long the rate of a part is measured before its lane may count as slow: with `limit_rate`, nginx sends about once
+/// a second. Doubles each time that the part is divided.
 const SPELL: Duration = Duration::from_secs(2);
 
-/// A part that takes longer than this to its end is divided if a lane is idle.
+/// A part that will take longer than this many seconds to its end is divided, if a lane is idle.
 const LATE: f64 = 3.0;
 
-/// Less than this is not worth a request.
-const LEAST: u64 = 8 << 10;
+/// Fewer bytes than this are not worth a request.
+const MIN_DIVIDED: u64 = 8 << 10;
 
 /// A range that is being read.
 pub struct Reading {
     file: Arc<Remote>,
+    /// The rest of the range.
     wanted: Range,
     current: Option<Body>,
     watch: Watch,
-    /// What comes after the current part, asked for meanwhile, in order.
+    /// Parts after the current one that were requested already, in order.
     following: VecDeque<Following>,
 }
 
@@ -49,15 +49,17 @@ impl Drop for Following {
     }
 }
 
-/// What the current part carries.
+/// Measures the rate of the current part.
 struct Watch {
     since: Instant,
+    /// Bytes received since then.
     bytes: u64,
+    /// How long to measure.
     spell: Duration,
 }
 
 impl Reading {
-    /// Nothing is asked for before the first block is.
+    /// Requests nothing before the first call of [`block`](Self::block).
     pub fn new(file: Arc<Remote>, wanted: Range) -> Self {
         let watch = Watch { since: Instant::now(), bytes: 0, spell: SPELL };
         Self { file, wanted, current: None, watch, following: VecDeque::new() }
@@ -80,7 +82,7 @@ impl Reading {
             };
             let body = self.current.insert(part);
             block = std::mem::take(&mut body.ahead);
-            // A body whose length is not said may be longer than the part that it says it is.
+            // A body without a length may be longer than the part that its head announces.
             let until = self.wanted.end().min(body.range.end());
             let most = until.saturating_sub(self.wanted.start());
             let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -108,11 +110,11 @@ impl Reading {
         Ok(Some(block))
     }
 
-    /// The current part has no more bytes.
+    /// The result when the current part has no more bytes.
     fn ended(&self) -> Result<Option<Block>> {
         let Some(body) = &self.current else { return Ok(None) };
         if self.file.size().is_none() {
-            // That is its end: a body that is cut off is an error before.
+            // This is the end of the file: for a truncated body, reading would have returned an error.
             return Ok(None);
         }
         Err(Error::new(ErrorKind::Unreachable, "read").at(&body.response.url).because(format!(
@@ -122,8 +124,8 @@ impl Reading {
         )))
     }
 
-    /// A spell is over. If the current part is late, and a lane idle, that lane is asked for as much of the rest
-    /// as it may carry in the same time.
+    /// Called at the end of a measurement. If the current part is late and a lane is idle, requests as much of the rest
+    /// on that lane as it can carry in the same time.
     fn divide(&mut self) {
         let rate = self.watch.bytes as f64 / self.watch.since.elapsed().as_secs_f64();
         (self.watch.since, self.watch.bytes) = (Instant::now(), 0);
@@ -133,7 +135,10 @@ impl Reading {
         }
         let best = self.file.best_rate(rate);
         let rest = Range::between(self.wanted.start(), body.range.end().min(self.wanted.end()));
-        if rest.len() < LEAST || rest.len() as f64 <= rate * LATE || !self.file.has_idle_lane() {
+        if rest.len() < MIN_DIVIDED
+            || rest.len() as f64 <= rate * LATE
+            || !self.file.has_idle_lane()
+        {
             return;
         }
         let stays = rest.len() as f64 * rate / (rate + best).max(1.0);
@@ -149,7 +154,7 @@ impl Reading {
         self.watch.spell *= 2;
     }
 
-    /// The part that begins where something is wanted.
+    /// The part at the start of the rest of the range.
     async fn next_part(&mut self) -> Result<Body> {
         let start = self.wanted.start();
         if self.following.front().is_some_and(|following| following.from == start)
@@ -163,7 +168,7 @@ impl Reading {
         loop {
             let (prefetched, until) = self.file.take_prefetched(start);
             let Some(prefetched) = prefetched else { break };
-            // What was prefetched ends somewhere, and what comes then is asked for meanwhile.
+            // Request the bytes after the prefetched part at the same time.
             let rest = Range::between(until, self.wanted.end());
             if !rest.is_empty() && self.file.is_ranged() && self.following.is_empty() {
                 let asking = tokio::spawn(Arc::clone(&self.file).ask(rest));
@@ -172,7 +177,7 @@ impl Reading {
             if let Some(body) = Arc::clone(&self.file).looked_at(prefetched).await {
                 return Ok(body);
             }
-            // It was not what it should have been: it is asked for as if it had never been.
+            // The prefetched response is not usable: request the range normally.
             self.file.forget_prefetched();
             self.following.clear();
         }
@@ -181,7 +186,7 @@ impl Reading {
 }
 
 impl Watch {
-    /// Until the spell is over.
+    /// The time until the end of the measurement.
     fn left(&self) -> Duration {
         self.spell.saturating_sub(self.since.elapsed())
     }

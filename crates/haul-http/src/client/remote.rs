@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, StatusCode};
 
 use super::body::{Body, Prefetched};
 use super::error;
-use super::exchange::{Exchange, LOST_MOST};
+use super::exchange::{Exchange, MAX_LOST};
 use super::facts::{Facts, bytes_of, check_part};
 use super::following::may_pass;
 use super::head::{Broken, Head};
@@ -141,7 +141,7 @@ impl Remote {
             let response = match pending.head().await {
                 Ok(response) => response,
                 // Servers end a connection after so many requests (nginx 1000, Apache 100), or rest.
-                Err(Broken::Lost { .. }) if lost < LOST_MOST => {
+                Err(Broken::Lost { .. }) if lost < MAX_LOST => {
                     lost += 1;
                     continue;
                 }

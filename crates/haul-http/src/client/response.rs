@@ -1,12 +1,12 @@
-//! A response: its head, then its body as it comes.
+//! A response: its head, then its body while it arrives.
 //!
 //! ```text
 //! reader of a connection → Sink ─(window)→ Pending → Response → blocks
 //! ```
 //!
-//! The reader of a connection that is shared reads on whether anybody takes what has come, because one response
-//! may have to wait for another that comes behind it. On a connection that a response has for itself no more
-//! than a window of bytes waits to be taken, and the reader stops until there is room.
+//! On a shared connection, the reader continues even if nobody takes the bytes that have arrived, because one response
+//! may have to wait for another one behind it. On a connection that a response has for itself, at most a window of
+//! bytes waits to be taken, and the reader stops until there is room.
 
 use std::fmt;
 use std::ops::Deref;
@@ -24,23 +24,23 @@ use super::error;
 use super::head::{Broken, Head};
 use crate::parse::{Coding, Url};
 
-/// Bytes of a body that wait to be taken, at most, where the reader can stop.
+/// Most bytes of a body that wait to be taken, if the reader can stop.
 const WINDOW: u64 = 512 << 10;
 
-/// What has a connection for one request and its response.
+/// The owner of a connection that is reserved for one request and its response.
 pub trait Owner: fmt::Debug + Send + Sync {
-    /// The response is read as fast as its reader likes.
+    /// The response may be read at any pace, so the connection may be in use for long.
     fn hold(&self);
 
-    /// The response has ended. `is_kept`: the connection can be used again, and is kept idle by the server for
-    /// `keep_alive` if that is known.
+    /// The response has ended. `is_kept`: the connection can be reused; the server keeps it idle for `keep_alive`, if
+    /// that is known.
     fn done(&self, is_kept: bool, keep_alive: Option<Duration>);
 }
 
 /// A piece of a response.
 #[derive(Debug)]
 enum Piece {
-    /// The head, and whether the server had said before that it wants the request's body.
+    /// The head, and whether the server has requested the body before (100 Continue).
     Head(Head, bool),
     Body(Bytes),
     End,
@@ -50,11 +50,12 @@ enum Piece {
 struct Window {
     /// Bytes that wait to be taken.
     waiting: AtomicU64,
+    /// Most bytes that may wait.
     most: u64,
     taken: Notify,
 }
 
-/// Where a response goes while it comes.
+/// The end of a response to which the reader of its connection passes it.
 #[derive(Debug)]
 pub struct Sink {
     pieces: UnboundedSender<Result<Piece, Broken>>,
@@ -62,43 +63,43 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// The head has come; `is_continued` if the server had said before that it wants the request's body.
+    /// Passes on the head; `is_continued` if the server has requested the body before (100 Continue).
     pub fn head(&self, head: Head, is_continued: bool) {
         self.push(Ok(Piece::Head(head, is_continued)));
     }
 
-    /// Some of the body has come.
+    /// Passes on bytes of the body.
     pub fn body(&self, bytes: Bytes) {
         self.window.waiting.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.push(Ok(Piece::Body(bytes)));
     }
 
-    /// All of the body has come.
+    /// Ends the body.
     pub fn end(&self) {
         self.push(Ok(Piece::End));
     }
 
-    /// No more will come.
+    /// Ends the response with an error.
     pub fn fail(&self, broken: Broken) {
         self.push(Err(broken));
     }
 
-    /// Whoever does not want it any more does not hinder what comes behind.
+    /// Passes on a piece. If the response was dropped, the piece is dropped too, and the connection goes on.
     fn push(&self, piece: Result<Piece, Broken>) {
         drop(self.pieces.send(piece));
     }
 
-    /// Whether nobody wants the response any more.
+    /// Whether the response was dropped.
     pub fn is_closed(&self) -> bool {
         self.pieces.is_closed()
     }
 
-    /// Waits until nobody wants the response any more.
+    /// Waits until the response is dropped.
     pub async fn closed(&self) {
         self.pieces.closed().await;
     }
 
-    /// Waits until there is room in the window, or nobody wants the response any more.
+    /// Waits until there is room in the window, or the response is dropped.
     pub async fn room(&self) {
         while self.window.waiting.load(Ordering::Relaxed) >= self.window.most {
             tokio::select! {
@@ -118,7 +119,8 @@ pub struct Pending {
     owner: Option<Arc<dyn Owner>>,
 }
 
-/// The response to a request for `url`, and where it goes. What has the connection for it alone is its `owner`.
+/// Creates both ends of the response to a request for `url`. `owner` is the owner of the connection, if the request has
+/// one for itself.
 pub fn response(url: Url, owner: Option<Arc<dyn Owner>>) -> (Sink, Pending) {
     let (sender, pieces) = unbounded_channel();
     let most = if owner.is_some() { WINDOW } else { u64::MAX };
@@ -128,10 +130,10 @@ pub fn response(url: Url, owner: Option<Arc<dyn Owner>>) -> (Sink, Pending) {
 }
 
 impl Pending {
-    /// The response, once its head has come.
+    /// Waits for the head of the response.
     ///
     /// # Errors
-    /// The connection ends before, or what comes is no response.
+    /// If the connection ends before, or the response is malformed.
     pub async fn head(mut self) -> Result<Response, Broken> {
         match self.pieces.recv().await {
             Some(Ok(Piece::Head(head, is_continued))) => Ok(Response {
@@ -148,14 +150,14 @@ impl Pending {
         }
     }
 
-    /// Of what it is.
+    /// The URL of the request.
     pub const fn url(&self) -> &Url {
         &self.url
     }
 }
 
-/// What a server responds. Its connection is free for others when it has ended; when it is dropped before, what
-/// is left of it is read and thrown away if that is cheaper than a new connection.
+/// A response. At its end, its connection is free for other requests. If it is dropped before, the rest is read and
+/// discarded if that is cheaper than a new connection.
 #[derive(Debug)]
 pub struct Response {
     head: Box<Head>,
@@ -176,7 +178,7 @@ impl Deref for Response {
 }
 
 impl Response {
-    /// One that has come as a whole.
+    /// A response whose body is complete.
     pub fn whole_of(head: Head, body: Bytes) -> Self {
         let (sink, Pending { pieces, window, owner, .. }) = response(head.url.clone(), None);
         if !body.is_empty() {
@@ -187,10 +189,10 @@ impl Response {
         Self { head, is_continued, pieces, window, owner, is_ended, decoder }
     }
 
-    /// The same with a body that is decoded.
+    /// Decodes the body.
     ///
     /// # Errors
-    /// `Unsupported` if this cannot be decoded here.
+    /// `Unsupported` for any coding but gzip.
     pub fn decoded(mut self, coding: &Coding) -> Result<Self> {
         match coding {
             Coding::Gzip => {
@@ -206,17 +208,17 @@ impl Response {
         }
     }
 
-    /// Whether the server had said before that it wants the request's body.
+    /// Whether the server has requested the body before this response (100 Continue).
     pub const fn is_continued(&self) -> bool {
         self.is_continued
     }
 
-    /// Whether it came on a connection that others share.
+    /// Whether it arrives on a shared connection.
     pub const fn is_shared(&self) -> bool {
         self.owner.is_none()
     }
 
-    /// Says that the body is read as fast as its reader likes.
+    /// Announces that the body may be read at any pace.
     pub fn hold(&self) {
         if let Some(owner) = &self.owner {
             owner.hold();
@@ -226,7 +228,7 @@ impl Response {
     /// The next bytes of the body; `None` at its end.
     ///
     /// # Errors
-    /// The connection ends before the body; `Corrupt` if that is not encoded as the server says.
+    /// If the connection ends before the body; `Corrupt` if the body cannot be decoded.
     pub async fn next(&mut self, operation: &'static str) -> Result<Option<Bytes>> {
         loop {
             if let Some(decoder) = &mut self.decoder {
@@ -250,7 +252,7 @@ impl Response {
         }
     }
 
-    /// The next bytes as they are sent.
+    /// The next bytes as the server sends them, before decoding.
     async fn sent(&mut self, operation: &'static str) -> Result<Option<Bytes>> {
         let broken = match self.pieces.recv().await {
             Some(Ok(Piece::Body(bytes))) => {

@@ -1,10 +1,10 @@
-//! Who we are to each server of an exchange.
+//! Credentials for each server of an exchange.
 //!
-//! | server | signed in with |
+//! | server | credentials |
 //! |---|---|
-//! | the one that the location names | `--header Authorization`, or the token, the password, the netrc ([`SignIn`]) |
-//! | one that it redirects to and that is private ([`Privacy`]) | its `machine` line in the netrc |
-//! | all others | nothing |
+//! | the server in the location | `--header Authorization`, or token, password or netrc ([`SignIn`]) |
+//! | a server that it redirects to, over a private connection ([`Privacy`]) | its `machine` line in the netrc |
+//! | all others | none |
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,11 +21,11 @@ use super::privacy::Privacy;
 use crate::parse::netrc::Netrc;
 use crate::parse::{Origin, Url};
 
-/// What signs requests, by server.
+/// Credentials by server.
 #[derive(Debug)]
 pub struct SignIns {
     home: Arc<SignIn>,
-    /// The user gave the field that signs in, for the server that the location names.
+    /// The user has set `Authorization` for the server in the location.
     is_given: bool,
     netrc: Option<Arc<Netrc>>,
     privacy: Privacy,
@@ -34,7 +34,7 @@ pub struct SignIns {
 }
 
 impl SignIns {
-    /// For `home`, which the location names, and `user` in it.
+    /// Credentials for `home`, the server in the location, and its `user`.
     pub fn new(
         home: Origin,
         user: Option<String>,
@@ -51,15 +51,15 @@ impl SignIns {
         }
     }
 
-    /// Whether this is the server that the location names.
+    /// Whether this is the server in the location.
     pub fn is_home(&self, origin: &Origin) -> bool {
         self.home.origin() == origin
     }
 
-    /// Begins to try what can be said to a server unasked; see [`SignIn::try_unasked`].
+    /// Begins a trial of credentials that can be sent without a challenge; see [`SignIn::try_unasked`].
     ///
     /// # Errors
-    /// What there is to say cannot be had.
+    /// If the credentials cannot be obtained.
     pub async fn try_unasked(&self, url: &Url) -> Result<Option<Trial>> {
         match self.of(&url.origin) {
             Some(signer) => signer.try_unasked(url).await,
@@ -67,7 +67,7 @@ impl SignIns {
         }
     }
 
-    /// Waits while a request tries to sign in to a server. Whether one still has to.
+    /// Waits while another request tries to sign in to a server. Returns whether that is still to be done.
     pub async fn is_to_be_tried(&self, origin: &Origin) -> bool {
         match self.of(origin) {
             Some(signer) => signer.is_to_be_tried().await,
@@ -75,10 +75,10 @@ impl SignIns {
         }
     }
 
-    /// What a server has accepted.
+    /// The credentials that a server has accepted, for this request.
     ///
     /// # Errors
-    /// It cannot be said of this request.
+    /// If they cannot be computed for this request.
     pub fn known(&self, method: &Method, url: &Url) -> Result<Option<Said>> {
         match self.of(&url.origin) {
             Some(signer) => signer.known(method, url),
@@ -86,23 +86,23 @@ impl SignIns {
         }
     }
 
-    /// Whether there is something to say to the server of the location that has not been found out yet.
+    /// Whether there are credentials for the server in the location that have not been tried yet.
     pub fn is_needed(&self) -> bool {
         !self.is_given && self.home.is_needed()
     }
 
-    /// A server has accepted what was said.
+    /// A server has accepted the credentials.
     pub fn accepted(&self, origin: &Origin, trial: Option<Trial>) {
         if let Some(signer) = self.of(origin) {
             signer.accepted(trial);
         }
     }
 
-    /// Finds out what to answer to a challenge; see [`SignIn::challenged`]. What is typed is for the server that the
-    /// location names.
+    /// Determines the response to a challenge; see [`SignIn::challenged`]. The user is prompted only for credentials of
+    /// the server in the location.
     ///
     /// # Errors
-    /// There is nothing to say, or what was said is wrong.
+    /// If there are no credentials, or those that were sent are wrong.
     pub async fn challenged(
         &self,
         head: &Head,
@@ -120,12 +120,12 @@ impl SignIns {
         }
     }
 
-    /// Whether requests to a server are signed because another one redirects to it.
+    /// Whether there are credentials for a server to which another one redirects.
     pub fn signs_for_others(&self, origin: &Origin) -> bool {
         !self.is_home(origin) && self.other(origin).is_some()
     }
 
-    /// Who signs requests to a server, if it is not signed in to by a header of the user.
+    /// The credentials for a server, unless the user has set `Authorization` for it.
     fn of(&self, origin: &Origin) -> Option<Arc<SignIn>> {
         match self.is_home(origin) {
             true => (!self.is_given).then(|| Arc::clone(&self.home)),

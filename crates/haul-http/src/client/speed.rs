@@ -1,31 +1,31 @@
-//! Whether a path is too slow for many lanes.
+//! Determines whether a path is too slow for many lanes.
 //!
-//! Each lane begins with ten packets. On a slow path most of them are lost when many lanes begin at once, each
-//! lane then waits for seconds until they are sent again, and what is sent meanwhile keeps the queue full. At
-//! 0.5 Mbit/s and 300 ms 48 lanes lost a third of all packets, and the last of them were done 20 s after the
-//! others.
+//! TCP begins with ten packets on each lane. If many lanes begin at once on a slow path, most of these packets are
+//! lost. Each lane then waits for seconds until they are retransmitted, and other packets keep the queue full
+//! meanwhile. At 0.5 Mbit/s and an RTT of 300 ms, 48 lanes lost a third of all packets, and the last of them ended 20 s
+//! after the others.
 
 use std::time::{Duration, Instant};
 
-/// So many lanes are used as soon as they are open. Further ones wait until the path has shown its rate.
+/// Number of lanes that are used as soon as they are open. Further ones wait until the rate of the path is known.
 pub const AT_ONCE: usize = 8;
 
-/// So many lanes are enough for a slow path: each has its first packets in flight.
+/// Number of lanes for a slow path: enough that each has its first packets in flight.
 pub const ENOUGH_FOR_SLOW: usize = 4;
 
 /// How long after the first response the rate is judged.
 pub const JUDGED_AFTER: Duration = Duration::from_millis(40);
 
-/// Bytes of all lanes by then. A path that delivers less is slower than 1.6 Mbit/s.
+/// A path that has delivered fewer bytes by then, on all lanes, is slow: below 1.6 Mbit/s.
 const LEAST_BYTES: u64 = 8 << 10;
 
-/// From this rate on, in bytes per second, a path is no longer slow.
+/// From this rate on, in bytes per second, a path is not slow any more.
 const FAST: f64 = 400e3;
 
-/// Over how long a rate is measured.
+/// Time over which a rate is measured.
 const SPELL: Duration = Duration::from_secs(1);
 
-/// What the path has shown.
+/// The judgement on a path.
 #[derive(Debug, Default)]
 pub struct Speed {
     judged: Option<Judged>,
@@ -40,7 +40,7 @@ struct Judged {
 }
 
 impl Speed {
-    /// When it was first judged.
+    /// When the path was first judged.
     pub fn first_judged(&self) -> Option<Instant> {
         self.judged.map(|judged| judged.first)
     }
@@ -50,13 +50,14 @@ impl Speed {
         self.judged.is_some_and(|judged| judged.is_slow)
     }
 
-    /// The first judgement, [`JUDGED_AFTER`] the first response: so many bytes have arrived on all lanes.
+    /// Makes the first judgement, [`JUDGED_AFTER`] after the first response. `arrived` is the number of bytes received
+    /// on all lanes. Further calls have no effect.
     pub fn judge(&mut self, now: Instant, arrived: u64) {
         let is_slow = arrived < LEAST_BYTES;
         self.judged.get_or_insert(Judged { first: now, is_slow, since: now, arrived });
     }
 
-    /// So many bytes have arrived since the beginning. A slow path may become a fast one.
+    /// Updates the judgement of a slow path; `arrived` is the number of bytes received since the beginning.
     pub fn arrived(&mut self, now: Instant, arrived: u64) {
         let Some(judged) = self.judged.as_mut().filter(|judged| judged.is_slow) else { return };
         let passed = now.duration_since(judged.since);

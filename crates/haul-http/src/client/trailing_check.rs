@@ -1,9 +1,8 @@
-//! Whether a file is still the one that was read: a HEAD behind the last part on each lane.
+//! Checks whether a file has changed while it was read, by a HEAD behind the last part on each lane.
 //!
-//! A server answers requests on a connection in order. A response behind the last part on a lane is
-//! therefore not older than the bytes that were read there, and costs no round trip at the end. Where a
-//! lane does not deliver it in time (its packets were lost, and TCP backs off), the caller sends a request
-//! of its own.
+//! A server responds to the requests on a connection in order. So a response behind the last part on a lane is not
+//! older than the bytes that were read there, and costs no RTT at the end. If a lane does not deliver it in time (its
+//! packets were lost, and TCP backs off), the caller sends a request of its own.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,15 +19,15 @@ use super::request::Request;
 use super::response::Pending;
 use crate::parse::Url;
 
-/// The questions, once the last part of a file has been asked for.
+/// The pending HEAD requests, once the last part of a file has been requested.
 #[derive(Debug, Default)]
 pub struct TrailingCheck {
     asked: Mutex<Option<Vec<Pending>>>,
 }
 
 impl TrailingCheck {
-    /// A part was asked for on a lane. With the last part of the file the question is asked on all
-    /// lanes, and from then on behind every part.
+    /// A part was requested on a lane. With the last part of the file, sends a HEAD on all lanes; from then on, sends
+    /// one behind each further part.
     pub async fn part_asked(
         &self,
         exchange: &Exchange,
@@ -46,8 +45,8 @@ impl TrailingCheck {
         Ok(())
     }
 
-    /// What the responses report of the file; `None` if one of them reports too little, or does not
-    /// arrive within `patience`.
+    /// The properties of the file in the responses; `None` if one of them is incomplete, or does not arrive within
+    /// `patience`.
     pub async fn facts(&self, patience: Duration) -> Option<Vec<Facts>> {
         let questions = self.lock().take().filter(|questions| !questions.is_empty())?;
         timeout(patience, responses(questions)).await.ok().flatten()
@@ -70,7 +69,7 @@ async fn responses(questions: Vec<Pending>) -> Option<Vec<Facts>> {
     Some(all)
 }
 
-/// A request for what a file is like, without its bytes.
+/// A HEAD request for the properties of a file.
 pub fn question(url: &Url) -> Request {
     let request = Request::new(Method::HEAD, url.clone(), "access");
     request.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))

@@ -1,4 +1,5 @@
-//! Ways through servers that sign in who is redirected to them. One request at a time goes there; the others wait.
+//! Sign-ins by redirect: a request is redirected through a server that signs it in and redirects it back. One request
+//! at a time takes this way, and the others wait: the cookies that it brings back may spare them the way.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,28 +7,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::parse::Origin;
 
-/// Who is on such a way, and who was.
+/// Sign-ins by redirect, current and past.
 #[derive(Debug, Default)]
 pub struct Walks {
-    /// Held by who signs in at a server that was redirected to, so that the others need not.
+    /// Held by the request that is being signed in.
     walking: tokio::sync::Mutex<()>,
-    /// How often that was done.
+    /// Number of completed sign-ins that set cookies.
     done: AtomicU64,
-    /// Servers that sign in who is redirected to them, without cookies.
+    /// Servers that sign in requests without setting cookies.
     without_cookies: Mutex<HashSet<Origin>>,
 }
 
-/// The way through a server that signs in.
+/// A sign-in by redirect in progress.
 #[derive(Debug)]
 pub struct Walk<'a> {
+    /// The server that signs in.
     through: Origin,
-    /// Changes of cookies before it.
+    /// The cookie jar's change counter before it.
     changes: u64,
     _alone: tokio::sync::MutexGuard<'a, ()>,
 }
 
 impl Walk<'_> {
-    /// The same when so many cookies had changed before it.
+    /// Sets the cookie jar's change counter before the sign-in.
     #[must_use]
     pub fn from(self, changes: u64) -> Self {
         Self { changes, ..self }
@@ -35,23 +37,23 @@ impl Walk<'_> {
 }
 
 impl Walks {
-    /// How many have come to their end.
+    /// Number of completed sign-ins that set cookies.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Whether the server may set cookies that spare others the way there.
+    /// Whether the server may set cookies that spare other requests the sign-in.
     pub fn may_set_cookies(&self, origin: &Origin) -> bool {
         !self.without_cookies().contains(origin)
     }
 
-    /// Waits until nobody else is on the way, and begins it.
+    /// Waits until no other sign-in is in progress, and begins one.
     pub async fn begin(&self, through: &Origin) -> Walk<'_> {
         let alone = self.walking.lock().await;
         Walk { through: through.clone(), changes: 0, _alone: alone }
     }
 
-    /// One has come to its end; so many cookies have changed by now.
+    /// Ends a sign-in; `changes` is the cookie jar's change counter now.
     pub fn ended(&self, walk: Walk<'_>, changes: u64) {
         if walk.changes == changes {
             self.without_cookies().insert(walk.through);

@@ -10,12 +10,12 @@ use futures_util::stream::{BoxStream, Stream};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::file_body::FileBody;
-use super::visitor::Told;
+use super::visitor::RequestReport;
 
-/// The body of an answer; when it is gone, the answer is told to the observer.
+/// The body of a response. When it is dropped, the request is reported to the observer.
 pub(super) struct Body {
     content: Content,
-    told: Option<Told>,
+    report: Option<RequestReport>,
 }
 
 enum Content {
@@ -27,28 +27,28 @@ enum Content {
 impl Body {
     /// Nothing.
     pub(super) fn empty() -> Self {
-        Self { content: Content::Whole(None), told: None }
+        Self { content: Content::Whole(None), report: None }
     }
 
     /// These words.
     pub(super) fn text(text: impl Into<Bytes>) -> Self {
         let bytes = Some(text.into()).filter(|bytes: &Bytes| !bytes.is_empty());
-        Self { content: Content::Whole(bytes), told: None }
+        Self { content: Content::Whole(bytes), report: None }
     }
 
     /// Bytes of a file.
     pub(super) fn file(file: FileBody) -> Self {
-        Self { content: Content::File(file), told: None }
+        Self { content: Content::File(file), report: None }
     }
 
     /// What is made while it is sent.
     pub(super) fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
-        Self { content: Content::Stream(Box::pin(pieces)), told: None }
+        Self { content: Content::Stream(Box::pin(pieces)), report: None }
     }
 
-    /// Has `told` count what is sent.
-    pub(super) fn counted(mut self, told: Told) -> Self {
-        self.told = Some(told);
+    /// Counts sent bytes in `report`.
+    pub(super) fn counted(mut self, report: RequestReport) -> Self {
+        self.report = Some(report);
         self
     }
 }
@@ -66,8 +66,8 @@ impl HttpBody for Body {
             Content::File(file) => ready!(file.poll_block(context)),
             Content::Stream(pieces) => ready!(pieces.as_mut().poll_next(context)),
         };
-        if let (Some(told), Some(Ok(bytes))) = (&self.told, &piece) {
-            told.sent(bytes.len());
+        if let (Some(report), Some(Ok(bytes))) = (&self.report, &piece) {
+            report.sent(bytes.len());
         }
         Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
     }

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and what is held for it.
+//! The client of a connection, and its share of resources.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use tokio::sync::Semaphore;
 
 use super::limits;
 
-/// Who is at the other end of a connection.
+/// The client of a connection.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) from: SocketAddr,
     pub(super) admitted: Admitted,
-    /// What may be read ahead of what it takes; see `file_body`.
+    /// Permits for blocks read ahead of what the client takes; see `file_body`.
     pub(super) ahead: Arc<Semaphore>,
 }
 

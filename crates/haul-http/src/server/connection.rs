@@ -1,4 +1,4 @@
-//! One connection: TLS if it is to be, and requests one after the other, or by HTTP/2 at once.
+//! Serves one connection: TLS if configured, then HTTP/1.1 or HTTP/2.
 
 use std::convert::Infallible;
 use std::future::{Future, pending};
@@ -24,7 +24,7 @@ use super::handler::Handler;
 use super::limits;
 use super::visitor::{Observer, Visitor};
 
-/// What all connections of a server share.
+/// State shared by all connections of a server.
 pub(super) struct Served {
     pub(super) handler: Handler,
     pub(super) tls: Option<TlsAcceptor>,
@@ -40,7 +40,7 @@ pub(super) async fn serve(
 ) {
     let visitor = Visitor::new(served.observer.clone(), client.from);
     if set(&socket).is_err() {
-        // It is gone already.
+        // The client has disconnected.
         return;
     }
     let Some(tls) = &served.tls else {
@@ -60,8 +60,8 @@ pub(super) async fn serve(
     }
 }
 
-/// A client that is gone without a word, or takes nothing of what it asked for, is cut; little of what
-/// it does not take waits in the system.
+/// Sets socket options: keepalive and a timeout for clients that disappear or stop reading, and a small buffer for
+/// unsent bytes.
 fn set(socket: &TcpStream) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
     set_socket_keepalive(socket, true)?;
@@ -87,7 +87,7 @@ async fn speak_http1(
         .header_read_timeout(limits::HEAD_TIME)
         .max_header_size(limits::HEAD)
         .max_buf_size(limits::RECEIVED)
-        // Who has asked may say that it asks no more, and still wants the answer.
+        // A client may close its sending side after a request and still read the response.
         .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
     drive(connection, server, pending(), |connection| connection.graceful_shutdown()).await;
@@ -99,7 +99,8 @@ async fn speak_http2(
     client: Arc<Client>,
     server: Running,
 ) {
-    // Each answer has one as well, until all of it is sent.
+    // Counts requests. Each response holds a clone until all of it is sent, so the reference count shows whether any
+    // response is in progress.
     let open = Arc::new(AtomicUsize::new(0));
     let service = service_fn(|request| {
         let (served, client) = (Arc::clone(served), Arc::clone(&client));
@@ -109,7 +110,7 @@ async fn speak_http2(
             let answer = served.handler.answer(&client, request).await;
             Ok::<_, Infallible>(answer.map(|body| {
                 body.map_frame(move |frame| {
-                    let _until_it_ends = &open;
+                    let _until_response_ends = &open;
                     frame
                 })
             }))
@@ -128,21 +129,20 @@ async fn speak_http2(
     drive(connection, server, idle(&open), |connection| connection.graceful_shutdown()).await;
 }
 
-/// Waits until nothing has been asked for a while, nor anything is being answered: then nobody else has
-/// `open`.
+/// Waits until there was no request for a while and no response is in progress, so that `open` has a single reference.
 async fn idle(open: &Arc<AtomicUsize>) {
     let mut before = None;
     loop {
         sleep(limits::HEAD_TIME).await;
-        let asked = open.load(Ordering::Relaxed);
-        if Arc::strong_count(open) == 1 && before == Some(asked) {
+        let requests = open.load(Ordering::Relaxed);
+        if Arc::strong_count(open) == 1 && before == Some(requests) {
             return;
         }
-        before = Some(asked);
+        before = Some(requests);
     }
 }
 
-/// Runs a connection. When the server stops, what is under way may end, within a time.
+/// Runs a connection. When the server stops or the connection is idle, requests in progress get some time to complete.
 async fn drive<C: Future>(
     connection: C,
     mut server: Running,
@@ -151,7 +151,7 @@ async fn drive<C: Future>(
 ) {
     tokio::pin!(connection);
     tokio::select! {
-        // However it ended, the client knows more about it.
+        // Errors are ignored: the client sees them, too.
         _ = connection.as_mut() => return,
         () = server.stopped() => {}
         () = idle => {}

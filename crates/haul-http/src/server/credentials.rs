@@ -1,4 +1,4 @@
-//! Who may ask: a user with a password.
+//! Credentials of the server's user: a name and a password.
 
 use std::fmt;
 
@@ -7,29 +7,28 @@ use aws_lc_rs::digest::{Digest, SHA256, digest};
 use data_encoding::BASE64;
 use http::HeaderValue;
 
-/// A user and a password. The password is kept as a digest only.
+/// A user and a password. The password is stored as a digest only.
 #[derive(Clone)]
 pub struct Credentials {
     user: String,
-    /// Of both as `Authorization` has them.
+    /// Digest of `user:password`.
     digest: Digest,
 }
 
 impl Credentials {
-    /// This user with this password. A colon cannot be in the name (RFC 7617, section 2).
+    /// A user with a password. The name must not contain a colon (RFC 7617, section 2).
     pub fn new(user: impl Into<String>, password: &str) -> Self {
         let user = user.into();
         let digest = digest(&SHA256, format!("{user}:{password}").as_bytes());
         Self { user, digest }
     }
 
-    /// The name to come with.
+    /// The user name.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// Whether the right name and password were said. It takes as long for wrong ones: digests are
-    /// compared, in constant time.
+    /// Whether name and password are correct. Compares digests in constant time.
     pub(super) fn allow(&self, said: &Said) -> bool {
         let said = digest(&SHA256, &said.both);
         verify_slices_are_equal(said.as_ref(), self.digest.as_ref()).is_ok()
@@ -42,13 +41,13 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A name and a password that were said.
+/// A name and a password from a request.
 pub(super) struct Said {
     both: Vec<u8>,
 }
 
 impl Said {
-    /// From the header `Authorization`, if that is what it has.
+    /// Parses the header field `Authorization`; `None` unless it is valid Basic authentication.
     pub(super) fn read(header: &HeaderValue) -> Option<Self> {
         let (scheme, text) = header.to_str().ok()?.split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("basic") {
@@ -75,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_user_with_the_right_password_is_let_in() {
+    fn only_the_correct_user_and_password_are_accepted() {
         let credentials = Credentials::new("me", "se:cret ü");
         assert!(credentials.allow(&said("me:se:cret ü")));
         for wrong in ["me:se:cret", "me:", "you:se:cret ü", ":"] {
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_and_password_is_none() {
+    fn malformed_or_other_authorization_is_ignored() {
         for header in ["", "Basic", "Basic !", "Basic bWU=", "Bearer bWU6eA=="] {
             assert!(Said::read(&header.parse().unwrap()).is_none(), "{header}");
         }

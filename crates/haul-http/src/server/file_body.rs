@@ -1,11 +1,11 @@
-//! Bytes of a file as a body: blocks are read on disk threads ahead of what is being sent.
+//! The bytes of a file as a response body. Disk threads read blocks ahead of what is being sent.
 //!
 //! ```text
 //! wanted → [reading, reading, read] → sent
 //! ```
 //!
-//! A thread is busy only while it reads. A client that takes nothing holds no thread, and a few blocks,
-//! however many answers it has asked for: those that find none left get short pieces, one at a time.
+//! A thread is busy only while it reads. A client that does not read its responses blocks no thread and holds only a
+//! few blocks, even with many requests: responses for which no permit is left get short pieces, one at a time.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -29,19 +29,19 @@ pub(super) struct FileBody {
     file: Arc<File>,
     pool: WorkPool,
     buffers: BufferPool,
-    /// A permit for each block that may be read and not yet sent, of all answers of a connection.
+    /// Permits for blocks that are read and not yet sent, for all responses of a connection.
     ahead: Arc<Semaphore>,
-    /// Where the next block is read.
+    /// Offset of the next block to read.
     offset: u64,
-    /// Bytes that no thread was asked to read yet.
+    /// Bytes that are not being read yet.
     unread: u64,
-    /// Bytes that are not yet handed over.
+    /// Bytes that were not returned yet.
     left: u64,
     blocks: VecDeque<Receiver<io::Result<Bytes>>>,
 }
 
 impl FileBody {
-    /// `length` bytes from `offset`.
+    /// A body of `length` bytes from `offset`.
     pub(super) fn new(
         file: File,
         (offset, length): (u64, u64),
@@ -60,12 +60,12 @@ impl FileBody {
         }
     }
 
-    /// Bytes that are not yet handed over.
+    /// Bytes that were not returned yet.
     pub(super) const fn left(&self) -> u64 {
         self.left
     }
 
-    /// The next block; none at the end.
+    /// The next block; `None` at the end.
     pub(super) fn poll_block(
         &mut self,
         context: &mut Context<'_>,
@@ -74,7 +74,7 @@ impl FileBody {
         let Some(block) = self.blocks.front_mut() else { return Poll::Ready(None) };
         let outcome = ready!(Pin::new(block).poll(context));
         self.blocks.pop_front();
-        // A thread that did not answer has met a panic.
+        // The sender is dropped without a result only if the thread has panicked.
         let outcome = outcome.unwrap_or_else(|_| Err(io::Error::other("the reading broke off")));
         match &outcome {
             Ok(bytes) => {
@@ -102,10 +102,10 @@ impl FileBody {
                 (Arc::clone(&self.file), self.buffers.clone(), self.offset);
             let (sender, receiver) = channel();
             self.pool.submit(move || {
-                // Nobody waits for it if the client is gone; then it need not be read either.
+                // If the client has disconnected, the block is not needed.
                 if !sender.is_closed() {
                     let read = read(&file, &buffers, offset, length);
-                    // The permit is free again when the last byte has gone.
+                    // The permit is released when the last byte is sent.
                     drop(sender.send(read.map(|bytes| keeping(bytes, permit))));
                 }
             });
@@ -116,7 +116,8 @@ impl FileBody {
     }
 }
 
-/// All of a block, or an error: a file that became shorter cannot be sent as was promised.
+/// Reads a whole block. A file that has become shorter is an error, as the head of the response has announced its
+/// length.
 fn read(file: &File, buffers: &BufferPool, offset: u64, length: usize) -> io::Result<Bytes> {
     let mut buffer = buffers.take(length);
     file.read_exact_at(buffer.as_mut_slice(), offset)?;
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn many_answers_of_which_none_is_taken_hold_a_few_blocks() {
+    async fn many_unread_responses_hold_only_a_few_blocks() {
         let directory = tempfile::tempdir().unwrap();
         let share = Share::open(directory.path(), true).unwrap();
         let content: Vec<u8> = (0..4_000_000_u32).map(|at| (at / 7) as u8).collect();
@@ -148,11 +149,11 @@ mod tests {
         for body in &mut bodies {
             sent.push(poll_fn(|context| body.poll_block(context)).await.unwrap().unwrap());
         }
-        // One piece is taken of each, and another is being read.
+        // One piece of each was returned, and another one is being read.
         let at_most = limits::AHEAD_OF_ALL * limits::BLOCK + 2 * 40 * limits::LEAST;
         let asked: u64 = bodies.iter().map(|body| body.offset).sum();
         assert!(asked <= at_most as u64, "{asked} bytes");
-        // Each goes on all the same, and gets everything.
+        // Each body still returns all of its bytes.
         for (body, first) in bodies.iter_mut().zip(sent) {
             let mut got = first.to_vec();
             drop(first);

@@ -1,4 +1,4 @@
-//! Who may ask at all.
+//! Decides which requests are admitted: checks host name and credentials.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -15,21 +15,21 @@ use super::names::{Foreign, Names};
 use super::refusal;
 use super::visitor::{ClientAction, Observer};
 
-/// Who holds the locks of those who need no password.
+/// The owner of locks, if no password is required.
 const ANYBODY: &str = "anybody";
 
-/// Who may ask.
+/// Checks requests.
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) names: Names,
-    /// Nobody needs a password if there are none.
+    /// `None` if no password is required.
     pub(super) credentials: Option<Credentials>,
     pub(super) failures: Failures,
     pub(super) observer: Observer,
 }
 
 impl Gate {
-    /// As whom a request is made; or what is answered instead.
+    /// The user of a request; or the response that refuses it.
     pub(super) async fn admit(
         &self,
         request: &Parts,

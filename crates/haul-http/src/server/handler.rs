@@ -31,7 +31,7 @@ use super::received::{Lent, Received};
 use super::refusal;
 use super::share::Share;
 use super::upload::Written;
-use super::visitor::{Observer, Told};
+use super::visitor::{Observer, RequestReport};
 use super::xml;
 
 const METHODS: &str =
@@ -70,7 +70,7 @@ impl Handler {
         let received = Arc::new(AtomicU64::new(0));
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
-        let told = Told::new(
+        let report = RequestReport::new(
             self.observer.clone(),
             client.from,
             head.method.clone(),
@@ -80,11 +80,11 @@ impl Handler {
         let body = Received::new(body, &head.headers, received);
         let mut response = match self.gate.admit(&head, client.from).await {
             Ok(principal) => {
-                client.admitted.is_known();
+                client.admitted.mark_authenticated();
                 self.perform((client, principal), head, body).await
             }
             Err(refused) => {
-                body.let_run_out();
+                body.drain();
                 refused
             }
         };
@@ -97,7 +97,7 @@ impl Handler {
         set(header::REFERRER_POLICY, "no-referrer");
         set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
         let status = response.status();
-        response.map(|body| body.counted(told.answered(status)))
+        response.map(|body| body.counted(report.answered(status)))
     }
 
     async fn perform(
@@ -128,7 +128,7 @@ impl Handler {
             _ => return self.no_such_method(),
         }
         if self.share.read_only {
-            body.let_run_out();
+            body.drain();
             return refusal::said(StatusCode::FORBIDDEN, "this server is read-only\n");
         }
         match method {
@@ -171,7 +171,7 @@ impl Handler {
         let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
         let mut response = there_meanwhile(ours(response), is_new || that_version);
         if let Some(body) = lender.take_back() {
-            body.let_run_out();
+            body.drain();
         }
         if modified.is_some() && response.status().is_success() {
             response.headers_mut().insert(X_OC_MTIME, HeaderValue::from_static("accepted"));

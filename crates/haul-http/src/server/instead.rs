@@ -1,5 +1,5 @@
-//! What is copied over something that is there already. The copy grows beside it, and takes its place
-//! when all of it is there: a copy that fails leaves what was there.
+//! COPY to an existing resource. The copy is made next to it and replaces it once it is complete: a copy that fails
+//! leaves the existing resource unchanged.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -15,19 +15,20 @@ use super::paths::{is_within, trimmed};
 use super::refusal;
 use super::share::Share;
 
-/// A name beside another. When nobody copies to it any longer, what has it is removed if it did not get
-/// the other.
+/// A copy in progress, under a temporary name. Dropping it removes the copy, unless it got its final name.
 pub(super) struct Instead {
     share: Arc<Share>,
+    /// The final name.
     path: Vec<u8>,
+    /// The temporary name.
     part: Vec<u8>,
-    /// Tokens of the locks around what is there, which the copy is allowed to replace.
+    /// Tokens of the locks on the existing resource that the client of the copy holds.
     locks: Vec<String>,
     is_named: AtomicBool,
 }
 
 impl Instead {
-    /// For what is to be at a path, around which there are these locks.
+    /// A copy to `path`; `locks` are the tokens of the client's locks on it.
     pub(super) fn of(share: &Arc<Share>, path: &[u8], locks: Vec<String>) -> Result<Self, Errno> {
         let path = trimmed(path).to_vec();
         let name_at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
@@ -37,7 +38,7 @@ impl Instead {
         Ok(Self { share: Arc::clone(share), path, part, locks, is_named })
     }
 
-    /// Where that is made which is to be at a path.
+    /// The temporary path for a final path: different for `path` itself and for everything below it.
     pub(super) fn place(&self, path: &[u8]) -> Vec<u8> {
         match is_within(trimmed(path), &self.path) {
             true => [&self.part, &path[self.path.len()..]].concat(),
@@ -45,7 +46,7 @@ impl Instead {
         }
     }
 
-    /// Puts it in its place, unless somebody has locked what is there meanwhile.
+    /// Renames the copy to its final name, unless another client has locked the existing resource meanwhile.
     pub(super) async fn name(self: Arc<Self>) -> Result<(), StatusCode> {
         let pool = self.share.pool.clone();
         pool.run(move || {
@@ -68,7 +69,7 @@ impl Instead {
         };
         match is_directory(&from, old) || is_directory(&to, new) {
             true => rename_over((from, old), (to, new)),
-            // In one step.
+            // Two files: rename atomically.
             false => renameat(from, old, to, new),
         }
     }
@@ -81,7 +82,7 @@ impl Drop for Instead {
         }
         let (share, part) = (Arc::clone(&self.share), std::mem::take(&mut self.part));
         self.share.pool.submit(move || {
-            // What was never made is not there, and nobody is left who could be told of the rest.
+            // Errors are ignored: the copy may not exist, and there is nobody to report them to.
             if let Ok((directory, name)) = share.jail.parent(&part) {
                 let _ = remove_all(directory.as_fd(), name);
             }

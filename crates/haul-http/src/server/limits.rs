@@ -1,86 +1,88 @@
-//! What clients may ask for and hold at most. Nothing that a client sends makes the server allocate
-//! more than these numbers allow.
+//! Limits of requests and of memory. No request can make the server allocate more than these allow.
 
 use std::time::Duration;
 
-/// Bytes of a request's head.
+/// Most bytes of a request's head.
 pub(super) const HEAD: usize = 64 << 10;
 
-/// Bytes read from a connection at once. Long ones mean few system calls for an upload.
+/// Bytes read from a connection at once. Long reads mean few system calls for an upload.
 pub(super) const RECEIVED: usize = 512 << 10;
 
-/// Bytes of a request that is XML: `dav-server` has the same bound for those that it reads.
+/// Most bytes of an XML request body: `dav-server` has the same limit for those that it parses.
 pub(super) const XML: usize = 64 << 10;
 
-/// How deep elements may be nested. Readers of XML work recursively, and a stack that overflows ends
-/// the program.
+/// How deep elements may be nested. XML parsers are recursive, and a stack overflow ends the program.
 pub(super) const XML_DEPTH: usize = 64;
 
-/// Bytes of the name of a namespace. It is kept with each name that is in it.
+/// Most bytes of the name of an XML namespace. It is stored with each name in it.
 pub(super) const NAMESPACE: usize = 512;
 
-/// Properties asked for, or changed, in one request.
+/// Most properties requested or changed in one request.
 pub(super) const PROPERTIES_OF_REQUEST: usize = 256;
 
-/// Bytes of all properties that clients have set.
+/// Most bytes of all properties that clients have set.
 pub(super) const PROPERTIES: usize = 8 << 20;
 
-/// Locks that are held at once.
+/// Most locks at once.
 pub(super) const LOCKS: usize = 4096;
 
-/// Locks that concern one another, as those of several clients on one file do. Each is told of with
-/// everything that it covers.
+/// Most locks that affect the same resource, such as shared locks of several clients. The properties of each resource
+/// in a listing include all locks on it.
 pub(super) const LOCKS_TOGETHER: usize = 64;
 
-/// Bytes of what is asked for with a lock, which has its owner in it.
+/// Most bytes of the body of a LOCK request, which includes the lock's owner.
 pub(super) const LOCK_REQUEST: usize = 2 << 10;
 
-/// How long a lock lasts at most without being refreshed, and how long it lasts if nothing is said.
+/// The maximum timeout of a lock, which is also the default.
 pub(super) const LOCK: Duration = Duration::from_secs(3600);
 
 /// Bytes of a file that are read at once.
 pub(super) const BLOCK: usize = 256 << 10;
 
-/// Blocks that are read ahead of what is being sent.
+/// Most blocks read ahead of what is being sent.
 pub(super) const AHEAD: usize = 3;
 
-/// Blocks that are read and not yet sent, of all answers of a connection together. By HTTP/2 it has many.
+/// Most blocks read and not yet sent, for all responses of a connection together. With HTTP/2 there may be many.
 pub(super) const AHEAD_OF_ALL: usize = 6;
 
-/// Bytes that the system keeps of what is being sent and not yet under way. The more it has, the more of
-/// the sending falls to whoever receives: acknowledgements set it off, on that side's processor if it is
-/// the same machine's.
+/// Unsent bytes that the kernel may buffer for a connection. The larger this buffer, the more of the sending is
+/// triggered by acknowledgements and so runs on the processor that handles them, which is the receiver's if both sides
+/// are on one machine.
 pub(super) const UNSENT: u32 = 128 << 10;
 
-/// Bytes that an answer gets one after the other while others have all of that.
+/// Bytes read at once for a response while other responses use up the read-ahead.
 pub(super) const LEAST: usize = 8 << 10;
 
-/// Bytes of an upload that are written at once, and how many such writes may be under way: of one
-/// upload, and of all.
+/// Bytes of an upload that are written at once.
 pub(super) const WRITE: usize = 512 << 10;
+/// Most such writes in progress for one upload.
 pub(super) const WRITES: usize = 4;
+/// Most such writes in progress for all uploads.
 pub(super) const ALL_WRITES: usize = 128;
 
 /// Entries of a directory that are read at once.
 pub(super) const ENTRIES: usize = 256;
 
-/// Bytes of an answer that are made at once, and one entry more.
+/// Bytes of a listing that are generated at once; the last entry may exceed it.
 pub(super) const PIECE: usize = 64 << 10;
 
-/// Entries that a page shows.
+/// Most entries on an index page.
 pub(super) const PAGE: usize = 20_000;
 
-/// How long a client may take to speak TLS, to send the head of a request, or to be idle between two.
+/// Timeout of the TLS handshake.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(30);
+/// Timeout for the head of a request, and for an idle connection between two requests.
 pub(super) const HEAD_TIME: Duration = Duration::from_secs(60);
 
-/// How long a client may send or take nothing in the middle of a body.
+/// Timeout for a client that neither sends nor reads anything within a body.
 pub(super) const SILENCE: Duration = Duration::from_secs(300);
 
-/// How long requests that are under way may go on when the server stops.
+/// How long requests in progress may continue when the server stops.
 pub(super) const FAREWELL: Duration = Duration::from_secs(2);
 
-/// HTTP/2: requests of a connection at once, and the window of a stream and of a connection.
+/// HTTP/2: most requests of a connection at once.
 pub(super) const STREAMS: u32 = 64;
+/// HTTP/2: the receive window of a stream.
 pub(super) const STREAM_WINDOW: u32 = 4 << 20;
+/// HTTP/2: the receive window of a connection.
 pub(super) const CONNECTION_WINDOW: u32 = 16 << 20;

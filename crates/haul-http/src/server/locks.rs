@@ -1,5 +1,5 @@
-//! WebDAV's locks, in memory. They end by themselves when nobody refreshes them; those of `dav-server`
-//! itself never end, so that a client which is gone would keep others out for ever.
+//! WebDAV locks in memory. They expire unless they are refreshed. Those of `dav-server` itself never expire: a client
+//! that has disappeared would block others for ever.
 
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,13 +13,13 @@ use xmltree::{Element, EmitterConfig};
 use super::limits;
 use super::paths::{is_within, trimmed};
 
-/// All locks of a server. Clones are the same.
+/// All locks of a server. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Locks {
     held: Arc<Mutex<Vec<Held>>>,
 }
 
-/// A lock. Its owner is kept as text: as elements it takes a hundred times as much.
+/// A lock. Its owner is stored as text, which takes a hundredth of the memory of XML elements.
 #[derive(Debug)]
 struct Held {
     lock: DavLock,
@@ -27,12 +27,12 @@ struct Held {
 }
 
 impl Locks {
-    /// Whether somebody who holds these locks may change what is at a path.
+    /// Whether `principal` with these lock tokens may change the resource at a path.
     pub(super) fn allows(&self, path: &DavPath, principal: &str, tokens: &[String]) -> bool {
         self.hindrance(path, Some(principal), false, tokens).is_none()
     }
 
-    /// The property `lockdiscovery` of what is at a path.
+    /// The property `lockdiscovery` of the resource at a path.
     pub(super) fn described(&self, path: &[u8]) -> String {
         let held = self.held();
         if held.is_empty() {
@@ -41,20 +41,20 @@ impl Locks {
         held.iter().filter(|one| covers(&one.lock, path)).map(described).collect()
     }
 
-    /// The tokens of those on what is at a path, on something in it, and of deep ones above it.
+    /// The tokens of locks on the resource at a path, on resources below it, and of deep locks above it.
     pub(super) fn around(&self, path: &[u8]) -> Vec<String> {
         let held = self.held();
         let concerned = held.iter().filter(|one| concerns(one, path));
         concerned.map(|one| one.lock.token.clone()).collect()
     }
 
-    /// Whether there are others than these around a path.
+    /// Whether there are locks around a path, in the sense of [`around`](Self::around), other than these.
     pub(super) fn are_others(&self, path: &[u8], than: &[String]) -> bool {
         self.held().iter().any(|one| concerns(one, path) && !than.contains(&one.lock.token))
     }
 
-    /// What was at a path, and in it, is there no longer: of the locks that were around it before, those
-    /// on it end.
+    /// The resource at a path was removed with everything below it: ends the locks on these, if they are among
+    /// `before`.
     pub(super) fn removed(&self, path: &[u8], before: &[String]) {
         let path = trimmed(path);
         let ends = |one: &Held| {
@@ -63,7 +63,7 @@ impl Locks {
         self.held().retain(|one| !ends(one));
     }
 
-    /// A lock that keeps somebody from changing what is at a path, and below it if `deep`.
+    /// A lock that prevents `principal` from changing the resource at a path, and those below it if `deep`.
     fn hindrance(
         &self,
         path: &DavPath,
@@ -82,7 +82,7 @@ impl Locks {
         locks().find(|lock| !is_fine(lock)).cloned()
     }
 
-    /// Those that have not ended.
+    /// The locks that have not expired.
     fn held(&self) -> MutexGuard<'_, Vec<Held>> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if !held.is_empty() {
@@ -156,15 +156,15 @@ impl DavLockSystem for Locks {
             let timeout = bounded(timeout);
             lock.timeout = Some(timeout);
             lock.timeout_at = Some(SystemTime::now() + timeout);
-            // It was written by the same means; with no owner there is none to be read.
+            // The text was written by the same library. Without an owner it is empty, and parsing returns an error.
             let owner = Element::parse(owner.as_bytes()).ok().map(Box::new);
             DavLock { owner, ..lock.clone() }
         });
         Box::pin(ready(outcome.ok_or(())))
     }
 
-    /// With `ignore_principal`, which only the evaluation of the `If` header gives, the question is
-    /// whether the token is that of a lock on the path; a token that has ended is none.
+    /// With `ignore_principal`, which is set only for the evaluation of the `If` header, checks whether any token is
+    /// that of a lock on the path that has not expired.
     fn check(
         &'_ self,
         path: &DavPath,
@@ -190,8 +190,8 @@ impl DavLockSystem for Locks {
         Box::pin(ready(locks.filter(|lock| covers(lock, path.as_bytes())).cloned().collect()))
     }
 
-    /// Says that it is done. `dav-server` asks for it before it copies or moves something over what is
-    /// there, which stays if that fails; the handler has them [`removed`](Locks::removed) afterwards.
+    /// Does nothing. `dav-server` calls this before it replaces a resource by COPY or MOVE, which may fail; the handler
+    /// calls [`removed`](Locks::removed) afterwards.
     fn delete(&'_ self, _: &DavPath) -> LsFuture<'_, Result<(), ()>> {
         Box::pin(ready(Ok(())))
     }
@@ -203,11 +203,12 @@ fn covers(lock: &DavLock, path: &[u8]) -> bool {
     locked == path || (lock.deep && is_within(path, locked))
 }
 
+/// Whether a lock is on a path, on something below it, or deep on a directory above it.
 fn concerns(one: &Held, path: &[u8]) -> bool {
     covers(&one.lock, path) || is_below(&one.lock, path)
 }
 
-/// Whether it is the lock of that token, and concerns what is at a path.
+/// Whether a lock has this token and covers the path.
 fn is_named(lock: &DavLock, path: &DavPath, token: &str) -> bool {
     lock.token == token && covers(lock, path.as_bytes())
 }
@@ -221,11 +222,10 @@ fn bounded(timeout: Option<Duration>) -> Duration {
     timeout.unwrap_or(limits::LOCK).min(limits::LOCK)
 }
 
-/// A new name that nobody can guess (RFC 4918, section 6.5, wants a URI that is never used again).
+/// A new token that cannot be guessed (RFC 4918, section 6.5, requires a URI that is never reused).
 fn token() -> String {
     let mut bytes = [0; 16];
-    // Without random numbers there is no safe lock either: a name that everybody knows protects
-    // against mistakes still.
+    // Without random numbers the token can be guessed, but the lock still protects against mistakes.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -234,7 +234,7 @@ fn token() -> String {
     format!("urn:uuid:{a}-{b}-{c}-{d}-{e}")
 }
 
-/// What stands for "no lock".
+/// A placeholder for "no lock".
 fn no_lock(path: &DavPath) -> DavLock {
     DavLock {
         token: String::new(),
@@ -262,13 +262,13 @@ fn described(Held { lock, owner }: &Held) -> String {
     )
 }
 
-/// Who holds a lock, as XML.
+/// The owner of a lock, as XML text.
 fn written(owner: &Element) -> String {
     let mut written = Vec::new();
     let config = EmitterConfig::new().write_document_declaration(false);
     match owner.write_with_config(&mut written, config) {
         Ok(()) => String::from_utf8_lossy(&written).into_owned(),
-        // What cannot be written is left out: it is for people.
+        // On an error the owner is omitted, since it is only information for people.
         Err(_) => String::new(),
     }
 }
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_exclusive_lock_keeps_out_who_does_not_hold_it() {
+    async fn an_exclusive_lock_blocks_all_but_its_holder() {
         let locks = Locks::default();
         let held = lock(&locks, "/a/", false, true).await.unwrap();
         assert!(lock(&locks, "/a/b", true, false).await.is_err());
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn shared_locks_go_together_and_one_of_them_is_enough() {
+    async fn shared_locks_coexist_and_holding_one_is_enough() {
         let locks = Locks::default();
         let first = lock(&locks, "/a", true, false).await.unwrap();
         let second = lock(&locks, "/a", true, false).await.unwrap();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_owner_is_told_to_who_refreshes_and_there_is_room_for_so_many_together() {
+    async fn a_refresh_returns_the_owner_and_locks_on_a_resource_are_limited() {
         let locks = Locks::default();
         let owner = Element::parse("<D:owner xmlns:D=\"DAV:\">me &amp; you</D:owner>".as_bytes());
         let owner = owner.unwrap();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lock_ends_when_nobody_refreshes_it() {
+    async fn a_lock_expires_unless_it_is_refreshed() {
         let locks = Locks::default();
         let short = Some(Duration::from_millis(20));
         let held = locks.lock(&path("/a"), None, None, short, false, false).await.unwrap();

@@ -1,4 +1,4 @@
-//! The body of a request as it arrives: counted, and given up when nothing comes for too long.
+//! The body of a request: counts its bytes, and times out if nothing arrives for too long.
 
 use std::io;
 use std::pin::Pin;
@@ -21,51 +21,51 @@ pub(super) struct Received {
     incoming: Incoming,
     count: Arc<AtomicU64>,
     is_expecting: bool,
-    /// Set while nothing comes.
+    /// The timeout, set while no bytes arrive.
     silence: Option<Pin<Box<Sleep>>>,
 }
 
 impl Received {
-    /// One that comes with these headers; its bytes are added to `count`.
+    /// The body of a request with these headers; its bytes are added to `count`.
     pub(super) fn new(incoming: Incoming, headers: &HeaderMap, count: Arc<AtomicU64>) -> Self {
         let is_expecting = headers.contains_key(header::EXPECT);
         Self { incoming, count, is_expecting, silence: None }
     }
 
-    /// All of it, if that is no more than a request of XML may have.
+    /// The whole body; `None` if it is longer than an XML request may be.
     pub(super) async fn xml(self) -> Option<Bytes> {
         Some(Limited::new(self, limits::XML).collect().await.ok()?.to_bytes())
     }
 
-    /// Takes what is still on its way while the answer is sent, for a while: a connection that is closed
-    /// with something unread is reset, and the answer may be lost with it.
-    pub(super) fn let_run_out(self) {
-        const AT_MOST: usize = 64 << 20;
+    /// Reads and discards the rest while the response is sent, within limits. A connection that is closed with unread
+    /// bytes is reset, and the response may be lost.
+    pub(super) fn drain(self) {
+        const MAX_BYTES: usize = 64 << 20;
         const PATIENCE: Duration = Duration::from_secs(5);
-        if self.is_end_stream() || self.waits_to_be_told() {
+        if self.is_end_stream() || self.waits_for_continue() {
             return;
         }
-        let mut body = Limited::new(self, AT_MOST);
+        let mut body = Limited::new(self, MAX_BYTES);
         tokio::spawn(async move {
             let all = async { while let Some(Ok(_)) = body.frame().await {} };
-            // What is left is the client's loss.
+            // After the timeout the client may lose the response.
             let _ = timeout(PATIENCE, all).await;
         });
     }
 
-    /// Whether the client sends nothing before it is told to go on, and was not.
-    fn waits_to_be_told(&self) -> bool {
+    /// Whether the client waits for 100 Continue, which was not sent.
+    fn waits_for_continue(&self) -> bool {
         self.is_expecting && self.count.load(Ordering::Relaxed) == 0
     }
 }
 
-/// A body that is lent to who may drop it before its end.
+/// A body that is lent to code which may drop it before its end.
 pub(super) struct Lent {
     body: Option<Received>,
     lender: Arc<Mutex<Option<Received>>>,
 }
 
-/// Who gets it back.
+/// Gets a lent body back.
 pub(super) struct Lender(Arc<Mutex<Option<Received>>>);
 
 impl Lent {
@@ -76,7 +76,7 @@ impl Lent {
 }
 
 impl Lender {
-    /// The body, if it is no longer in use.
+    /// The body, if its [`Lent`] was dropped.
     pub(super) fn take_back(self) -> Option<Received> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

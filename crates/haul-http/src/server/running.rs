@@ -1,4 +1,4 @@
-//! The server as a whole: options, the listening socket, the connections.
+//! The server: its options, its listening socket, and its connections.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,14 +21,14 @@ use super::share::Share;
 use super::tls::ServerTls;
 use super::visitor::{ClientAction, ClientEvent, Observer};
 
-/// Connections at once, if nothing is said.
+/// Default of most connections at once.
 const CONNECTIONS: usize = 256;
 
-/// What is said to who comes when there are too many, if that can be said without TLS.
+/// The response to excess connections, if the server does not use TLS.
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\n\
                           Content-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// What a WebDAV server is made of.
+/// Options of a WebDAV server.
 #[derive(Debug, Clone)]
 pub struct DavServerBuilder {
     directory: PathBuf,
@@ -50,8 +50,7 @@ pub struct DavServer {
 }
 
 impl DavServer {
-    /// A server for `directory`, without TLS and password, on a port of the loopback interface that the
-    /// system chooses.
+    /// A server for `directory`. The defaults are no TLS, no password, and a free port of the loopback interface.
     pub fn builder(directory: impl AsRef<Path>) -> DavServerBuilder {
         DavServerBuilder {
             directory: directory.as_ref().to_owned(),
@@ -66,23 +65,23 @@ impl DavServer {
         }
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it is, for clients: `http://127.0.0.1:8080/`.
+    /// The URL of the server, such as `http://127.0.0.1:8080/`.
     pub fn url(&self) -> String {
         let scheme = if self.fingerprint.is_some() { "https" } else { "http" };
         format!("{scheme}://{}/", self.address)
     }
 
-    /// What identifies its certificate, if it speaks TLS; see [`ServerTls::fingerprint`].
+    /// The fingerprint of the server's certificate, if it uses TLS; see [`ServerTls::fingerprint`].
     pub fn fingerprint(&self) -> Option<&str> {
         self.fingerprint.as_deref()
     }
 
-    /// Lets what is under way end, within two seconds, and returns when the last client is gone.
+    /// Stops the server. Requests in progress may complete within two seconds. Returns when the last client is gone.
     pub async fn stop(self) {
         self.stopper.stop().await;
     }
@@ -95,36 +94,36 @@ impl fmt::Debug for DavServer {
 }
 
 impl DavServerBuilder {
-    /// Listens there.
+    /// Sets the address to listen on.
     #[must_use]
     pub const fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self
     }
 
-    /// Lets only those in.
+    /// Requires these credentials.
     #[must_use]
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = Some(credentials);
         self
     }
 
-    /// Lets everybody in who reaches it, from other machines as well.
+    /// Allows access without a password even from other machines.
     #[must_use]
     pub const fn anonymous(mut self, anonymous: bool) -> Self {
         self.anonymous = anonymous;
         self
     }
 
-    /// Speaks TLS, with that certificate.
+    /// Enables TLS with this certificate.
     #[must_use]
     pub fn tls(mut self, tls: ServerTls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// A further name by which clients come. Without a password they may come by those of the machine,
-    /// by `localhost` and by addresses only.
+    /// Adds a host name under which clients may access the server. Without a password, only names of this machine,
+    /// `localhost` and addresses are allowed otherwise.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
@@ -138,26 +137,26 @@ impl DavServerBuilder {
         self
     }
 
-    /// How many connections there may be at once; 256 if nothing is said. Where there is a password,
-    /// those that have not given it may have three quarters of them.
+    /// Sets the most connections at once; the default is 256. If a password is required, at most three quarters of the
+    /// connections may be unauthenticated.
     #[must_use]
     pub const fn max_connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
     }
 
-    /// Tells what clients do. The server's threads call `told`: it must not block.
+    /// Sets a callback for events about clients. The server's threads call it, so it must not block.
     #[must_use]
-    pub fn observer(mut self, told: impl Fn(ClientEvent) + Send + Sync + 'static) -> Self {
-        self.observer = Observer::new(told);
+    pub fn observer(mut self, callback: impl Fn(ClientEvent) + Send + Sync + 'static) -> Self {
+        self.observer = Observer::new(callback);
         self
     }
 
-    /// Listens and serves, on the runtime that this is called on.
+    /// Starts the server on the current runtime.
     ///
     /// # Errors
-    /// If everybody on the network could come and that was not said, the directory cannot be served, or
-    /// the address cannot be listened on.
+    /// If other machines could access the server without a password and [`anonymous`](Self::anonymous) was not called,
+    /// if the directory cannot be served, or the address cannot be listened on.
     pub async fn bind(self) -> Result<DavServer> {
         let is_open = self.credentials.is_none() && !self.anonymous;
         if is_open && !self.listen.ip().is_loopback() {
@@ -208,7 +207,7 @@ async fn accept(
     };
     let turn_away = |socket: TcpStream, from| {
         if served.tls.is_none() {
-            // Whether it arrives is the client's loss.
+            // An error is ignored: the connection is closed anyway.
             drop(socket.try_write(TOO_MANY));
         }
         served.observer.tell(from, ClientAction::TurnedAway);

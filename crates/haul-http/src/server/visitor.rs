@@ -1,4 +1,4 @@
-//! What is to be told about a client: that it came, what it asked for, that it went.
+//! Events about clients: connections, requests and their ends.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,33 +7,33 @@ use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
 
-/// Something about a client.
+/// An event about a client.
 pub type ClientEvent = haul_net::ClientEvent<ClientAction>;
 
-/// Who is told about clients.
+/// The callback for events about clients.
 pub(super) type Observer = haul_net::Observer<ClientAction>;
 
-/// What happened. Names come from the client as they are: nothing is escaped.
+/// The kind of an event. Names are as the client sent them, not escaped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientAction {
-    /// It has connected.
+    /// The client has connected.
     Connected,
-    /// It was sent away, because there are too many connections.
+    /// The connection was closed, because there are too many.
     TurnedAway,
-    /// It did not speak TLS, or not in time.
+    /// The TLS handshake failed or took too long.
     NoTls,
-    /// It said a wrong name or password.
+    /// The user name or password was wrong.
     Refused {
-        /// The name.
+        /// The user name.
         user: String,
     },
-    /// A request was answered, or broke off.
+    /// A request has been served or was aborted.
     Request {
-        /// What was asked for.
+        /// The method.
         method: String,
-        /// Of what: the path as it was sent, percent-encoded.
+        /// The path as the client sent it, percent-encoded.
         path: String,
-        /// What was answered.
+        /// The status of the response; 499 if the client left before it.
         status: u16,
         /// Bytes received after the head.
         received: u64,
@@ -42,14 +42,14 @@ pub enum ClientAction {
         /// How long it took.
         after: Duration,
     },
-    /// It is gone, or was cut.
+    /// The connection has ended.
     Left {
         /// How long it was connected.
         after: Duration,
     },
 }
 
-/// A client that is there. However its connection ends, that is told.
+/// A connected client. Dropping it reports the end of the connection.
 #[derive(Debug)]
 pub(super) struct Visitor {
     observer: Observer,
@@ -58,7 +58,7 @@ pub(super) struct Visitor {
 }
 
 impl Visitor {
-    /// One that has just connected.
+    /// Reports a new connection.
     pub(super) fn new(observer: Observer, address: SocketAddr) -> Self {
         observer.tell(address, ClientAction::Connected);
         Self { observer, address, since: Instant::now() }
@@ -75,9 +75,9 @@ impl Drop for Visitor {
     }
 }
 
-/// A request that is being answered. However that ends, it is told.
+/// A request that is being served. Dropping it reports the request, however it ended.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct RequestReport {
     observer: Observer,
     address: SocketAddr,
     method: Method,
@@ -88,7 +88,7 @@ pub(super) struct Told {
     since: Instant,
 }
 
-impl Told {
+impl RequestReport {
     pub(super) fn new(
         observer: Observer,
         address: SocketAddr,
@@ -96,25 +96,25 @@ impl Told {
         path: String,
         received: Arc<AtomicU64>,
     ) -> Self {
-        // A client that goes before it has an answer has this one (nginx's number for it).
+        // The status if the client leaves before the response, as in nginx.
         let status = StatusCode::from_u16(499).unwrap_or_default();
         let (sent, since) = (AtomicU64::new(0), Instant::now());
         Self { observer, address, method, path, status, received, sent, since }
     }
 
-    /// The answer.
+    /// Sets the status of the response.
     pub(super) fn answered(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }
 
-    /// Bytes of it are on their way.
+    /// Counts bytes of the response's body.
     pub(super) fn sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
-impl Drop for Told {
+impl Drop for RequestReport {
     fn drop(&mut self) {
         let action = ClientAction::Request {
             method: self.method.to_string(),

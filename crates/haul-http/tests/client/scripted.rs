@@ -1,4 +1,4 @@
-//! A server that answers what a test tells it to, and remembers what it was asked.
+//! A server whose responses are scripted by a test, and which records all requests.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,18 +9,18 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-/// A client that asks first waits longer than this.
+/// How long to wait for a body that is sent without waiting for 100 Continue. Clients that send `Expect` wait longer.
 const UNASKED: Duration = Duration::from_millis(500);
 
-/// What was asked.
+/// A request that was received.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Asked {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) headers: HashMap<String, String>,
-    /// As much as was read of it.
+    /// The part of the body that was read.
     pub(crate) body: Vec<u8>,
-    /// Something of it came before it was wanted.
+    /// Bytes of the body arrived before 100 Continue was sent.
     pub(crate) unasked: bool,
     /// The client's port.
     pub(crate) from: u16,
@@ -36,26 +36,26 @@ impl Asked {
     }
 }
 
-/// What to do about it.
+/// The reaction to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
-    /// The whole body is read, then this is said.
+    /// Reads the whole body, then sends this response.
     Say(u16, Vec<(&'static str, String)>, String),
-    /// So much of the body is read, then this is said and the connection closed.
+    /// Reads this much of the body, sends this status, and closes the connection.
     Refuse(u16, usize),
-    /// It is waited whether the body comes unasked; then it is asked for if that is said, and this said.
+    /// Waits whether the body arrives unrequested, then sends 100 Continue if `asks`, and this status.
     Wait { asks: bool, status: u16 },
-    /// So much of the body is read, then the connection is closed.
+    /// Reads this much of the body, then closes the connection.
     Close(usize),
-    /// The whole body of the request is read, then a head is sent whose body never begins.
+    /// Reads the whole body, then sends a head whose body never begins.
     Endless(u16, Vec<(&'static str, String)>),
-    /// Nothing is said.
+    /// Never responds.
     Silent,
-    /// Nothing is said, and nothing of the body is read.
+    /// Never responds, and reads nothing of the body.
     Unread,
-    /// A body is announced to be longer than it is.
+    /// Sends a body that is shorter than its length.
     Cut(u16, String),
-    /// So much of the body is sent, and no more.
+    /// Sends this much of the body, and no more.
     Stall(u16, Vec<(&'static str, String)>, String, usize),
 }
 
@@ -64,7 +64,7 @@ impl Reply {
         Self::Say(status, Vec::new(), String::new())
     }
 
-    /// A listing of hrefs; what has a size is a file.
+    /// A listing of hrefs. Entries with a size are files, others directories.
     pub(crate) fn listing(entries: &[(&str, Option<u64>)]) -> Self {
         Self::Say(207, Vec::new(), multistatus(entries))
     }
@@ -91,14 +91,14 @@ pub(crate) fn multistatus(entries: &[(&str, Option<u64>)]) -> String {
 
 type Script = dyn Fn(&Asked) -> Reply + Send + Sync;
 
-/// A server on a port of its own, until the test ends.
+/// A server on a port of its own, which runs until the test ends.
 pub(crate) struct Scripted {
     pub(crate) url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Scripted {
-    /// The script sees the head of each request, and all earlier requests by what it captures.
+    /// Starts a server. `script` decides on each request by its head.
     pub(crate) async fn start(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/dav/", listener.local_addr().unwrap());
@@ -119,7 +119,7 @@ impl Scripted {
     }
 }
 
-/// A client that goes away is none of the server's errors.
+/// Serves a connection. Returns `None` when the client has disconnected, which is not an error.
 async fn serve(
     stream: TcpStream,
     from: u16,
@@ -162,13 +162,13 @@ async fn serve(
                 text += "\r\n";
                 text += &body[..sent];
                 stream.write_all(text.as_bytes()).await.ok()?;
-                // Until the client gives up.
+                // Until the client disconnects.
                 drop(tokio::io::copy(&mut stream, &mut tokio::io::sink()).await);
                 return None;
             }
             Reply::Close(_) | Reply::Unread => return None,
             Reply::Silent => {
-                // Until the client gives up.
+                // Until the client disconnects.
                 drop(stream.fill_buf().await);
                 return None;
             }
@@ -178,7 +178,7 @@ async fn serve(
                     write!(text, "{name}: {value}\r\n").unwrap();
                 }
                 stream.write_all((text + "\r\n").as_bytes()).await.ok()?;
-                // As above.
+                // Until the client disconnects.
                 drop(stream.fill_buf().await);
                 return None;
             }
@@ -194,7 +194,7 @@ async fn serve(
         stream.write_all(text.as_bytes()).await.ok()?;
         if more > 0 || most < usize::MAX {
             stream.flush().await.ok()?;
-            // What was sent and not read would make the kernel reset the connection at once.
+            // If the connection were closed at once, unread bytes of the request would make the kernel reset it.
             sleep(Duration::from_millis(300)).await;
             return None;
         }

@@ -1,27 +1,30 @@
-//! Parts of a split folder on a server: which versions are being read, and the readers that were used last.
+//! The parts of a split file on a server: the version of each part, and a cache of open readers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haul_storage::{Identity, ReadAt};
 
-/// Readers that stay open. Ranges are read in order by and large, so few parts are in use at a time.
-const OPEN_MOST: usize = 16;
+/// Most readers that stay open. Ranges are read roughly in order, so few parts are in use at a time.
+const MAX_OPEN: usize = 16;
 
 #[derive(Debug)]
-pub(super) struct FarParts {
+pub(super) struct RemoteParts {
+    /// The parts as they were listed, by part number.
     listed: Vec<Identity>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The version of each part when it was first opened. A listing may know less (an index page rounds times).
+    /// The version of each part when it was first opened. It is more precise than the listing (an index page rounds
+    /// times).
     opened: HashMap<u64, Identity>,
+    /// Open readers by part number, least recently used first.
     readers: VecDeque<(u64, Arc<dyn ReadAt>)>,
 }
 
-impl FarParts {
+impl RemoteParts {
     pub(super) fn new(listed: Vec<Identity>) -> Self {
         Self { listed, state: Mutex::default() }
     }
@@ -36,7 +39,7 @@ impl FarParts {
         Some(reader)
     }
 
-    /// Keeps a part open that was just opened. False if it is not the version that is being read.
+    /// Caches the reader of a part that was just opened. False if the part differs from the version being read.
     pub(super) fn keep(&self, number: u64, reader: &Arc<dyn ReadAt>) -> bool {
         let now = reader.identity();
         let index = usize::try_from(number).unwrap_or(usize::MAX);
@@ -47,7 +50,7 @@ impl FarParts {
         if state.opened.entry(number).or_insert_with(|| now.clone()) != now {
             return false;
         }
-        if state.readers.len() >= OPEN_MOST {
+        if state.readers.len() >= MAX_OPEN {
             state.readers.pop_front();
         }
         state.readers.push_back((number, Arc::clone(reader)));

@@ -18,7 +18,7 @@ use haul_storage::{
 };
 
 use super::Shared;
-use super::far::FarParts;
+use super::far::RemoteParts;
 use super::layout::{Layout, cut, part_path};
 
 /// Where a part was never written it reads as zeros; so many at a time.
@@ -44,7 +44,7 @@ enum Source {
     /// A folder on a disk, and the version of each part.
     Stored(Vec<Identity>),
     /// A folder on a server.
-    Far(FarParts),
+    Remote(RemoteParts),
     /// Open parts, which may be shorter than they will be.
     Growing(Vec<Arc<dyn ReadAt>>),
 }
@@ -55,7 +55,7 @@ impl SplitReader {
         let identities = layout.parts.iter().map(haul_storage::Entry::identity).collect();
         let source = match shared.capabilities.medium {
             Medium::Disk => Source::Stored(identities),
-            Medium::Link => Source::Far(FarParts::new(identities)),
+            Medium::Link => Source::Remote(RemoteParts::new(identities)),
         };
         let parts = Parts { shared, path, size: layout.size(), part: layout.part, source };
         Self { parts: Arc::new(parts), identity }
@@ -88,12 +88,12 @@ impl Parts {
                 }
                 Ok(reader)
             }
-            Source::Far(far) => {
-                if let Some(reader) = far.reader(number) {
+            Source::Remote(remote) => {
+                if let Some(reader) = remote.reader(number) {
                     return Ok(reader);
                 }
                 let reader = self.open_stored(number).await?;
-                if far.keep(number, &reader) { Ok(reader) } else { Err(self.changed()) }
+                if remote.keep(number, &reader) { Ok(reader) } else { Err(self.changed()) }
             }
         }
     }
@@ -184,10 +184,12 @@ impl ReadAt for SplitReader {
         let parts = &self.parts;
         match &parts.source {
             Source::Growing(_) => Ok(self.identity.clone()),
-            Source::Stored(_) | Source::Far(_) => match parts.shared.layout(&parts.path).await? {
-                Some(layout) => Ok(layout.identity(&parts.path)),
-                None => Err(parts.changed()),
-            },
+            Source::Stored(_) | Source::Remote(_) => {
+                match parts.shared.layout(&parts.path).await? {
+                    Some(layout) => Ok(layout.identity(&parts.path)),
+                    None => Err(parts.changed()),
+                }
+            }
         }
     }
 
@@ -204,7 +206,7 @@ impl ReadAt for SplitReader {
 
     async fn next_data(&self, from: u64) -> Result<Option<Range>> {
         // No server reports holes, and opening a part costs a round trip.
-        if matches!(self.parts.source, Source::Far(_)) {
+        if matches!(self.parts.source, Source::Remote(_)) {
             return Ok((from < self.parts.size).then(|| Range::between(from, self.parts.size)));
         }
         for (number, range) in cut(Range::between(from, self.parts.size), self.parts.part) {

@@ -1,8 +1,8 @@
-//! Opens lanes, and gives them to the tasks that wait for one.
+//! Opens lanes, and assigns them to waiting tasks.
 //!
-//! When there is no lane, tasks wait for the first; when that cannot be opened, the error is for every task that
-//! has waited, and the next one tries anew. Tasks that take turns wait in queues, and each queue is served in
-//! order; one that stops waiting leaves what it would have got to the next.
+//! If there is no lane, tasks wait for the first one. If that cannot be opened, all waiting tasks get the error, and
+//! the next task tries again. Tasks that take turns wait in queues, each in order of arrival. A task that stops waiting
+//! leaves its turn to the next one.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,34 +17,36 @@ use tokio::time::{Instant, timeout};
 
 use super::supply::Supply;
 
-/// A lane has enough to do, in thousandths of what it carries in two round trips: the first one would have
-/// everything, and on a slow path the slowest would have as much left at the end as the fastest had.
+/// A lane with this load or more gets no further requests: two RTTs' worth, in thousandths of what it carries per RTT.
+/// Without such a limit the first lane would get everything, and at the end of a transfer over a slow path, the slowest
+/// lane would have as much left as the fastest one had.
 pub const ENOUGH: u64 = 2000;
 
 /// Queues in which tasks take turns.
 pub const QUEUES: usize = 3;
 
-/// What lanes have carried is not always announced, nor is the end of a pause.
+/// Waiting tasks check again at this interval, since not every change of a load and not every end of a pause wakes
+/// them.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// How a backend opens lanes, and what it knows of them. It is kept within the pool's lock, so its methods must
-/// not block.
+/// How a backend opens lanes, and its state of them. Its methods are called with the pool's lock held, so they must not
+/// block.
 pub trait Connect: Debug + Send + Sized + 'static {
-    /// What a lane is started on.
+    /// A connection, ready for a lane.
     type Connection: Send + 'static;
     /// A lane.
     type Lane: Debug + Send + Sync + 'static;
-    /// Lanes that are opened at once.
+    /// Most lanes being opened at once.
     const MOST_OPENING: usize;
 
-    /// Connects, up to where requests can be sent. `None` if the lane turns out to be too much.
+    /// Connects until requests can be sent. `None` if the lane turns out to be one too many.
     ///
     /// # Errors
-    /// The lane cannot be opened: it counts as refused.
+    /// If the lane cannot be opened; it counts as refused.
     fn connect(&mut self, lanes: &Arc<Lanes<Self>>) -> Connecting<Self::Connection>;
 
-    /// Starts a lane, which is among the others when this returns. `changed` is to be notified when it can
-    /// carry more, if it knows.
+    /// Starts a lane, which is in the pool when this returns. Notify `changed` when the lane can carry more, if that is
+    /// known.
     fn start(
         &mut self,
         connection: Self::Connection,
@@ -52,30 +54,30 @@ pub trait Connect: Debug + Send + Sized + 'static {
         changed: &Arc<Notify>,
     ) -> Arc<Self::Lane>;
 
-    /// Removes lanes that have ended or are too many, and says what that means. Gives how many more than are
-    /// wished for waiting tasks need.
+    /// Removes lanes that have ended or are too many, and reports that to `supply`. Returns how many lanes waiting
+    /// tasks need beyond the wished number.
     fn review(&mut self, lanes: &mut Vec<Arc<Self::Lane>>, supply: &mut Supply) -> usize;
 }
 
-/// What a lane is started on, while it is being connected.
+/// The future of a connection on which a lane is started.
 pub type Connecting<C> = BoxFuture<'static, Result<Option<C>>>;
 
-/// A lane that takes any number of requests.
+/// A lane that accepts any number of requests.
 pub trait SharedLane: Debug + Send + Sync + 'static {
-    /// How busy it is, in thousandths of what it can carry in a round trip.
+    /// Outstanding bytes, in thousandths of what the lane carries per RTT.
     fn load(&self) -> u64;
 
-    /// Bytes that were requested or sent, and not yet answered.
+    /// Bytes that were requested or sent, without a response yet.
     fn outstanding(&self) -> u64;
 
-    /// The shortest round trip seen.
+    /// The shortest RTT so far.
     fn rtt(&self) -> Option<Duration>;
 
-    /// The round trip of packets at present, if some were sent of late.
+    /// The current RTT of packets, if some were sent recently.
     fn at_present(&self) -> Option<Duration>;
 }
 
-/// Closes lanes beyond `most` on which nothing is outstanding, the newest first. Gives those that are closed.
+/// Removes lanes beyond `most` on which nothing is outstanding, the newest first, and returns them.
 pub fn close_excess<L: SharedLane>(lanes: &mut Vec<Arc<L>>, most: usize) -> Vec<Arc<L>> {
     let mut closed = Vec::new();
     while lanes.len() > most {
@@ -85,12 +87,12 @@ pub fn close_excess<L: SharedLane>(lanes: &mut Vec<Arc<L>>, most: usize) -> Vec<
     closed
 }
 
-/// What a task waits for when all lanes have [`ENOUGH`] to do.
+/// How long a task waits if all lanes are loaded with [`ENOUGH`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Until one has less to do.
+    /// Until the load of one decreases.
     Wait,
-    /// As long as others are being opened.
+    /// Only as long as further lanes are being opened.
     WaitForNew,
 }
 
@@ -109,20 +111,21 @@ struct State<C: Connect> {
     connect: C,
     open: Vec<Arc<C::Lane>>,
     supply: Supply,
-    /// Why the last lane could not be opened, while there is none; and how often that was.
+    /// Why the last lane could not be opened, while there is no lane.
     failure: Option<Error>,
+    /// How often that has happened.
     failures: u64,
 }
 
 impl<C: Connect> Lanes<C> {
-    /// No lane yet. What lanes do, encryption above all, is done on `runtime`.
+    /// Opens no lane yet. All work of lanes, encryption above all, runs on `runtime`.
     pub fn new(connect: C, runtime: Handle) -> Arc<Self> {
         let (open, supply) = (Vec::new(), Supply::new(C::MOST_OPENING));
         let state = Mutex::new(State { connect, open, supply, failure: None, failures: 0 });
         Arc::new(Self { runtime, state, changed: Arc::default(), turns: Default::default() })
     }
 
-    /// Runs something beside the lanes.
+    /// Runs a task on the runtime of the lanes.
     pub fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -130,13 +133,13 @@ impl<C: Connect> Lanes<C> {
         self.runtime.spawn(work)
     }
 
-    /// Looks at the lanes while none is opened or closed. `look` must not block.
+    /// Calls `look` with the pool locked. It must not block.
     pub fn with<T>(&self, look: impl FnOnce(&mut C, &[Arc<C::Lane>], &mut Supply) -> T) -> T {
         let State { connect, open, supply, .. } = &mut *self.lock();
         look(connect, open, supply)
     }
 
-    /// Opens what is missing and closes what is too much, after something has changed.
+    /// Opens missing lanes and closes excess ones, after something has changed.
     pub fn tend(self: &Arc<Self>) {
         self.lock().tend(self);
         self.changed.notify_waiters();
@@ -148,17 +151,17 @@ impl<C: Connect> Lanes<C> {
         self.tend();
     }
 
-    /// Wishes for `lanes` lanes; excess ones are closed once nothing is outstanding on them.
+    /// Sets the number of lanes to open or keep. Excess lanes are closed once nothing is outstanding on them.
     pub fn wish(self: &Arc<Self>, lanes: usize) {
         self.with(|_, _, supply| supply.wish(lanes));
         self.tend();
     }
 
-    /// Waits in a queue until it is the task's turn and `pick` takes something; opens a lane if there is none.
-    /// `pick` must not block, and the future has to be polled: the queue waits for it.
+    /// Waits in a queue until it is the task's turn and `pick` returns something; opens a lane if there is none. `pick`
+    /// must not block. Keep polling the future, since it blocks the queue.
     ///
     /// # Errors
-    /// No lane is open, and none can be opened.
+    /// If no lane is open and none can be opened.
     pub async fn take_turn<T>(
         self: &Arc<Self>,
         queue: usize,
@@ -187,14 +190,14 @@ impl<C: Connect> Lanes<C> {
                     state.supply.on_wait_over(waiting.task);
                     return Ok(found);
                 }
-                // It may have found out that a lane has ended.
+                // `pick` may have noticed that a lane has ended.
                 state.tend(self);
             }
             drop(timeout(LOOK_AGAIN, changed).await);
         }
     }
 
-    /// Waits until something has changed that `look` looks for.
+    /// Waits until `look` returns something; calls it at every change.
     pub async fn changed_to<T>(&self, look: impl Fn() -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
@@ -234,7 +237,7 @@ impl<C: Connect> Lanes<C>
 where
     C::Lane: SharedLane,
 {
-    /// What the link looks like.
+    /// The state of the link, as measured.
     pub fn status(self: &Arc<Self>) -> LinkStatus {
         self.tend();
         self.with(|_, open, supply| {
@@ -243,11 +246,11 @@ where
         })
     }
 
-    /// Takes the lane with the least to do; opens one if there is none. `take` is called before another task
-    /// chooses, and must not block.
+    /// Picks the least loaded lane; opens one if there is none. `take` is called before another task can choose, and
+    /// must not block.
     ///
     /// # Errors
-    /// No lane is open, and none can be opened.
+    /// If no lane is open and none can be opened.
     pub async fn choose<T>(
         self: &Arc<Self>,
         when_full: WhenFull,
@@ -274,10 +277,11 @@ impl<C: Connect> State<C> {
     }
 }
 
-/// A task that waits until this is dropped, and how often opening had failed before.
+/// Registers a waiting task until it is dropped.
 struct Waiting<'a, C: Connect> {
     lanes: &'a Lanes<C>,
     task: u64,
+    /// How often opening had failed before.
     failures: u64,
 }
 

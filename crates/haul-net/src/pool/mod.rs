@@ -1,16 +1,16 @@
-//! The lanes to one host: as many as the window wishes for, opened side by side in the background, a lost
-//! one replaced.
+//! The lanes to one host. The window sets their number; they are opened in parallel in the background, and lost ones
+//! are replaced.
 //!
 //! ```text
-//! wish, expect, a path that is long, refusals → Supply: how many to open now
+//!       wish, expect, RTT, refusals → Supply: how many to open now
 //!                                                 ↓
-//!                 tasks → Lanes: each takes what it picks
+//!                 tasks → Lanes: each task picks a lane
 //!                                                 ↓
 //!                       Connect (a backend): connects, starts, reviews
 //! ```
 //!
-//! Where lanes take any number of requests a task picks the least loaded ([`Lanes::choose`]: SFTP, HTTP). Where
-//! they do one thing at a time it picks one that is idle, and has it to itself ([`Lanes::take_turn`]: FTP).
+//! If lanes accept any number of requests, a task picks the least loaded one ([`Lanes::choose`]: SFTP, HTTP). If they
+//! do one thing at a time, it picks an idle one and has it to itself ([`Lanes::take_turn`]: FTP).
 
 mod lanes;
 mod supply;

@@ -1,12 +1,12 @@
-//! Admission of a server's connections. Who has not signed in cannot take all of them, and from one
-//! address not even those that are for unauthenticated.
+//! Limits on the connections of a server. Unauthenticated clients cannot occupy all connections, and those from one
+//! address cannot even occupy all connections for unauthenticated clients.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many connections there may be at once.
+/// The limits, and the connections counted against them.
 #[derive(Debug)]
 pub struct Admission {
     all: usize,
@@ -22,7 +22,7 @@ struct Taken {
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// The place of a connection, until it is dropped.
+/// Counts a connection until it is dropped.
 #[derive(Debug)]
 pub struct Admitted {
     admission: Arc<Admission>,
@@ -31,15 +31,15 @@ pub struct Admitted {
 }
 
 impl Admission {
-    /// That many in all, and of those so many for who has not signed in. One address may have three
-    /// quarters of these; this machine's own may have all, as many users of a proxy come from there.
+    /// Allows `all` connections, of which `unauthenticated` may be unauthenticated. One address may have three quarters
+    /// of these, but loopback addresses all: many users of a local proxy come from there.
     pub fn new(all: usize, unauthenticated: usize) -> Arc<Self> {
         let unauthenticated = unauthenticated.min(all);
         let of_one_address = unauthenticated - unauthenticated / 4;
         Arc::new(Self { all, unauthenticated, of_one_address, taken: Mutex::default() })
     }
 
-    /// A place for a stranger, if there is one.
+    /// Admits an unauthenticated connection, or returns `None` if a limit is reached.
     pub fn enter(self: &Arc<Self>, from: IpAddr) -> Option<Admitted> {
         let address = network(from);
         let mut taken = self.taken();
@@ -67,14 +67,14 @@ impl Admission {
 }
 
 impl Admitted {
-    /// Its connection has signed in: it is no stranger any longer.
-    pub fn is_known(&self) {
+    /// The connection has authenticated.
+    pub fn mark_authenticated(&self) {
         if self.is_unauthenticated.swap(false, Ordering::Relaxed) {
             self.forget(&mut self.admission.taken());
         }
     }
 
-    /// Counts it among the unauthenticated no longer.
+    /// Stops counting the connection as unauthenticated.
     fn forget(&self, taken: &mut Taken) {
         taken.unauthenticated -= 1;
         if let Some(count) = taken.by_address.get_mut(&self.address) {
@@ -96,7 +96,7 @@ impl Drop for Admitted {
     }
 }
 
-/// What somebody has who has one address: of version 6 it is mostly a network of 64 bits.
+/// The address under which a client is counted. For IPv6 this is its /64 network, as clients usually have a whole one.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
@@ -115,16 +115,19 @@ mod tests {
     }
 
     #[test]
-    fn strangers_leave_room_for_who_has_signed_in_and_one_address_for_others() {
+    fn unauthenticated_connections_are_limited_in_total_and_per_address() {
         let admission = Admission::new(12, 8);
         let enter = |address| admission.enter(from(address));
         let mut first: Vec<_> = (0..6).map(|_| enter("192.0.2.1").unwrap()).collect();
         assert!(enter("192.0.2.1").is_none());
         assert!(enter("::ffff:192.0.2.1").is_none(), "it is the same address");
         let second = [enter("192.0.2.2").unwrap(), enter("192.0.2.3").unwrap()];
-        assert!(enter("192.0.2.4").is_none(), "all admission of unauthenticated are taken");
-        first[0].is_known();
-        first[0].is_known();
+        assert!(
+            enter("192.0.2.4").is_none(),
+            "the limit of unauthenticated connections is reached"
+        );
+        first[0].mark_authenticated();
+        first[0].mark_authenticated();
         let third = enter("192.0.2.4").unwrap();
         drop(first.pop());
         let fourth = enter("192.0.2.1").unwrap();
@@ -134,15 +137,15 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_all_enter_whoever_they_are() {
+    fn the_total_also_limits_authenticated_connections() {
         let admission = Admission::new(3, 3);
         let entered: Vec<_> = (0..3).map(|_| admission.enter(from("127.0.0.1")).unwrap()).collect();
-        entered.iter().for_each(Admitted::is_known);
+        entered.iter().for_each(Admitted::mark_authenticated);
         assert!(admission.enter(from("127.0.0.1")).is_none());
     }
 
     #[test]
-    fn a_network_of_version_6_is_one_address() {
+    fn addresses_of_an_ipv6_network_count_as_one() {
         assert_eq!(network(from("2001:db8::1")), network(from("2001:db8::2:3:4:5")));
         assert_ne!(network(from("2001:db8::1")), network(from("2001:db8:0:1::1")));
         assert_eq!(network(from("::1")), from("::1"));

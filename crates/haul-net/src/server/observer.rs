@@ -1,29 +1,29 @@
-//! What is told about the clients of a server. The server keeps no log; it tells an observer, from whichever
-//! thread it happens on.
+//! Events about the clients of a server. The server has no log of its own: it calls an observer, on the thread on which
+//! an event occurs.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Something about a client.
+/// An event about a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientEvent<A> {
-    /// Where it comes from.
+    /// The client's address.
     pub address: SocketAddr,
-    /// What it did, or what was done to it.
+    /// What the client did, or how the server reacted.
     pub action: A,
 }
 
-/// Who is told. It must not block: the server's threads call it.
+/// A callback for events. It must not block, since threads of the server call it.
 pub struct Observer<A>(Arc<dyn Fn(ClientEvent<A>) + Send + Sync>);
 
 impl<A: 'static> Observer<A> {
-    /// Calls `told` with each event.
-    pub fn new(told: impl Fn(ClientEvent<A>) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(told))
+    /// Calls `callback` with each event.
+    pub fn new(callback: impl Fn(ClientEvent<A>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(callback))
     }
 
-    /// Tells it.
+    /// Reports an event.
     pub fn tell(&self, address: SocketAddr, action: A) {
         (self.0)(ClientEvent { address, action });
     }
@@ -36,7 +36,7 @@ impl<A> Clone for Observer<A> {
 }
 
 impl<A: 'static> Default for Observer<A> {
-    /// Nobody.
+    /// An observer that ignores all events.
     fn default() -> Self {
         Self::new(drop)
     }

@@ -1,14 +1,14 @@
-//! How attributes are set, and what a server refuses of that.
+//! Sets attributes, and remembers which ones a server refuses.
 //!
-//! Some servers refuse to set times or modes: sshd with `-P setstat,fsetstat`, partners' and banks' servers,
-//! those before an object store. They answer with "unsupported", "permission denied" or "failure". Others
-//! report success and set nothing. A file whose attributes cannot be set is still the file, so on what haul has
-//! made itself each attribute that is refused is tried alone, and given up with one warning. What was refused is
-//! remembered for the host, and in the state directory for the next run, because without times a rerun has to
-//! compare sizes only from the first file on.
+//! Some servers refuse to set times or modes: sshd with `-P setstat,fsetstat`, servers of banks and business partners,
+//! those in front of an object store. They return "unsupported", "permission denied" or "failure". Others report
+//! success and set nothing. A copy without attributes is better than none. So on files that haul has created, each
+//! refused attribute is tried on its own, and omitted with a single warning. Refused attributes are remembered for the
+//! host, and in the state directory for later runs: without times, a second run must compare sizes only, from the first
+//! file on.
 //!
-//! Set-user-ID and set-group-ID bits lend the owner's rights, so a new file gets them only together with its
-//! owner, and after it.
+//! Set-user-ID and set-group-ID bits grant the owner's rights, so a new file gets them only together with its owner,
+//! after the owner.
 
 mod setting;
 
@@ -30,30 +30,30 @@ pub(super) use setting::{
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
 
-/// Set-user-ID, set-group-ID and the sticky bit: some servers refuse these and take the rest.
+/// Set-user-ID, set-group-ID and the sticky bit: some servers refuse these and accept the others.
 const SPECIAL: u32 = 0o7000;
 
-/// A time that was set may be read back this many seconds off: FAT keeps every second one.
+/// A time may be read back this many seconds off: FAT stores times in steps of two seconds.
 const STEP: u32 = 2;
 
 /// Receives warnings about a host.
 pub type Warn = Box<dyn Fn(&str) + Send + Sync>;
 
-/// What a server keeps of the attributes that it is told to set.
+/// The attributes that a server does not set.
 #[derive(Default)]
 pub(super) struct Attributes {
     no_times: AtomicBool,
     no_mode: AtomicBool,
-    /// It sets them by path and not by handle.
+    /// The server sets attributes by path, but not by handle.
     by_path: AtomicBool,
-    /// An earlier run has found that out: it is tried once more with the first file.
+    /// This is known from an earlier run only: test it once more with the first file.
     recalled: AtomicBool,
     /// Whether a time that was set has been read back.
     seen: AtomicBool,
-    /// What was said of it.
+    /// Warnings printed so far.
     warned: Mutex<HashSet<String>>,
     warn: OnceLock<Warn>,
-    /// Where it is remembered.
+    /// The file in which this is stored for later runs.
     place: OnceLock<PathBuf>,
 }
 
@@ -77,15 +77,15 @@ impl Attributes {
         self.no_mode.load(Ordering::Relaxed)
     }
 
-    /// Leaves out what the server is known to refuse.
+    /// Removes attributes that the server is known to refuse.
     pub(super) fn limit(&self, attrs: &mut Attrs) {
         attrs.times.take_if(|_| self.has_no_times());
         attrs.permissions.take_if(|_| self.has_no_mode());
     }
 
-    /// Reads and keeps what is known of the server in the file `place`.
+    /// Reads what an earlier run has stored in the file `place`, and stores changes there.
     pub(super) fn remember_in(&self, place: PathBuf) {
-        // Without that file nothing is known.
+        // If the file cannot be read, nothing is known.
         let known = fs::read_to_string(&place).unwrap_or_default();
         for line in known.lines() {
             match line {
@@ -95,11 +95,11 @@ impl Attributes {
             }
             self.recalled.store(true, Ordering::Relaxed);
         }
-        // The first place holds.
+        // Only the first call sets the file.
         drop(self.place.set(place));
     }
 
-    /// Warnings go to `warn`, each once. The first receiver holds.
+    /// Sets the receiver of warnings; each is sent once. Only the first call counts.
     pub(super) fn warn_through(&self, warn: Warn) {
         drop(self.warn.set(warn));
     }
@@ -122,7 +122,7 @@ impl Attributes {
         if self.has_no_mode() {
             known.push_str("no modes\n");
         }
-        // Where it cannot be kept the next run finds it out anew, and copies a few files for it.
+        // Errors are ignored: they only cost the next run a few copies to find it out again.
         drop(if known.is_empty() {
             fs::remove_file(place)
         } else {
@@ -131,7 +131,7 @@ impl Attributes {
         });
     }
 
-    /// These are refused, and were before anything else was known of them.
+    /// Remembers attributes that the server was found to refuse, and warns.
     fn learn(&self, refused: &[Part]) {
         if refused.is_empty() {
             return;
@@ -146,7 +146,7 @@ impl Attributes {
         }
         let names: Vec<&str> = refused.iter().map(|part| part.name()).collect();
         let names = names.join(" and ");
-        // Private is the safe side: what they were at the source is not known when a file is created.
+        // Private is the safe choice: the modes at the source are not known when a file is created.
         let private = if refused.contains(&Part::Mode) {
             ", and directories and large files stay private (0700, 0600)"
         } else {
@@ -157,7 +157,7 @@ impl Attributes {
 
     fn forget(&self) {
         if let Some(place) = self.place.get() {
-            // If it stays the next run tries once more.
+            // Errors are ignored: the next run only tests again.
             drop(fs::remove_file(place));
         }
     }
@@ -193,8 +193,8 @@ fn parts(attrs: &Attrs) -> Vec<(Part, Attrs)> {
     [owner, mode, times].into_iter().flatten().collect()
 }
 
-/// Whether a server says so that it does not set attributes. Of a file that is not ours the last two may mean
-/// that file only.
+/// Whether an error may mean that the server does not set attributes. For files that haul has not created, the last two
+/// kinds may refer to that file only.
 fn is_refusal(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied | ErrorKind::Other)
 }

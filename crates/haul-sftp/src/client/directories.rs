@@ -1,28 +1,28 @@
-//! Which directories are known to be directories and no links.
+//! A cache of paths that are known to be directories and not symbolic links.
 //!
-//! A server follows links in the middle of a path. So before anything is done below a directory,
-//! each directory on the way is looked at, once, all in one round trip. What is known is forgotten
-//! when this side removes or renames something. (Somebody on the server who swaps a directory for a
-//! link in the meantime is not seen; version 3 has no way to be sure.)
+//! A server follows links in the middle of a path. So before anything is done below a directory, each directory on the
+//! path is checked once, all of them in one RTT. Entries are dropped when this client removes or renames something. (If
+//! someone else on the server replaces a directory by a link later, that goes unnoticed: SFTP version 3 offers no way
+//! to be sure.)
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use haul_storage::RelPath;
 
-/// As many directories are remembered; beyond that all are asked for anew.
-const MOST: usize = 16_384;
+/// Most directories to remember. When there are more, the cache is cleared.
+const MAX_KNOWN: usize = 16_384;
 
-/// Directories that have been looked at.
+/// The cache.
 #[derive(Debug, Default)]
 pub(super) struct Directories {
     known: Mutex<HashSet<RelPath>>,
-    /// Those that this run has made.
+    /// Directories that this run has created.
     made: Mutex<HashSet<RelPath>>,
 }
 
 impl Directories {
-    /// Those of `directory` and what is above it that have not been looked at, from the top.
+    /// `directory` and its ancestors as far as they are not known, from the top.
     pub(super) fn unknown(&self, directory: &RelPath) -> Vec<RelPath> {
         let known = self.lock();
         let mut unknown = Vec::new();
@@ -35,31 +35,31 @@ impl Directories {
         unknown
     }
 
-    /// Remembers a directory. Those above it are known.
+    /// Remembers a directory, whose ancestors must be known.
     pub(super) fn learn(&self, directory: RelPath) {
         let mut known = self.lock();
-        if known.len() >= MOST {
+        if known.len() >= MAX_KNOWN {
             known.clear();
         }
         known.insert(directory);
     }
 
-    /// Remembers a directory that was made now.
+    /// Remembers a directory that was just created.
     pub(super) fn made(&self, directory: RelPath) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.len() < MOST {
+        if made.len() < MAX_KNOWN {
             made.insert(directory.clone());
         }
         drop(made);
         self.learn(directory);
     }
 
-    /// Whether a directory is known to be of this run's making.
+    /// Whether this run is known to have created a directory.
     pub(super) fn is_made(&self, directory: &RelPath) -> bool {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(directory)
     }
 
-    /// Forgets what is at `path` and below it.
+    /// Forgets `path` and everything below it.
     pub(super) fn forget(&self, path: &RelPath) {
         let mut known = self.lock();
         if known.contains(path) {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_not_known_is_asked_for() {
+    fn only_unknown_directories_are_returned() {
         let directories = Directories::default();
         assert_eq!(directories.unknown(&path("a/b/c")), [path("a"), path("a/b"), path("a/b/c")]);
         directories.learn(path("a"));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_is_forgotten_with_all_below_it() {
+    fn a_removed_directory_is_forgotten_with_everything_below_it() {
         let directories = Directories::default();
         ["a", "a/b", "ab"].iter().for_each(|known| directories.learn(path(known)));
         directories.forget(&path("a"));

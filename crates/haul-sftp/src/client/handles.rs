@@ -1,4 +1,4 @@
-//! A file's handles: each lane opens it for itself when it first has to, or ahead.
+//! The handles of a file: each lane opens the file when it first needs it, or ahead of need.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,21 +22,22 @@ use super::session::{Pending, Room, Session};
 use super::trailing_check::{LONG, TrailingCheck};
 use crate::codec::{Attrs, FileKind, Handle, OpenFlags, Request, Response};
 
-/// A file's handles, one a lane. Dropped, they are closed.
+/// The handles of a file, one per lane. Dropping it closes them.
 #[derive(Debug)]
 pub(super) struct Handles {
     inner: Arc<Inner>,
     path: RelPath,
     on_server: Bytes,
     flags: OpenFlags,
-    /// What every lane has to find there.
+    /// The version of the file that every lane must find.
     version: OnceLock<Identity>,
+    /// Handles by lane.
     open: Mutex<HashMap<usize, OnLane>>,
-    /// Lanes of its own, where a server wants that.
+    /// Lanes reserved for this file, if the server requires that.
     own: Mutex<Vec<Lane>>,
-    /// A shared lane that has to stay, whatever the window says.
+    /// A shared lane that must stay open, even if the window wants fewer lanes.
     held: OnceLock<Arc<Session>>,
-    /// Held by who opens it where handles are few.
+    /// Held while the file is opened, if handles are few.
     opening: tokio::sync::Mutex<()>,
     pieces: Pieces,
     next_piece: AtomicU64,
@@ -52,10 +53,10 @@ struct OnLane {
 #[derive(Debug, Clone)]
 struct Opened {
     handle: Handle,
-    /// What was found there when it was opened, if that was looked at.
+    /// The version of the file when it was opened, if it was checked.
     found: Option<Identity>,
-    /// Somebody closes it, or has been given it: servers give the same handle out again at once, and
-    /// whoever closes it a second time closes another file.
+    /// The handle was passed on, to be closed or used elsewhere. A server may reuse the same handle at once, so closing
+    /// it a second time could close another file.
     is_given: Arc<AtomicBool>,
 }
 
@@ -64,14 +65,14 @@ impl Opened {
         Self { handle, found, is_given: Arc::default() }
     }
 
-    /// The handle, to whoever asks first.
+    /// The handle, to the first caller only.
     fn give(&self) -> Option<Handle> {
         (!self.is_given.swap(true, Ordering::Relaxed)).then(|| self.handle.clone())
     }
 }
 
 impl Handles {
-    /// No handle yet; lanes open `on_server` with `flags`.
+    /// Opens no handle yet. Lanes will open `on_server` with `flags`.
     pub(super) fn new(
         inner: &Arc<Inner>,
         path: &RelPath,
@@ -95,36 +96,35 @@ impl Handles {
         }
     }
 
-    /// Says what every lane has to find.
+    /// Sets the version of the file that every lane must find.
     pub(super) fn expect(&self, version: Identity) {
-        // Only who opens it says it, once.
+        // Called only once, by the function that opens the file.
         drop(self.version.set(version));
     }
 
-    /// A part that was read ahead, with which `range` begins.
+    /// A prefetched part at the start of `range`.
     pub(super) fn take_piece(&self, range: Range) -> Option<Part> {
         self.pieces.take(range, self.version.get()?)
     }
 
-    /// What asks for what is there now.
+    /// The request that looks up the file.
     pub(super) fn look(&self) -> Request {
         Request::Lstat(self.on_server.clone())
     }
 
-    /// Looks behind a READ if it is one of the last.
+    /// Sends a stat behind a READ, if it is one of the last.
     pub(super) fn look_behind(&self, part: &Part) {
         let is_end = self.version.get().is_some_and(|version| version.size == part.range.end());
         let lanes = || self.all().into_iter().map(|(session, _)| session).collect();
         self.behind.look(part, is_end, lanes, &self.look());
     }
 
-    /// What was seen behind the last READs.
+    /// The results of the stats behind the last READs.
     pub(super) async fn seen_behind(&self) -> Option<Vec<Response>> {
         self.behind.seen().await
     }
 
-    /// A lane for so many bytes and the handle on it: the lane with the least to do, unless handles
-    /// are few.
+    /// A lane for `bytes` bytes, and the handle on it: the least loaded lane, unless handles are few.
     pub(super) async fn any(&self, bytes: u64) -> Result<(Room, Handle)> {
         let host = &self.inner.host;
         if !host.quirks.are_handles_few() {
@@ -159,12 +159,12 @@ impl Handles {
         }
     }
 
-    /// A lane that is open; does not open another one.
+    /// An open handle and its lane; does not open one.
     pub(super) fn first(&self) -> Option<(Arc<Session>, Handle)> {
         self.all().pop()
     }
 
-    /// Keeps a lane of its own for as long as the file is open; others may be closed meanwhile.
+    /// Keeps a lane that is reserved for this file until the file is closed. Ignores shared lanes.
     pub(super) fn keep(&self, lane: Lane) {
         if !lane.is_own() {
             return;
@@ -172,9 +172,9 @@ impl Handles {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
     }
 
-    /// Keeps a lane for as long as the file is open: what was begun on it can go on nowhere else.
+    /// Keeps a shared lane until the file is closed: what was begun on it cannot continue on another one.
     pub(super) fn hold(&self, session: &Arc<Session>) {
-        // It is the first, and there is one only.
+        // Called only once.
         drop(self.held.set(Arc::clone(session)));
     }
 
@@ -202,9 +202,8 @@ impl Handles {
         on_lane.handle.get_or_try_init(open).await.cloned()
     }
 
-    /// Opens it on the other lanes while it is opened on the first, if nothing is moved yet: then
-    /// they would have to wait for that a round trip later. `after` that pause, if it is created on
-    /// the first, so that it is there.
+    /// Opens the file on the other lanes while it is opened on the first one, if they are idle: otherwise they would
+    /// have to open it an RTT later. Waits for `after` first, so that a file that the first lane creates exists.
     pub(super) fn open_ahead(self: &Arc<Self>, after: Duration) {
         let host = &self.inner.host;
         if host.quirks.are_handles_few() {
@@ -215,9 +214,9 @@ impl Handles {
             host.lanes.spawn(async move {
                 sleep(after).await;
                 let on_lane = handles.on_lane(&session);
-                // Whoever needs it there tries again, and hears what is wrong.
+                // Errors are ignored: opening it there when it is needed reports them.
                 let Ok(opened) = handles.opened_as(&session, &on_lane).await else { return };
-                // All may have been given away meanwhile, and this not yet.
+                // All other handles may have been passed on meanwhile, without this one.
                 if !handles.has(&session, &on_lane)
                     && let Some(handle) = opened.give()
                 {
@@ -227,7 +226,7 @@ impl Handles {
         }
     }
 
-    /// Opens it with the greeting on lanes that are being made.
+    /// Has new lanes open the file along with their greeting.
     pub(super) fn open_on_new(&self) {
         let host = &self.inner.host;
         if !host.quirks.are_handles_few() {
@@ -235,14 +234,14 @@ impl Handles {
         }
     }
 
-    /// Whatever was opened ahead may be another file of that name, which is gone.
+    /// Closes all handles: those that were opened ahead may belong to a file that was replaced since.
     pub(super) fn open_anew(&self) {
         for (session, handle) in self.take_all() {
             session.post(&Request::Close(handle));
         }
     }
 
-    /// Opens the file on its first lane, and says what it is.
+    /// Opens the file on its first lane, and returns its attributes.
     pub(super) async fn open_first(&self) -> Result<Attrs> {
         let mut opening = self.inner.host.opening(false);
         let [_, open] = self.questions();
@@ -264,11 +263,11 @@ impl Handles {
         }
     }
 
-    /// Takes over a handle that was opened otherwise.
+    /// Takes over a handle that was opened elsewhere.
     pub(super) fn adopt(&self, session: &Arc<Session>, handle: Handle) {
         let on_lane = self.on_lane(session);
         let adopted = on_lane.handle.set(Opened::new(handle, None));
-        // It was opened ahead there, too, and one is enough.
+        // The file was opened ahead on this lane, too: close the second handle.
         if let Err(
             SetError::AlreadyInitializedError(second) | SetError::InitializingError(second),
         ) = adopted
@@ -277,12 +276,12 @@ impl Handles {
         }
     }
 
-    /// The handles that are open, with their lanes.
+    /// All open handles with their lanes.
     pub(super) fn all(&self) -> Vec<(Arc<Session>, Handle)> {
         self.live(|_| true)
     }
 
-    /// One that is open, and of the version that every lane has to find.
+    /// An open handle of the version that every lane must find, with its lane.
     fn current(&self) -> Option<(Arc<Session>, Handle)> {
         let version = self.version.get();
         self.live(|Opened { found, .. }| match (version, found) {
@@ -297,7 +296,7 @@ impl Handles {
         live.map(|(session, opened)| (session, opened.handle)).collect()
     }
 
-    /// Gives all handles away: they are no longer closed by this.
+    /// Passes all handles to the caller, who must close them.
     pub(super) fn take_all(&self) -> Vec<(Arc<Session>, Handle)> {
         let mut open = self.lock();
         let given = live(&open, |_| true).into_iter().filter_map(|(session, opened)| {
@@ -309,18 +308,18 @@ impl Handles {
         given
     }
 
-    /// Looks and opens in one round trip, or takes it that both were done a moment ago: what is
-    /// moved is what is found then. What is there has to be a file, and no link.
+    /// Looks up and opens the file in one RTT, or uses prefetched responses to both. Their version of the file is the
+    /// one that is moved. It must be a regular file, not a link.
     async fn open_on(&self, session: &Arc<Session>) -> Result<(Attrs, Handle)> {
         let [look, open] = self.questions().map(|question| session.prefetched(&question));
         if let (Some(look), Some(open)) = (look, open)
             && let Ok((attrs, handle)) = self.opened_by(session, look, open).await
         {
-            // What was read with it was read of this file, and of no other that has the handle later.
+            // Take the prefetched READs now: later another file may have the same handle.
             self.pieces.add(session, &handle, &self.found(&attrs));
             return Ok((attrs, handle));
         }
-        // It may be there meanwhile.
+        // The prefetched open may have failed because the file did not exist yet, so open it again.
         let next = self.next_piece(session);
         let [look, open] = self.questions().map(|question| session.request(&question));
         let piece = next.map(|(handle, range)| Part::ask(session, &handle, range));
@@ -331,8 +330,8 @@ impl Handles {
         Ok((attrs, handle))
     }
 
-    /// What to read of the file behind its opening on a lane, if that is likely to succeed, and worth
-    /// it: while it is opened for the first time, over a long way.
+    /// The predicted handle, and a piece of the file to read right behind the open on a lane. `None` unless that is
+    /// likely to succeed and to pay off, that is, during the first open over a long path.
     fn next_piece(&self, session: &Session) -> Option<(Handle, Range)> {
         let is_long = session.rtt().is_some_and(|rtt| rtt >= LONG);
         if self.flags != OpenFlags::READ || self.version.get().is_some() || !is_long {
@@ -383,10 +382,10 @@ impl Handles {
         open.entry(session.id()).or_insert_with(new).clone()
     }
 
-    /// Whether that is still what it has on a lane.
+    /// Whether `on_lane` is still the current entry of a lane.
     fn has(&self, session: &Session, on_lane: &OnLane) -> bool {
         let open = self.lock();
-        open.get(&session.id()).is_some_and(|kept| Arc::ptr_eq(&kept.handle, &on_lane.handle))
+        open.get(&session.id()).is_some_and(|current| Arc::ptr_eq(&current.handle, &on_lane.handle))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<usize, OnLane>> {
@@ -403,7 +402,7 @@ impl Drop for Handles {
     }
 }
 
-/// What is open on lanes that have not ended.
+/// Open handles on lanes that have not ended.
 fn live(
     open: &HashMap<usize, OnLane>,
     which: impl Fn(&Opened) -> bool,

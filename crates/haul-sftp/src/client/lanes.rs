@@ -1,4 +1,4 @@
-//! The sessions to one host, and what new ones are asked with their greeting.
+//! The sessions to one host, and the requests that new ones send along with their greeting.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -20,7 +20,7 @@ use super::session::{Room, Session};
 use crate::codec::Request;
 use crate::transport::{Channel, Dial};
 
-/// A file that was opened no longer ago is what a new lane is needed for.
+/// A new lane is assumed to be needed for a file that was opened at most this long ago.
 const LATELY: Duration = Duration::from_secs(2);
 
 /// The lanes to one host.
@@ -30,33 +30,34 @@ pub(super) struct Lanes {
     pool: Arc<pool::Lanes<Opener>>,
 }
 
-/// Opens lanes, and tells them what they are going to be asked.
+/// Opens lanes, and chooses the requests that they prefetch.
 #[derive(Debug)]
 struct Opener {
     dial: Arc<dyn Dial>,
     patience: Patience,
     round_trips: u32,
-    /// What the first lane is going to be asked.
+    /// Requests that the first lane will prefetch.
     prefetched: Vec<Request>,
-    /// The lane that was asked that, and whether it is being made.
+    /// The lane that prefetched them.
     lead: Weak<Session>,
+    /// That lane is being opened.
     leading: bool,
-    /// What lanes that are being made are going to be asked: to open the file that is wanted.
+    /// Requests that every new lane prefetches, to open the current file.
     opened: Option<Ahead>,
-    /// Where a path of a user's leads to.
+    /// A path that the user gave, and the path to which it resolves.
     resolved: Option<(Bytes, Bytes)>,
 }
 
-/// What opens a file on a new lane.
+/// Requests that open a file on a new lane.
 #[derive(Debug)]
 struct Ahead {
     since: Instant,
     questions: Vec<Request>,
-    /// The piece of the file that the next lane is to read, if nobody reads it yet.
+    /// The piece of the file that the next lane reads, if pieces are prefetched.
     piece: Option<u64>,
 }
 
-/// A channel, and what was asked on it with the greeting.
+/// A channel, and the requests that were sent on it along with the greeting.
 #[derive(Debug)]
 struct Greeted {
     channel: Channel,
@@ -65,7 +66,7 @@ struct Greeted {
 }
 
 impl Lanes {
-    /// No lane yet. All that lanes do, encryption above all, is done on `runtime`.
+    /// Opens no lane yet. All work of lanes, encryption above all, runs on `runtime`.
     pub(super) fn new(dial: Arc<dyn Dial>, runtime: Handle) -> Arc<Self> {
         let opener = Opener {
             dial: Arc::clone(&dial),
@@ -80,30 +81,28 @@ impl Lanes {
         Arc::new(Self { dial, pool: pool::Lanes::new(opener, runtime) })
     }
 
-    /// The host as errors name it.
+    /// The host's name, for errors.
     pub(super) fn host(&self) -> String {
         self.dial.host()
     }
 
-    /// Wishes for `lanes` lanes; those that are too many are closed once nothing is under way on
-    /// them.
+    /// Sets the number of lanes to open or keep. Excess lanes are closed once nothing is in flight on them.
     pub(super) fn wish(&self, lanes: usize) {
         self.pool.wish(lanes);
     }
 
-    /// Says that much is going to be moved, and over `lanes` lanes at least where the path is long:
-    /// there they are opened side by side from the beginning, because each takes as long as the
-    /// first.
+    /// Announces a large transfer, which needs at least `lanes` lanes over a long path. There they are opened in
+    /// parallel from the beginning, because each takes as long as the first.
     pub(super) fn expect(&self, lanes: usize) {
         self.pool.with(|_, _, supply| supply.expect(lanes));
     }
 
-    /// What the link looks like.
+    /// The state of the link, as measured.
     pub(super) fn status(&self) -> LinkStatus {
         self.pool.status()
     }
 
-    /// Round trips that connecting the first lane took.
+    /// The number of RTTs that connecting the first lane took.
     pub(super) fn round_trips(&self) -> u32 {
         self.pool.with(|opener, _, _| opener.round_trips)
     }
@@ -113,14 +112,13 @@ impl Lanes {
         self.pool.with(|_, _, supply| supply.has_been_open())
     }
 
-    /// The lane with the least to do, for `bytes` that are going to be moved on it; opens one if
-    /// there is none.
+    /// The least loaded lane, on which `bytes` are reserved; opens one if there is none.
     pub(super) async fn choose(&self, bytes: u64) -> Result<Room> {
         let chosen = self.pool.choose(WhenFull::WaitForNew, |lane| lane.reserve(bytes)).await;
         chosen.map_err(|error| error.at(self.dial.host()))
     }
 
-    /// All open lanes but the one that is chosen next, if nothing is under way on any; else none.
+    /// All open lanes but the first, if no lane is busy; otherwise none.
     pub(super) fn others_idle(&self) -> Vec<Arc<Session>> {
         self.pool.with(|_, open, _| {
             let busy = open.iter().any(|lane| lane.outstanding() > prefetch::PIECE);
@@ -128,13 +126,13 @@ impl Lanes {
         })
     }
 
-    /// Runs something beside the lanes.
+    /// Runs a task on the runtime of the lanes.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.pool.spawn(work);
     }
 
-    /// Says what the first lane is going to be asked, so that it goes with the greeting. Nothing to
-    /// do where there is a lane, or one is being made.
+    /// Sets the requests that the first lane prefetches along with its greeting. No effect if a lane is open or being
+    /// opened.
     pub(super) fn prefetch(&self, questions: Vec<Request>) {
         self.pool.with(|opener, open, supply| {
             if open.is_empty() && supply.opening() == 0 {
@@ -143,8 +141,8 @@ impl Lanes {
         });
     }
 
-    /// The same for a path that is going to be looked at, and copied if much is going to be moved:
-    /// then the other lanes are asked for a part of it, too, in case it is a file.
+    /// The same for a source path. If a large transfer was announced, further lanes prefetch a piece of it each, in
+    /// case it is a file.
     pub(super) fn prefetch_source(&self, asked: &Bytes) {
         self.pool.with(|opener, open, supply| {
             if !open.is_empty() || supply.opening() > 0 {
@@ -162,9 +160,8 @@ impl Lanes {
         });
     }
 
-    /// The lane that was asked something with its greeting, if it opens soon after the first; else
-    /// the one with the least to do. Asking anew takes a round trip, listing a second one: for the
-    /// answers that are under way nobody waits longer.
+    /// The lane that prefetches, if it opens at most two RTTs after the first lane; otherwise the least loaded one.
+    /// Without prefetched responses, a request takes one RTT and a listing two, so waiting longer would not pay.
     pub(super) async fn lead(&self) -> Result<Arc<Session>> {
         let first = self.choose(0).await?;
         let worth = 2 * first.rtt().unwrap_or_default();
@@ -178,7 +175,7 @@ impl Lanes {
         Ok(lead.unwrap_or_else(|| Arc::clone(&first)))
     }
 
-    /// Asks early on the lane with the least to do, if one is open and it was not asked before.
+    /// Prefetches a request on the least loaded lane, if one is open and the request was not prefetched already.
     pub(super) fn ask_early(&self, request: Request) {
         if self.ahead(&request).is_some() {
             return;
@@ -190,7 +187,7 @@ impl Lanes {
         }
     }
 
-    /// A lane that was asked this early.
+    /// A lane that has prefetched this request.
     pub(super) fn ahead(&self, request: &Request) -> Option<Arc<Session>> {
         self.pool.with(|opener, open, _| {
             let mut lanes = opener.lead.upgrade().into_iter().chain(open.iter().cloned());
@@ -198,7 +195,7 @@ impl Lanes {
         })
     }
 
-    /// Says where a path of a user's leads to: what was asked of it is an answer for that.
+    /// Sets the path to which a path of the user resolves: prefetched responses for one apply to the other.
     pub(super) fn resolved(&self, asked: Bytes, path: Bytes) {
         self.pool.with(|opener, open, _| {
             for lane in open {
@@ -208,14 +205,13 @@ impl Lanes {
         });
     }
 
-    /// Says what every lane is going to be asked that is being made now.
+    /// Sets the requests that every lane opened from now on prefetches.
     pub(super) fn prefetch_on_new(&self, questions: Vec<Request>) {
         let ahead = Ahead { since: Instant::now(), questions, piece: None };
         self.pool.with(|opener, _, _| opener.opened = Some(ahead));
     }
 
-    /// A file is closed: what opens it on lanes that are being made, or has opened it there for
-    /// nobody yet, is given up.
+    /// A file was closed: new lanes no longer prefetch the requests that open it, and unused responses are dropped.
     pub(super) fn give_up(&self, questions: &[Request]) {
         let lanes = self.pool.with(|opener, open, _| {
             drop(opener.opened.take_if(|ahead| ahead.questions == questions));
@@ -226,7 +222,7 @@ impl Lanes {
         }
     }
 
-    /// One more lane, which is not among those that are shared.
+    /// Opens an additional lane, which is not in the pool.
     pub(super) async fn open_own(&self) -> Result<Arc<Session>> {
         let dial = Arc::clone(&self.dial);
         let patience = self.pool.with(|opener, _, _| opener.patience.clone());
@@ -264,7 +260,7 @@ impl Connect for Opener {
     }
 
     fn start(&mut self, greeted: Greeted, supply: &mut Supply, _: &Arc<Notify>) -> Arc<Session> {
-        // The server has let it log in.
+        // The connection is authenticated.
         supply.on_taken_in();
         let Greeted { channel, prefetched, leads } = greeted;
         let (host, patience) = (self.dial.host(), self.patience.clone());
@@ -295,8 +291,8 @@ impl Connect for Opener {
     }
 }
 
-/// Opens a channel on which `prefetched` is asked with the greeting, or if that is nothing what was opened
-/// lately.
+/// Opens a channel and sends `prefetched` along with the greeting, or if that is empty, the requests that open the
+/// current file.
 async fn greet(
     dial: &dyn Dial,
     lanes: &Arc<pool::Lanes<Opener>>,
@@ -312,7 +308,7 @@ async fn greet(
         }
         Session::first(server, &early)
     };
-    // Over a long path the other lanes are opened as soon as that is known.
+    // As soon as the RTT is known to be long, the pool opens the other lanes.
     let measured = pin!(async {
         if let Some(rtt) = dial.first_rtt().await {
             lanes.with(|_, _, supply| supply.on_path(rtt >= LONG_RTT));
@@ -328,6 +324,7 @@ async fn greet(
 }
 
 impl Opener {
+    /// Requests that open the current file, and read the next piece of it if pieces are prefetched.
     fn opened_lately(&mut self) -> Vec<Request> {
         drop(self.opened.take_if(|ahead| ahead.since.elapsed() > LATELY));
         let Some(ahead) = &mut self.opened else { return Vec::new() };
@@ -339,13 +336,13 @@ impl Opener {
         questions
     }
 
-    /// Whether the file is still open that a new lane was told to open.
+    /// Whether the file that a new lane has opened is still the current one.
     fn wants(&self, early: &[Request]) -> bool {
         let Some(ahead) = &self.opened else { return false };
         self.as_resolved(early).starts_with(&self.as_resolved(&ahead.questions))
     }
 
-    /// What was asked of a path of a user's, as what would be asked of where it leads to.
+    /// Rewrites requests for a path of the user to those for the path to which it resolves.
     fn as_resolved(&self, questions: &[Request]) -> Vec<Request> {
         let mut questions = questions.to_vec();
         if let Some((asked, path)) = &self.resolved {

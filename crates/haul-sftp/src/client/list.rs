@@ -1,6 +1,6 @@
-//! Listings: several READDIRs under way, because OpenSSH gives a hundred names at a time and a
-//! directory has a hundred thousand. When a lane is lost, the directory is listed anew over another
-//! one, without the names that were given already.
+//! Listings. Several READDIRs are in flight, because OpenSSH returns a hundred names at a time and a directory may have
+//! a hundred thousand. If a lane is lost, the directory is listed again over another one, and names that were returned
+//! already are skipped.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -22,17 +22,17 @@ use super::prefetch::first_handle;
 use super::session::{Pending, Session};
 use crate::codec::{FileKind, Handle, Name, Names, Request, Response, Status};
 
-/// READDIRs under way at most. The first is alone, since most directories are short; with each
-/// answer two more are asked for.
+/// Most READDIRs in flight. The first one is alone, since most directories are short; with each response the number
+/// doubles.
 const AHEAD: usize = 32;
 
-/// So many names of a long answer become entries at a time.
+/// Names of a long response that are converted to entries at a time.
 const BATCH: usize = 1024;
 
-/// So many names of a directory are remembered, so that it can be listed anew when a lane is lost.
+/// Most names of a directory to remember. If there are more, the listing cannot continue after the loss of a lane.
 const REMEMBERED: usize = 65_536;
 
-/// Lists a directory, which must not be a link.
+/// Lists a directory. Fails if it is a symbolic link.
 pub(super) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStream> {
     let mut tries = inner.host.tries();
     let mut opened = loop {
@@ -88,9 +88,9 @@ async fn open_on(
     session: &Session,
 ) -> Result<(Handle, VecDeque<Pending>)> {
     let look = (!path.is_root()).then(|| session.request(&Request::Lstat(on_server.clone())));
-    // What was listed ahead is of the directory that was opened ahead, and of none that is opened now.
+    // Prefetched names belong to the prefetched handle of the directory, not to one that is opened now.
     let opening = Request::Opendir(on_server.clone());
-    // In this order: what is too old meanwhile is too old for both.
+    // In this order: a handle that expires in between must not be used without its names.
     let names = session.prefetched_names();
     let early = session.prefetched(&opening);
     let names = if early.is_some() { names.into() } else { VecDeque::new() };
@@ -99,7 +99,7 @@ async fn open_on(
         Some(look) => Some(look.answer().await?),
         None => None,
     };
-    // Before the lane is given back nothing is open there that nobody wants.
+    // Wait for the handle even if LSTAT fails, so that it can be closed before the lane is released.
     let opened = error::handle("list", open.answer().await?);
     if let Some(look) = look {
         let attrs = error::attrs("list", look);
@@ -121,12 +121,14 @@ struct Listing {
     inner: Arc<Inner>,
     path: RelPath,
     opened: Opened,
+    /// Responses to READDIR, in order.
     asked: VecDeque<Pending>,
+    /// How many READDIRs to keep in flight.
     ahead: usize,
-    /// What is left of a long answer.
+    /// The rest of a long response.
     many: Option<Names>,
     ended: bool,
-    /// Hashes of the names that were given; `None` when there are too many to remember.
+    /// Hashes of the names that were returned; `None` once there are too many to remember.
     given: Option<HashSet<u64>>,
     hasher: RandomState,
     tries: Tries,
@@ -136,7 +138,7 @@ struct Listing {
 struct Opened {
     lane: Lane,
     handle: Handle,
-    /// Answers that were asked for ahead; those to further questions come after them.
+    /// Prefetched responses to READDIR, which precede those of further requests.
     names: VecDeque<Pending>,
 }
 
@@ -154,7 +156,7 @@ impl Drop for Opened {
 }
 
 impl Listing {
-    /// The next entries, and names that cannot be entries.
+    /// The next entries, and errors for names that cannot be entries.
     async fn next(&mut self) -> Option<Vec<Result<Vec<Entry>>>> {
         loop {
             if let Some(many) = &mut self.many {
@@ -185,7 +187,7 @@ impl Listing {
                         return Some(batch);
                     }
                 }
-                // A server that gives so many at once is not asked for more ahead, for the sake of memory.
+                // Such long responses are requested one at a time, to limit memory.
                 Ok(Response::ManyNames(names)) => {
                     self.ahead = 0;
                     self.many = Some(names);
@@ -193,12 +195,12 @@ impl Listing {
                         self.asked.push_back(self.opened.ask());
                     }
                 }
-                // What was asked ahead ends the same way.
+                // The requests behind this one end the same way.
                 Ok(Response::Status { status: Status::Eof, .. }) => self.ended = true,
-                // What was asked ahead of the end does not matter any more.
+                // Errors of requests beyond the end do not matter.
                 Err(_) if self.ended => {}
                 Err(error) if self.given.is_some() && self.tries.again(&error).await => {
-                    if let Err(error) = self.open_anew().await {
+                    if let Err(error) = self.reopen().await {
                         return Some(self.end(error));
                     }
                 }
@@ -210,8 +212,8 @@ impl Listing {
         }
     }
 
-    /// Begins anew, over another lane.
-    async fn open_anew(&mut self) -> Result<()> {
+    /// Opens the directory again, over another lane.
+    async fn reopen(&mut self) -> Result<()> {
         self.opened = loop {
             match open(&self.inner, &self.path).await {
                 Err(error) if self.tries.again(&error).await => {}
@@ -240,7 +242,7 @@ impl Listing {
         }
     }
 
-    /// What was given before the lane was lost is not given again.
+    /// Removes names that were returned before the lane was lost.
     fn leave_out_given(&mut self, names: &mut Vec<Name>) {
         if let Some(given) = &mut self.given {
             names.retain(|name| given.insert(self.hasher.hash_one(&name.name)));
@@ -258,7 +260,7 @@ impl Listing {
             match self.path.join(&name.name) {
                 Ok(path) => {
                     let mut entry = entry::entry(path, &name.attrs);
-                    // Every server that is known gives the type bits; any other is asked.
+                    // All known servers return the type bits; ask any other one.
                     if name.attrs.kind().is_none() {
                         match self.inner.look(&entry.path).await {
                             Ok(found) => entry = found,
@@ -285,9 +287,9 @@ impl Listing {
             Ok(())
         });
         let failed = join_all(targets).await.into_iter().filter_map(Result::err);
-        // A link that was removed since it was listed is no error.
+        // A link that was removed since it was listed is not an error.
         batch.extend(failed.filter(|error: &Error| error.kind() != ErrorKind::NotFound).map(Err));
-        // Neither that nor one whose target cannot be read is an entry.
+        // A link whose target could not be read is not returned as an entry.
         entries.retain(|entry| entry.kind != EntryKind::Symlink(Vec::new()));
         if !entries.is_empty() {
             batch.push(Ok(entries));

@@ -1,5 +1,5 @@
-//! Which lane a file or directory is opened on: any, or one on which nothing else is open, where a server takes
-//! few handles ([`super::quirks`]).
+//! Chooses the lane on which a file or directory is opened: any lane, or one on which nothing else is open, if the
+//! server allows few handles ([`super::quirks`]).
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,14 +11,15 @@ use super::host::SftpHost;
 use super::quirks::may_be_too_many;
 use super::session::{Room, Session};
 
-/// What a small file is taken for when a lane is chosen for it.
+/// Bytes that a small file is assumed to have when a lane is chosen for it.
 const LIKELY: u64 = 16 << 10;
 
-/// A lane to open a file or directory on. One of its own goes back to where it came from; what was
-/// opened on it has been closed by then, or is going to be before anything else reaches the server.
+/// A lane for opening a file or directory. Dropping it returns a reserved lane to the idle ones. Its handle must be
+/// closed by then, or the CLOSE queued, so that it reaches the server before any later request.
 #[derive(Debug)]
 pub(super) struct Lane {
     session: Arc<Session>,
+    /// Set if the lane is reserved.
     own: Option<Own>,
     _room: Option<Room>,
 }
@@ -30,7 +31,7 @@ struct Own {
 }
 
 impl Lane {
-    /// Whether nobody else has it.
+    /// Whether the lane is reserved, so that nothing else is opened on it.
     pub(super) const fn is_own(&self) -> bool {
         self.own.is_some()
     }
@@ -55,17 +56,17 @@ impl Drop for Lane {
     }
 }
 
-/// Something that is being opened, on one lane or another.
+/// An attempt to open something, on a shared lane first and if that is refused on a reserved one.
 #[derive(Debug)]
 pub(super) struct Opening<'a> {
     host: &'a SftpHost,
     brief: bool,
-    /// Why it was refused on a lane that is shared.
+    /// The error on the shared lane.
     refused: Option<Error>,
 }
 
 impl Opening<'_> {
-    /// The lane to try on: any, or after a refusal one on which nothing is open.
+    /// The lane to try next: a shared one, or after a refusal one on which nothing is open.
     pub(super) async fn lane(&mut self) -> Result<Lane> {
         if self.refused.is_none() && !self.host.quirks.is_one_handle_a_session() {
             let bytes = if self.brief { LIKELY } else { 0 };
@@ -77,24 +78,24 @@ impl Opening<'_> {
         lane.map_err(|error| self.refused.take().unwrap_or(error))
     }
 
-    /// A lane on which it was opened ahead.
+    /// A lane on which a prefetched request has opened it.
     pub(super) const fn ahead(session: Arc<Session>) -> Lane {
         Lane { session, own: None, _room: None }
     }
 
-    /// It was opened.
+    /// The open has succeeded. If it was refused on a shared lane before, the server allows one handle per session.
     pub(super) fn opened(&self) {
         if self.refused.is_some() {
             self.host.quirks.learn_one_handle_a_session();
         }
     }
 
-    /// It was not opened: whether it may be on another lane. If not, the first refusal is the error.
+    /// The open was refused. Returns an error, that of the first refusal, unless it may succeed on another lane.
     pub(super) fn refused(&mut self, lane: &Lane, error: Error) -> Result<()> {
         if let Some(first) = self.refused.take() {
             return Err(first);
         }
-        // What is not allowed is said by another status than what is too much.
+        // Servers report a missing permission by another status than too many handles.
         let too_many = may_be_too_many(&error) && error.kind() != ErrorKind::PermissionDenied;
         if lane.own.is_some() || !too_many {
             return Err(error);
@@ -105,14 +106,14 @@ impl Opening<'_> {
 }
 
 impl SftpHost {
-    /// Begins to open something. `brief`: it is closed without waiting for anybody.
+    /// Begins to open something. `brief`: it will be closed soon, without waiting for other tasks.
     pub(super) const fn opening(&self, brief: bool) -> Opening<'_> {
         Opening { host: self, brief, refused: None }
     }
 
     async fn own_lane(&self, brief: bool) -> Result<Lane> {
         let turn = match brief {
-            // Nobody closes the semaphore.
+            // The semaphore is never closed.
             true => Arc::clone(&self.quirks.brief).acquire_owned().await.ok(),
             false => None,
         };

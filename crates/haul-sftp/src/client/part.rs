@@ -1,4 +1,4 @@
-//! READs: one of them, and those that were made ahead, with the greetings of lanes.
+//! Single READs in flight, and those that lanes have prefetched along with their greetings.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use haul_storage::{Identity, Range};
 use super::session::{Pending, Session};
 use crate::codec::{Handle, Request};
 
-/// One READ that is under way.
+/// A READ in flight.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) range: Range,
@@ -17,7 +17,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Asks for a range that is not longer than the server's limit, which is 32 bits.
+    /// Requests a range, which must not be longer than the server's limit (a 32-bit number).
     pub(super) fn ask(session: &Arc<Session>, handle: &Handle, range: Range) -> Self {
         let length = u32::try_from(range.len()).unwrap_or(u32::MAX);
         let request = Request::Read { handle: handle.clone(), offset: range.start(), length };
@@ -26,12 +26,12 @@ impl Part {
     }
 }
 
-/// The pieces of a file that were read ahead and that nobody has wanted yet.
+/// Prefetched pieces of a file that have not been used, each with the version of the file it belongs to.
 #[derive(Debug, Default)]
 pub(super) struct Pieces(Mutex<Vec<(Identity, Part)>>);
 
 impl Pieces {
-    /// Takes over what was read ahead on a lane of what was `found` there.
+    /// Adds the pieces that a lane has prefetched with `handle`, of version `found`.
     pub(super) fn add(&self, session: &Arc<Session>, handle: &Handle, found: &Identity) {
         let pieces = session.pieces(handle).into_iter().map(|(range, pending)| {
             let (session, handle) = (Arc::clone(session), handle.clone());
@@ -40,17 +40,17 @@ impl Pieces {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(pieces);
     }
 
-    /// Takes over what was read ahead of what was `found`.
+    /// Adds a prefetched piece of version `found`.
     pub(super) fn put(&self, found: Identity, part: Part) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((found, part));
     }
 
-    /// A piece of this very version with which `range` begins.
+    /// Removes and returns a piece of this version at the start of `range`.
     pub(super) fn take(&self, range: Range, version: &Identity) -> Option<Part> {
         let mut pieces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = pieces.iter().position(|(found, part)| {
             part.range.start() == range.start()
-                // Only the end of the file makes the answer shorter.
+                // The piece must not extend beyond the range, unless both end at the end of the file.
                 && (part.range.end() <= range.end() || range.end() == version.size)
                 && found == version
                 && !part.session.is_ended()

@@ -1,5 +1,5 @@
-//! What a lane was asked before anybody wanted to know it: together with the greeting, so that it
-//! takes no round trip of its own. Whoever asks the same soon after gets the answer to that.
+//! Prefetched requests of a lane. They are sent along with the greeting, before their results are needed, so that they
+//! cost no RTT of their own. An equal request soon afterwards gets the prefetched response.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,17 +10,17 @@ use haul_storage::Range;
 
 use crate::codec::{Attrs, Handle, OpenFlags, Request};
 
-/// An answer that nobody wanted for so long may not be true any more.
+/// The age up to which a prefetched response is used; an older one may be outdated.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
 
-/// The handle that OpenSSH gives first.
+/// The first handle that OpenSSH returns in a session.
 const FIRST_HANDLE: [u8; 4] = [0; 4];
 
-/// Bytes of a file that every lane is asked for with its greeting: about what TCP carries in its
-/// first two round trips.
+/// Bytes of a file that are requested on every new lane along with its greeting: about what TCP carries in its first
+/// two RTTs.
 pub(super) const PIECE: u64 = 64 << 10;
 
-/// Questions and the answers that are on their way.
+/// Prefetched requests, each with its response.
 #[derive(Debug)]
 pub(super) struct Prefetch<A> {
     any: AtomicBool,
@@ -35,32 +35,32 @@ struct Early<A> {
 }
 
 impl<A> Prefetch<A> {
-    /// Of what has just been asked.
+    /// Prefetched requests that were just sent.
     pub(super) fn new(asked: Vec<(Request, A)>) -> Self {
         let prefetch = Self { any: AtomicBool::new(false), asked: Mutex::default() };
         asked.into_iter().for_each(|(question, answer)| prefetch.add(question, answer));
         prefetch
     }
 
-    /// Something has just been asked early.
+    /// Adds a request that was just sent.
     pub(super) fn add(&self, question: Request, answer: A) {
         self.forget();
         self.lock().push(Early { question, answer, until: Instant::now() + FRESH });
         self.any.store(true, Ordering::Release);
     }
 
-    /// Whether nothing was asked, or everything was taken.
+    /// Whether no prefetched response is left.
     pub(super) fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Acquire)
     }
 
-    /// Whether there is an answer to this.
+    /// Whether there is a fresh response to this request.
     pub(super) fn has(&self, question: &Request) -> bool {
         let now = Instant::now();
         self.lock().iter().any(|early| early.question == *question && early.until >= now)
     }
 
-    /// The answer to a question that was asked early, once.
+    /// Removes and returns the fresh response to a request.
     pub(super) fn take(&self, question: &Request) -> Option<A> {
         if self.is_empty() {
             return None;
@@ -73,7 +73,7 @@ impl<A> Prefetch<A> {
         found
     }
 
-    /// What was read ahead of a file that was opened ahead, and turned out to have `handle`.
+    /// Removes and returns the READs of a file that a prefetched request has opened as `handle`.
     pub(super) fn take_pieces(&self, handle: &Handle) -> Vec<(Range, A)> {
         let mut asked = self.lock();
         let (mut pieces, mut rest) = (Vec::new(), Vec::new());
@@ -89,8 +89,8 @@ impl<A> Prefetch<A> {
         pieces
     }
 
-    /// What was listed of a directory that was opened ahead, in order and however old it is: the
-    /// handle has gone on behind it.
+    /// Removes and returns the READDIRs of a directory that a prefetched request has opened, in order. However old they
+    /// are: the handle's position is behind them.
     pub(super) fn take_names(&self) -> Vec<A> {
         let mut asked = self.lock();
         let is_names = |early: &mut Early<A>| matches!(early.question, Request::Readdir(_));
@@ -99,7 +99,7 @@ impl<A> Prefetch<A> {
         names
     }
 
-    /// Gives up the answers that nobody wanted in time.
+    /// Drops outdated responses.
     pub(super) fn forget(&self) {
         let mut asked = self.lock();
         let now = Instant::now();
@@ -107,7 +107,7 @@ impl<A> Prefetch<A> {
         self.any.store(!asked.is_empty(), Ordering::Release);
     }
 
-    /// Changes what the answers that are left are taken for.
+    /// Changes the requests that the remaining responses stand for.
     pub(super) fn change(&self, mut change: impl FnMut(&mut Request)) {
         self.lock().iter_mut().for_each(|early| change(&mut early.question));
     }
@@ -117,7 +117,7 @@ impl<A> Prefetch<A> {
     }
 }
 
-/// What finds out what a path of a user's is, and lists it if it is a directory.
+/// Requests that determine the type of a path that the user gave as source, and list it if it is a directory.
 pub(super) fn of_source(asked: &Bytes) -> Vec<Request> {
     let names = || Request::Readdir(first_handle());
     vec![
@@ -131,8 +131,8 @@ pub(super) fn of_source(asked: &Bytes) -> Vec<Request> {
     ]
 }
 
-/// What finds the directory nearest to a path that is to be written, of all on the way to it; and
-/// what is at the `names` in it, if it is a directory.
+/// Requests that find the nearest existing directory on the path to a destination (`on_the_way`), and look up `names`
+/// in the destination, if it is a directory.
 pub(super) fn of_destination(
     asked: &Bytes,
     on_the_way: &[(Bytes, usize)],
@@ -141,7 +141,7 @@ pub(super) fn of_destination(
     let both = |path: &Bytes| [Request::Realpath(path.clone()), Request::Stat(path.clone())];
     let mut questions: Vec<_> = on_the_way.iter().flat_map(|(path, _)| both(path)).collect();
     questions.push(Request::Lstat(asked.clone()));
-    // Once more, for the storage that is opened there.
+    // A second time, for the storage that is opened there.
     questions.push(Request::Stat(asked.clone()));
     let slash: &[u8] = if asked.ends_with(b"/") { b"" } else { b"/" };
     let within = names.iter().map(|name| Request::Lstat([asked, slash, name].concat().into()));
@@ -149,20 +149,20 @@ pub(super) fn of_destination(
     questions
 }
 
-/// What opens a path of a user's if it is a file. Nothing else may be open on the lane.
+/// Requests that open a source path if it is a file. Nothing else may be open on the lane.
 pub(super) fn of_file(asked: &Bytes) -> Vec<Request> {
     let (path, flags, attrs) = (asked.clone(), OpenFlags::READ, Attrs::default());
     vec![Request::Stat(asked.clone()), Request::Open { path, flags, attrs }]
 }
 
-/// What reads a piece of the file that was opened first on a lane.
+/// The request that reads piece `number` of the first file opened on a lane.
 pub(super) fn of_piece(number: u64) -> Request {
     let length = u32::try_from(PIECE).unwrap_or(u32::MAX);
     Request::Read { handle: first_handle(), offset: number * PIECE, length }
 }
 
-/// What was asked of a path as it was written is what would be asked of `path`, which it leads to,
-/// with no link at its end.
+/// Rewrites a prefetched request for the path that the user gave (`asked`) to the equal request for `path`, to which it
+/// resolves. As `path` does not end in a link, STAT becomes LSTAT.
 pub(super) fn resolved(early: &mut Request, asked: &Bytes, path: &Bytes) {
     match early {
         Request::Stat(of) if of == asked => *early = Request::Lstat(path.clone()),
@@ -179,6 +179,7 @@ pub(super) fn resolved(early: &mut Request, asked: &Bytes, path: &Bytes) {
     }
 }
 
+/// The handle of the first file or directory opened on a lane.
 pub(super) fn first_handle() -> Handle {
     Handle::from(Bytes::from_static(&FIRST_HANDLE))
 }
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_answer_is_given_once_and_only_for_its_question() {
+    fn each_response_is_used_once_and_only_for_an_equal_request() {
         let asked = Bytes::from_static(b"/a");
         let questions = of_source(&asked);
         let count = questions.len();
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_of_the_file_that_has_the_handle() {
+    fn prefetched_reads_are_taken_by_their_handle() {
         let asked = of_file(&Bytes::from_static(b"/a")).into_iter().chain([of_piece(3)]);
         let prefetch = Prefetch::new(asked.zip(0..).collect());
         let other = Handle::from(Bytes::from_static(b"other"));
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_old_is_not_given() {
+    fn an_outdated_response_is_not_used() {
         let asked = Bytes::from_static(b"/a");
         let prefetch = Prefetch::new(vec![(Request::Stat(asked.clone()), 1)]);
         prefetch.forget();

@@ -1,9 +1,9 @@
-//! What a server turns out to be like without announcing it: managed servers before an object store
-//! take a file's bytes in order only, some take one handle at a time.
+//! Quirks that a server does not announce: managed servers in front of an object store accept the bytes of a file in
+//! order only, and some allow one handle at a time.
 //!
-//! Writes are tried out once, before anything depends on them. That handles are few shows when one
-//! is refused on a lane that is shared and given on one where nothing else is open: the file is read and written over one lane then, or, where
-//! a session may have one handle whatever it is of, every file and listing gets a lane of its own.
+//! The order of writes is tested once, before anything depends on it. Few handles are detected if an open is refused on
+//! a shared lane and succeeds on a lane where nothing else is open. Then a file is read and written over one lane; if
+//! the server allows only one handle per session, each file and each listing gets a lane of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,10 +13,10 @@ use tokio::sync::Semaphore;
 
 use super::session::Session;
 
-/// Lanes of their own that small files have together.
+/// Most sessions for small files at once, if the server allows one handle per session.
 const BRIEF: usize = 4;
 
-/// What is known of a server's quirks.
+/// Quirks of a server, as far as they are known.
 #[derive(Debug)]
 pub(super) struct Quirks {
     writes: OnceLock<Writes>,
@@ -24,9 +24,9 @@ pub(super) struct Quirks {
     one_handle_a_file: AtomicBool,
     one_handle_a_session: AtomicBool,
     no_posix_rename: AtomicBool,
-    /// Sessions that nothing is open on, for servers of one handle a session.
+    /// Sessions without an open handle, for servers that allow one handle per session.
     pub(super) idle: Arc<Mutex<Vec<Arc<Session>>>>,
-    /// Turns of what is open for a moment only, so that it leaves sessions to the rest.
+    /// Permits for handles that are open only briefly, so that they leave sessions for others.
     pub(super) brief: Arc<Semaphore>,
 }
 
@@ -45,30 +45,30 @@ impl Default for Quirks {
 }
 
 impl Quirks {
-    /// In which order it takes a file's bytes, if that is known.
+    /// The order in which the server accepts the bytes of a file, if known.
     pub(super) fn writes(&self) -> Option<Writes> {
         self.writes.get().copied()
     }
 
-    /// The first answer holds: what has begun goes on as it has begun.
+    /// Sets the order of writes. Only the first call counts, since writes that have begun cannot change it.
     pub(super) fn learn_writes(&self, writes: Writes) {
         self.writes.get_or_init(|| writes);
     }
 
-    /// A lane was lost while the order of writes was tried out: whether for the first time.
+    /// A lane was lost while the order of writes was tested. Returns whether this is the first time.
     pub(super) fn is_first_loss(&self) -> bool {
         !self.lost_in_trial.swap(true, Ordering::Relaxed)
     }
 
-    /// What it says it is may tell.
+    /// Derives quirks from the server's identification.
     pub(super) fn learn_name(&self, identification: &str) {
-        // AWS Transfer Family, before S3.
+        // AWS Transfer Family, in front of S3.
         if identification.contains("AWS_SFTP") {
             self.learn_writes(Writes::InOrder);
         }
     }
 
-    /// Whether a file that is open is not to be opened once more.
+    /// Whether a file must not be opened a second time.
     pub(super) fn are_handles_few(&self) -> bool {
         self.one_handle_a_file.load(Ordering::Relaxed) || self.is_one_handle_a_session()
     }
@@ -85,7 +85,7 @@ impl Quirks {
         self.one_handle_a_session.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it refused a rename that replaces, which it announces.
+    /// Whether the server has refused `posix-rename@openssh.com` although it announces it.
     pub(super) fn has_no_posix_rename(&self) -> bool {
         self.no_posix_rename.load(Ordering::Relaxed)
     }
@@ -95,7 +95,7 @@ impl Quirks {
     }
 }
 
-/// Whether an error may mean that there are too many handles. Version 3 has no word for that.
+/// Whether an error may mean that there are too many handles, for which SFTP version 3 has no status.
 pub(super) fn may_be_too_many(error: &Error) -> bool {
     matches!(
         error.kind(),

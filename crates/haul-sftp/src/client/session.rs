@@ -1,14 +1,13 @@
 //! One lane: an SFTP session over one channel.
 //!
-//! [`Session::request`] queues a packet at once and gives the future of its answer, so what is
-//! requested in a row leaves in that order and any number may be under way. Two tasks serve the
-//! channel: one only writes what is queued, the other only reads and hands answers out by their
-//! ids. (One task for both stops for ever when an upload fills both directions.)
+//! [`Session::request`] queues a packet at once and returns the future of its response. Requests leave in the order of
+//! these calls, and any number may be in flight. Two tasks serve the channel: one only writes queued packets, the other
+//! only reads responses and dispatches them by their ids. (A single task for both would deadlock when an upload fills
+//! both directions.)
 //!
-//! No answer is awaited without bound: see [`super::patience`].
+//! Every response has a time limit, see [`super::patience`].
 //!
-//! The queue itself is not bounded: whoever asks holds a permit of the engine for what will come, or
-//! for the payload that goes.
+//! The queue is unbounded: callers hold a permit of the engine for the bytes that they request or send.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -36,11 +35,11 @@ use crate::codec::{
 };
 use crate::transport::{Channel, Outgoing};
 
-/// The longest answer that is accepted: OpenSSH's longest packet, and room for servers that send
-/// what they are asked for without counting their own head.
+/// The longest response accepted, in bytes: OpenSSH's longest packet, and extra room for servers that return all bytes
+/// requested and do not count the header.
 const ANSWER_MAX: u32 = OPENSSH_PACKET_MAX + 4096;
 
-/// A round trip of packets is not older than this, or than two of them.
+/// The age up to which a measured packet RTT is current; at least two RTTs.
 const RECENT: Duration = Duration::from_millis(100);
 
 /// One SFTP session.
@@ -48,17 +47,17 @@ const RECENT: Duration = Duration::from_millis(100);
 pub(super) struct Session {
     shared: Arc<Shared>,
     tasks: Vec<AbortHandle>,
-    /// Round trips that connecting took.
+    /// The number of RTTs that connecting took.
     pub(super) round_trips: u32,
     gauge: Option<RttGauge>,
     prefetch: Arc<Prefetch<Pending>>,
-    /// What the server says it is.
+    /// The server's SSH identification.
     pub(super) identification: String,
 }
 
 impl Session {
-    /// Begins a session on a channel to which [`Session::first`] was sent. It can be used at once.
-    /// `patience` is what the lanes of a host share.
+    /// Starts a session on a channel on which [`Session::first`] was sent. It can be used at once. All lanes to a host
+    /// share `patience`.
     pub(super) fn start(
         channel: Channel,
         host: &str,
@@ -87,8 +86,8 @@ impl Session {
         Self { shared, tasks, round_trips, gauge, identification, prefetch }
     }
 
-    /// What goes to a server first: the greeting, and to those that are known to answer whatever
-    /// they are asked, the question for their limits and what is prefetched.
+    /// The first bytes to a server: INIT. For servers that are known to respond to requests sent before their
+    /// greeting, also the request for their limits, and prefetched requests.
     pub(super) fn first(server: &str, prefetched: &[Request]) -> Bytes {
         let init = Request::Init { version: VERSION, extensions: Extensions::default() };
         let mut first = init.encode(0).to_vec();
@@ -102,76 +101,76 @@ impl Session {
         first.into()
     }
 
-    /// Queues a request; the answer is the future's. Failure statuses are answers, too.
+    /// Queues a request and returns the future of its response. A status that reports a failure is a response, too.
     pub(super) fn request(&self, request: &Request) -> Pending {
         self.shared.request(request)
     }
 
-    /// The same where an answer will do that was asked for a moment ago: not where somebody looks
-    /// whether something has changed.
+    /// Like [`request`](Self::request), but a response that was prefetched a moment ago will do. Not for requests that
+    /// check whether something has changed.
     pub(super) fn request_or_prefetched(&self, request: &Request) -> Pending {
         self.prefetched(request).unwrap_or_else(|| self.request(request))
     }
 
-    /// The answer to what was asked early.
+    /// The prefetched response to a request, if there is one.
     pub(super) fn prefetched(&self, request: &Request) -> Option<Pending> {
         self.prefetch.take(request)
     }
 
-    /// The answers to early questions for names, whatever directory they are of.
+    /// All prefetched responses to READDIR, whatever their directory.
     pub(super) fn prefetched_names(&self) -> Vec<Pending> {
         self.prefetch.take_names()
     }
 
-    /// Asks early: whoever asks the same soon gets this answer.
+    /// Sends a request ahead of need: an equal request soon afterwards gets its response.
     pub(super) fn prefetch(&self, request: Request) {
         let answer = self.request(&request);
         self.prefetch.add(request, answer);
     }
 
-    /// Whether this was asked early, and nobody has taken the answer.
+    /// Whether this request was prefetched and its response has not been used.
     pub(super) fn has_prefetched(&self, request: &Request) -> bool {
         self.prefetch.has(request)
     }
 
-    /// What was asked early of one path is what would be asked of another one.
+    /// Changes the requests that prefetched responses stand for: those for one path are also valid for another one.
     pub(super) fn same_as_prefetched(&self, change: impl FnMut(&mut Request)) {
         self.prefetch.change(change);
     }
 
-    /// What was read ahead of a file that was opened ahead.
+    /// The prefetched READs of a file that was opened by a prefetched request.
     pub(super) fn pieces(&self, handle: &Handle) -> Vec<(Range, Pending)> {
         self.prefetch.take_pieces(handle)
     }
 
-    /// The handle of what is going to be opened next, if that is likely.
+    /// The handle that the server will probably return for the next open.
     pub(super) fn next_handle(&self) -> Option<Handle> {
         self.shared.table.next().filter(|_| self.is_in_turn())
     }
 
-    /// Whether the server does what it is asked one after the other, so that what is seen is not
-    /// older than what was read before it.
+    /// Whether the server processes requests strictly in order, so that the result of a stat is not older than a read
+    /// requested before it.
     pub(super) fn is_in_turn(&self) -> bool {
         is_openssh(&self.identification)
     }
 
-    /// Keeps room for what is going to be asked for.
+    /// Counts bytes as outstanding that are going to be requested.
     pub(super) fn reserve(self: &Arc<Self>, bytes: u64) -> Room {
         self.shared.outstanding.fetch_add(bytes, Ordering::Relaxed);
         Room { session: Arc::clone(self), bytes }
     }
 
-    /// Queues a request whose answer does not matter.
+    /// Queues a request whose response does not matter.
     pub(super) fn post(&self, request: &Request) {
         self.shared.post(request);
     }
 
-    /// Queues a copy within the server, of so many bytes as far as is known.
+    /// Queues a copy on the server, which takes longer the more `bytes` it has.
     pub(super) fn request_copy(&self, request: &Request, bytes: u64) -> Pending {
         self.shared.request_within(request, patience::copied(bytes))
     }
 
-    /// What the server can do; waits for its greeting.
+    /// The server's capabilities. Waits for its greeting.
     pub(super) async fn server(&self) -> Result<Arc<Server>> {
         let mut server = self.shared.server.subscribe();
         let known = async { server.wait_for(Option::is_some).await.map(|server| server.clone()) };
@@ -181,19 +180,20 @@ impl Session {
         }
     }
 
-    /// Whether nothing can be asked any more.
+    /// Whether the session has ended.
     pub(super) fn is_ended(&self) -> bool {
         self.shared.lock().ended.is_some()
     }
 
-    /// Whether both are the same session.
+    /// A number that identifies this session among open ones.
     pub(super) fn id(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
     }
 }
 
 impl SharedLane for Session {
-    /// A lane that has just opened can carry little, and what is put on it holds up the rest.
+    /// Outstanding bytes, relative to what the lane carries: a new lane carries little, so a long queue on it would
+    /// delay the whole transfer.
     fn load(&self) -> u64 {
         self.outstanding() * 1000 / self.shared.allowance.load(Ordering::Relaxed)
     }
@@ -214,9 +214,8 @@ impl SharedLane for Session {
     }
 }
 
-/// A lane that somebody is about to ask for so many bytes. Whoever chooses a lane meanwhile sees
-/// them as outstanding, or all that begin at the same moment would choose the same one. To be dropped
-/// when the requests are made.
+/// A lane on which bytes are about to be requested. They count as outstanding already, since otherwise all reads that
+/// begin at the same moment would choose the same lane. Drop it once the requests are made.
 #[derive(Debug)]
 pub(super) struct Room {
     session: Arc<Session>,
@@ -240,12 +239,12 @@ impl Drop for Room {
 impl Drop for Session {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
-        // Nobody should wait for what will not come.
+        // Wake all tasks that wait for a response.
         self.shared.end_because(ErrorKind::Unreachable, "the lane was closed".to_owned());
     }
 }
 
-/// Gives up what was asked early and nobody has wanted. What was opened is closed.
+/// Drops prefetched responses that nobody has used in time. Handles that were opened are closed.
 async fn forget(prefetch: Arc<Prefetch<Pending>>) {
     sleep(FRESH + RECENT).await;
     prefetch.forget();
@@ -266,8 +265,9 @@ async fn write(
     }
 }
 
-/// What the reader still has to learn of the server.
+/// State of the reader until the server's greeting arrives.
 struct Greeting {
+    /// The early request for the server's limits.
     limits: Option<Pending>,
 }
 
@@ -286,7 +286,7 @@ async fn read(
             }
             Some(Err(error)) => break error,
             None if greeting.is_some() => {
-                // It would do the same next time: the account has no SFTP, or its server fails.
+                // Permanent: the account has no SFTP, or its server fails at start.
                 break Error::new(ErrorKind::Protocol, "read")
                     .because("the server closed the channel without a greeting");
             }
@@ -335,7 +335,7 @@ fn dispatch(
     Ok(())
 }
 
-/// Completes what is known of the server: its limits come one answer later.
+/// Completes the server's capabilities once its limits have arrived, one response after the greeting.
 async fn learn(shared: Arc<Shared>, extensions: Extensions, limits: Option<Pending>) {
     let limits = match limits {
         Some(pending) => Some(pending),
@@ -348,7 +348,7 @@ async fn learn(shared: Arc<Shared>, extensions: Extensions, limits: Option<Pendi
         None => None,
         Some(pending) => match pending.answer().await {
             Ok(Response::Extended(reply)) => Limits::decode(reply).ok(),
-            // Without the extension the least that every server takes holds.
+            // Without the extension, the minimum that every server must accept applies.
             _ => None,
         },
     };
@@ -381,10 +381,10 @@ mod tests {
         }
     }
 
-    /// An answer that lay ready when its future was dropped was neither taken nor given back, and
-    /// the server kept what was open for as long as the lane lasted.
+    /// A response that was ready when its future was dropped was lost, and its handle stayed open for as long as the
+    /// lane existed.
     #[tokio::test]
-    async fn what_was_opened_for_somebody_who_has_gone_is_closed() {
+    async fn a_handle_is_closed_if_the_future_of_its_open_is_dropped() {
         let (sent, mut requests) = mpsc::unbounded_channel();
         let (answers, incoming) = mpsc::unbounded_channel();
         let incoming = stream::unfold(incoming, |mut incoming| async move {

@@ -1,4 +1,4 @@
-//! What the tasks of a session share: requests that wait to be written, and tasks that wait for responses.
+//! State shared by the tasks of a session: requests that wait to be written, and tasks that wait for responses.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,17 +16,17 @@ use super::server::Server;
 use super::table::Table;
 use crate::codec::{Request, Response};
 
-/// The longest answer to READDIR that is accepted, and how much all of a lane may have that nobody has taken
-/// apart: AWS Transfer Family and others list a directory in one packet.
+/// The longest response to READDIR accepted, in bytes, and the limit for all such responses of a lane that are not
+/// consumed yet. AWS Transfer Family and others list a whole directory in one packet.
 pub(super) const NAMES_MAX: u32 = 64 << 20;
 
 /// The id of the first request.
 pub(super) const FIRST_ID: u32 = 1;
 
-/// What a lane is trusted with, whatever it has carried.
+/// Bytes that a lane is expected to carry per RTT, at least.
 const FIRST_ALLOWANCE: u64 = 256 << 10;
 
-/// A lane that grows carries so many times what it carried in the last round trip: TCP's slow start.
+/// A lane is expected to carry up to this multiple of what it carried in the last RTT, as in TCP's slow start.
 const GROWTH: u64 = 2;
 
 #[derive(Debug)]
@@ -35,19 +35,20 @@ pub(super) struct Shared {
     queue: mpsc::UnboundedSender<Outbound>,
     next_id: AtomicU32,
     waiting: Mutex<Waiting>,
+    /// Bytes of payload that were requested or sent, without a response yet.
     pub(super) outstanding: AtomicU64,
-    /// Bytes of long answers that nobody has taken.
+    /// Bytes of long responses to READDIR that are not consumed yet.
     names_held: AtomicU64,
-    /// Bytes that the lane may be expected to carry in a round trip.
+    /// Bytes that the lane is expected to carry per RTT.
     pub(super) allowance: AtomicU64,
-    /// Shortest time from a short question to its answer, in nanoseconds.
+    /// Shortest time from a request without payload to its response, in nanoseconds.
     pub(super) round_trip_ns: AtomicU64,
     pub(super) server: watch::Sender<Option<Arc<Server>>>,
     pub(super) table: Table,
     pub(super) silence: Silence,
 }
 
-/// Answers that are awaited; `Err` with the cause once the session has ended.
+/// Requests that wait for their responses, and the cause once the session has ended.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) by_id: HashMap<u32, Waiter>,
@@ -68,7 +69,7 @@ pub(super) struct Outbound {
     pub(super) payload: Block,
 }
 
-/// An answer that is on its way. Dropping it gives up the answer, not the request.
+/// A pending response. Dropping it abandons the response, but does not cancel the request.
 #[derive(Debug)]
 pub(super) struct Pending {
     shared: Arc<Shared>,
@@ -77,20 +78,21 @@ pub(super) struct Pending {
     subject: Subject,
 }
 
-/// Who waits for an answer, and since when if that tells the round trip.
+/// The reading task's side of a pending response.
 #[derive(Debug)]
 pub(super) struct Waiter {
     answer: oneshot::Sender<Result<Response>>,
+    /// When the request was sent, if its response measures the RTT.
     asked: Option<Instant>,
     weight: u64,
-    /// It opens something.
+    /// The request opens a file or directory.
     opens: bool,
-    /// For how long the lane may be silent meanwhile.
+    /// How long the lane may be silent while this response is pending.
     limit: Duration,
 }
 
 impl Pending {
-    /// Waits for the answer: until the lane has been silent for too long, which closes it.
+    /// Waits for the response. Closes the lane if it is silent for too long.
     pub(super) async fn answer(mut self) -> Result<Response> {
         let Self { shared, answer, subject, .. } = &mut self;
         let received = match answer.try_recv() {
@@ -111,7 +113,8 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         self.shared.outstanding.fetch_sub(self.weight, Ordering::Relaxed);
-        // From here on the reader closes what is opened for nobody; before, it has handed it over.
+        // If the response has not arrived, the reading task closes its handle from here on. If it has, it is closed
+        // here.
         self.answer.close();
         if let Ok(answer) = self.answer.try_recv() {
             self.shared.taken(&answer);
@@ -148,7 +151,7 @@ impl Shared {
         self.request_within(request, patience::limit(request))
     }
 
-    /// Queues a request whose answer does not matter; nothing else gets more time because of it.
+    /// Queues a request whose response does not matter. It does not extend the time limit of other requests.
     pub(super) fn post(self: &Arc<Self>, request: &Request) {
         drop(self.request_within(request, SILENCE));
     }
@@ -160,7 +163,7 @@ impl Shared {
         pending
     }
 
-    /// Waits for the answer to a request without sending it. `sent`: when it was, if that is known.
+    /// Registers a request without sending it. `sent`: when it was sent, if that is known.
     pub(super) fn expect(
         self: &Arc<Self>,
         request: &Request,
@@ -173,7 +176,7 @@ impl Shared {
         self.outstanding.fetch_add(weight, Ordering::Relaxed);
         {
             let mut waiting = self.lock();
-            // Where the session has ended the sender is dropped here, and its receiver says so.
+            // If the session has ended, the sender is dropped here, and its receiver reports the cause.
             if waiting.ended.is_none() {
                 let asked = sent.filter(|_| weight == 0);
                 let opens = self.table.asked(request);
@@ -185,11 +188,11 @@ impl Shared {
     }
 
     pub(super) fn push(&self, outbound: Outbound) {
-        // The writer is gone only when the session has ended, which every answer says.
+        // The writing task ends only with the session, and then every pending response reports the cause.
         drop(self.queue.send(outbound));
     }
 
-    /// Ends the session: everybody who waits is told why. Only the first cause counts.
+    /// Ends the session: all pending responses report the error. Only the first cause counts.
     pub(super) fn end(&self, error: &Error) {
         self.end_because(error.kind(), error.to_string());
     }
@@ -202,14 +205,14 @@ impl Shared {
                 self.silence.answered(waiter.limit);
             }
             drop(waiting);
-            // Wakes those who wait for the greeting.
+            // Wake the tasks that wait for the greeting.
             self.server.send_modify(|server| {
                 server.get_or_insert_with(|| Arc::new(Server::unknown()));
             });
         }
     }
 
-    /// Awaits something from the server. A lane that is silent for too long is closed.
+    /// Waits for something from the server. Closes the lane if it is silent for too long.
     pub(super) async fn awaited<T>(
         &self,
         what: impl Fn() -> String,
@@ -237,7 +240,10 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a long answer; not more of them are held than [`NAMES_MAX`].
+    /// Counts a long response to READDIR.
+    ///
+    /// # Errors
+    /// If more than [`NAMES_MAX`] bytes of them are not consumed yet.
     pub(super) fn hold(&self, response: &Response) -> Result<()> {
         let Response::ManyNames(names) = response else { return Ok(()) };
         let held = names.held() as u64;
@@ -250,14 +256,14 @@ impl Shared {
         }
     }
 
-    /// An answer is not held here any more.
+    /// A response was consumed.
     pub(super) fn taken(&self, answer: &Result<Response>) {
         if let Ok(Response::ManyNames(names)) = answer {
             self.names_held.fetch_sub(names.held() as u64, Ordering::Relaxed);
         }
     }
 
-    /// Hands an answer to who waits for it.
+    /// Passes a response to the task that waits for it.
     pub(super) fn answer(self: &Arc<Self>, id: u32, response: Response) -> Result<()> {
         let waiter = {
             let mut waiting = self.lock();
@@ -282,7 +288,7 @@ impl Shared {
         self.hold(&response)?;
         if let Err(unwanted) = waiter.answer.send(Ok(response)) {
             self.taken(&unwanted);
-            // Whoever opened it does not want it any more.
+            // The open was abandoned.
             if let Ok(Response::Handle(handle)) = unwanted {
                 self.post(&Request::Close(handle));
             }

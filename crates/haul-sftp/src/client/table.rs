@@ -1,6 +1,6 @@
-//! Which handle OpenSSH will give next: it numbers them, and gives the lowest number that is free.
-//! So what is asked of a file can be asked before it is known to be open, in the same round trip.
-//! Whoever does that has to see that the handle came to be the one: another may have been it before.
+//! Predicts the next handle of OpenSSH's server: its handles are numbers, and it returns the lowest free one. So
+//! requests for a file can be sent in the same RTT as its open. Callers must then check that the server has returned
+//! the predicted handle: otherwise the requests referred to another file.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,19 +9,19 @@ use bytes::Bytes;
 
 use crate::codec::{Handle, Request, Response};
 
-/// The handles of a session, as far as its own questions and answers tell.
+/// The open handles of a session, tracked by its requests and responses.
 #[derive(Debug, Default)]
 pub(super) struct Table(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     used: BTreeSet<u32>,
-    /// Being opened.
+    /// Number of opens without a response.
     unknown: usize,
 }
 
 impl Table {
-    /// Something is asked. Whether it opens something: then [`Table::answered`] is to be called.
+    /// Tracks a request. Returns whether it opens something: then call [`Table::answered`] with its response.
     pub(super) fn asked(&self, request: &Request) -> bool {
         match request {
             Request::Open { .. } | Request::Opendir(_) => {
@@ -38,7 +38,7 @@ impl Table {
         }
     }
 
-    /// What was asked to be opened is open, or not.
+    /// Tracks the response to an open.
     pub(super) fn answered(&self, response: &Response) {
         let mut state = self.lock();
         state.unknown = state.unknown.saturating_sub(1);
@@ -47,7 +47,7 @@ impl Table {
         }
     }
 
-    /// The handle of what is opened next, unless something is being opened.
+    /// The predicted handle of the next open; `None` while the response to another open is missing.
     pub(super) fn next(&self) -> Option<Handle> {
         let state = self.lock();
         let free = (0..).zip(&state.used).find(|(free, used)| free != *used);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_number_that_is_free_comes_next() {
+    fn the_lowest_free_number_is_next() {
         let table = Table::default();
         let open = Request::Opendir(Bytes::new());
         assert_eq!(table.next(), Some(handle(0)));

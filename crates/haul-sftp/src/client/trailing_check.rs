@@ -1,9 +1,9 @@
-//! Looks at a file that are made behind its last READs, so that to know whether it has changed
-//! meanwhile takes no round trip of its own.
+//! Stat requests that are sent right behind the last READs of a file, so that the check whether it has changed costs no
+//! RTT of its own.
 //!
-//! A server that does one after the other has answered all READs of a lane when it looks. So from
-//! when the end of the file has been asked for, every lane looks behind its last READ. What the
-//! looks see together is what one look after the last READ would see.
+//! A server that processes requests in order has performed all READs of a lane before the stat behind them. So once the
+//! end of the file has been requested, each lane sends a stat behind its last READ. Together these show what a single
+//! stat after all READs would show.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,14 +17,14 @@ use super::part::Part;
 use super::session::Session;
 use crate::codec::{Request, Response};
 
-/// On a shorter way a round trip more costs nothing.
+/// The minimum RTT: on a shorter path, one more RTT does not matter.
 pub(super) const LONG: Duration = Duration::from_millis(10);
 
-/// The last look on each lane, once the end of the file has been asked for.
+/// The last stat on each lane, once the end of the file has been requested.
 #[derive(Debug, Default)]
 pub(super) struct TrailingCheck(Mutex<Option<Looks>>);
 
-/// By lane; none where it could not be looked, so that nothing can be said.
+/// Stat requests by lane; `None` for a lane on which a stat would prove nothing, which makes the whole check void.
 type Looks = HashMap<usize, Option<Look>>;
 
 #[derive(Debug)]
@@ -34,7 +34,8 @@ struct Look {
 }
 
 impl TrailingCheck {
-    /// Looks behind `part`, if the end was asked for; behind everything, if it is the end.
+    /// Sends a stat (`question`) behind the READs of `part`, if the end of the file has been requested. If `part` is
+    /// the end of the file, sends one on every lane.
     pub(super) fn look(
         &self,
         part: &Part,
@@ -53,8 +54,8 @@ impl TrailingCheck {
         }
     }
 
-    /// What was seen, if that is as new as an answer to a question of now would be: the last look is
-    /// no older than a round trip.
+    /// The responses, if they are as recent as the response to a request sent now would be: the last one arrived at
+    /// most an RTT ago.
     pub(super) async fn seen(&self) -> Option<Vec<Response>> {
         let asked = Instant::now();
         let looks = self.lock().take()?;
@@ -76,7 +77,7 @@ impl TrailingCheck {
     }
 }
 
-/// Looks on a lane where that tells something and is worth it.
+/// Sends a stat on a lane, if its server processes requests in order and its RTT is long.
 fn look_on(lane: &Session, question: &Request) -> Option<Look> {
     let rtt = lane.rtt().filter(|_| lane.is_in_turn())?;
     (rtt >= LONG).then(|| {

@@ -1,14 +1,11 @@
-//! SFTP version 3 on the wire, both directions, as draft-ietf-secsh-filexfer-02 and OpenSSH's
-//! PROTOCOL file have it.
+//! The wire format of SFTP version 3, both directions (draft-ietf-secsh-filexfer-02 and OpenSSH's PROTOCOL file).
 //!
-//! Bytes come in as they were decrypted; [`Deframer`] strings them into packets without copying;
-//! [`Request::decode`] and [`Response::decode`] give the meaning, with the payload of READ's answer
-//! and of WRITE as a [`Block`](haul_storage::Block) of slices of what came in. Every length is
-//! checked against what is there, and a packet's length against a limit, before anything is
-//! allocated.
+//! [`Deframer`] joins decrypted bytes to packets without copying. [`Request::decode`] and [`Response::decode`] parse
+//! packets; the payload of WRITE and of a response to READ is a [`Block`](haul_storage::Block) of slices of the
+//! received bytes. Each length is checked against the bytes present, and the length of a packet against a limit, before
+//! anything is allocated.
 //!
-//! Encoding gives the header in one piece and leaves the payload as it is, so that it is not copied
-//! either.
+//! Encoding returns the header in one piece and leaves the payload as it is, so that it is not copied either.
 
 mod attrs;
 mod extension;
@@ -35,24 +32,24 @@ pub const VERSION: u32 = 3;
 /// The longest handle (draft 02, section 3: "must not exceed 256 bytes").
 pub const HANDLE_MAX: usize = 256;
 
-/// The longest packet that OpenSSH takes or sends (`SFTP_MAX_MSG_LENGTH`).
+/// The longest packet that OpenSSH accepts or sends (`SFTP_MAX_MSG_LENGTH`).
 pub const OPENSSH_PACKET_MAX: u32 = 256 * 1024;
 
-/// What every server has to take in one packet (draft 02, section 3).
+/// The packet size that every server must accept (draft 02, section 3).
 pub const LEAST_PACKET: u32 = 34_000;
 
-/// What a server calls an open file or directory.
+/// A server's name for an open file or directory.
 pub type Handle = Bytes;
 
 /// Bytes that are not SFTP.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// A packet says that it is longer than is accepted.
+    /// A packet is longer than the limit.
     #[error("a packet of {length} bytes, when {limit} are accepted")]
     TooLong {
-        /// What it says.
+        /// Its length.
         length: u32,
-        /// What is accepted.
+        /// The limit.
         limit: u32,
     },
     /// A packet without a type.
@@ -63,26 +60,26 @@ pub enum CodecError {
     Truncated {
         /// The packet's type.
         kind: u8,
-        /// Which field.
+        /// The field.
         field: &'static str,
     },
-    /// There is something behind a packet's last field.
+    /// There are bytes after the last field of a packet.
     #[error("a packet of type {kind} has {bytes} bytes too many")]
     Trailing {
         /// The packet's type.
         kind: u8,
-        /// How many.
+        /// Number of these bytes.
         bytes: usize,
     },
-    /// A packet of a type that does not belong here.
+    /// A packet of an unknown type, or of one that is not valid in this direction.
     #[error("a packet of unknown type {0}")]
     UnknownKind(u8),
-    /// A field has a value that it must not have.
+    /// A field has an invalid value.
     #[error("a packet of type {kind} has an impossible {field}")]
     Invalid {
         /// The packet's type.
         kind: u8,
-        /// Which field.
+        /// The field.
         field: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! Answers on their way out: what takes them, what holds them, and who hands them on.
+//! Sends responses to the client, small ones in batches.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// Small answers are strung together up to this size: one SSH packet of most clients.
+/// Small responses are joined up to this size in bytes: the longest SSH packet of most clients.
 const BATCH: usize = 32 << 10;
 
-/// Where a session's answers go.
+/// The receiver of a session's responses.
 pub trait Outgoing: Send {
-    /// Sends bytes behind those that were sent before. Returns when it takes more.
+    /// Sends bytes after those that were sent before. Returns when more can be sent.
     ///
     /// # Errors
-    /// If nobody takes anything any longer.
+    /// If the client accepts nothing any more.
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Closed>> + Send;
 }
 
-/// The far end takes nothing any longer.
+/// The client accepts nothing any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closed;
 
-/// Hands answers on, small ones together.
-pub(super) async fn hand_on(
+/// Sends queued responses, small ones joined, until there are no more. Subtracts each from `unanswered`.
+pub(super) async fn send_responses(
     mut unsent: UnboundedReceiver<Bytes>,
     mut outgoing: impl Outgoing,
     unanswered: Arc<AtomicUsize>,

@@ -1,4 +1,4 @@
-//! Who may log in: a user with keys of an `authorized_keys` file, or with a password.
+//! Credentials of the server's user: keys of an `authorized_keys` file, or a password.
 
 use std::fmt;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 use haul_storage::{Error, ErrorKind, Result};
 use russh::keys::{Algorithm, PublicKey};
 
-/// Options that take nothing away here that the server would give: it has no terminals, no
-/// forwarding, no start-up files and no environment (sshd(8), "AUTHORIZED_KEYS FILE FORMAT").
+/// Options without effect on this server, which has no terminals, no forwarding, no start-up files and no environment
+/// (sshd(8), "AUTHORIZED_KEYS FILE FORMAT").
 const IGNORED: [&str; 17] = [
     "restrict",
     "agent-forwarding",
@@ -28,7 +28,7 @@ const IGNORED: [&str; 17] = [
     "no-x11-forwarding",
 ];
 
-/// Who may log in. Secrets are kept as digests only.
+/// The user who may log in. Passwords are stored as digests only.
 #[derive(Debug, Clone)]
 pub struct Credentials {
     user: String,
@@ -37,41 +37,41 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Nobody yet: `user` with what is added.
+    /// `user` without credentials: add keys or a password.
     pub fn new(user: impl Into<String>) -> Self {
         Self { user: user.into(), keys: AuthorizedKeys::default(), password: None }
     }
 
-    /// With any of these keys.
+    /// Accepts any of these keys.
     #[must_use]
     pub fn with_keys(mut self, keys: AuthorizedKeys) -> Self {
         self.keys = keys;
         self
     }
 
-    /// With this password.
+    /// Accepts this password.
     #[must_use]
     pub fn with_password(mut self, password: Password) -> Self {
         self.password = Some(password);
         self
     }
 
-    /// The name to log in with.
+    /// The user name.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// Whether keys are taken.
+    /// Whether any key is accepted.
     pub(super) fn has_keys(&self) -> bool {
         !self.keys.keys.is_empty()
     }
 
-    /// Whether a password is taken.
+    /// Whether a password is accepted.
     pub(super) const fn has_password(&self) -> bool {
         self.password.is_some()
     }
 
-    /// Whether this key, signing in this way, lets this user in.
+    /// Whether this user may log in with this key and signature algorithm.
     pub(super) fn allows_key(&self, user: &str, key: &PublicKey, algorithm: &Algorithm) -> bool {
         // SHA-1 signatures can be forged.
         let is_weak = matches!(algorithm, Algorithm::Rsa { hash: None });
@@ -79,10 +79,10 @@ impl Credentials {
         user == self.user && !is_weak && is_known
     }
 
-    /// Whether this password lets this user in; takes as long for a wrong one as for the right one.
+    /// Whether this user may log in with this password. Takes the same time for a wrong password.
     pub(super) fn allows_password(&self, user: &str, password: &str) -> bool {
-        let is_right = self.password.as_ref().is_some_and(|right| right.is(password));
-        is_right & (user == self.user)
+        let is_correct = self.password.as_ref().is_some_and(|correct| correct.is(password));
+        is_correct & (user == self.user)
     }
 }
 
@@ -93,17 +93,17 @@ pub struct Password {
 }
 
 impl Password {
-    /// This one.
+    /// Stores the digest of a password.
     pub fn new(password: &str) -> Self {
         Self { digest: blake3::hash(password.as_bytes()) }
     }
 
-    /// A random one of 100 bits, and the text to log in with.
+    /// A random password of 100 bits, and its text.
     ///
     /// # Errors
     /// If the system has no random numbers.
     pub fn random() -> Result<(Self, String)> {
-        // Letters and digits that are not taken for each other.
+        // Letters and digits that cannot be confused with each other.
         const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
         let mut bytes = [0; 20];
         let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
@@ -118,8 +118,8 @@ impl Password {
         Ok((Self::new(&text), text))
     }
 
-    /// Digests are compared, in constant time (`blake3::Hash` says so), so that neither the length
-    /// nor the beginning of the right one can be measured.
+    /// Compares digests in constant time (a guarantee of `blake3::Hash`), so that neither the length nor a prefix of
+    /// the correct password can be found by timing.
     fn is(&self, password: &str) -> bool {
         self.digest == blake3::hash(password.as_bytes())
     }
@@ -138,12 +138,12 @@ pub struct AuthorizedKeys {
     refused: Vec<RefusedLine>,
 }
 
-/// A line that lets nobody in.
+/// A line of an `authorized_keys` file that is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedLine {
-    /// Its number, from 1.
+    /// Its number, counted from 1.
     pub line: usize,
-    /// Why.
+    /// The reason.
     pub cause: String,
 }
 
@@ -151,7 +151,7 @@ impl AuthorizedKeys {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it cannot be read, or no line of it lets anybody in.
+    /// If it cannot be read, or none of its lines is accepted.
     pub fn read(path: &Path) -> Result<Self> {
         const OPERATION: &str = "read authorized keys";
         let bytes = std::fs::read(path)
@@ -169,7 +169,7 @@ impl AuthorizedKeys {
         Ok(keys)
     }
 
-    /// Reads the text of a file. A line that cannot be followed to the letter lets nobody in.
+    /// Parses the text of a file. A line is accepted only if all its options are supported.
     pub fn parse(text: &str) -> Self {
         let mut keys = Self::default();
         for (number, line) in text.lines().enumerate() {
@@ -185,17 +185,17 @@ impl AuthorizedKeys {
         keys
     }
 
-    /// The lines that let nobody in.
+    /// The lines that were not accepted.
     pub fn refused(&self) -> &[RefusedLine] {
         &self.refused
     }
 
-    /// How many keys let somebody in.
+    /// The number of accepted keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether no key lets anybody in.
+    /// Whether no key is accepted.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -207,21 +207,21 @@ fn key_of(line: &str) -> std::result::Result<PublicKey, String> {
     }
     let (options, rest) = split_options(line).ok_or("not a public key")?;
     let key = PublicKey::from_openssh(rest.trim_start()).map_err(|_| "not a public key")?;
-    let mut touched = is_security_key(&key);
+    let mut needs_touch = is_security_key(&key);
     for option in options {
         let name = option.split('=').next().unwrap_or(option);
         if name.eq_ignore_ascii_case("no-touch-required") {
-            touched = false;
+            needs_touch = false;
         } else if !IGNORED.iter().any(|ignored| ignored.eq_ignore_ascii_case(name)) {
             return Err(format!("option '{}' is not supported", name.escape_debug()));
         }
     }
-    if touched { Err(UNTOUCHED.to_owned()) } else { Ok(key) }
+    if needs_touch { Err(UNTOUCHED.to_owned()) } else { Ok(key) }
 }
 
-/// russh does not tell what a signature of a security key says: whether somebody has touched it
-/// (PROTOCOL.u2f of OpenSSH). Where that is not waived, such a key lets nobody in: whatever runs on the
-/// machine that it is plugged into could use it.
+/// A signature of a security key tells whether the key was touched (OpenSSH's PROTOCOL.u2f), but russh does not pass
+/// that on. So such a key is accepted only if its line waives the touch. Otherwise any program on the machine that it
+/// is plugged into could use it.
 const UNTOUCHED: &str = "haul cannot see whether a security key was touched; such a key is taken with the \
                          option 'no-touch-required' only";
 
@@ -229,7 +229,7 @@ fn is_security_key(key: &PublicKey) -> bool {
     matches!(key.algorithm(), Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256)
 }
 
-/// The options before a key, parted at commas, and what follows; both outside of quotes.
+/// Splits the options before a key at commas outside quotes, and returns them with the rest of the line.
 fn split_options(line: &str) -> Option<(Vec<&str>, &str)> {
     let mut options = Vec::new();
     let (mut start, mut is_quoted, mut is_escaped) = (0, false, false);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_read_with_comments_and_harmless_options() {
+    fn keys_with_comments_and_harmless_options_are_accepted() {
         assert_eq!(parsed(KEY), Ok(1));
         assert_eq!(parsed(&format!("# a comment\n\n{KEY} me@here \n")), Ok(1));
         assert_eq!(parsed(&format!("restrict,no-pty {KEY}")), Ok(1));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_cannot_be_followed_lets_nobody_in() {
+    fn a_line_with_an_unsupported_option_is_refused() {
         for (options, name) in [
             (r#"command="ls a,b""#, "command"),
             (r#"from="10.0.0.0/8""#, "from"),
@@ -292,13 +292,13 @@ mod tests {
         assert_eq!(parsed("nonsense").unwrap_err(), "not a public key");
     }
 
-    /// As `ssh-keygen -t ed25519-sk` writes it.
+    /// In the format of `ssh-keygen -t ed25519-sk`.
     const SECURITY_KEY: &str = "sk-ssh-ed25519@openssh.com \
         AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAICFo/k5LU8863u66YC9eUO2170QduohPURkQnbLa/dczAAAABHNzaDo=";
 
-    /// The server cannot tell whether it was touched, so only a line that does not ask for it is good.
+    /// The server cannot check whether the key was touched.
     #[test]
-    fn a_security_key_lets_in_only_where_no_touch_is_required() {
+    fn a_security_key_is_accepted_only_with_no_touch_required() {
         for options in ["", "restrict ", "verify-required ", "no-touch-required,verify-required "] {
             assert!(parsed(&format!("{options}{SECURITY_KEY}")).is_err(), "{options}");
         }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_user_with_the_right_password_is_let_in() {
+    fn only_the_correct_user_and_password_are_accepted() {
         let credentials = Credentials::new("me").with_password(Password::new("secret"));
         assert!(credentials.allows_password("me", "secret"));
         assert!(!credentials.allows_password("me", "secret "));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_lets_in_unless_it_signs_with_sha1() {
+    fn a_key_is_accepted_unless_it_signs_with_sha1() {
         let keys = AuthorizedKeys::parse(KEY);
         let key = PublicKey::from_openssh(KEY).unwrap();
         let credentials = Credentials::new("me").with_keys(keys);

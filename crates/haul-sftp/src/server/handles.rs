@@ -1,5 +1,5 @@
-//! What is done by handle, but for reading and writing. Everything here blocks; `session` moves it
-//! to the disk threads.
+//! Requests that refer to a handle, except READ, WRITE, READDIR and CLOSE. These calls block; `session` runs them on
+//! disk threads.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use super::files::{Open, stat_vfs_response};
 use super::status::{Refusal, ok};
 use crate::codec::{Extended, Request, Response};
 
-/// Describes, sets or syncs what is open.
+/// Performs FSTAT, FSETSTAT, `fsync@openssh.com` or `fstatvfs@openssh.com`.
 pub(super) fn perform(open: Option<Arc<Open>>, request: &Request) -> Response {
-    let answer = || {
+    let respond = || {
         let open = open.ok_or(Refusal::NO_HANDLE)?;
         match request {
             Request::Fstat(_) => return Ok(Response::Attrs(open.attrs()?)),
@@ -22,5 +22,5 @@ pub(super) fn perform(open: Option<Arc<Open>>, request: &Request) -> Response {
         }
         Ok(ok())
     };
-    answer().unwrap_or_else(|refusal: Refusal| refusal.response())
+    respond().unwrap_or_else(|refusal: Refusal| refusal.response())
 }

@@ -1,44 +1,43 @@
-//! What a session may ask for and hold at most. Nothing that a client sends makes the server
-//! allocate more than these numbers allow.
+//! Limits of a session's requests and memory. No request can make the server allocate more than these allow.
 
 use crate::codec::OPENSSH_PACKET_MAX;
 
-/// The longest packet that is taken.
+/// The longest packet accepted, in bytes.
 pub(super) const PACKET: u32 = OPENSSH_PACKET_MAX;
 
-/// Bytes in one READ or WRITE: OpenSSH's (`SFTP_MAX_READ_LENGTH`), which leaves a KiB of a packet
-/// for its head.
+/// Most bytes of payload in one READ or WRITE, as in OpenSSH (`SFTP_MAX_READ_LENGTH`): 1 KiB of a packet is left for
+/// its header.
 pub(super) const PAYLOAD: u32 = OPENSSH_PACKET_MAX - 1024;
 
-/// Requests of a session that are not answered. OpenSSH's client has 64, sshfs and haul some
-/// hundreds; who has more does not read its answers and is cut.
+/// Most pending requests of a session. OpenSSH's client sends up to 64, sshfs and haul a few hundred. A client with
+/// more does not read its responses, and is disconnected.
 pub(super) const REQUESTS: usize = 16_384;
 
-/// Bytes that a session has received and not yet written, above which nothing more is read from it
-/// while a write is under way: some MiB keep every disk busy.
+/// If a session has more received bytes than this waiting to be written, and a write is in progress, the server stops
+/// reading from it. A few MiB keep every disk busy.
 pub(super) const HELD: usize = 4 << 20;
 
-/// As [`HELD`], while no write is under way because they all have to wait for answers that the
-/// client does not take. Reading goes on then, because what it takes may depend on it; above this
-/// it is cut. It is four of the windows that the server grants.
+/// The limit in place of [`HELD`] while no write is in progress, because all of them wait until the client takes
+/// responses. The server goes on reading, since the client may take responses only after it has sent more. A client
+/// that exceeds this limit, four windows, is disconnected.
 pub(super) const HELD_AT_MOST: usize = 4 * WINDOW as usize;
 
-/// The SSH window of a channel: what a client may send before it is granted more. Enough for
-/// 500 Mbit/s over 250 ms in one channel.
+/// The SSH window of a channel in bytes: what a client may send before it is granted more. Enough for 500 Mbit/s at an
+/// RTT of 250 ms in one channel.
 pub(super) const WINDOW: u32 = 16 << 20;
 
-/// Bytes of a session that are read and not yet encrypted: 16 answers of full length.
+/// Most bytes of a session that are read and not yet encrypted: 16 responses of full length.
 pub(super) const ANSWERS: usize = 16 * PAYLOAD as usize;
 
-/// Payloads shorter than this are copied out of the packet in which they came, which may be much
-/// longer than they are and would be held as long.
+/// Payloads shorter than this are copied out of the buffer they arrived in. Otherwise they would keep that buffer,
+/// which may be much longer, in memory.
 pub(super) const COPIED: usize = 16 << 10;
 
-/// Bytes of one write that is made of several consecutive ones.
+/// Most bytes of consecutive WRITEs that are merged into one.
 pub(super) const MERGED: usize = 1 << 20;
 
-/// Entries in one answer to READDIR, as in OpenSSH.
+/// Most entries in one response to READDIR, as in OpenSSH.
 pub(super) const ENTRIES: usize = 100;
 
-/// Channels of a connection: OpenSSH's `MaxSessions`.
+/// Most channels of a connection: the default of OpenSSH's `MaxSessions`.
 pub(super) const CHANNELS: usize = 10;

@@ -1,17 +1,17 @@
-//! An SFTP server: version 3 over SSH, for one directory, that nobody gets out of.
+//! An SFTP server (version 3 over SSH) that serves one directory and confines clients to it.
 //!
 //! ```text
 //! TCP → line → SSH (russh) → channel → session → order → disk threads ┐
-//! TCP ← line ← SSH ← answers, as the disk threads finish them ────────┘
+//! TCP ← line ← SSH ← responses, as the disk threads finish them ──────┘
 //! ```
 //!
 //! [`SftpServer`] is the whole server; [`serve_channel`] is one session of it without SSH.
 //!
-//! - [`Jail`](haul_net::Jail) is the only way into the directory; `names`, `handles`, `copying` and `files` do by name and by handle
-//!   what is asked, as OpenSSH's server does it; `listing` and `status` put it into the protocol's words.
-//! - `order` says which requests may run at once, `turns` whose answer is next, `limits` how much of everything there may be.
-//! - `connection` and `transport` are the SSH side, `credentials` and `host_key` who is who, `visitor`
-//!   what is told about clients.
+//! - All access to the directory goes through [`Jail`](haul_net::Jail). `names`, `handles`, `copying` and `files`
+//!   perform requests by name and by handle, as OpenSSH's server does; `listing` and `status` encode the results.
+//! - `order` decides which requests may run at once, `turns` which response is sent next; `limits` has all limits.
+//! - `connection` and `transport` are the SSH side, `credentials` and `host_key` authenticate both sides, `visitor`
+//!   reports events about clients.
 
 mod admission;
 mod answers;

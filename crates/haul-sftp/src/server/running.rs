@@ -1,8 +1,7 @@
-//! The server as a whole: options, the listening socket, the threads.
+//! The server: its options, its listening socket, and its threads.
 //!
-//! Each connection lives on one thread with all its tasks, so that handing a packet from SSH to the
-//! session and back wakes no other thread. There are as many threads as processors; a connection
-//! goes to the one that has fewest.
+//! All tasks of a connection run on one thread, so that passing a packet between SSH and the session wakes no other
+//! thread. There are as many threads as processors; a connection is assigned to the thread that has the fewest.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdTcpListener};
@@ -27,18 +26,18 @@ use super::share::{Share, ShareOptions};
 use super::transport;
 use super::visitor::{ClientAction, ClientEvent, Observer};
 
-/// Connections beyond one for each session: clients that open one and then another. Who has not logged
-/// in may have as many, or three quarters of all if that is more.
+/// Connections in addition to one per session, for clients that open a connection before its session. At most three
+/// quarters of all connections, but at least this many, may be unauthenticated.
 const SPARE_CONNECTIONS: usize = 32;
 
-/// How long a client may take to log in. sshd allows two minutes (`LoginGraceTime`), within which
-/// somebody types; here most have a key.
+/// Default time to log in. sshd allows two minutes (`LoginGraceTime`) for users who type a password; here most have a
+/// key.
 const LOGIN_GRACE: Duration = Duration::from_secs(60);
 
-/// Threads for connections, at most.
+/// Most threads for connections.
 const THREADS: usize = 16;
 
-/// What an SFTP server is made of.
+/// Options of an SFTP server.
 #[derive(Debug, Clone)]
 pub struct SftpServerBuilder {
     directory: PathBuf,
@@ -59,8 +58,8 @@ pub struct SftpServer {
 }
 
 impl SftpServer {
-    /// A server for `directory`, on a port of the loopback interface that the system chooses, with
-    /// a host key of its own, and nobody who may log in.
+    /// A server for `directory`. The defaults are a free port of the loopback interface, a new host key, and no
+    /// credentials.
     pub fn builder(directory: impl AsRef<Path>) -> SftpServerBuilder {
         SftpServerBuilder {
             directory: directory.as_ref().to_owned(),
@@ -73,22 +72,23 @@ impl SftpServer {
         }
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What identifies its host key: `SHA256:…`.
+    /// The fingerprint of the host key: `SHA256:…`.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// Its host key as `known_hosts` has it, without the host: `ssh-ed25519 AAAA…`.
+    /// The host key in the format of `known_hosts`, without the host: `ssh-ed25519 AAAA…`.
     pub fn public_key(&self) -> &str {
         &self.public_key
     }
 
-    /// Tells all clients, and returns when the last is gone, or was cut because it did not go.
+    /// Stops the server. Asks all clients to disconnect, and returns when the last one is gone; those that stay are
+    /// disconnected.
     pub async fn stop(self) {
         self.stopper.stop().await;
     }
@@ -101,38 +101,38 @@ impl fmt::Debug for SftpServer {
 }
 
 impl SftpServerBuilder {
-    /// Listens there.
+    /// Sets the address to listen on.
     #[must_use]
     pub const fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self
     }
 
-    /// Lets those log in.
+    /// Sets the credentials of the user who may log in.
     #[must_use]
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = Some(credentials);
         self
     }
 
-    /// Is recognised by that key.
+    /// Sets the host key.
     #[must_use]
     pub fn host_key(mut self, key: HostKey) -> Self {
         self.host_key = Some(key);
         self
     }
 
-    /// Cuts who has not logged in after so long; a minute if nothing is said.
+    /// Sets how long a client may take to log in before it is disconnected; the default is one minute.
     #[must_use]
     pub const fn login_grace(mut self, grace: Duration) -> Self {
         self.login_grace = grace;
         self
     }
 
-    /// Tells what clients do. The server's threads call `told`: it must not block.
+    /// Sets a callback for events about clients. The server's threads call it, so it must not block.
     #[must_use]
-    pub fn observer(mut self, told: impl Fn(ClientEvent) + Send + Sync + 'static) -> Self {
-        self.observer = Observer::new(told);
+    pub fn observer(mut self, callback: impl Fn(ClientEvent) + Send + Sync + 'static) -> Self {
+        self.observer = Observer::new(callback);
         self
     }
 
@@ -143,32 +143,31 @@ impl SftpServerBuilder {
         self
     }
 
-    /// How many sessions there may be at once.
+    /// Sets the most sessions at once.
     #[must_use]
     pub const fn max_sessions(mut self, sessions: usize) -> Self {
         self.options.sessions = sessions;
         self
     }
 
-    /// Handles that a session may have open.
+    /// Sets the most open handles per session.
     #[must_use]
     pub const fn max_handles(mut self, handles: usize) -> Self {
         self.options.handles = handles;
         self
     }
 
-    /// Bytes that all sessions together may hold.
+    /// Sets the most bytes that all sessions together may hold, see [`ShareOptions::memory`].
     #[must_use]
     pub const fn memory(mut self, bytes: usize) -> Self {
         self.options.memory = bytes;
         self
     }
 
-    /// Listens and serves.
+    /// Starts the server.
     ///
     /// # Errors
-    /// If nobody could log in, the directory cannot be served, or the address cannot be listened
-    /// on.
+    /// If there are no credentials, the directory cannot be served, or the address cannot be listened on.
     pub async fn bind(self) -> Result<SftpServer> {
         let credentials = self.credentials.filter(|one| one.has_keys() || one.has_password());
         let credentials = credentials.ok_or_else(|| {
@@ -204,7 +203,7 @@ impl SftpServerBuilder {
     }
 }
 
-/// Starts the threads.
+/// Starts the threads for connections, and the one that accepts them.
 fn start(served: &Arc<Served>, listener: StdTcpListener, running: &Running) -> Result<()> {
     let failed = |error| Error::from_io("start a thread", error);
     let mut workers = Vec::new();
@@ -238,7 +237,7 @@ fn start(served: &Arc<Served>, listener: StdTcpListener, running: &Running) -> R
     Ok(())
 }
 
-/// Accepts connections and gives each to the thread that has fewest.
+/// Accepts connections and assigns each to the thread that has the fewest.
 async fn accept(
     listener: StdTcpListener,
     workers: Vec<(Arc<AtomicUsize>, UnboundedSender<Arrival>)>,
@@ -249,7 +248,7 @@ async fn accept(
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     let serve = |socket: TcpStream, from, admitted| {
         let least = workers.iter().min_by_key(|(load, _)| load.load(Ordering::Relaxed));
-        // A socket that fails before it is used is a client that is gone.
+        // If the socket fails here, the client has disconnected.
         if let (Some((load, worker)), Ok(socket)) = (least, socket.into_std()) {
             load.fetch_add(1, Ordering::Relaxed);
             // A thread ends only when the server stops.
@@ -257,8 +256,8 @@ async fn accept(
         }
     };
     let turn_away = |socket: TcpStream, from| {
-        // RFC 4253, section 4.2, lets a server say something before its version. Whether it
-        // arrives is the client's loss.
+        // RFC 4253, section 4.2, allows lines before the identification. An error is ignored: the connection is closed
+        // anyway.
         drop(socket.try_write(b"haul: too many connections; try again later\r\n"));
         observer.tell(from, ClientAction::TurnedAway);
     };
@@ -268,7 +267,7 @@ async fn accept(
 struct Worker {
     served: Arc<Served>,
     running: Running,
-    /// How many connections it has.
+    /// The number of its connections.
     load: Arc<AtomicUsize>,
 }
 
@@ -283,7 +282,7 @@ impl Worker {
                     let connection = connection::serve(served, arrival, self.running.clone());
                     let load = Loaded(Arc::clone(&self.load));
                     connections.spawn(async move {
-                        // A socket that fails before it is used is a client that is gone.
+                        // An error means that the client has disconnected.
                         drop(connection.await);
                         drop(load);
                     });
@@ -296,7 +295,7 @@ impl Worker {
     }
 }
 
-/// Counts a connection until it is gone.
+/// Counts a connection of a worker until it is dropped.
 struct Loaded(Arc<AtomicUsize>);
 
 impl Drop for Loaded {

@@ -26,7 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::admission::{admit, number, version};
-use super::answers::{Outgoing, hand_on};
+use super::answers::{Outgoing, send_responses};
 use super::copying::Copying;
 use super::files::Open;
 use super::handles;
@@ -82,7 +82,7 @@ where
 {
     let (answers, unsent) = unbounded_channel();
     let unanswered = Arc::new(AtomicUsize::new(0));
-    let writer = hand_on(unsent, outgoing, Arc::clone(&unanswered));
+    let writer = send_responses(unsent, outgoing, Arc::clone(&unanswered));
     let session = Session::new(share, answers, unanswered).run(incoming);
     tokio::pin!(writer);
     let outcome = {

@@ -1,5 +1,4 @@
-//! What is served: a directory, the threads that work in it, and the bounds that all sessions
-//! share.
+//! A served directory, with the disk threads and the memory limit that all sessions share.
 
 use std::fmt;
 use std::path::Path;
@@ -15,14 +14,14 @@ use crate::codec::DATA_HEAD;
 /// How a directory is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShareOptions {
-    /// Whether every change is refused.
+    /// Refuse every change.
     pub read_only: bool,
-    /// How many sessions there may be at once. Further ones are refused.
+    /// Most sessions at once; further ones are refused.
     pub sessions: usize,
-    /// Handles that a session may have open.
+    /// Most open handles per session.
     pub handles: usize,
-    /// Bytes that all sessions together may hold: received and not yet written, or read and not yet
-    /// sent. What SSH itself buffers is not among them.
+    /// Most bytes that all sessions together may hold: received and not yet written, or read and not yet sent. Buffers
+    /// of SSH itself do not count.
     pub memory: usize,
 }
 
@@ -32,25 +31,26 @@ impl Default for ShareOptions {
     }
 }
 
-/// A directory that is served.
+/// A served directory.
 pub struct Share {
     pub(super) jail: Jail,
     pub(super) options: ShareOptions,
     pub(super) pool: WorkPool,
     pub(super) buffers: BufferPool,
-    /// Bytes of one session that are read and not yet sent.
+    /// Most bytes that one session may have read and not yet sent.
     pub(super) answer_bytes: usize,
+    /// Bytes that sessions have received and not yet written.
     held: AtomicUsize,
 }
 
 impl Share {
-    /// Opens a directory to be served.
+    /// Opens a directory for serving.
     ///
     /// # Errors
-    /// If it is no directory, or the system cannot keep clients inside of it.
+    /// If it is not a directory, or the system cannot confine clients to it.
     pub fn open(directory: &Path, options: ShareOptions) -> Result<Self> {
         let jail = Jail::open(directory)?;
-        // More than processors: a thread that waits for a disk needs none.
+        // At least four even on fewer processors: a thread that waits for a disk uses none.
         let threads = available_parallelism().map_or(4, usize::from).clamp(4, 16);
         let pool = WorkPool::new("haul-sftp-disk", threads)
             .map_err(|error| Error::from_io("start a thread", error))?;

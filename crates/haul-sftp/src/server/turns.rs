@@ -1,28 +1,28 @@
-//! Whose answer is next. READs of one handle are done side by side and answered in the order in which
-//! they came. The protocol does not ask for that, but OpenSSH's scp, as of 9.2p1, cuts a file off
-//! at the first answer that comes before its time, and says nothing.
+//! The order of responses. READs of one handle run in parallel, and their responses are sent in the order of the
+//! requests. The protocol does not require that, but OpenSSH's scp (as of 9.2p1) silently truncates a file at the first
+//! response that arrives out of order.
 
 use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 
-/// READs that are not answered, a line a handle.
+/// READs whose response has not been sent, in a queue per handle.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     lines: HashMap<u32, VecDeque<(u32, Option<Bytes>)>>,
 }
 
 impl Turns {
-    /// A READ of `handle` with this id has begun.
+    /// Adds a READ of `handle` with this request id.
     pub(super) fn begin(&mut self, handle: u32, id: u32) {
         self.lines.entry(handle).or_default().push_back((id, None));
     }
 
-    /// It has ended: the answers whose turn it is now, which may be none. An answer that waits keeps
-    /// its place in the budget; those before it have theirs, so they get done.
+    /// Sets the response of a READ. Returns the responses that can be sent now, which may be none. A response that
+    /// waits still counts against the memory limit. That cannot deadlock, as the READs before it are counted already.
     pub(super) fn end(&mut self, handle: u32, id: u32, packet: Bytes) -> Vec<Bytes> {
         let Some(line) = self.lines.get_mut(&handle) else { return vec![packet] };
-        // An id that is in use twice is the client's affair: the answers are told apart by nobody.
+        // If a client uses an id twice, any of its READs will do: their responses cannot be told apart.
         match line.iter_mut().find(|(of, answer)| *of == id && answer.is_none()) {
             Some((_, answer)) => *answer = Some(packet),
             None => return vec![packet],
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_wait_for_those_before_them_on_the_same_handle() {
+    fn a_response_waits_for_those_before_it_on_the_same_handle() {
         let mut turns = Turns::default();
         for (handle, id) in [(1, 10), (1, 11), (2, 12), (1, 13)] {
             turns.begin(handle, id);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_in_use_twice_is_answered_twice() {
+    fn an_id_in_use_twice_gets_two_responses() {
         let mut turns = Turns::default();
         turns.begin(1, 7);
         turns.begin(1, 7);

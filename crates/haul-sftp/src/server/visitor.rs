@@ -1,4 +1,4 @@
-//! What is to be told about a client: that it came, who it says it is, that it went.
+//! Events about clients: connections, logins and their ends.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,48 +8,48 @@ use std::time::{Duration, Instant};
 use haul_net::Admitted;
 use russh::keys::{HashAlg, PublicKey};
 
-/// Something about a client.
+/// An event about a client.
 pub type ClientEvent = haul_net::ClientEvent<ClientAction>;
 
-/// Who is told about clients.
+/// The callback for events about clients.
 pub(super) type Observer = haul_net::Observer<ClientAction>;
 
-/// What happened. Names come from the client as they are: nothing is escaped.
+/// The kind of an event. Names are as the client sent them, not escaped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientAction {
-    /// It has connected.
+    /// The client has connected.
     Connected,
-    /// It was sent away, because there are too many connections.
+    /// The connection was closed, because there are too many.
     TurnedAway,
-    /// It has logged in.
+    /// The client has logged in.
     LoggedIn {
-        /// As whom.
+        /// The user name.
         user: String,
-        /// With what.
+        /// The credential.
         with: Proof,
     },
-    /// It was refused.
+    /// A login was refused.
     Refused {
-        /// As whom it wanted to log in.
+        /// The user name.
         user: String,
-        /// With what.
+        /// The credential.
         with: Proof,
     },
-    /// It was cut because it did not log in for too long.
+    /// The connection was closed, because the client did not log in in time.
     TooLate,
-    /// It is gone, or was cut.
+    /// The connection has ended.
     Left {
-        /// As whom it had logged in.
+        /// The user name, if the client had logged in.
         user: Option<String>,
         /// How long it was connected.
         after: Duration,
     },
 }
 
-/// With what a client wants to log in.
+/// The kind of credential with which a client logs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
-    /// A key of this fingerprint (`SHA256:…`).
+    /// A key, by its fingerprint (`SHA256:…`).
     Key(String),
     /// A password.
     Password,
@@ -70,7 +70,7 @@ impl fmt::Display for Proof {
     }
 }
 
-/// A client that is there. However its connection ends, that is told.
+/// A connected client. Dropping it reports the end of the connection.
 #[derive(Debug)]
 pub(super) struct Visitor {
     observer: Observer,
@@ -81,16 +81,16 @@ pub(super) struct Visitor {
 }
 
 impl Visitor {
-    /// One that has just connected.
+    /// Reports a new connection.
     pub(super) fn new(observer: Observer, address: SocketAddr, admitted: Admitted) -> Self {
         observer.tell(address, ClientAction::Connected);
         Self { observer, address, since: Instant::now(), user: OnceLock::new(), admitted }
     }
 
     pub(super) fn logged_in(&self, user: &str, with: Proof) {
-        // Nobody logs in twice: SSH ignores what comes after the first success (RFC 4252, 5.1).
+        // A client logs in only once: SSH ignores requests after the first success (RFC 4252, 5.1).
         drop(self.user.set(user.to_owned()));
-        self.admitted.is_known();
+        self.admitted.mark_authenticated();
         self.tell(ClientAction::LoggedIn { user: user.to_owned(), with });
     }
 
@@ -102,7 +102,7 @@ impl Visitor {
         self.tell(ClientAction::TooLate);
     }
 
-    /// Whether it has logged in.
+    /// Whether the client has logged in.
     pub(super) fn is_in(&self) -> bool {
         self.user.get().is_some()
     }

@@ -1,4 +1,4 @@
-//! An authenticated connection in the hands of whoever speaks SFTP over it.
+//! An authenticated SSH connection, on which SFTP channels are opened.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,74 +6,77 @@ use std::time::Duration;
 use haul_net::RttGauge;
 use haul_storage::Result;
 
-use super::transport::{Channel, RttSample, Session};
+use super::transport::{Channel, RttCounter, Session};
 
-/// A connection to a host that is who it should be and that has let us in. Dropping it ends it as
-/// soon as none of its channels is in use.
+/// A connection to a host whose key is verified and that has authenticated the user. After it is dropped, the
+/// connection ends as soon as none of its channels is in use.
 #[derive(Debug)]
 pub struct SshConnection {
     session: Arc<Session>,
     version: String,
-    round_trips: RttSample,
-    way: Way,
+    round_trips: RttCounter,
+    path_stats: PathStats,
 }
 
-/// What is known of the way to a host.
+/// Measurements of the path to a host.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct PathStats {
     pub(super) rtt: Duration,
-    /// Tells how full it is, where one TCP connection is the whole way.
+    /// Measures queueing on the path, if that is a single TCP connection.
     pub(super) gauge: Option<RttGauge>,
 }
 
 impl SshConnection {
-    pub(super) fn new(session: Arc<Session>, round_trips: RttSample, way: Way) -> Self {
+    pub(super) fn new(
+        session: Arc<Session>,
+        round_trips: RttCounter,
+        path_stats: PathStats,
+    ) -> Self {
         let version = session.server_version();
-        Self { session, version, round_trips, way }
+        Self { session, version, round_trips, path_stats }
     }
 
     pub(super) fn into_session(self) -> Arc<Session> {
         self.session
     }
 
-    /// Opens a session channel and asks for a subsystem on it. It returns when the channel is open;
-    /// what may be sent with the request can be sent now. A server without the subsystem shows as
-    /// an error of [`Incoming::next`](super::Incoming::next).
+    /// Opens a session channel and requests a subsystem on it. Returns when the channel is open, without waiting for
+    /// the response to that request. If the server does not have the subsystem,
+    /// [`Incoming::next`](super::Incoming::next) returns an error.
     ///
     /// # Errors
-    /// `Busy` if the server opens no more channels on this connection (MaxSessions); `Unreachable`
-    /// if the connection was lost.
+    /// `Busy` if the server opens no more channels on this connection (`MaxSessions`); `Unreachable` if the connection
+    /// is lost.
     pub async fn subsystem(&self, name: &str) -> Result<Channel> {
         self.round_trips.add(1);
         self.session.subsystem(name, b"").await
     }
 
-    /// What the server calls itself, `SSH-2.0-OpenSSH_9.2p1 Debian-2`.
+    /// The server's identification, such as `SSH-2.0-OpenSSH_9.2p1 Debian-2`.
     pub fn server_version(&self) -> &str {
         &self.version
     }
 
-    /// Round trips that were waited for so far: TCP, versions and algorithms, keys, each request of
-    /// authentication, and each channel that was opened, but for one that was opened together with
-    /// authentication. With a jump host its own are in it; what a
-    /// ProxyCommand spends is not known.
+    /// The number of RTTs that were waited for so far: TCP, identifications and algorithms, keys, each authentication
+    /// request, and each channel, except one that was opened together with authentication. Includes those of jump
+    /// hosts, but not those of a ProxyCommand, which are unknown.
     pub fn round_trips(&self) -> u32 {
         self.round_trips.count()
     }
 
-    /// How long the TCP handshake took. With a jump host, how long it took to connect through it;
-    /// with a ProxyCommand, how long the first exchange took, its start included.
+    /// The time of the TCP handshake. With a jump host, the time to connect through it; with a ProxyCommand, the time
+    /// of the first exchange, including the start of the command.
     pub fn rtt(&self) -> Duration {
-        self.way.rtt
+        self.path_stats.rtt
     }
 
-    /// What tells how full the way is, once; `None` behind another host or a ProxyCommand. As long
-    /// as it is kept, the TCP connection is.
+    /// Removes and returns the gauge of the path; `None` behind a jump host or a ProxyCommand. The TCP connection stays
+    /// open as long as the gauge exists.
     pub fn take_gauge(&mut self) -> Option<RttGauge> {
-        self.way.gauge.take()
+        self.path_stats.gauge.take()
     }
 
-    /// Ends the connection with a farewell, and with it all its channels. Takes a second at most.
+    /// Sends DISCONNECT and closes the connection with all its channels. Takes a second at most.
     pub async fn close(&self) {
         self.session.close().await;
     }

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::algorithms::Algorithms;
 use super::auth::{Applicant, Credential, Outcome, Step};
 use super::config::{self, Hop, HostConfig, Method, Route};
-use super::connection::{SshConnection, Way};
+use super::connection::{PathStats, SshConnection};
 use super::host_key::HostKeyJudge;
 use super::identity::{self, Identities};
 use super::known_hosts::KnownHosts;
@@ -30,7 +30,7 @@ use super::options::{PasswordSource, Prompter, SshOptions};
 use super::proxy;
 use super::transport::link::{self, Link};
 use super::transport::{
-    self, Channel, Greeter, Handshake, KeyExchanges, Memory, Opened, Opening, RttSample, Session,
+    self, Channel, Greeter, Handshake, KeyExchanges, Memory, Opened, Opening, RttCounter, Session,
 };
 use crate::transport::First;
 
@@ -169,8 +169,8 @@ impl SshHost {
         };
         let location = format!("{}@{}", config.user, with_port(&config.alias, config.port));
         let alias = config.host_key_alias.as_deref();
-        let way = format!("{:?}", config.route);
-        let pin = options.pins.of(&config.host_name, config.port, alias, way);
+        let route = format!("{:?}", config.route);
+        let pin = options.pins.of(&config.host_name, config.port, alias, route);
         let judge = HostKeyJudge::new(&config, pin, location.clone(), Arc::clone(&prompter));
         Ok(Self {
             judge: Arc::new(judge),
@@ -274,14 +274,14 @@ impl SshHost {
         &self,
         wanted: Option<(&str, &First)>,
     ) -> Result<(SshConnection, Option<Opened>), Failure> {
-        let round_trips = RttSample::default();
+        let round_trips = RttCounter::default();
         // Keys are looked for while the network is waited for.
         let identities = match self.remembered() {
             Some(_) => None,
             None => Some(Gathering(tokio::spawn(identity::gather(self.config.clone())))),
         };
         let surprises = self.memory.surprises();
-        let (mut handshake, way) = match self.reach(&round_trips).await {
+        let (mut handshake, path_stats) = match self.reach(&round_trips).await {
             // What was expected of the server is not so any more.
             Err(_) if self.memory.surprises() != surprises => self.reach(&round_trips).await?,
             reached => reached?,
@@ -292,11 +292,11 @@ impl SshHost {
         }
         self.authenticate(&mut handshake, identities).await?;
         let (session, opened) = handshake.into_session().await?;
-        Ok((SshConnection::new(session, round_trips, way), opened))
+        Ok((SshConnection::new(session, round_trips, path_stats), opened))
     }
 
     /// A connection whose other end is the right host, and what is known of the way to it.
-    async fn reach(&self, round_trips: &RttSample) -> Result<(Handshake, Way), Failure> {
+    async fn reach(&self, round_trips: &RttCounter) -> Result<(Handshake, PathStats), Failure> {
         let reading = tokio::task::spawn_blocking({
             let files: Vec<PathBuf> =
                 [&self.config.user_known_hosts[..], &self.config.global_known_hosts].concat();
@@ -315,14 +315,14 @@ impl SshHost {
                     Err(error) => return Err(self.behind_command(error, words).await.into()),
                 };
                 let rtt = handshake.first_exchange();
-                Ok((handshake, Way { rtt, gauge: None }))
+                Ok((handshake, PathStats { rtt, gauge: None }))
             }
             (Route::Jump(_), Some(jump)) => {
                 let (tunnel, known) = tokio::try_join!(self.tunnel(jump, round_trips), known)?;
                 let (tunnel, rtt) = tunnel;
                 let handshake = self.open(tunnel, known, round_trips, Some(rtt)).await?;
                 // The first part of the way says nothing of the rest.
-                Ok((handshake, Way { rtt, gauge: None }))
+                Ok((handshake, PathStats { rtt, gauge: None }))
             }
             (Route::Direct | Route::Jump(_), _) => {
                 let config = &self.config;
@@ -345,7 +345,7 @@ impl SshHost {
                 let rtt = dialled.rtt;
                 let (link, gauge) = link::tcp(dialled.stream);
                 let handshake = self.open(link, known, round_trips, Some(rtt)).await?;
-                Ok((handshake, Way { rtt, gauge }))
+                Ok((handshake, PathStats { rtt, gauge }))
             }
         }
     }
@@ -369,7 +369,7 @@ impl SshHost {
     async fn tunnel(
         &self,
         jump: &Self,
-        round_trips: &RttSample,
+        round_trips: &RttCounter,
     ) -> Result<(Link, Duration), Failure> {
         let connection = Box::pin(jump.attempt(None)).await;
         let (connection, _) = connection.map_err(|failure| jump.explained(failure))?;
@@ -385,12 +385,12 @@ impl SshHost {
     /// A failure at this jump host, with its name and where on the way it is.
     fn explained(&self, failure: Failure) -> Failure {
         let Failure { error, is_explained } = failure;
-        let Some(way) = self.on_the_way.as_ref().filter(|_| !is_explained) else {
+        let Some(jump) = self.on_the_way.as_ref().filter(|_| !is_explained) else {
             return Failure { error, is_explained };
         };
         let hint = match error.hint() {
-            Some(hint) => format!("{}; {hint}", way.hint()),
-            None => way.hint(),
+            Some(hint) => format!("{}; {hint}", jump.hint()),
+            None => jump.hint(),
         };
         // What was dialled is an address, which the user may never have written.
         let named = Error::new(error.kind(), error.operation()).at(self.name());
@@ -402,7 +402,7 @@ impl SshHost {
         &self,
         link: Link,
         known: KnownHosts,
-        round_trips: &RttSample,
+        round_trips: &RttCounter,
         rtt: Option<Duration>,
     ) -> Result<Handshake> {
         let algorithms = Algorithms::choose(&self.config, &known.key_types(&self.judge.host))?;

@@ -1,5 +1,5 @@
-//! What the user said about SSH, before any configuration file is read, and who is asked for the
-//! rest. The command line fills [`SshOptions`] once; every host of the run shares it.
+//! SSH options from the command line, before any SSH configuration file is read. All hosts of a run share one
+//! [`SshOptions`].
 
 use std::path::PathBuf;
 
@@ -7,25 +7,25 @@ pub use haul_net::{Nobody, PasswordSource, Prompter, Secret, Waits};
 
 pub use super::pin::Pins;
 
-/// What the user said about SSH (command line, configuration), shared by all hosts.
+/// SSH options of the user (command line, configuration of haul), shared by all hosts.
 #[derive(Clone, Debug, Default)]
 pub struct SshOptions {
     /// Private key files to try first, in this order (`-i`).
     pub identities: Vec<PathBuf>,
-    /// Hosts to go through, `[user@]host[:port],…`, or `none` (`-J`).
+    /// Jump hosts, `[user@]host[:port],…`, or `none` (`-J`).
     pub jump: Option<String>,
-    /// Which configuration files are read (`-F`).
+    /// The configuration files to read (`-F`).
     pub config: ConfigFile,
-    /// `Name=value` as in ssh_config(5); these win over the files (`-o`).
+    /// `Name=value` as in ssh_config(5); these override the files (`-o`).
     pub options: Vec<String>,
-    /// Compress what is sent (`-C`).
+    /// Compress connections (`-C`).
     pub compress: bool,
-    /// Take and remember the keys of hosts that are not known yet; changed keys are still refused.
+    /// Accept and remember the keys of unknown hosts; changed keys are still refused.
     pub accept_new_host_keys: bool,
-    /// Where a password comes from without asking. It is for the destination only and is never
-    /// shown to a jump host.
+    /// The source of a password, instead of a prompt. The password is for the destination only and is never sent to a
+    /// jump host.
     pub password: Option<PasswordSource>,
-    /// A directory for what makes the next connection to a server faster, if it may be kept.
+    /// A directory for a cache of server properties that make the next connection faster; `None` for no cache.
     pub memory: Option<PathBuf>,
     /// The host keys that were accepted in this run. Clones share them.
     pub pins: Pins,
@@ -34,10 +34,9 @@ pub struct SshOptions {
 }
 
 impl SshOptions {
-    /// What a host on the way to the destination gets of it. ssh starts another ssh for that host and
-    /// hands on which configuration file is read, and no option or key file of the command line: who
-    /// takes any host key of a virtual machine (`-o StrictHostKeyChecking=no`) has not said so of the
-    /// bastion before it.
+    /// The options that apply to jump hosts. As in ssh, which starts another ssh for a jump host, they share the choice
+    /// of configuration files but no options or key files of the command line: a user who accepts any host key of a
+    /// virtual machine (`-o StrictHostKeyChecking=no`) does not mean the bastion in front of it.
     #[must_use]
     pub fn for_jump_host(&self) -> Self {
         Self {
@@ -51,15 +50,15 @@ impl SshOptions {
     }
 }
 
-/// Which configuration files are read.
+/// The configuration files to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ConfigFile {
     /// `~/.ssh/config`, then `/etc/ssh/ssh_config`.
     #[default]
     Default,
-    /// None at all.
+    /// No file.
     None,
-    /// This one only; it has to exist.
+    /// Only this file, which must exist.
     Path(PathBuf),
 }
 
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_does_not_show_in_debug_output() {
+    fn debug_output_does_not_contain_the_password() {
         let options = SshOptions {
             password: Some(PasswordSource::Secret(Secret::new("hunter2"))),
             ..SshOptions::default()

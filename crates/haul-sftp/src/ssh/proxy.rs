@@ -1,5 +1,5 @@
-//! A host behind a command (ProxyCommand): the command's input and output are the connection, and
-//! it is ended with it. What it says on its standard error is kept for the error message.
+//! Connections through a command (ProxyCommand). The command's standard input and output are the connection, and the
+//! command is killed with it. Its standard error is stored for error messages.
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +14,10 @@ use tokio::time::timeout;
 use super::STDERR_KEPT;
 use super::transport::link::{self, Link};
 
-/// How long to wait for the last words of a command that has closed its output.
+/// How long to wait for the rest of standard error of a command that has closed its output.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What a command says on its standard error.
+/// The standard error of a command.
 #[derive(Debug)]
 pub struct LastWords {
     heard: Heard,
@@ -28,10 +28,9 @@ pub struct LastWords {
 struct Heard(Arc<Mutex<Vec<u8>>>);
 
 impl LastWords {
-    /// What a command that has ended, or is being ended, had to say: in one line, and empty if that
-    /// was nothing.
+    /// The standard error of a command that has ended or is being killed, joined to one line; empty if there was none.
     pub async fn text(mut self) -> String {
-        // Somebody whom the command started may keep the pipe open.
+        // A process that the command has started may keep the pipe open.
         if timeout(LAST_WORDS, &mut self.hearing).await.is_err() {
             self.hearing.abort();
         }
@@ -48,12 +47,12 @@ impl Heard {
     }
 }
 
-/// Starts a command line in the shell. The command is killed when nobody uses the link any more.
+/// Starts a command line in a shell. The command is killed when the link is dropped.
 ///
 /// # Errors
-/// `Unreachable` if there is no shell to start.
+/// `Unreachable` if the shell cannot be started.
 pub fn start(command: &str) -> Result<(Link, LastWords)> {
-    // exec, so that what is killed is the command and not only the shell around it.
+    // With `exec` the command replaces the shell, so that it is the process that is killed.
     let mut shell = Command::new("sh");
     for name in haul_net::secret_variables() {
         shell.env_remove(name);
@@ -77,7 +76,7 @@ pub fn start(command: &str) -> Result<(Link, LastWords)> {
     let ear = heard.clone();
     let hearing = tokio::spawn(async move {
         let mut buffer = [0; 512];
-        // It ends with the command; a pipe that cannot be read has nothing more to say.
+        // Ends with the command, or if the pipe cannot be read.
         while let Ok(length @ 1..) = errors.read(&mut buffer).await {
             ear.add(&buffer[..length]);
         }

@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use haul_sftp::codec::{Attrs, Extended, OpenFlags, Request, Response, Status};
 use haul_sftp::server::ShareOptions;
 
-use crate::pipe::{Client, Ground, NEW, bytes, open, posix_rename};
+use crate::pipe::{Client, NEW, ServedDir, bytes, open, posix_rename};
 
 #[tokio::test]
 async fn no_path_and_no_link_leads_out() {
-    let ground = Ground::new();
-    let outside = ground.outside("");
-    symlink("..", ground.path("up")).unwrap();
-    symlink(&outside, ground.path("absolute")).unwrap();
-    symlink(ground.outside("secret"), ground.path("file")).unwrap();
-    symlink("../secret", ground.path("relative")).unwrap();
-    symlink("/proc/self/root", ground.path("magic")).unwrap();
-    let mut client = ground.session().await;
-    let secret = ground.outside("secret").display().to_string();
+    let dir = ServedDir::new();
+    let outside = dir.outside("");
+    symlink("..", dir.path("up")).unwrap();
+    symlink(&outside, dir.path("absolute")).unwrap();
+    symlink(dir.outside("secret"), dir.path("file")).unwrap();
+    symlink("../secret", dir.path("relative")).unwrap();
+    symlink("/proc/self/root", dir.path("magic")).unwrap();
+    let mut client = dir.session().await;
+    let secret = dir.outside("secret").display().to_string();
     for path in [
         "../secret",
         "/../secret",
@@ -42,24 +42,24 @@ async fn no_path_and_no_link_leads_out() {
         client.status(&Request::Mkdir(bytes("up/made"), Attrs::default())).await,
         Status::Ok
     );
-    assert!(ground.path("made").is_dir());
+    assert!(dir.path("made").is_dir());
     assert_eq!(client.status(&posix_rename("made", "../../moved")).await, Status::Ok);
-    assert!(ground.path("moved").is_dir());
+    assert!(dir.path("moved").is_dir());
     assert_eq!(client.status(&Request::Remove(bytes("../secret"))).await, Status::NoSuchFile);
     let size = Attrs { size: Some(0), ..Attrs::default() };
     assert_eq!(client.status(&Request::Setstat(bytes("file"), size)).await, Status::NoSuchFile);
-    assert_eq!(fs::read_to_string(ground.outside("secret")).unwrap(), "secret");
+    assert_eq!(fs::read_to_string(dir.outside("secret")).unwrap(), "secret");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 2);
 }
 
 #[tokio::test]
 async fn paths_are_told_as_the_client_sees_them() {
-    let ground = Ground::new();
-    fs::create_dir(ground.path("dir")).unwrap();
-    fs::write(ground.path("dir/file"), "").unwrap();
-    symlink("/dir", ground.path("link")).unwrap();
-    symlink(ground.path("dir"), ground.path("host")).unwrap();
-    let mut client = ground.session().await;
+    let dir = ServedDir::new();
+    fs::create_dir(dir.path("dir")).unwrap();
+    fs::write(dir.path("dir/file"), "").unwrap();
+    symlink("/dir", dir.path("link")).unwrap();
+    symlink(dir.path("dir"), dir.path("host")).unwrap();
+    let mut client = dir.session().await;
     for (path, real) in [
         ("", "/"),
         (".", "/"),
@@ -80,12 +80,12 @@ async fn paths_are_told_as_the_client_sees_them() {
 
 #[tokio::test]
 async fn what_is_above_the_root_is_not_described() {
-    let ground = Ground::new();
-    let mut client = ground.session().await;
-    let Response::Handle(handle) = client.ask(&Request::Opendir(bytes("/"))).await else {
+    let dir = ServedDir::new();
+    let mut client = dir.session().await;
+    let Response::Handle(handle) = client.call(&Request::Opendir(bytes("/"))).await else {
         panic!("no handle")
     };
-    let Response::Names(names) = client.ask(&Request::Readdir(handle)).await else {
+    let Response::Names(names) = client.call(&Request::Readdir(handle)).await else {
         panic!("no names")
     };
     let of = |name: &str| names.iter().find(|entry| entry.name == name).unwrap().attrs.clone();
@@ -95,13 +95,13 @@ async fn what_is_above_the_root_is_not_described() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_that_becomes_a_link_at_the_wrong_moment_leads_nowhere_else() {
-    let ground = Ground::new();
-    fs::create_dir(ground.path("real")).unwrap();
-    fs::write(ground.path("real/secret"), "inside").unwrap();
-    symlink(ground.outside(""), ground.path("bad")).unwrap();
-    symlink("real", ground.path("way")).unwrap();
+    let dir = ServedDir::new();
+    fs::create_dir(dir.path("real")).unwrap();
+    fs::write(dir.path("real/secret"), "inside").unwrap();
+    symlink(dir.outside(""), dir.path("bad")).unwrap();
+    symlink("real", dir.path("way")).unwrap();
     let ends = Arc::new(AtomicBool::new(false));
-    let (root, until) = (ground.path(""), Arc::clone(&ends));
+    let (root, until) = (dir.path(""), Arc::clone(&ends));
     let swapping = std::thread::spawn(move || {
         while !until.load(Ordering::Relaxed) {
             for target in ["bad", "real", ".."] {
@@ -110,14 +110,14 @@ async fn a_directory_that_becomes_a_link_at_the_wrong_moment_leads_nowhere_else(
             }
         }
     });
-    let mut client = ground.session().await;
+    let mut client = dir.session().await;
     let mut opened = 0;
     for _ in 0..2_000 {
-        match client.ask(&open("way/secret", OpenFlags::READ)).await {
+        match client.call(&open("way/secret", OpenFlags::READ)).await {
             Response::Handle(handle) => {
                 opened += 1;
                 let read = Request::Read { handle: handle.clone(), offset: 0, length: 100 };
-                let Response::Data(data) = client.ask(&read).await else { panic!("no data") };
+                let Response::Data(data) = client.call(&read).await else { panic!("no data") };
                 assert_eq!(data.into_bytes(), &b"inside"[..]);
                 assert_eq!(client.status(&Request::Close(handle)).await, Status::Ok);
             }
@@ -131,10 +131,10 @@ async fn a_directory_that_becomes_a_link_at_the_wrong_moment_leads_nowhere_else(
 
 #[tokio::test]
 async fn read_only_refuses_every_change() {
-    let ground = Ground::new();
-    fs::write(ground.path("file"), "content").unwrap();
+    let dir = ServedDir::new();
+    fs::write(dir.path("file"), "content").unwrap();
     let options = ShareOptions { read_only: true, ..ShareOptions::default() };
-    let mut client = Client::begin(&ground.share(options)).await;
+    let mut client = Client::begin(&dir.share(options)).await;
     let attrs = || Attrs { permissions: Some(0o600), ..Attrs::default() };
     let handle = client.open("file", OpenFlags::READ).await;
     let changes = [
@@ -165,5 +165,5 @@ async fn read_only_refuses_every_change() {
         assert_eq!(client.status(change).await, Status::PermissionDenied, "{change:?}");
     }
     assert_eq!(client.content("file").await, b"content");
-    assert_eq!(fs::read_dir(ground.path("")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(dir.path("")).unwrap().count(), 1);
 }

@@ -9,15 +9,15 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use bytes::Bytes;
 use haul_sftp::codec::{Attrs, OpenFlags, Request, Response, Status};
 
-use crate::pipe::{Client, Ground, NEW, bytes, open, posix_rename};
+use crate::pipe::{Client, NEW, ServedDir, bytes, open, posix_rename};
 
 async fn listed(client: &mut Client, path: &str) -> Vec<(Vec<u8>, String)> {
-    let Response::Handle(handle) = client.ask(&Request::Opendir(bytes(path))).await else {
+    let Response::Handle(handle) = client.call(&Request::Opendir(bytes(path))).await else {
         panic!("no handle")
     };
     let mut found = Vec::new();
     loop {
-        match client.ask(&Request::Readdir(handle.clone())).await {
+        match client.call(&Request::Readdir(handle.clone())).await {
             Response::Names(names) => found.extend(
                 names.iter().map(|n| (n.name.to_vec(), String::from_utf8_lossy(&n.long).into())),
             ),
@@ -31,15 +31,15 @@ async fn listed(client: &mut Client, path: &str) -> Vec<(Vec<u8>, String)> {
 
 #[tokio::test]
 async fn any_name_that_the_file_system_takes_is_taken() {
-    let ground = Ground::new();
-    let mut client = ground.session().await;
+    let dir = ServedDir::new();
+    let mut client = dir.session().await;
     let long = vec![b'x'; 255];
     let names: [&[u8]; 5] = [b"new\nline", b"in\xffvalid", b" ", b"\\*?", &long];
     for name in names {
         let path = Bytes::copy_from_slice(name);
         let request = Request::Open { path, flags: NEW, attrs: Attrs::default() };
-        assert!(matches!(client.ask(&request).await, Response::Handle(_)));
-        assert!(ground.path(OsStr::from_bytes(name)).is_file());
+        assert!(matches!(client.call(&request).await, Response::Handle(_)));
+        assert!(dir.path(OsStr::from_bytes(name)).is_file());
     }
     let found: BTreeSet<_> = listed(&mut client, "/").await.into_iter().map(|n| n.0).collect();
     let expected: BTreeSet<_> =
@@ -56,11 +56,11 @@ async fn any_name_that_the_file_system_takes_is_taken() {
 
 #[tokio::test]
 async fn a_long_directory_comes_in_parts_with_lines_as_ls_prints_them() {
-    let ground = Ground::new();
+    let dir = ServedDir::new();
     for n in 0..1_000 {
-        fs::write(ground.path(format!("file-{n}")), "abc").unwrap();
+        fs::write(dir.path(format!("file-{n}")), "abc").unwrap();
     }
-    let mut client = ground.session().await;
+    let mut client = dir.session().await;
     let found = listed(&mut client, "/").await;
     assert_eq!(found.len(), 1_002);
     let line = &found.iter().find(|entry| entry.0 == b"file-7").unwrap().1;
@@ -70,15 +70,15 @@ async fn a_long_directory_comes_in_parts_with_lines_as_ls_prints_them() {
 
 #[tokio::test]
 async fn a_rename_takes_no_name_but_a_posix_rename_does() {
-    let ground = Ground::new();
-    fs::write(ground.path("a"), "a").unwrap();
-    fs::write(ground.path("b"), "b").unwrap();
-    let mut client = ground.session().await;
+    let dir = ServedDir::new();
+    fs::write(dir.path("a"), "a").unwrap();
+    fs::write(dir.path("b"), "b").unwrap();
+    let mut client = dir.session().await;
     let rename = |from: &str, to: &str| Request::Rename { from: bytes(from), to: bytes(to) };
     assert_eq!(client.status(&rename("a", "b")).await, Status::Failure);
     assert_eq!(client.status(&rename("a", "c")).await, Status::Ok);
     assert_eq!(client.status(&posix_rename("c", "b")).await, Status::Ok);
-    assert_eq!(fs::read(ground.path("b")).unwrap(), b"a");
+    assert_eq!(fs::read(dir.path("b")).unwrap(), b"a");
     assert_eq!(client.status(&rename("none", "d")).await, Status::NoSuchFile);
     for path in ["/", ".", "..", ""] {
         assert_eq!(client.status(&rename(path, "d")).await, Status::Failure, "{path}");
@@ -90,10 +90,10 @@ async fn a_rename_takes_no_name_but_a_posix_rename_does() {
 
 #[tokio::test]
 async fn attributes_are_set_by_name_and_by_handle() {
-    let ground = Ground::new();
-    fs::write(ground.path("file"), "0123456789").unwrap();
-    symlink("file", ground.path("link")).unwrap();
-    let mut client = ground.session().await;
+    let dir = ServedDir::new();
+    fs::write(dir.path("file"), "0123456789").unwrap();
+    symlink("file", dir.path("link")).unwrap();
+    let mut client = dir.session().await;
     let attrs = Attrs {
         size: Some(4),
         permissions: Some(0o100_640),
@@ -102,18 +102,18 @@ async fn attributes_are_set_by_name_and_by_handle() {
     };
     // By the link, on what it points to.
     assert_eq!(client.status(&Request::Setstat(bytes("link"), attrs)).await, Status::Ok);
-    let found = fs::metadata(ground.path("file")).unwrap();
+    let found = fs::metadata(dir.path("file")).unwrap();
     assert_eq!((found.len(), found.mode() & 0o7777), (4, 0o640));
     assert_eq!((found.atime(), found.mtime()), (1_000, 2_000));
 
     let handle = client.open("file", OpenFlags::READ.and(OpenFlags::WRITE)).await;
     let attrs = Attrs { size: Some(7), times: Some((1, 2)), ..Attrs::default() };
     assert_eq!(client.status(&Request::Fsetstat(handle.clone(), attrs)).await, Status::Ok);
-    let Response::Attrs(found) = client.ask(&Request::Fstat(handle)).await else {
+    let Response::Attrs(found) = client.call(&Request::Fstat(handle)).await else {
         panic!("no attributes")
     };
     assert_eq!((found.size, found.times), (Some(7), Some((1, 2))));
-    let Response::Attrs(found) = client.ask(&Request::Lstat(bytes("link"))).await else {
+    let Response::Attrs(found) = client.call(&Request::Lstat(bytes("link"))).await else {
         panic!("no attributes")
     };
     assert_eq!(found.permissions.unwrap() & 0o170_000, 0o120_000);
@@ -121,11 +121,11 @@ async fn attributes_are_set_by_name_and_by_handle() {
 
 #[tokio::test]
 async fn only_regular_files_are_opened() {
-    let ground = Ground::new();
-    fs::create_dir(ground.path("dir")).unwrap();
-    let fifo = ground.path("fifo");
+    let dir = ServedDir::new();
+    fs::create_dir(dir.path("dir")).unwrap();
+    let fifo = dir.path("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    let mut client = ground.session().await;
+    let mut client = dir.session().await;
     for path in ["dir", "fifo"] {
         let status = client.status(&open(path, OpenFlags::READ)).await;
         assert_eq!(status, Status::Failure, "{path}");
@@ -138,12 +138,12 @@ async fn only_regular_files_are_opened() {
 
 #[tokio::test]
 async fn appending_goes_to_the_end_whatever_the_offset() {
-    let ground = Ground::new();
-    fs::write(ground.path("log"), "one ").unwrap();
-    let mut client = ground.session().await;
+    let dir = ServedDir::new();
+    fs::write(dir.path("log"), "one ").unwrap();
+    let mut client = dir.session().await;
     let handle = client.open("log", OpenFlags::WRITE.and(OpenFlags::APPEND)).await;
     for words in ["two ", "three"] {
         assert_eq!(client.status(&crate::pipe::write(&handle, 0, words)).await, Status::Ok);
     }
-    assert_eq!(fs::read(ground.path("log")).unwrap(), b"one two three");
+    assert_eq!(fs::read(dir.path("log")).unwrap(), b"one two three");
 }

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use haul_sftp::codec::{Attrs, Extended, OpenFlags, Request, Response, Status};
 use haul_sftp::server::ShareOptions;
 
-use crate::pipe::{Client, Ground, NEW, bytes, open, posix_rename, write};
+use crate::pipe::{Client, NEW, ServedDir, bytes, open, posix_rename, write};
 
 #[tokio::test]
 async fn a_chain_of_requests_on_one_file_is_done_in_its_order() {
-    let ground = Ground::new();
-    let mut client = ground.session().await;
+    let dir = ServedDir::new();
+    let mut client = dir.session().await;
     for round in 0..100 {
         let handle = client.open("part", NEW).await;
         let mut sent = Vec::new();
@@ -26,18 +26,18 @@ async fn a_chain_of_requests_on_one_file_is_done_in_its_order() {
         sent.push(client.send(&posix_rename("part", "whole")));
         let stat = client.send(&Request::Stat(bytes("whole")));
         for _ in &sent {
-            let (id, response) = client.answer().await.unwrap();
+            let (id, response) = client.response().await.unwrap();
             assert!(sent.contains(&id));
             assert!(
                 matches!(response, Response::Status { status: Status::Ok, .. }),
                 "{response:?}"
             );
         }
-        let (id, Response::Attrs(attrs)) = client.answer().await.unwrap() else {
+        let (id, Response::Attrs(attrs)) = client.response().await.unwrap() else {
             panic!("no attributes")
         };
         assert_eq!((id, attrs.size, attrs.times), (stat, Some(9_999), Some((1, round))));
-        let content = fs::read(ground.path("whole")).unwrap();
+        let content = fs::read(dir.path("whole")).unwrap();
         let expected: Vec<u8> = (0..9_999).map(|at| (at / 500).min(19) as u8).collect();
         assert!(content == expected, "round {round}");
     }
@@ -45,8 +45,8 @@ async fn a_chain_of_requests_on_one_file_is_done_in_its_order() {
 
 #[tokio::test]
 async fn a_read_behind_a_write_sees_it() {
-    let ground = Ground::new();
-    let mut client = ground.session().await;
+    let dir = ServedDir::new();
+    let mut client = dir.session().await;
     let handle = client.open("file", NEW.and(OpenFlags::READ)).await;
     for n in 0..200u8 {
         let written = client.send(&write(&handle, 0, vec![n; 5_000]));
@@ -54,7 +54,7 @@ async fn a_read_behind_a_write_sees_it() {
         let read = client.send(&read);
         let mut seen = None;
         for _ in 0..2 {
-            match client.answer().await.unwrap() {
+            match client.response().await.unwrap() {
                 (id, Response::Data(data)) if id == read => seen = Some(data.into_bytes()),
                 (id, Response::Status { status: Status::Ok, .. }) => assert_eq!(id, written),
                 other => panic!("{other:?}"),
@@ -66,45 +66,45 @@ async fn a_read_behind_a_write_sees_it() {
 
 #[tokio::test]
 async fn a_handle_is_gone_when_its_close_was_sent() {
-    let ground = Ground::new();
-    let mut client = ground.session().await;
+    let dir = ServedDir::new();
+    let mut client = dir.session().await;
     let handle = client.open("file", NEW).await;
     let close = client.send(&Request::Close(handle.clone()));
     let late = client.send(&write(&handle, 0, "late"));
     let again = client.send(&Request::Close(handle));
     for _ in 0..3 {
-        let (id, Response::Status { status, .. }) = client.answer().await.unwrap() else {
+        let (id, Response::Status { status, .. }) = client.response().await.unwrap() else {
             panic!("no status")
         };
         let expected = if id == close { Status::Ok } else { Status::Failure };
         assert_eq!(status, expected, "{id} of {close}, {late}, {again}");
     }
-    assert_eq!(fs::read(ground.path("file")).unwrap(), b"");
+    assert_eq!(fs::read(dir.path("file")).unwrap(), b"");
 }
 
 #[tokio::test]
 async fn what_came_before_the_end_is_done() {
-    let ground = Ground::new();
-    let mut client = ground.session().await;
+    let dir = ServedDir::new();
+    let mut client = dir.session().await;
     let handle = client.open("file", NEW).await;
     for n in 0..64 {
         client.send(&write(&handle, n * 200_000, Bytes::from(vec![7; 200_000])));
     }
     client.send(&Request::Close(handle));
     client.send(&posix_rename("file", "done"));
-    client.hang_up();
-    while client.answer().await.is_some() {}
+    client.close();
+    while client.response().await.is_some() {}
     client.task.await.unwrap().unwrap();
-    assert_eq!(fs::metadata(ground.path("done")).unwrap().len(), 64 * 200_000);
+    assert_eq!(fs::metadata(dir.path("done")).unwrap().len(), 64 * 200_000);
 }
 
 #[tokio::test]
 async fn reads_are_answered_whole_and_with_their_own_ids() {
-    let ground = Ground::new();
+    let dir = ServedDir::new();
     let content: Vec<u8> =
         (0..10_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    fs::write(ground.path("file"), &content).unwrap();
-    let mut client = ground.session().await;
+    fs::write(dir.path("file"), &content).unwrap();
+    let mut client = dir.session().await;
     let handle = client.open("file", OpenFlags::READ).await;
     let step = 100_000usize;
     let mut wanted = std::collections::HashMap::new();
@@ -115,7 +115,7 @@ async fn reads_are_answered_whole_and_with_their_own_ids() {
     }
     let mut ends = 0;
     while !wanted.is_empty() {
-        let (id, response) = client.answer().await.unwrap();
+        let (id, response) = client.response().await.unwrap();
         let offset = wanted.remove(&id).unwrap();
         match response {
             Response::Data(data) => assert!(data.into_bytes() == content[offset..offset + step]),
@@ -132,9 +132,9 @@ async fn reads_are_answered_whole_and_with_their_own_ids() {
 #[tokio::test]
 async fn reads_of_one_handle_are_answered_in_the_order_in_which_they_came() {
     // OpenSSH's scp (9.2) silently cuts a file off at the first answer that comes early.
-    let ground = Ground::new();
-    fs::write(ground.path("file"), vec![1; 300_000]).unwrap();
-    let mut client = ground.session().await;
+    let dir = ServedDir::new();
+    fs::write(dir.path("file"), vec![1; 300_000]).unwrap();
+    let mut client = dir.session().await;
     let handle = client.open("file", OpenFlags::READ).await;
     for _ in 0..100 {
         // A long one, a short one, and one that finds the end.
@@ -144,7 +144,7 @@ async fn reads_of_one_handle_are_answered_in_the_order_in_which_they_came() {
         });
         let mut answered = Vec::new();
         for _ in sent {
-            answered.push(client.answer().await.unwrap().0);
+            answered.push(client.response().await.unwrap().0);
         }
         assert_eq!(answered, sent);
     }
@@ -153,10 +153,10 @@ async fn reads_of_one_handle_are_answered_in_the_order_in_which_they_came() {
 /// With room for one handle only, so that it shows whether the first one still counts.
 #[tokio::test]
 async fn a_handle_does_not_count_any_more_for_what_comes_after_its_close() {
-    let ground = Ground::new();
-    fs::write(ground.path("file"), vec![1; 300_000]).unwrap();
+    let dir = ServedDir::new();
+    fs::write(dir.path("file"), vec![1; 300_000]).unwrap();
     let options = ShareOptions { handles: 1, ..ShareOptions::default() };
-    let mut client = Client::begin(&ground.share(options)).await;
+    let mut client = Client::begin(&dir.share(options)).await;
     let mut handle = client.open("file", OpenFlags::READ).await;
     for _ in 0..100 {
         for n in 0..10 {
@@ -167,7 +167,7 @@ async fn a_handle_does_not_count_any_more_for_what_comes_after_its_close() {
         let opened = client.send(&open("file", OpenFlags::READ));
         let mut next = None;
         for _ in 0..12 {
-            match client.answer().await.unwrap() {
+            match client.response().await.unwrap() {
                 (id, Response::Handle(handle)) if id == opened => next = Some(handle),
                 (_, Response::Data(_) | Response::Status { status: Status::Ok, .. }) => {}
                 other => panic!("{other:?}"),

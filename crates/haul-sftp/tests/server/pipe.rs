@@ -1,4 +1,4 @@
-//! A session over two channels in memory, and the client's end of it.
+//! An SFTP session over two in-memory channels, and a client that talks to it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-/// A directory `served` in a directory of its own, with something beside it.
-pub(crate) struct Ground {
+/// A temporary directory with a served subdirectory, and a file `secret` next to it that no client may reach.
+pub(crate) struct ServedDir {
     outer: TempDir,
 }
 
-impl Ground {
+impl ServedDir {
     pub(crate) fn new() -> Self {
         let outer = tempfile::tempdir().unwrap();
         fs::create_dir(outer.path().join("served")).unwrap();
@@ -28,7 +28,7 @@ impl Ground {
         Self { outer }
     }
 
-    /// The directory around the served one.
+    /// A path below the directory that contains the served one.
     pub(crate) fn outside(&self, path: &str) -> PathBuf {
         self.outer.path().canonicalize().unwrap().join(path)
     }
@@ -41,7 +41,7 @@ impl Ground {
         Arc::new(Share::open(&self.path(""), options).unwrap())
     }
 
-    /// A session with usual options that has said INIT.
+    /// A session with default options, after INIT.
     pub(crate) async fn session(&self) -> Client {
         Client::begin(&self.share(ShareOptions::default())).await
     }
@@ -65,7 +65,7 @@ impl Outgoing for Pipe {
 }
 
 impl Client {
-    /// A session that has said nothing yet.
+    /// A session in which the client has not sent INIT yet.
     pub(crate) fn connect(share: &Arc<Share>) -> Self {
         let (to_server, incoming) = unbounded_channel();
         let (outgoing, from_server) = unbounded_channel();
@@ -80,35 +80,35 @@ impl Client {
     pub(crate) async fn begin(share: &Arc<Share>) -> Self {
         let mut client = Self::connect(share);
         let init = Request::Init { version: 3, extensions: Extensions::default() };
-        client.raw(init.encode(0));
-        assert!(matches!(client.answer().await, Some((0, Response::Version { version: 3, .. }))));
+        client.send_raw(init.encode(0));
+        assert!(matches!(client.response().await, Some((0, Response::Version { version: 3, .. }))));
         client
     }
 
     /// Sends bytes as they are.
-    pub(crate) fn raw(&self, bytes: impl Into<Bytes>) {
-        // Whether the session takes them is what the test looks at.
+    pub(crate) fn send_raw(&self, bytes: impl Into<Bytes>) {
+        // A closed session is not an error here: tests check for it themselves.
         let _ = self.to_server.as_ref().unwrap().send(bytes.into());
     }
 
-    /// Sends a request; its id.
+    /// Sends a request and returns its id.
     pub(crate) fn send(&mut self, request: &Request) -> u32 {
         let id = self.next_id;
         self.next_id += 1;
-        self.raw(request.encode(id));
+        self.send_raw(request.encode(id));
         for piece in request.payload().map(Block::pieces).unwrap_or_default() {
-            self.raw(piece.clone());
+            self.send_raw(piece.clone());
         }
         id
     }
 
-    /// Says that nothing more comes.
-    pub(crate) fn hang_up(&mut self) {
+    /// Closes the client's sending side.
+    pub(crate) fn close(&mut self) {
         self.to_server = None;
     }
 
-    /// The next answer in the order in which they come; `None` at the end.
-    pub(crate) async fn answer(&mut self) -> Option<(u32, Response)> {
+    /// The next response in order of arrival, with its id; `None` at the end of the session.
+    pub(crate) async fn response(&mut self) -> Option<(u32, Response)> {
         loop {
             if let Some(frame) = self.frame() {
                 return Some(Response::decode(frame).unwrap());
@@ -117,8 +117,8 @@ impl Client {
         }
     }
 
-    /// How many pieces of answers wait to be taken.
-    pub(crate) fn waiting(&self) -> usize {
+    /// The number of pieces the server has sent and the client has not received yet.
+    pub(crate) fn unreceived(&self) -> usize {
         self.from_server.len()
     }
 
@@ -126,34 +126,34 @@ impl Client {
         self.deframer.next_frame().unwrap()
     }
 
-    /// Sends a request and waits for its answer.
-    pub(crate) async fn ask(&mut self, request: &Request) -> Response {
+    /// Sends a request and waits for its response, which must be the next one.
+    pub(crate) async fn call(&mut self, request: &Request) -> Response {
         let id = self.send(request);
-        let (answered, response) = self.answer().await.unwrap();
+        let (answered, response) = self.response().await.unwrap();
         assert_eq!(answered, id);
         response
     }
 
-    /// Sends a request that is answered with a status.
+    /// Sends a request whose response must be a status.
     pub(crate) async fn status(&mut self, request: &Request) -> Status {
-        match self.ask(request).await {
+        match self.call(request).await {
             Response::Status { status, .. } => status,
             other => panic!("{request:?} gave {other:?}"),
         }
     }
 
     pub(crate) async fn open(&mut self, path: &str, flags: OpenFlags) -> Handle {
-        match self.ask(&open(path, flags)).await {
+        match self.call(&open(path, flags)).await {
             Response::Handle(handle) => handle,
             other => panic!("opening {path} gave {other:?}"),
         }
     }
 
-    /// A file's whole content, if it is short.
+    /// The content of a file of at most 200 000 bytes.
     pub(crate) async fn content(&mut self, path: &str) -> Vec<u8> {
         let handle = self.open(path, OpenFlags::READ).await;
         let read = Request::Read { handle: handle.clone(), offset: 0, length: 200_000 };
-        let content = match self.ask(&read).await {
+        let content = match self.call(&read).await {
             Response::Data(block) => block.into_bytes().to_vec(),
             Response::Status { status: Status::Eof, .. } => Vec::new(),
             other => panic!("reading {path} gave {other:?}"),
@@ -162,9 +162,9 @@ impl Client {
         content
     }
 
-    /// The one path that a request is answered with.
+    /// Sends a request whose response is a single path (REALPATH, READLINK).
     pub(crate) async fn path(&mut self, request: &Request) -> Vec<u8> {
-        match self.ask(request).await {
+        match self.call(request).await {
             Response::Names(names) => names[0].name.to_vec(),
             other => panic!("{request:?} gave {other:?}"),
         }

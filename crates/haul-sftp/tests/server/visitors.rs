@@ -1,4 +1,4 @@
-//! What is told about clients, and who is sent away or cut before it has logged in.
+//! Events about clients, and limits on connections that have not logged in.
 
 use std::fs;
 use std::io::Read;
@@ -20,7 +20,7 @@ impl Log {
         builder.observer(move |event| log.lock().unwrap().push(event))
     }
 
-    /// What was told, when somebody has left.
+    /// All events, once `count` clients have left.
     async fn until_left(&self, count: usize) -> Vec<ClientEvent> {
         loop {
             let events = self.0.lock().unwrap().clone();
@@ -33,7 +33,7 @@ impl Log {
     }
 }
 
-/// Takes any host key.
+/// Accepts any host key.
 pub struct Trusting;
 
 impl Handler for Trusting {
@@ -51,7 +51,7 @@ async fn connected(site: &Site) -> Handle<Trusting> {
 }
 
 #[tokio::test]
-async fn who_comes_with_what_and_goes_is_told() {
+async fn connection_login_and_end_are_reported() {
     let log = Log::default();
     let site = Site::with(|builder| log.of(builder)).await;
     site.run(site.sftp("pwd")).await;
@@ -72,7 +72,7 @@ async fn who_comes_with_what_and_goes_is_told() {
 }
 
 #[tokio::test]
-async fn every_refusal_is_told_with_the_name_as_it_came() {
+async fn every_refused_login_is_reported_with_the_unescaped_name() {
     let log = Log::default();
     let site = Site::with(|builder| log.of(builder)).await;
     let mut client = connected(&site).await;
@@ -102,17 +102,17 @@ async fn every_refusal_is_told_with_the_name_as_it_came() {
     assert!(
         matches!(key, (user, Proof::Key(print)) if user == "me" && print.starts_with("SHA256:"))
     );
-    assert!(!format!("{refused:?}").contains("wrong"), "a password is nobody's business");
+    assert!(!format!("{refused:?}").contains("wrong"), "a password was reported");
 }
 
 #[tokio::test]
-async fn who_does_not_log_in_in_time_is_cut_and_who_has_is_not() {
+async fn only_clients_that_do_not_log_in_in_time_are_disconnected() {
     let log = Log::default();
     let grace = Duration::from_secs(4);
     let site = Site::with(|builder| log.of(builder).login_grace(grace)).await;
     let mut inside = connected(&site).await;
     assert!(inside.authenticate_password("me", PASSWORD).await.unwrap().success());
-    // One that says nothing at all, and one that shakes hands and waits.
+    // One client that sends nothing, and one that does not authenticate after the handshake.
     let mut silent = TcpStream::connect(site.server.address()).unwrap();
     let waiting = connected(&site).await;
     let events = log.until_left(2).await;
@@ -124,28 +124,28 @@ async fn who_does_not_log_in_in_time_is_cut_and_who_has_is_not() {
             assert!(user.is_none() && *after >= grace, "{event:?}");
         }
     }
-    let mut said = Vec::new();
-    // An end or a reset: either way it is over.
-    drop(silent.read_to_end(&mut said));
-    assert!(said.is_empty() || said.starts_with(b"SSH-2.0-haul"), "{said:?}");
+    let mut received = Vec::new();
+    // The connection may end orderly or by a reset.
+    drop(silent.read_to_end(&mut received));
+    assert!(received.is_empty() || received.starts_with(b"SSH-2.0-haul"), "{received:?}");
     drop(waiting);
     tokio::time::sleep(grace).await;
     inside.channel_open_session().await.unwrap();
 }
 
 #[tokio::test]
-async fn more_connections_than_there_may_be_are_sent_away_with_a_word() {
+async fn excess_connections_are_refused_with_a_message() {
     let log = Log::default();
     let site = Site::with(|builder| log.of(builder).max_sessions(1)).await;
     let address = site.server.address();
-    // One who has logged in has the place that is for the session.
+    // A client that has logged in occupies the only session.
     let mut inside = connected(&site).await;
     assert!(inside.authenticate_password("me", PASSWORD).await.unwrap().success());
-    // Those that have not logged in have 32.
+    // There may be 32 connections that have not logged in.
     let held: Vec<_> = (0..32).map(|_| TcpStream::connect(address).unwrap()).collect();
-    let mut said = String::new();
-    TcpStream::connect(address).unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(said, "haul: too many connections; try again later\r\n");
+    let mut received = String::new();
+    TcpStream::connect(address).unwrap().read_to_string(&mut received).unwrap();
+    assert_eq!(received, "haul: too many connections; try again later\r\n");
     inside.channel_open_session().await.unwrap();
     drop((held, inside));
     let events = log.until_left(33).await;
@@ -154,7 +154,7 @@ async fn more_connections_than_there_may_be_are_sent_away_with_a_word() {
 }
 
 #[tokio::test]
-async fn who_has_logged_in_takes_no_place_of_those_who_have_not() {
+async fn logged_in_clients_do_not_count_against_the_limit_of_others() {
     let site = Site::with(|builder| builder.max_sessions(2)).await;
     let address = site.server.address();
     let mut inside = Vec::new();
@@ -170,7 +170,7 @@ async fn who_has_logged_in_takes_no_place_of_those_who_have_not() {
 }
 
 #[tokio::test]
-async fn a_connection_has_ten_channels_and_gets_one_anew_when_one_is_closed() {
+async fn a_connection_may_have_ten_channels_at_a_time() {
     let site = Site::new().await;
     let mut client = connected(&site).await;
     assert!(client.authenticate_password("me", PASSWORD).await.unwrap().success());
@@ -182,7 +182,7 @@ async fn a_connection_has_ten_channels_and_gets_one_anew_when_one_is_closed() {
     assert!(matches!(refused, russh::Error::ChannelOpenFailure(_)), "{refused:?}");
     let first = channels.remove(0);
     first.close().await.unwrap();
-    // The server's task of that channel has to end first.
+    // Wait until the server's task of that channel has ended.
     while client.channel_open_session().await.is_err() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -10,12 +10,12 @@ use haul_sftp::codec::{
 };
 use haul_sftp::server::{SessionError, ShareOptions};
 
-use crate::pipe::{Client, Ground, NEW, bytes, open, write};
+use crate::pipe::{Client, NEW, ServedDir, bytes, open, write};
 
 #[tokio::test]
 async fn a_packet_that_makes_no_sense_is_told_so_and_the_session_goes_on() {
-    let ground = Ground::new();
-    let mut client = ground.session().await;
+    let dir = ServedDir::new();
+    let mut client = dir.session().await;
     for (packet, expected) in [
         // OPEN that ends within its path; an unknown type; READ with a handle too long.
         (&[0, 0, 0, 9, 3, 0, 0, 0, 77, 0, 0, 0, 5][..], Status::BadMessage),
@@ -23,8 +23,8 @@ async fn a_packet_that_makes_no_sense_is_told_so_and_the_session_goes_on() {
         (&[0, 0, 0, 9, 5, 0, 0, 0, 77, 0, 0, 255, 255][..], Status::BadMessage),
         (&[0, 0, 0, 5, 101, 0, 0, 0, 77][..], Status::Unsupported),
     ] {
-        client.raw(Bytes::copy_from_slice(packet));
-        let (id, response) = client.answer().await.unwrap();
+        client.send_raw(Bytes::copy_from_slice(packet));
+        let (id, response) = client.response().await.unwrap();
         let Response::Status { status, .. } = response else { panic!("{response:?}") };
         assert_eq!((id, status), (77, expected));
     }
@@ -34,34 +34,34 @@ async fn a_packet_that_makes_no_sense_is_told_so_and_the_session_goes_on() {
         let status = client.status(&Request::Close(bytes(handle))).await;
         assert_eq!(status, Status::Failure, "{handle}");
     }
-    assert!(matches!(client.ask(&Request::Stat(bytes("/"))).await, Response::Attrs(_)));
+    assert!(matches!(client.call(&Request::Stat(bytes("/"))).await, Response::Attrs(_)));
 }
 
 #[tokio::test]
 async fn what_is_not_sftp_is_cut_and_nobody_else_notices() {
-    let ground = Ground::new();
-    let share = ground.share(ShareOptions::default());
+    let dir = ServedDir::new();
+    let share = dir.share(ShareOptions::default());
     let mut other = Client::begin(&share).await;
     for packet in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0, 0, 0, 0], &[0, 4, 0, 1, 3]] {
         let mut client = Client::begin(&share).await;
-        client.raw(Bytes::copy_from_slice(packet));
-        assert!(client.answer().await.is_none());
+        client.send_raw(Bytes::copy_from_slice(packet));
+        assert!(client.response().await.is_none());
         assert!(matches!(client.task.await.unwrap(), Err(SessionError::NotSftp(_))));
     }
     let mut client = Client::connect(&share);
     client.send(&Request::Stat(bytes("/")));
-    assert!(client.answer().await.is_none());
+    assert!(client.response().await.is_none());
     assert_eq!(client.task.await.unwrap(), Err(SessionError::NoInit));
-    assert!(matches!(other.ask(&Request::Stat(bytes("/"))).await, Response::Attrs(_)));
+    assert!(matches!(other.call(&Request::Stat(bytes("/"))).await, Response::Attrs(_)));
 }
 
 #[tokio::test]
 async fn limits_are_announced_and_kept() {
-    let ground = Ground::new();
-    fs::write(ground.path("file"), vec![1; 300_000]).unwrap();
+    let dir = ServedDir::new();
+    fs::write(dir.path("file"), vec![1; 300_000]).unwrap();
     let options = ShareOptions { handles: 3, ..ShareOptions::default() };
-    let mut client = Client::begin(&ground.share(options)).await;
-    let Response::Extended(reply) = client.ask(&Request::Extended(Extended::Limits)).await else {
+    let mut client = Client::begin(&dir.share(options)).await;
+    let Response::Extended(reply) = client.call(&Request::Extended(Extended::Limits)).await else {
         panic!("no limits")
     };
     let limits = Limits::decode(reply).unwrap();
@@ -70,11 +70,11 @@ async fn limits_are_announced_and_kept() {
 
     let handle = client.open("file", OpenFlags::READ).await;
     let read = Request::Read { handle: handle.clone(), offset: 0, length: u32::MAX };
-    let Response::Data(data) = client.ask(&read).await else { panic!("no data") };
+    let Response::Data(data) = client.call(&read).await else { panic!("no data") };
     assert_eq!(data.len(), 261_120);
 
     client.open("file", OpenFlags::READ).await;
-    assert!(matches!(client.ask(&Request::Opendir(bytes("/"))).await, Response::Handle(_)));
+    assert!(matches!(client.call(&Request::Opendir(bytes("/"))).await, Response::Handle(_)));
     assert_eq!(client.status(&open("file", OpenFlags::READ)).await, Status::Failure);
     assert_eq!(client.status(&Request::Close(handle)).await, Status::Ok);
     client.open("file", OpenFlags::READ).await;
@@ -82,9 +82,9 @@ async fn limits_are_announced_and_kept() {
 
 #[tokio::test]
 async fn who_does_not_take_answers_gets_no_more_than_the_budget_and_is_cut_in_the_end() {
-    let ground = Ground::new();
-    fs::write(ground.path("file"), vec![1; 300_000]).unwrap();
-    let share = ground.share(ShareOptions::default());
+    let dir = ServedDir::new();
+    fs::write(dir.path("file"), vec![1; 300_000]).unwrap();
+    let share = dir.share(ShareOptions::default());
     let mut slow = Client::begin(&share).await;
     let handle = slow.open("file", OpenFlags::READ).await;
     let read = Request::Read { handle, offset: 0, length: 261_120 };
@@ -92,11 +92,11 @@ async fn who_does_not_take_answers_gets_no_more_than_the_budget_and_is_cut_in_th
         slow.send(&read);
     }
     // The pipe takes everything, but what nobody has taken from it is not yet let go.
-    while slow.waiting() < 15 {
+    while slow.unreceived() < 15 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(slow.waiting(), 15, "4 MiB less a KiB for each head");
+    assert_eq!(slow.unreceived(), 15, "4 MiB less a KiB for each head");
     let mut other = Client::begin(&share).await;
     assert_eq!(other.content("file").await.len(), 200_000, "the budget is each session's own");
     for _ in 0..20_000 {
@@ -104,7 +104,7 @@ async fn who_does_not_take_answers_gets_no_more_than_the_budget_and_is_cut_in_th
     }
     // Nothing was taken in the meantime; now it is, to see the end.
     let mut answers = 0;
-    while slow.answer().await.is_some() {
+    while slow.response().await.is_some() {
         answers += 1;
     }
     assert!((15..16_384).contains(&answers), "{answers}: who is cut gets what was ready");
@@ -113,9 +113,9 @@ async fn who_does_not_take_answers_gets_no_more_than_the_budget_and_is_cut_in_th
 
 #[tokio::test]
 async fn who_sends_without_end_what_has_to_wait_for_answers_that_it_does_not_take_is_cut() {
-    let ground = Ground::new();
-    fs::write(ground.path("file"), vec![1; 300_000]).unwrap();
-    let share = ground.share(ShareOptions::default());
+    let dir = ServedDir::new();
+    fs::write(dir.path("file"), vec![1; 300_000]).unwrap();
+    let share = dir.share(ShareOptions::default());
     let mut client = Client::begin(&share).await;
     let handle = client.open("file", OpenFlags::READ.and(OpenFlags::WRITE)).await;
     // More reads than have room, so that the writes behind them on the same handle cannot be done.
@@ -133,7 +133,7 @@ async fn who_sends_without_end_what_has_to_wait_for_answers_that_it_does_not_tak
     for _ in 0..256 {
         client.send(&write(&handle, 0, block.clone()));
     }
-    while client.answer().await.is_some() {}
+    while client.response().await.is_some() {}
     assert_eq!(client.task.await.unwrap(), Err(SessionError::TooManyBytes));
     let mut other = Client::begin(&share).await;
     assert_eq!(other.content("file").await.len(), 200_000, "nobody else notices");
@@ -141,13 +141,13 @@ async fn who_sends_without_end_what_has_to_wait_for_answers_that_it_does_not_tak
 
 #[tokio::test]
 async fn a_full_disk_is_told_to_the_write_that_met_it() {
-    let ground = Ground::new();
-    let small = Mounted::tmpfs(&ground.path("small"), "1m");
+    let dir = ServedDir::new();
+    let small = Mounted::tmpfs(&dir.path("small"), "1m");
     let Some(_small) = small else {
         eprintln!("SKIPPED: no tmpfs can be mounted here");
         return;
     };
-    let mut client = ground.session().await;
+    let mut client = dir.session().await;
     let handle = client.open("small/file", NEW).await;
     let mut sent = Vec::new();
     for n in 0..8u64 {
@@ -155,7 +155,7 @@ async fn a_full_disk_is_told_to_the_write_that_met_it() {
     }
     let mut failed = 0;
     for _ in &sent {
-        let (id, response) = client.answer().await.unwrap();
+        let (id, response) = client.response().await.unwrap();
         let Response::Status { status, message } = response else { panic!("{response:?}") };
         let index = sent.iter().position(|sent| *sent == id).unwrap();
         if index < 5 {
@@ -168,7 +168,7 @@ async fn a_full_disk_is_told_to_the_write_that_met_it() {
     }
     assert_eq!(failed, 3);
     let Response::Extended(reply) =
-        client.ask(&Request::Extended(Extended::Statvfs(bytes("small")))).await
+        client.call(&Request::Extended(Extended::Statvfs(bytes("small")))).await
     else {
         panic!("no statvfs")
     };
@@ -202,11 +202,11 @@ impl Drop for Mounted {
 
 #[tokio::test]
 async fn every_extension_is_announced_and_does_what_it_says() {
-    let ground = Ground::new();
-    let share = ground.share(ShareOptions::default());
+    let dir = ServedDir::new();
+    let share = dir.share(ShareOptions::default());
     let mut client = Client::connect(&share);
-    client.raw(&[0, 0, 0, 5, 1, 0, 0, 0, 3][..]);
-    let Some((_, Response::Version { extensions, .. })) = client.answer().await else {
+    client.send_raw(&[0, 0, 0, 5, 1, 0, 0, 0, 3][..]);
+    let Some((_, Response::Version { extensions, .. })) = client.response().await else {
         panic!("no version")
     };
     for name in [
@@ -222,7 +222,7 @@ async fn every_extension_is_announced_and_does_what_it_says() {
     ] {
         assert!(extensions.has(name), "{}", name.escape_ascii());
     }
-    fs::write(ground.path("a"), vec![5; 700_000]).unwrap();
+    fs::write(dir.path("a"), vec![5; 700_000]).unwrap();
     let from = client.open("a", OpenFlags::READ).await;
     let to = client.open("b", NEW).await;
     let copy = |length, to_offset| {
@@ -235,31 +235,31 @@ async fn every_extension_is_announced_and_does_what_it_says() {
         })
     };
     assert_eq!(client.status(&copy(0, 7)).await, Status::Ok);
-    assert_eq!(fs::metadata(ground.path("b")).unwrap().len(), 700_000 - 100 + 7);
+    assert_eq!(fs::metadata(dir.path("b")).unwrap().len(), 700_000 - 100 + 7);
     assert_eq!(client.status(&copy(10, 0)).await, Status::Ok);
-    assert_eq!(fs::read(ground.path("b")).unwrap()[..10], [5; 10]);
+    assert_eq!(fs::read(dir.path("b")).unwrap()[..10], [5; 10]);
 
     let link = Request::Extended(Extended::Hardlink { from: bytes("a"), to: bytes("c") });
     assert_eq!(client.status(&link).await, Status::Ok);
-    assert_eq!(fs::metadata(ground.path("a")).unwrap().nlink(), 2);
+    assert_eq!(fs::metadata(dir.path("a")).unwrap().nlink(), 2);
     let symlink = Request::Symlink { target: bytes("a"), link: bytes("l") };
     assert_eq!(client.status(&symlink).await, Status::Ok);
     let times = Attrs { times: Some((5, 6)), ..Attrs::default() };
     let set = Request::Extended(Extended::Lsetstat(bytes("l"), times));
     assert_eq!(client.status(&set).await, Status::Ok);
-    assert_eq!(fs::symlink_metadata(ground.path("l")).unwrap().mtime(), 6);
-    assert_ne!(fs::metadata(ground.path("a")).unwrap().mtime(), 6);
+    assert_eq!(fs::symlink_metadata(dir.path("l")).unwrap().mtime(), 6);
+    assert_ne!(fs::metadata(dir.path("a")).unwrap().mtime(), 6);
     assert_eq!(client.status(&Request::Extended(Extended::Fsync(to.clone()))).await, Status::Ok);
-    let found = client.ask(&Request::Extended(Extended::Fstatvfs(to))).await;
+    let found = client.call(&Request::Extended(Extended::Fstatvfs(to))).await;
     assert!(matches!(found, Response::Extended(_)), "{found:?}");
 }
 
 #[tokio::test]
 async fn a_long_copy_is_done_in_steps_and_whole() {
-    let ground = Ground::new();
+    let dir = ServedDir::new();
     let content: Vec<u8> = (0..70_000_123_u32).map(|at| (at / 251) as u8).collect();
-    fs::write(ground.path("a"), &content).unwrap();
-    let mut client = ground.session().await;
+    fs::write(dir.path("a"), &content).unwrap();
+    let mut client = dir.session().await;
     let from = client.open("a", OpenFlags::READ).await;
     let to = client.open("b", NEW).await;
     let data = Extended::CopyData {
@@ -274,11 +274,11 @@ async fn a_long_copy_is_done_in_steps_and_whole() {
     let written = client.send(&write(&to, 0, vec![7; 2]));
     let closed = [client.send(&Request::Close(from)), client.send(&Request::Close(to))];
     for _ in 0..4 {
-        let (id, response) = client.answer().await.unwrap();
+        let (id, response) = client.response().await.unwrap();
         assert!([copied, written, closed[0], closed[1]].contains(&id));
         assert!(matches!(response, Response::Status { status: Status::Ok, .. }), "{response:?}");
     }
-    let found = fs::read(ground.path("b")).unwrap();
+    let found = fs::read(dir.path("b")).unwrap();
     assert_eq!(found[..2], [7; 2]);
     assert!(found[2..] == content[1..69_000_001]);
 }

@@ -1,4 +1,4 @@
-//! What is sent before its time: the first channel together with authentication.
+//! Requests sent early: the first channel together with authentication.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::person::Person;
 use crate::sshd::Sshd;
 use crate::{host, host_asking, pattern, with};
 
-/// SSH_FXP_INIT of version 3, and five requests for what is at `/`.
+/// SSH_FXP_INIT of version 3, and five STAT requests for `/`.
 fn questions(_server: &str) -> Bytes {
     let mut bytes = vec![0, 0, 0, 5, 1, 0, 0, 0, 3];
     for id in 1..=5 {
@@ -19,11 +19,11 @@ fn questions(_server: &str) -> Bytes {
     bytes.into()
 }
 
-/// Opens a channel and waits for the answers to all questions. Gives the round trips.
+/// Opens a channel and waits for the responses to all requests. Returns the number of RTTs.
 async fn ask(host: &SshHost) -> haul_storage::Result<u32> {
     let (connection, mut channel) = host.connect_to("sftp", &questions).await?;
     let mut received = Vec::new();
-    // SSH_FXP_VERSION is followed by answers with the ids of the questions.
+    // SSH_FXP_VERSION is followed by responses with the ids of the requests.
     let answered = |received: &[u8]| {
         let mut rest = received;
         let mut ids = Vec::new();
@@ -42,12 +42,12 @@ async fn ask(host: &SshHost) -> haul_storage::Result<u32> {
 }
 
 #[tokio::test]
-async fn the_first_answers_come_with_the_fourth_round_trip() {
+async fn the_first_responses_arrive_with_the_fourth_rtt() {
     let sshd = Sshd::builder().line("LogLevel DEBUG3").start();
     let host = host(&sshd, &sshd.options());
-    // TCP; versions and algorithms; keys; everything else.
+    // TCP; identifications and algorithms; keys; everything else.
     assert_eq!(ask(&host).await.unwrap(), 4);
-    // It is known which key exchange the server has.
+    // Now the key exchange of the server is known.
     assert_eq!(ask(&host).await.unwrap(), 3);
     let log = sshd.log();
     assert!(log.contains("subsystem request for sftp"), "{log}");
@@ -57,7 +57,7 @@ async fn the_first_answers_come_with_the_fourth_round_trip() {
 }
 
 #[tokio::test]
-async fn a_server_that_changes_its_key_exchange_is_reached_all_the_same() {
+async fn a_server_whose_key_exchange_has_changed_can_still_be_reached() {
     let mut sshd = Sshd::start();
     let host = host(&sshd, &sshd.options());
     assert_eq!(ask(&host).await.unwrap(), 4);
@@ -65,25 +65,25 @@ async fn a_server_that_changes_its_key_exchange_is_reached_all_the_same() {
     let changed = format!("KexAlgorithms ecdh-sha2-nistp384\n{config}");
     std::fs::write(sshd.path("sshd_config"), changed).unwrap();
     sshd.restart();
-    // A connection that was lost, and one that is like the first.
+    // A lost connection, and one like the first.
     assert_eq!(ask(&host).await.unwrap(), 1 + 4);
     assert_eq!(ask(&host).await.unwrap(), 3);
 }
 
 #[tokio::test]
-async fn what_was_early_is_repeated_until_a_key_is_accepted() {
+async fn early_requests_are_repeated_until_a_key_is_accepted() {
     let sshd = Sshd::builder().line("LogLevel DEBUG3").start();
     let wrong = ["a", "b"].map(|name| sshd.new_key(name, "ed25519", ""));
     let identities = [&wrong[..], &[sshd.user_key()]].concat();
     let host = host(&sshd, &SshOptions { identities, ..sshd.options() });
     assert_eq!(ask(&host).await.unwrap(), 6);
-    // sshd passes over the channel, its request and its data, twice.
+    // sshd ignores the channel, its request and its data, twice.
     assert_eq!(sshd.log().matches("dispatch_protocol_error").count(), 2 * 3);
     assert_eq!(ask(&host).await.unwrap(), 3);
 }
 
 #[tokio::test]
-async fn what_was_early_is_repeated_with_a_password_or_answers_after_a_key() {
+async fn early_requests_are_repeated_after_a_second_authentication_method() {
     for second in ["password", "keyboard-interactive"] {
         let sshd = Sshd::builder()
             .password("correct horse")
@@ -106,7 +106,7 @@ async fn what_was_early_is_repeated_with_a_password_or_answers_after_a_key() {
 }
 
 #[tokio::test]
-async fn a_channel_that_the_server_refuses_is_busy_though_it_was_guessed() {
+async fn a_refused_early_channel_is_a_busy_error() {
     let sshd = Sshd::builder().line("MaxSessions 0").start();
     let error = ask(&host(&sshd, &sshd.options())).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Later), "{error}");
@@ -114,7 +114,7 @@ async fn a_channel_that_the_server_refuses_is_busy_though_it_was_guessed() {
 }
 
 #[tokio::test]
-async fn a_subsystem_that_is_missing_is_said_though_it_was_asked_for_early() {
+async fn a_missing_subsystem_is_reported_even_if_it_was_requested_early() {
     let sshd = Sshd::start();
     let host = host(&sshd, &sshd.options());
     let (_connection, mut channel) = host.connect_to("teleport", &questions).await.unwrap();
@@ -124,14 +124,14 @@ async fn a_subsystem_that_is_missing_is_said_though_it_was_asked_for_early() {
 }
 
 #[tokio::test]
-async fn with_compression_nothing_is_early_and_everything_arrives() {
+async fn with_compression_nothing_is_sent_early() {
     let sshd = Sshd::start();
     let options = SshOptions { compress: true, ..sshd.options() };
     assert_eq!(ask(&host(&sshd, &options)).await.unwrap(), 6);
 }
 
 #[tokio::test]
-async fn first_bytes_that_are_too_many_wait_for_the_channel() {
+async fn too_many_first_bytes_wait_for_the_channel() {
     let sshd = Sshd::start();
     let message = pattern(100_000);
     let first = message.clone();
@@ -146,7 +146,7 @@ async fn first_bytes_that_are_too_many_wait_for_the_channel() {
 }
 
 #[tokio::test]
-async fn a_key_that_takes_a_passphrase_is_only_unlocked_for_a_server_that_takes_it() {
+async fn a_key_with_a_passphrase_is_only_unlocked_for_a_server_that_accepts_it() {
     let sshd = Sshd::start();
     let key = sshd.new_key("locked", "ed25519", "open sesame");
     let options = SshOptions { identities: vec![key.clone(), sshd.user_key()], ..sshd.options() };
@@ -156,7 +156,7 @@ async fn a_key_that_takes_a_passphrase_is_only_unlocked_for_a_server_that_takes_
     assert!(person.heard().is_empty(), "{:?}", person.heard());
     sshd.authorize(&key, "");
     let host = host_asking(&sshd, &options, Arc::clone(&person) as _);
-    // It is offered before it is unlocked, and once it is unlocked it need not be.
+    // A locked key is offered before it is unlocked, which takes one more RTT.
     assert_eq!(ask(&host).await.unwrap(), 5);
     assert_eq!(ask(&host).await.unwrap(), 3);
     assert_eq!(person.heard_of("Enter passphrase"), 1);

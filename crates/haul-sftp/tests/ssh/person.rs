@@ -1,4 +1,4 @@
-//! Somebody at a terminal who gives prepared answers.
+//! A user at a terminal, with prepared responses to prompts.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -7,10 +7,11 @@ use async_trait::async_trait;
 use haul_sftp::ssh::{Prompter, Secret};
 use haul_storage::Result;
 
-/// Answers in order; after the last one they have given up.
+/// Responds to prompts in order. After the last response, every prompt is cancelled.
 #[derive(Debug, Default)]
 pub struct Person {
     answers: Mutex<VecDeque<String>>,
+    /// All prompts and notices so far.
     heard: Mutex<Vec<String>>,
 }
 
@@ -20,12 +21,12 @@ impl Person {
         Arc::new(Self { answers: Mutex::new(answers), heard: Mutex::default() })
     }
 
-    /// Everything that was asked and said.
+    /// All prompts and notices so far.
     pub fn heard(&self) -> Vec<String> {
         self.heard.lock().unwrap().clone()
     }
 
-    /// How often a text was in what was asked and said.
+    /// The number of prompts and notices that contain `text`.
     pub fn heard_of(&self, text: &str) -> usize {
         self.heard().iter().filter(|heard| heard.contains(text)).count()
     }

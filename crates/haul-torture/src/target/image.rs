@@ -1,4 +1,4 @@
-//! File systems of the kernel and of FUSE in images of their own, which takes root.
+//! Targets on kernel and FUSE file systems, each in an image file. Mounting them requires root.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,25 +11,25 @@ use super::ready::{Guard, Made, Site, Target, is_root};
 use crate::at;
 use crate::names::Alphabet;
 
-/// Bytes of an image, which are holes at first. XFS takes no less.
+/// Bytes of an image, a sparse file at first. XFS needs at least this much.
 const SIZE: u64 = 400 << 20;
 
-/// What is peculiar about a file system.
+/// How to create and mount a file system, and which metadata it preserves.
 struct Recipe {
     name: &'static str,
-    /// The program that makes it, with its options.
+    /// The mkfs program and its options.
     make: &'static [&'static str],
-    /// The program that mounts it, with its options before image and directory. With `mount` it is done by
-    /// the kernel.
+    /// The mounting program and its options; image and mount point follow. `mount` stands for a kernel file system,
+    /// anything else for FUSE.
     mount: &'static [&'static str],
-    /// Whether the mounting program takes a block device only.
+    /// The mounting program accepts a block device only.
     device: bool,
     keeps: Keeps,
 }
 
-/// ext4 as of old: no room for fractions of seconds, nor for years from 2038 on.
+/// ext4 with 128-byte inodes: whole seconds only, and no times after January 2038.
 pub(super) fn ext4_small_inodes(site: &Site<'_>) -> io::Result<Made> {
-    with(
+    create_and_mount(
         site.work,
         &Recipe {
             name: "ext4-128",
@@ -41,9 +41,9 @@ pub(super) fn ext4_small_inodes(site: &Site<'_>) -> io::Result<Made> {
     )
 }
 
-/// ext3: as ext4 with small inodes, without extents.
+/// ext3: like ext4 with small inodes, but without extents.
 pub(super) fn ext3(site: &Site<'_>) -> io::Result<Made> {
-    with(
+    create_and_mount(
         site.work,
         &Recipe {
             name: "ext3",
@@ -55,9 +55,9 @@ pub(super) fn ext3(site: &Site<'_>) -> io::Result<Made> {
     )
 }
 
-/// XFS with times of 64 bits.
+/// XFS with 64-bit times (`bigtime`).
 pub(super) fn xfs(site: &Site<'_>) -> io::Result<Made> {
-    with(
+    create_and_mount(
         site.work,
         &Recipe {
             name: "xfs",
@@ -71,7 +71,7 @@ pub(super) fn xfs(site: &Site<'_>) -> io::Result<Made> {
 
 /// btrfs.
 pub(super) fn btrfs(site: &Site<'_>) -> io::Result<Made> {
-    with(
+    create_and_mount(
         site.work,
         &Recipe {
             name: "btrfs",
@@ -83,9 +83,9 @@ pub(super) fn btrfs(site: &Site<'_>) -> io::Result<Made> {
     )
 }
 
-/// NTFS by ntfs-3g, which has links and attributes, and modes and owners with `permissions`.
+/// NTFS by ntfs-3g: it has links and extended attributes, and with `permissions` also modes and owners.
 pub(super) fn ntfs(site: &Site<'_>) -> io::Result<Made> {
-    let made = with(
+    let made = create_and_mount(
         site.work,
         &Recipe {
             name: "ntfs-3g",
@@ -100,20 +100,20 @@ pub(super) fn ntfs(site: &Site<'_>) -> io::Result<Made> {
             },
         },
     )?;
-    Ok(changed(made, |target| {
+    Ok(adjusted(made, |target| {
         target.features.alphabet = Alphabet::ShortText;
         target.features.in_place = false;
         target.features.specials = false;
-        // ntfs-3g loses times before 1970 and large numbers of groups.
+        // ntfs-3g loses times before 1970 and large group ids.
         target.features.far_times = false;
         target.features.owners = false;
         target.users = false;
     }))
 }
 
-/// exFAT by exfat-fuse: whole seconds in steps of two, no links, no modes.
+/// exFAT by exfat-fuse: times in whole seconds, no links, no modes.
 pub(super) fn exfat(site: &Site<'_>) -> io::Result<Made> {
-    let made = with(
+    let made = create_and_mount(
         site.work,
         &Recipe {
             name: "exfat-fuse",
@@ -123,10 +123,10 @@ pub(super) fn exfat(site: &Site<'_>) -> io::Result<Made> {
             keeps: Keeps { precision_ns: 1_000_000_000, ..FAT },
         },
     )?;
-    Ok(changed(made, fat_features))
+    Ok(adjusted(made, fat_features))
 }
 
-/// What FAT and its successor keep.
+/// What FAT and exFAT preserve. FAT stores times in steps of two seconds, from 1980 to 2107.
 const FAT: Keeps = Keeps {
     mode: false,
     owner: false,
@@ -152,22 +152,23 @@ fn fat_features(target: &mut Target) {
     target.users = false;
 }
 
-fn changed(made: Made, change: impl FnOnce(&mut Target)) -> Made {
+/// Applies `adjust` to a target that was not skipped.
+fn adjusted(made: Made, adjust: impl FnOnce(&mut Target)) -> Made {
     match made {
         Made::Ready(mut target) => {
-            change(&mut target);
+            adjust(&mut target);
             Made::Ready(target)
         }
         skipped @ Made::Skipped(_) => skipped,
     }
 }
 
-fn with(work: &Path, recipe: &Recipe) -> io::Result<Made> {
+fn create_and_mount(work: &Path, recipe: &Recipe) -> io::Result<Made> {
     if !is_root() {
         return Ok(Made::Skipped("mounting takes root".into()));
     }
     for program in [recipe.make[0], recipe.mount[0]] {
-        if find(program).is_none() {
+        if find_program(program).is_none() {
             return Ok(Made::Skipped(format!("there is no {program}")));
         }
     }
@@ -179,7 +180,7 @@ fn with(work: &Path, recipe: &Recipe) -> io::Result<Made> {
     if recipe.mount[0] == "mount" {
         match mount(&recipe.mount[1..], &image, &point) {
             Ok(guard) => guards.push(guard),
-            // A kernel without this file system says so here.
+            // The kernel may not support this file system.
             Err(error) => return Ok(Made::Skipped(error.to_string())),
         }
     } else {
@@ -205,7 +206,7 @@ fn with(work: &Path, recipe: &Recipe) -> io::Result<Made> {
     })))
 }
 
-/// Makes a block device of an image.
+/// Attaches an image to a loop device and returns its path.
 fn attach(image: &Path) -> io::Result<PathBuf> {
     let output = Command::new("losetup").args(["--find", "--show"]).arg(image).output()?;
     if !output.status.success() {
@@ -215,19 +216,19 @@ fn attach(image: &Path) -> io::Result<PathBuf> {
 }
 
 fn run(command: &[&str], paths: &[&Path]) -> io::Result<()> {
-    let output = Command::new(find(command[0]).unwrap_or_else(|| command[0].into()))
+    let output = Command::new(find_program(command[0]).unwrap_or_else(|| command[0].into()))
         .args(&command[1..])
         .args(paths)
         .output()?;
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("{}: {}", command.join(" "), said.trim())))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{}: {}", command.join(" "), stderr.trim())))
 }
 
-/// A program, also where only root looks for it.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
+/// Finds a program in `PATH`, `/usr/sbin` or `/sbin`: the last two are often missing from a user's `PATH`.
+pub(super) fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])

@@ -1,8 +1,8 @@
-//! What a destination keeps of what it is given.
+//! The metadata that a destination preserves.
 
 use crate::tree::Time;
 
-/// What is lost is taken out of the model before it is compared.
+/// What a destination preserves. Anything else is removed from the model before it is compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Keeps {
     /// Permission bits.
@@ -13,9 +13,9 @@ pub struct Keeps {
     pub xattrs: bool,
     /// Symbolic links.
     pub symlinks: bool,
-    /// Names of one file.
+    /// Hard links.
     pub hard_links: bool,
-    /// It says which names are one file. Where it does not, a rerun has to link them anew.
+    /// The destination reports which names belong to the same file. Otherwise a second run has to link them again.
     pub tells_links: bool,
     /// Times of files.
     pub times: bool,
@@ -23,11 +23,11 @@ pub struct Keeps {
     pub link_times: bool,
     /// Times of directories.
     pub directory_times: bool,
-    /// Times are rounded down to this.
+    /// Times are rounded down to a multiple of this.
     pub precision_ns: u64,
-    /// Times before it become it, in seconds since 1970.
+    /// Earlier times are changed to this one, in seconds since 1970.
     pub earliest: i64,
-    /// Times after it become it.
+    /// Later times are changed to this one, in seconds since 1970.
     pub latest: i64,
 }
 
@@ -48,10 +48,10 @@ impl Keeps {
         latest: i64::MAX,
     };
 
-    /// What ext4 keeps with inodes of 256 bytes: 34 bits of seconds, from 1901 on.
+    /// ext4 with inodes of 256 bytes: 34 bits of seconds, from 1901 on.
     pub const EXT4: Self = Self { earliest: -0x8000_0000, latest: 0x3_7fff_ffff, ..Self::ALL };
 
-    /// What becomes of a time, as the kernel does it (`timestamp_truncate`).
+    /// The stored value of a time, as in the kernel's `timestamp_truncate`.
     pub fn time(&self, time: Time) -> Time {
         let seconds = time.seconds.clamp(self.earliest, self.latest);
         if seconds == self.earliest || seconds == self.latest {

@@ -1,4 +1,4 @@
-//! A target that is ready to be copied to, what it was made of, and what takes it down.
+//! A target that is ready for copies, and the guards that take it down.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,45 +8,46 @@ use super::keeps::Keeps;
 use crate::grow::Features;
 use crate::tree::Tree;
 
-/// A place for copies, ready. Dropping it takes it down.
+/// A destination for copies, mounted and served. Dropping it takes it down.
 #[derive(Debug)]
 pub struct Target {
     /// Its name on the command line.
     pub name: &'static str,
     /// A directory on this machine for sources.
     pub source: PathBuf,
-    /// The destination as this machine sees it.
+    /// The local path of the destination.
     pub destination: PathBuf,
-    /// Where rsync makes its copy, on a file system that keeps the same.
+    /// The destination of rsync's copy, on a file system that preserves the same metadata.
     pub oracle: PathBuf,
-    /// What haul is told as its destination.
+    /// The destination argument of haul.
     pub argument: OsString,
-    /// Further arguments, for a server.
+    /// Further arguments of haul, for a server.
     pub arguments: Vec<OsString>,
-    /// What it keeps.
+    /// The metadata that the destination preserves.
     pub keeps: Keeps,
-    /// What rsync's copy keeps.
+    /// The metadata that rsync's copy preserves.
     pub oracle_keeps: Keeps,
-    /// What may be in sources and destinations.
+    /// Features of the file trees to generate.
     pub features: Features,
-    /// Whether a process of its own does what haul asks for, also after haul was killed.
+    /// Whether a server process executes haul's requests, and may still do so after haul was killed.
     pub is_server: bool,
-    /// Whether runs as an ordinary user make sense.
+    /// Whether to run haul as an unprivileged user, too.
     pub users: bool,
-    /// Whether it gives files other names than it was asked for. rsync is no judge there: `--delete` removes what it
-    /// has just copied. Neither are filters and manifests, which have the names of the source.
+    /// Whether the file system stores other names than requested. rsync cannot be the oracle then, as `--delete`
+    /// removes files that it has just copied. Filters and manifests are not tested either, since they use the source's
+    /// names.
     pub renames: bool,
     /// Mounts and servers, taken down in this order.
     pub guards: Vec<Guard>,
 }
 
 impl Target {
-    /// The tree at `root`, under names that can be compared.
+    /// Reads the tree at `root`. Names are in a form that can be compared.
     pub fn tree(&self, root: &Path) -> io::Result<Tree> {
         self.comparable(Tree::read(root))
     }
 
-    /// As [`Target::tree`], once nothing changes any more.
+    /// Like [`Target::tree`], but waits until nothing changes any more.
     pub fn tree_at_rest(&self, root: &Path) -> io::Result<Tree> {
         self.comparable(Tree::read_at_rest(root))
     }
@@ -56,12 +57,12 @@ impl Target {
     }
 }
 
-/// Something that has to be taken down.
+/// Part of a target that has to be taken down. Dropping it does so.
 #[derive(Debug)]
 pub enum Guard {
     /// A mounted file system.
     Mount(PathBuf),
-    /// A block device made of an image.
+    /// A loop device of an image.
     Loop(PathBuf),
     /// A server.
     Process(std::process::Child),
@@ -70,7 +71,7 @@ pub enum Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let run = |words: [&std::ffi::OsStr; 3]| {
-            // Mounts go with their namespace in any case, and devices with what holds them.
+            // Errors are ignored: mounts end with their namespace, and loop devices with their mounts.
             let _ = std::process::Command::new(words[0]).args(&words[1..]).status();
         };
         match self {
@@ -79,7 +80,7 @@ impl Drop for Guard {
                 run(["losetup".as_ref(), "--detach".as_ref(), device.as_os_str()]);
             }
             Self::Process(child) => {
-                // It may have ended by itself.
+                // The process may have ended already.
                 let _ = child.kill();
                 let _ = child.wait();
             }
@@ -87,25 +88,25 @@ impl Drop for Guard {
     }
 }
 
-/// What a target is made of.
+/// The resources for setting up a target.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'a> {
     /// An empty directory.
     pub work: &'a Path,
-    /// The haul that serves.
+    /// The haul executable for `haul serve`.
     pub haul: &'a Path,
 }
 
-/// A target, or why this machine cannot have it.
+/// A target, or the reason why it is not available on this machine.
 #[derive(Debug)]
 pub enum Made {
-    /// It is ready.
+    /// The target.
     Ready(Box<Target>),
-    /// It cannot be made here, for this reason.
+    /// The reason.
     Skipped(String),
 }
 
-/// Whether this process may do everything.
+/// Whether this process runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

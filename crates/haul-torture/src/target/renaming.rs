@@ -6,7 +6,7 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::image::find;
+use super::image::find_program;
 use super::keeps::Keeps;
 use super::local::on;
 use super::ready::{Guard, Made, Site, Target, is_root};
@@ -23,7 +23,7 @@ pub(super) fn renaming(site: &Site<'_>) -> io::Result<Made> {
         return Ok(Made::Skipped("mounting takes root".into()));
     }
     let has = Command::new(PYTHON).args(["-c", "import fusepy"]).stderr(Stdio::null()).status();
-    if !has.is_ok_and(|status| status.success()) || find("fusermount").is_none() {
+    if !has.is_ok_and(|status| status.success()) || find_program("fusermount").is_none() {
         return Ok(Made::Skipped(format!("there is no fusepy for {PYTHON}")));
     }
     let [program, backing, point] =

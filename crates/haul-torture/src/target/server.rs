@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::image::find;
+use super::image::find_program;
 use super::keeps::Keeps;
 use super::local::on;
 use super::ready::{Guard, Made, Site, Target, is_root};
@@ -69,7 +69,7 @@ pub(super) fn openssh(site: &Site<'_>) -> io::Result<Made> {
         return Ok(Made::Skipped("sshd is started by root".into()));
     }
     let (Some(sshd), Some(key), Some(host_key)) =
-        (find("sshd"), make_key(site.work, "key")?, make_key(site.work, "host")?)
+        (find_program("sshd"), make_key(site.work, "key")?, make_key(site.work, "host")?)
     else {
         return Ok(Made::Skipped("there is no OpenSSH".into()));
     };
@@ -170,7 +170,7 @@ fn text<'a>(object: &'a serde_json::Value, field: &str) -> io::Result<&'a str> {
 
 /// Makes a key; its path, or `None` if there is no program for it.
 fn make_key(work: &Path, name: &str) -> io::Result<Option<String>> {
-    let Some(program) = find("ssh-keygen") else { return Ok(None) };
+    let Some(program) = find_program("ssh-keygen") else { return Ok(None) };
     let path = work.join(name);
     let status = Command::new(program)
         .args(["-q", "-t", "ed25519", "-N", "", "-f"])

@@ -7,7 +7,7 @@ use haul_engine::fan::MOST_AT_ONCE;
 
 use crate::units::Count;
 
-/// Options that concern hosts.
+/// Options of a copy to or from many hosts.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct HostArgs {
     /// Read hosts from FILE, one list per line, # begins a comment; DEST, or each SOURCE, then has no

@@ -1,10 +1,10 @@
-//! Options about SSH, as scp has them.
+//! SSH options, with the same letters as in scp.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Options about SSH.
+/// SSH options.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "SSH")]
 pub(crate) struct SshArgs {

@@ -1,4 +1,4 @@
-//! `haul du`: how much is where.
+//! `haul du`: sizes of directories.
 
 use haul_engine::tree::{Counted, Measured, Totals, measure};
 use haul_storage::{Location, RelPath, Scheme};
@@ -10,7 +10,7 @@ use crate::exit::{Exit, Stop};
 use crate::output::{LongForm, Piece, Printer, json};
 use crate::signals::Signals;
 
-/// Runs it.
+/// Runs `haul du`.
 pub(crate) async fn run(args: &DuArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let places = Places::for_names(config, &args.remote, printer)?;
     let signals = Signals::listen(printer, "interrupted");
@@ -73,7 +73,8 @@ pub(crate) async fn run(args: &DuArgs, config: &Config, printer: &Printer) -> Re
     })
 }
 
-/// Where something is, comparable: what was named before is not counted again, as in du.
+/// The position of a location, in a form that can be compared: a location below one that was already measured is not
+/// counted again, as in du.
 struct Whereabouts {
     host: Option<(Scheme, Option<String>, String, Option<u16>)>,
     path: Vec<u8>,
@@ -99,7 +100,7 @@ impl Whereabouts {
         Self { host, path }
     }
 
-    /// Where this is below another one, or the root if it is the same.
+    /// This position relative to `other`: the root if they are equal, `None` if it is not below `other`.
     fn below(&self, other: &Self) -> Option<RelPath> {
         let rest = self.path.strip_prefix(&*other.path).filter(|_| self.host == other.host)?;
         match rest {
@@ -116,7 +117,8 @@ fn without_slash(mut path: Vec<u8>) -> Vec<u8> {
     path
 }
 
-/// A directory as it would be written on the command line.
+/// A directory at or below `location`, as a user would write it on the command line. `top` is the path of `location`
+/// in the storage.
 fn name_of(location: &Location, top: &RelPath, path: &RelPath) -> Vec<u8> {
     let mut name = match location.as_local() {
         Some(path) => path.as_os_str().as_encoded_bytes().to_vec(),

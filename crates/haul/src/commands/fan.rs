@@ -1,4 +1,4 @@
-//! `haul cp` to or from many hosts: what goes where for each, and how it ended for all.
+//! `haul cp` to or from many hosts: opens source and destination for each host, and reports the results.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ use crate::report::{HostReports, Report};
 use crate::settings::{BackupChoice, Resolved};
 use crate::signals::Signals;
 
-/// How many hosts are served at once unless it is said; so do pdsh and ClusterShell.
+/// Hosts served at once unless `--fanout` is given; pdsh and ClusterShell have the same default.
 const FANOUT: usize = 32;
 
-/// What every host is opened with.
-struct Ground<'a> {
+/// What is needed to open source and destination of any host.
+struct FanContext<'a> {
     many: &'a Many,
     places: &'a Places<'a>,
     resolved: &'a Resolved,
-    /// Opened once, if all hosts get the same.
+    /// The sources of a copy to many hosts, opened once; `None` for a copy from many hosts.
     sources: Option<&'a Sources>,
     reports: &'a HostReports,
     printer: &'a Printer,
 }
 
-/// Moves everything and reports.
+/// Runs the transfers of all hosts and reports.
 pub(crate) async fn run(
     args: &CpArgs,
     many: &Many,
@@ -82,7 +82,7 @@ pub(crate) async fn run(
     let noted = resolved.manifest.is_some();
     let report = Report::start_many(printer, Arc::clone(&reports), noted, resolved.show)
         .map_err(|error| Error::from_io("start a thread", error))?;
-    let ground = Ground {
+    let context = FanContext {
         many,
         places,
         resolved: &resolved,
@@ -97,7 +97,7 @@ pub(crate) async fn run(
         one_source: sources.is_some(),
     };
     let cancel = signals.cancel().clone();
-    let open = |host: usize| open(&ground, host);
+    let open = |host: usize| open(&context, host);
     let mut summary = fan_out(many.hosts.len(), open, settings, report.fan_sink(), cancel).await;
     report.finish();
     failures += finish_manifests(&reports, resolved.engine.sync, printer).await;
@@ -105,7 +105,7 @@ pub(crate) async fn run(
     summary.total.failed += failures;
     resolved.done.record(&summary.total);
 
-    say(&summary, &resolved.engine, printer);
+    print_summary(&summary, &resolved.engine, printer);
     if resolved.show.stats && !printer.is_json() {
         human::stats(&summary.total).into_iter().for_each(|line| printer.note(line));
     }
@@ -118,7 +118,7 @@ pub(crate) async fn run(
     })
 }
 
-fn say(summary: &FanSummary, settings: &Settings, printer: &Printer) {
+fn print_summary(summary: &FanSummary, settings: &Settings, printer: &Printer) {
     if printer.is_json() {
         printer.object(&json::Event::fan_summary(summary, settings.digest, settings.dry_run));
     } else {
@@ -127,29 +127,29 @@ fn say(summary: &FanSummary, settings: &Settings, printer: &Printer) {
     }
 }
 
-/// Opens what the transfer of one host needs.
-async fn open(ground: &Ground<'_>, host: usize) -> Result<Opened, Error> {
-    let plan = plan(ground, host).await.map_err(|stop| match stop {
+/// Opens source and destination of one host, and its manifest.
+async fn open(context: &FanContext<'_>, host: usize) -> Result<Opened, Error> {
+    let plan = plan(context, host).await.map_err(|stop| match stop {
         Stop::Failed(error) => error,
         Stop::Usage(message) => Error::new(ErrorKind::InvalidInput, "copy").because(message),
     })?;
-    let Resolved { engine, manifest, .. } = ground.resolved;
+    let Resolved { engine, manifest, .. } = context.resolved;
     let mut filter = engine.filter.clone();
     let manifest = match manifest {
-        Some(choice) => Some(Manifest::new(choice, &plan, ground.places).await?),
+        Some(choice) => Some(Manifest::new(choice, &plan, context.places).await?),
         None => None,
     };
     if let Some(manifest) = &manifest {
-        let warn = |location: &str, message: &str| ground.printer.warning(location, message);
+        let warn = |location: &str, message: &str| context.printer.warning(location, message);
         filter = manifest.guard(&plan.jobs, filter, warn).await;
     }
     let Plan { jobs, base, failures, .. } = plan;
-    ground.reports.open(host, base, manifest, failures, ground.printer);
+    context.reports.open(host, base, manifest, failures, context.printer);
     Ok(Opened { jobs, filter })
 }
 
-async fn plan(ground: &Ground<'_>, host: usize) -> Result<Plan, Stop> {
-    let Ground { many, places, resolved, sources, .. } = ground;
+async fn plan(context: &FanContext<'_>, host: usize) -> Result<Plan, Stop> {
+    let FanContext { many, places, resolved, sources, .. } = context;
     match (&many.ways, sources) {
         (Ways::To(destinations), Some(sources)) => {
             plan::copy_opened(places, sources, &destinations[host], &resolved.rules).await
@@ -157,23 +157,27 @@ async fn plan(ground: &Ground<'_>, host: usize) -> Result<Plan, Stop> {
         (Ways::To(destinations), None) => {
             plan::copy(places, &[], &destinations[host], &resolved.rules).await
         }
-        (Ways::From(ways), _) => from(ground, &ways[host]).await,
+        (Ways::From(ways), _) => plan_from(context, &ways[host]).await,
     }
 }
 
-/// A host of which nothing can be opened is one that cannot be reached, or is tried again.
-async fn from(ground: &Ground<'_>, way: &(Vec<Location>, Location)) -> Result<Plan, Stop> {
+/// Plans a copy from one host, given its sources and the destination. If none of the sources can be opened, the first
+/// error is returned, so that the host counts as unreachable or is retried.
+async fn plan_from(
+    context: &FanContext<'_>,
+    way: &(Vec<Location>, Location),
+) -> Result<Plan, Stop> {
     let (sources, destination) = way;
-    let mut sources = Sources::open(ground.places, sources).await;
+    let mut sources = Sources::open(context.places, sources).await;
     if sources.is_empty() && !sources.failures.is_empty() {
         return Err(sources.failures.swap_remove(0).into());
     }
-    let rules = &ground.resolved.rules;
-    let plan = plan::copy_opened(ground.places, &sources, destination, rules).await?;
+    let rules = &context.resolved.rules;
+    let plan = plan::copy_opened(context.places, &sources, destination, rules).await?;
     Ok(Plan { failures: sources.failures, ..plan })
 }
 
-/// Writes the manifests of all hosts; how many could not be written.
+/// Writes the manifests of all hosts; returns how many could not be written.
 async fn finish_manifests(reports: &HostReports, sync: bool, printer: &Printer) -> u64 {
     let mut failures = 0;
     for (host, manifest) in reports.take_manifests() {

@@ -14,7 +14,7 @@ use haul_engine::tree::{Marker, remove_emptied};
 use haul_engine::{Cancel, fold_name};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, StorageExt as _};
 
-use super::transfer::{self, Ended};
+use super::transfer::{self, TransferResult};
 use crate::args::{MvArgs, TransferArgs};
 use crate::backends::Places;
 use crate::config::Config;
@@ -144,7 +144,8 @@ async fn copied(
         check_movable(places, source, destination, dry_run).await?;
     }
     let plan = plan::moving(places, sources, destination, &resolved.rules, into).await?;
-    let Ended { mut exit, summary } = transfer::run(plan, resolved, places, printer).await?;
+    let TransferResult { mut exit, summary } =
+        transfer::run(plan, resolved, places, printer).await?;
     if dry_run || summary.interrupted {
         return Ok(exit);
     }

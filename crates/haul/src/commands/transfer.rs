@@ -1,4 +1,4 @@
-//! What `cp` and `sync` do once it is known what goes where.
+//! Runs a planned transfer, for `cp`, `sync` and `mv`: manifest, report, signals, and the last line.
 
 use haul_engine::Summary;
 use haul_storage::{Error, ErrorKind};
@@ -12,26 +12,26 @@ use crate::report::Report;
 use crate::settings::Resolved;
 use crate::signals::Signals;
 
-/// How a transfer ended.
-pub(crate) struct Ended {
+/// The result of a transfer.
+pub(crate) struct TransferResult {
     pub(crate) exit: Exit,
-    /// Failures before the transfer count too.
+    /// `failed` includes failures before and after the engine's part.
     pub(crate) summary: Summary,
 }
 
-/// Moves everything and reports.
+/// Runs the transfer and reports its result.
 pub(crate) async fn run(
     plan: Plan,
     resolved: Resolved,
     places: &Places<'_>,
     printer: &Printer,
-) -> Result<Ended, Stop> {
+) -> Result<TransferResult, Stop> {
     let mut settings = resolved.engine;
     settings.backup = resolved.backup.map(|backup| plan.backup(backup)).transpose()?;
     settings.count_ahead = !settings.dry_run && (printer.shows_progress() || printer.is_json());
     settings.shows_current = resolved.show.current && printer.can_draw();
     let (digest, dry_run, sync) = (settings.digest, settings.dry_run, settings.sync);
-    // In a dry run too: it has to leave out the same files.
+    // Also in a dry run, which must exclude the same files.
     let manifest = match resolved.manifest {
         Some(choice) => Some(Manifest::new(&choice, &plan, places).await?),
         None => None,
@@ -83,5 +83,5 @@ pub(crate) async fn run(
         _ if summary.failed > 0 => Exit::Failed,
         _ => Exit::Done,
     };
-    Ok(Ended { exit, summary })
+    Ok(TransferResult { exit, summary })
 }

@@ -1,4 +1,4 @@
-//! What a configuration file says.
+//! The content of a configuration file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use haul_storage::Location;
 use super::fault::{Section, did_you_mean};
 use crate::options::Options;
 
-/// What the file says.
+/// The content of a configuration file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Config {
     /// Options of every transfer.
     pub(crate) defaults: Options,
     /// Options of `--profile NAME`.
     pub(crate) profile: BTreeMap<String, Options>,
-    /// What `NAME:path` means.
+    /// Remotes, used as `NAME:path`.
     pub(crate) remote: BTreeMap<String, Remote>,
-    /// Every value that is right, by line.
+    /// All valid values, in order of their lines.
     pub(crate) entries: Vec<Entry>,
     /// The file; `None` if there is none.
     pub(crate) file: Option<PathBuf>,
@@ -27,40 +27,40 @@ pub(crate) struct Config {
 /// A location with a name.
 #[derive(Debug, Clone)]
 pub(crate) struct Remote {
-    /// What its `url` means; the path after the colon goes below it.
+    /// The location in `url`; the path after the colon is appended to it.
     pub(crate) base: Location,
-    /// As whom, unless the location says it.
+    /// The user name, unless the location has one.
     pub(crate) user: Option<String>,
-    /// Port, unless the location says it.
+    /// The port, unless the location has one.
     pub(crate) port: Option<u16>,
     /// A command that prints the password.
     pub(crate) password_command: Option<String>,
     /// Header fields of requests.
     pub(crate) headers: Option<Headers>,
-    /// The line of its header.
+    /// The line of its `[remote.NAME]` header.
     pub(crate) line: usize,
 }
 
-/// A value in the file, and where it stands.
+/// A value in the file, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) section: Section,
     pub(crate) key: String,
     pub(crate) line: usize,
-    /// The value for people; `None` if it could be a secret.
+    /// The value as text; `None` if it may be a secret.
     pub(crate) shown: Option<String>,
 }
 
 impl Config {
-    /// What the file has for a key.
+    /// The entry of a key, if the file sets it.
     pub(crate) fn entry(&self, section: &Section, key: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.section == *section && entry.key == key)
     }
 
-    /// A remote.
+    /// The remote `name`.
     ///
     /// # Errors
-    /// There is none of that name; with a hint at similar ones.
+    /// If there is none. The message has a hint at similar names.
     pub(crate) fn named(&self, name: &str) -> Result<&Remote, String> {
         self.remote.get(name).ok_or_else(|| {
             let known = self.remote.keys().map(String::as_str);

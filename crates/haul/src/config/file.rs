@@ -1,4 +1,4 @@
-//! Where the file is, and how it is replaced: as a whole, or not at all.
+//! The path of the configuration file, and its atomic replacement.
 
 use std::env;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -8,45 +8,44 @@ use std::path::{Path, PathBuf};
 
 use haul_storage::{Error, ErrorKind, Result};
 
-/// The file that is read, whether it exists or not.
+/// The path of the configuration file, which need not exist.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
-    /// Where.
+pub(crate) struct ConfigPath {
     pub(crate) path: PathBuf,
-    /// Who says so.
     pub(crate) named_by: NamedBy,
 }
 
-/// Who says which file is read.
+/// What determined the path of the configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NamedBy {
     /// `--config`
     Option,
     /// `HAUL_CONFIG`
     Variable,
-    /// Nobody: it is the usual one.
-    Nobody,
+    /// Neither: it is the default path.
+    Default,
 }
 
-/// The file that `--config` names, or else `HAUL_CONFIG`, or else the usual one. `None`: an empty name stands
-/// for no configuration; and there may be no home.
-pub(crate) fn place(named: Option<&Path>) -> Option<Place> {
+/// The path of the configuration file: from `--config` (`named`), else from `HAUL_CONFIG`, else the default one.
+/// `None` if that is empty, which stands for no configuration, or if no home directory is known.
+pub(crate) fn config_path(named: Option<&Path>) -> Option<ConfigPath> {
     let option = named.map(|path| (path.to_owned(), NamedBy::Option));
     let variable =
         || env::var_os("HAUL_CONFIG").map(|name| (PathBuf::from(name), NamedBy::Variable));
-    let usual = || usual().map(|path| (path, NamedBy::Nobody));
-    let (path, named_by) = option.or_else(variable).or_else(usual)?;
-    (!path.as_os_str().is_empty()).then_some(Place { path, named_by })
+    let default = || default_path().map(|path| (path, NamedBy::Default));
+    let (path, named_by) = option.or_else(variable).or_else(default)?;
+    (!path.as_os_str().is_empty()).then_some(ConfigPath { path, named_by })
 }
 
-fn usual() -> Option<PathBuf> {
+/// `haul/config.toml` in `$XDG_CONFIG_HOME` or `~/.config`.
+fn default_path() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let directory = absolute("XDG_CONFIG_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
     Some(directory.join("haul/config.toml"))
 }
 
-/// What is in a file; `None` if there is none.
+/// The content of a file; `None` if it does not exist.
 pub(crate) fn content(path: &Path) -> Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -55,11 +54,11 @@ pub(crate) fn content(path: &Path) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Replaces the file by `text` in one step, if it still has `before` in it. A link to it stays; so do its mode
-/// and its owner. A new file is for its owner alone.
+/// Replaces the content of the file by `text` atomically, provided that it still is `before`. A symbolic link at
+/// `path`, the file's mode and its owner are preserved. A new file is readable by its owner only.
 ///
 /// # Errors
-/// It has changed meanwhile, or it cannot be written; then it is as it was.
+/// If the file has changed since, or cannot be written. It is unchanged then.
 pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<()> {
     let failed = |error: io::Error| Error::from_io("write", error).at(path.display());
     let target = target(path).map_err(failed)?;
@@ -73,13 +72,13 @@ pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<
             .hinting("run the same command again"));
     }
     let write = || -> io::Result<()> {
-        // Its name does not end in .toml, and its mode is 0600.
+        // The temporary name does not end in .toml; its mode is 0600.
         let mut file = tempfile::Builder::new().prefix(".config.toml.").tempfile_in(directory)?;
         file.write_all(text.as_bytes())?;
         if let Ok(old) = fs::metadata(&target) {
             let new = file.as_file().metadata()?;
             if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-                // By its name, a link that another user puts there would be followed.
+                // Not by its name: that would follow a link that another user may put there.
                 fchown(file.as_file(), Some(old.uid()), Some(old.gid()))?;
             }
             file.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
@@ -91,12 +90,12 @@ pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<
     write().map_err(failed)
 }
 
-/// The file that a path leads to and that may be replaced, whether it exists or not.
+/// The path of the file to replace, with symbolic links resolved. It need not exist.
 ///
 /// # Errors
-/// It is a device, a directory, or another thing that is no file.
+/// If it is a directory, a device, or anything else but a regular file.
 pub(crate) fn target(path: &Path) -> io::Result<PathBuf> {
-    let target = behind_links(path)?;
+    let target = resolve_links(path)?;
     match fs::symlink_metadata(&target) {
         Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(found) if !found.is_file() => Err(io::Error::other("it is not a regular file")),
@@ -104,14 +103,15 @@ pub(crate) fn target(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The file that a path leads to, whether it exists or not.
-fn behind_links(path: &Path) -> io::Result<PathBuf> {
-    const LINKS: usize = 40;
+/// Follows symbolic links at `path`; unlike `canonicalize`, it accepts a file that does not exist.
+fn resolve_links(path: &Path) -> io::Result<PathBuf> {
+    // The kernel's own limit (MAXSYMLINKS).
+    const MAX_LINKS: usize = 40;
     let mut path = path.to_owned();
-    for _ in 0..LINKS {
+    for _ in 0..MAX_LINKS {
         match fs::read_link(&path) {
             Ok(to) => path = path.parent().unwrap_or(Path::new("/")).join(to),
-            // No link, or nothing at all.
+            // It is not a link, or does not exist.
             Err(_) => return Ok(path),
         }
     }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_a_link() {
+    fn the_target_of_a_link_is_replaced_and_not_the_link() {
         let directory = tempfile::tempdir().unwrap();
         let [link, file] = ["config.toml", "real.toml"].map(|name| directory.path().join(name));
         std::os::unix::fs::symlink("real.toml", &link).unwrap();
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(fs::read(&file).unwrap(), b"b");
     }
 
-    /// As root, `--config /dev/null config add` put a file in the place of the device.
+    /// As root, `--config /dev/null config add` replaced the device by a file.
     #[test]
     fn a_device_is_not_replaced() {
         let directory = tempfile::tempdir().unwrap();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_written_meanwhile_is_not_lost() {
+    fn a_concurrent_change_of_the_file_is_not_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.toml");
         fs::write(&path, "theirs").unwrap();

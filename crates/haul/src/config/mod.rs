@@ -14,9 +14,8 @@
 //! password-command = "pass show nas"
 //! ```
 //!
-//! An unknown key or a value that makes no sense is an error that names file, line, section and key: a
-//! misspelt `fsync` must not silently be no fsync. `haul config check` prints all of them, other commands
-//! the first.
+//! An unknown key or an invalid value is an error that names file, line, section and key: a misspelt `fsync` must not
+//! silently have no effect. `haul config check` prints all errors, other commands the first one.
 
 mod contents;
 pub(crate) mod edit;
@@ -28,48 +27,48 @@ use std::path::Path;
 
 pub(crate) use self::contents::{Config, Entry, Remote};
 pub(crate) use self::fault::{Fault, Faults, Section};
-pub(crate) use self::file::{NamedBy, Place, content, place, replace, target};
+pub(crate) use self::file::{ConfigPath, NamedBy, config_path, content, replace, target};
 pub(crate) use self::read::{check_name, location, option_names, user_name};
 
 impl Config {
-    /// The configuration of [`place`]; the usual file need not exist.
+    /// Loads the configuration from [`config_path`]. The default file need not exist.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The faults of the file.
     pub(crate) fn load(named: Option<&Path>) -> Result<Self, Faults> {
-        let Some(place) = place(named) else { return Ok(Self::default()) };
-        let (config, faults) = Self::examine(&place);
+        let Some(file) = config_path(named) else { return Ok(Self::default()) };
+        let (config, faults) = Self::examine(&file);
         if faults.is_empty() { Ok(config) } else { Err(Faults(faults)) }
     }
 
-    /// What is right in a file, and all that is wrong.
-    pub(crate) fn examine(place: &Place) -> (Self, Vec<Fault>) {
+    /// The valid part of a file, and all its faults.
+    pub(crate) fn examine(file: &ConfigPath) -> (Self, Vec<Fault>) {
         let cannot_read = |cause: String| {
-            let file = place.path.clone();
+            let file = file.path.clone();
             let (line, section, key, hint) = (None, Section::Top, None, None);
             let cause = format!("cannot read ({cause})");
             (Self::default(), vec![Fault { file, line, section, key, cause, hint }])
         };
-        let bytes = match content(&place.path) {
+        let bytes = match content(&file.path) {
             Ok(Some(bytes)) => bytes,
-            Ok(None) if place.named_by == NamedBy::Nobody => return (Self::default(), Vec::new()),
+            Ok(None) if file.named_by == NamedBy::Default => return (Self::default(), Vec::new()),
             Ok(None) => return cannot_read("not found".to_owned()),
             Err(error) => return cannot_read(error.cause()),
         };
         match String::from_utf8(bytes) {
-            Ok(text) => Self::parse(&place.path, &text),
+            Ok(text) => Self::parse(&file.path, &text),
             Err(_) => cannot_read("it is not UTF-8".to_owned()),
         }
     }
 
-    /// The same of a text.
+    /// Like [`examine`](Self::examine), for a text that was read from `file`.
     pub(crate) fn parse(file: &Path, text: &str) -> (Self, Vec<Fault>) {
         let (mut config, faults) = read::read(file, text);
         config.file = Some(file.to_owned());
         (config, faults)
     }
 
-    /// For tests: a configuration without a file.
+    /// For tests: a configuration from a text without faults.
     #[cfg(test)]
     pub(crate) fn of(text: &str) -> Self {
         let (config, faults) = Self::parse(Path::new("c.toml"), text);
@@ -84,7 +83,7 @@ mod tests {
     use crate::units::{OrAuto, Switch};
 
     #[test]
-    fn values_are_read_by_the_parsers_of_the_command_line() {
+    fn values_have_the_same_syntax_as_on_the_command_line() {
         let config = Config::of(
             "[defaults]\nlanes = 4\nwindow = \"auto\"\nfsync = true\npreserve = [\"mode\", \
              \"times\"]\nexclude = [\"*.o\"]\n[profile.night]\nprofile = \"safe\"\n",
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_a_remote_are_checked_and_never_repeated() {
+    fn headers_of_a_remote_are_checked_and_their_values_never_printed() {
         let parse = |headers: &str| {
             let text = format!("[remote.a]\nurl = \"https://a\"\n{headers}\n");
             Config::parse(Path::new("c.toml"), &text)
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_is_known_with_its_line_and_without_secrets() {
+    fn entries_have_line_and_value_but_no_secrets() {
         let config = Config::of(
             "[defaults]\nretries = 3 # times\n\n[remote.a]\nurl = \"https://h/x?signature=1\"\n\
              user = 'ada'\npassword-command = \"echo geheim\"\n",
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_fault_is_told_with_how_to_see_the_others() {
+    fn the_first_fault_is_printed_with_a_hint_how_to_list_all() {
         let (_, faults) = Config::parse(Path::new("c.toml"), "[defaults]\nfsnyc = true\nx = 1\n");
         assert_eq!(
             Faults(faults).to_string(),
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_remote_is_answered_with_similar_ones() {
+    fn the_error_for_an_unknown_remote_suggests_known_ones() {
         let config = Config::of("[remote.nas]\nurl = \"/x\"\n[remote.cloud]\nurl = \"/y\"\n");
         let error = config.named("naas").unwrap_err();
         assert!(error.ends_with("no remote 'naas'\nhint: did you mean 'nas'?"), "{error}");

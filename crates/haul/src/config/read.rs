@@ -1,7 +1,7 @@
-//! From the text of the file to a [`Config`], with everything that is wrong in it.
+//! Parses the text of the configuration file to a [`Config`] and a list of faults.
 //!
 //! ```text
-//! text → tables with places (toml) → each key by itself → what is right, and faults
+//! text → tables with positions (toml) → each key on its own → valid values, and faults
 //! ```
 
 use std::collections::HashSet;
@@ -20,13 +20,13 @@ use super::fault::{Fault, Section, did_you_mean};
 use crate::options::Options;
 use crate::profiles::BUILT_IN_PROFILES;
 
-/// The tables at the top.
+/// The top-level tables.
 const TABLES: [&str; 3] = ["defaults", "profile", "remote"];
 
-/// The keys of a remote, in the order in which they are written.
+/// The keys of a remote, in the order in which haul writes them.
 pub(super) const REMOTE_KEYS: [&str; 5] = ["url", "user", "port", "password-command", "headers"];
 
-/// Whether a text is a key: bare or quoted parts without spaces, with dots between them.
+/// Whether a text is a TOML key: bare or quoted parts without spaces, separated by dots.
 pub(super) fn is_key(text: &str) -> bool {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let mut rest = text;
@@ -46,10 +46,10 @@ pub(super) fn is_key(text: &str) -> bool {
     }
 }
 
-/// What the text says, and its faults by line.
+/// The valid part of the configuration, and the faults in order of their lines.
 pub(super) fn read(file: &Path, text: &str) -> (Config, Vec<Fault>) {
     let (root, errors) = DeTable::parse_recoverable(text);
-    let mut reading = Reading {
+    let mut reader = Reader {
         file,
         text,
         config: Config::default(),
@@ -57,17 +57,17 @@ pub(super) fn read(file: &Path, text: &str) -> (Config, Vec<Fault>) {
         broken: HashSet::new(),
     };
     for error in &errors {
-        reading.syntax(error);
+        reader.syntax(error);
     }
-    reading.top(root.get_ref());
-    reading.profiles_exist();
-    let Reading { mut config, mut faults, .. } = reading;
+    reader.top(root.get_ref());
+    reader.check_profile_names();
+    let Reader { mut config, mut faults, .. } = reader;
     config.entries.sort_by_key(|entry| entry.line);
     faults.sort_by_key(|fault| fault.line);
     (config, faults)
 }
 
-/// The options of `[defaults]` and `[profile.NAME]`.
+/// The names of the options in `[defaults]` and `[profile.NAME]`.
 pub(crate) fn option_names() -> Vec<String> {
     let command = Options::augment_args(clap::Command::new("options"));
     let options = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
@@ -76,21 +76,24 @@ pub(crate) fn option_names() -> Vec<String> {
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
-struct Reading<'a> {
+/// The state of parsing. In its methods, `at` is a byte offset in `text`.
+struct Reader<'a> {
     file: &'a Path,
     text: &'a str,
     config: Config,
     faults: Vec<Fault>,
-    /// Lines that are no TOML: what was made of them is not looked at.
+    /// Lines with a TOML syntax error. Values that the parser recovered from them are ignored.
     broken: HashSet<usize>,
 }
 
-impl Reading<'_> {
+impl Reader<'_> {
+    /// The line number of an offset, counted from 1.
     fn line(&self, at: usize) -> usize {
         let before = &self.text.as_bytes()[..at.min(self.text.len())];
         before.iter().filter(|byte| **byte == b'\n').count() + 1
     }
 
+    /// Adds a fault and returns its hint, for the caller to set.
     fn fault(
         &mut self,
         at: usize,
@@ -106,9 +109,10 @@ impl Reading<'_> {
         &mut self.faults[at].hint
     }
 
+    /// Adds a fault for a syntax error, at most one per line.
     fn syntax(&mut self, error: &toml::de::Error) {
+        // An unexpected line end has the position of that line end, and so belongs to the right line.
         let at = error.span().map_or(self.text.len(), |span| span.start.min(self.text.len()));
-        // Where the line end is what was not expected, that is the end of the line in question.
         let line = self.line(at);
         if !self.broken.insert(line) {
             return;
@@ -118,7 +122,7 @@ impl Reading<'_> {
         self.fault(at, &section, key.as_deref(), cause);
     }
 
-    /// The table in which a line is, by the headers above it.
+    /// The table that contains a line, by the nearest header above it.
     fn section_at(&self, line: usize) -> Section {
         let above = self.text.lines().take(line).map(str::trim);
         let header = above.filter(|line| line.starts_with('[')).last();
@@ -131,14 +135,14 @@ impl Reading<'_> {
         }
     }
 
-    /// The key of the assignment in a line. What is before a `=` may as well be the middle of a secret.
+    /// The key of the assignment in a line; `None` if the text before `=` is not a key, as it may be part of a secret.
     fn key_at(&self, line: usize) -> Option<String> {
         let (key, _) = self.text.lines().nth(line - 1)?.split_once('=')?;
         let key = key.trim();
         is_key(key).then(|| key.to_owned())
     }
 
-    /// Whether a key or its value is in a line that is no TOML: neither may be what it seems.
+    /// Whether a key or its value is in a line with a syntax error: neither may be what the author meant.
     fn is_broken(&self, at: usize, value: &Value<'_>) -> bool {
         let is_broken = |at| self.broken.contains(&self.line(at));
         is_broken(at) || is_broken(value.span().start)
@@ -165,7 +169,7 @@ impl Reading<'_> {
         }
     }
 
-    /// The table that a value is, or a fault.
+    /// The value as a table. If it is not one, adds a fault and returns `None`.
     fn table<'v, 'i>(
         &mut self,
         section: &Section,
@@ -193,7 +197,7 @@ impl Reading<'_> {
     fn options(&mut self, section: &Section, at: usize, value: &Value<'_>) -> Options {
         let known = option_names();
         let Some(table) = self.table(section, None, at, value) else { return Options::default() };
-        let mut right = DeTable::new();
+        let mut valid = DeTable::new();
         for (key, value) in table {
             let (name, at) = (&**key.get_ref(), key.span().start);
             if self.is_broken(at, value) {
@@ -207,10 +211,10 @@ impl Reading<'_> {
             }
             let mut alone = DeTable::new();
             alone.insert(key.clone(), value.clone());
-            match made_of::<Options>(alone, value) {
+            match deserialize::<Options>(alone, value) {
                 Ok(_) => {
-                    self.enter(section, name, at, value);
-                    right.insert(key.clone(), value.clone());
+                    self.record(section, name, at, value);
+                    valid.insert(key.clone(), value.clone());
                 }
                 Err(error) => {
                     let at = error.span().map_or(at, |span| span.start);
@@ -218,8 +222,8 @@ impl Reading<'_> {
                 }
             }
         }
-        // Each of them was right by itself.
-        made_of(right, value).unwrap_or_default()
+        // Each of them was valid on its own, so this cannot fail.
+        deserialize(valid, value).unwrap_or_default()
     }
 
     fn remotes(&mut self, at: usize, value: &Value<'_>) {
@@ -248,8 +252,9 @@ impl Reading<'_> {
     ) -> Option<Remote> {
         let (mut base, mut user, mut port, mut password_command) = (None, None, None, None);
         let (mut fields, mut fields_at) = (None, at);
-        // A second fault would say nothing new.
+        // Also set by an invalid `url`, which is a fault already and must not be reported as missing too.
         let mut has_url = false;
+        // Position and name of a key that a local path cannot have.
         let mut unused = None;
         for (key, value) in table {
             let (name, at) = (&**key.get_ref(), key.span().start);
@@ -283,7 +288,7 @@ impl Reading<'_> {
                 }
             };
             match read {
-                Ok(()) => self.enter(section, name, at, value),
+                Ok(()) => self.record(section, name, at, value),
                 Err(cause) => {
                     self.fault(at, section, Some(name), cause);
                 }
@@ -305,14 +310,14 @@ impl Reading<'_> {
         Some(Remote { base, user, port, password_command, headers: fields, line })
     }
 
-    /// Remembers where a value stands, and what it is if it may be shown.
-    fn enter(&mut self, section: &Section, key: &str, at: usize, value: &Value<'_>) {
+    /// Records the line of a value for `haul config show`, and the value itself unless it may be a secret.
+    fn record(&mut self, section: &Section, key: &str, at: usize, value: &Value<'_>) {
         let raw = self.text.get(value.span()).unwrap_or_default();
         let raw = raw.split_whitespace().collect::<Vec<_>>().join(" ");
         let shown = match (key, value.get_ref()) {
-            // A command can have a password in it, and a header be one.
+            // A command can contain a password, and the value of a header can be one.
             ("password-command" | "headers" | "on-done", _) => None,
-            // The query of a URL can be a signature.
+            // The query of a URL can be a signature; `Location` masks it.
             ("url", DeValue::String(url)) => {
                 Some(Location::parse(&**url).map_or(raw, |location| location.to_string()))
             }
@@ -323,10 +328,10 @@ impl Reading<'_> {
         self.config.entries.push(Entry { section, key, line, shown });
     }
 
-    /// Profiles that are named are there.
-    fn profiles_exist(&mut self) {
+    /// Adds a fault for each `profile` that does not exist.
+    fn check_profile_names(&mut self) {
         let own: Vec<String> = self.config.profile.keys().cloned().collect();
-        let mut wrong = Vec::new();
+        let mut unknown = Vec::new();
         for entry in self.config.entries.iter().filter(|entry| entry.key == "profile") {
             let Some(name) = entry.shown.as_deref() else { continue };
             let own = if entry.section == Section::Defaults { &own[..] } else { &[] };
@@ -336,7 +341,7 @@ impl Reading<'_> {
                 let hint = did_you_mean(name, known.iter().copied())
                     .unwrap_or_else(|| format!("there are {}", known.join(", ")));
                 let cause = format!("unknown profile '{}'", name.escape_debug());
-                wrong.push(Fault {
+                unknown.push(Fault {
                     file: self.file.to_owned(),
                     line: Some(entry.line),
                     section: entry.section.clone(),
@@ -346,14 +351,14 @@ impl Reading<'_> {
                 });
             }
         }
-        self.faults.extend(wrong);
+        self.faults.extend(unknown);
     }
 }
 
-/// Whether a remote of that name can be named in a location.
+/// Checks that a remote of this name can be used in a location.
 ///
 /// # Errors
-/// Why not, in words.
+/// If not, with the reason as text.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     match Location::parse(format!("{name}:")) {
         Ok(Location::Named { name: parsed, path }) if parsed == name && path.is_empty() => Ok(()),
@@ -361,8 +366,11 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// What keys and values make, with places in the file in its errors.
-fn made_of<T: DeserializeOwned>(table: DeTable<'_>, at: &Value<'_>) -> Result<T, toml::de::Error> {
+/// Deserializes a table. Errors have positions in the file; those without one get that of `at`.
+fn deserialize<T: DeserializeOwned>(
+    table: DeTable<'_>,
+    at: &Value<'_>,
+) -> Result<T, toml::de::Error> {
     T::deserialize(Deserializer::from(Spanned::new(at.span(), table)))
 }
 
@@ -371,22 +379,22 @@ fn text(value: &Value<'_>) -> Result<String, String> {
     text.ok_or_else(|| "it must be text, in quotes".to_owned())
 }
 
-/// What stands in `url`.
+/// Parses the value of `url`.
 ///
 /// # Errors
-/// It is no location, in words without a password.
+/// If it is not a location. The message does not contain a password.
 pub(crate) fn location(url: String) -> Result<Location, String> {
     let location = Location::parse(url).map_err(|error| error.to_string())?;
     Ok(location.as_ssh_host())
 }
 
-/// What stands in `user`.
+/// Checks the value of `user`.
 ///
 /// # Errors
-/// It cannot be the name of a user.
+/// If it cannot be a user name.
 pub(crate) fn user_name(name: String) -> Result<String, String> {
-    let is_wrong = |c: char| c.is_control() || c == '/' || c == ':';
-    if name.is_empty() || name.starts_with('-') || name.contains(is_wrong) {
+    let is_invalid = |c: char| c.is_control() || c == '/' || c == ':';
+    if name.is_empty() || name.starts_with('-') || name.contains(is_invalid) {
         return Err(
             "it is empty, begins with '-', or has a '/', a ':' or control characters".into()
         );
@@ -403,7 +411,7 @@ fn is_web(location: &Location) -> bool {
     matches!(location, Location::Remote { scheme: Http | Https | Dav | Davs, .. })
 }
 
-/// `headers = { Name = "value" }`. Values may be secrets, so that no error repeats one.
+/// Parses `headers = { Name = "value" }`. Values may be secrets, so no error message contains one.
 fn headers(value: &Value<'_>) -> Result<Headers, String> {
     const NONE: &str = "not a table of names and texts: headers = { Name = \"value\" }";
     let mut headers = Headers::default();
@@ -459,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_found_with_its_place() {
+    fn every_fault_is_reported_with_its_line_section_and_key() {
         let text = "top = 1\n\
                     [defaults]\nfsnyc = true\nlanes = 0\nretries = 3\n\
                     [profile.night]\nlanes = \"many\"\nprofile = \"saef\"\n\
@@ -488,9 +496,9 @@ mod tests {
         }
     }
 
-    /// What is before a `=` in a line that is no TOML was taken for its key.
+    /// The text before a `=` in a line with a syntax error was taken for its key.
     #[test]
-    fn a_broken_line_shows_no_secret() {
+    fn the_fault_of_a_broken_line_contains_no_secret() {
         for line in [
             "headers = {\nX-Token \"c2VjcmV0==\" }",
             "password-command \"echo c2VjcmV0 | base64 --x=y\"",
@@ -532,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_toml_names_its_line_and_hides_no_other_fault() {
+    fn a_syntax_error_has_a_line_and_does_not_hide_other_faults() {
         let found =
             faults("[defaults]\nlanes = \nfsnyc = true\n[remote.a]\nurl = \"/x\nuser = 1\n");
         assert!(found[0].starts_with("c.toml:2: [defaults] lanes: "), "{found:#?}");
@@ -550,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn no_fault_repeats_what_could_be_a_secret() {
+    fn no_fault_contains_a_possible_secret() {
         let found = faults("[remote.a]\nurl = \"/x\"\npassword = \"geheim\"\ntoken = \"geheim\"\n");
         assert_eq!(found.len(), 2);
         let text = format!("{found:?} {:?}", hints("[remote.a]\npassword = \"geheim\"\n"));
@@ -558,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_a_remote_are_checked_and_never_repeated() {
+    fn headers_of_a_remote_are_checked_and_their_values_never_printed() {
         let text = |url: &str, line: &str| format!("[remote.a]\nurl = \"{url}\"\n{line}\n");
         let right = text("https://a", "headers = { X-Token = \"geheim\", X-Level = 3 }");
         let (config, faults) = read(Path::new("c.toml"), &right);
@@ -592,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_options_are_those_that_are_read() {
+    fn option_names_lists_exactly_the_keys_that_are_deserialized() {
         let error = toml::from_str::<Options>("none = 1").unwrap_err();
         let (_, list) = error.message().split_once("expected one of ").unwrap();
         let mut read: Vec<_> = list.split('`').skip(1).step_by(2).map(str::to_owned).collect();

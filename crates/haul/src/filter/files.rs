@@ -1,5 +1,4 @@
-//! Files of patterns: those of `--include-from` and `--exclude-from`, as rsync reads them, and those of
-//! `--ignore-file`, as git reads `.gitignore`.
+//! Pattern files: `--include-from` and `--exclude-from` in rsync's format, `--ignore-file` in that of `.gitignore`.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +7,8 @@ use haul_storage::io_cause;
 
 use super::{Pattern, Rule};
 
-/// The rules of a file of patterns, one a line. Empty lines, and those that begin with `#` or `;`, are skipped. A
-/// line that begins with `+ ` includes and one that begins with `- ` excludes; all others do as `include` says.
+/// The rules in a pattern file, one per line. Empty lines, and lines that begin with `#` or `;`, are skipped. A line
+/// that begins with `+ ` includes and one that begins with `- ` excludes; `include` applies to all others.
 pub(crate) fn patterns(file: &Path, include: bool) -> Result<Vec<Rule>, String> {
     rules(file, |line| {
         if line.trim().is_empty() || line.starts_with(['#', ';']) {
@@ -24,8 +23,7 @@ pub(crate) fn patterns(file: &Path, include: bool) -> Result<Vec<Rule>, String> 
     })
 }
 
-/// The rules of a file in the format of `.gitignore`. There the last match decides, here the first, so they are in
-/// the other order.
+/// The rules in a file in the format of `.gitignore`, in reverse order: git applies the last match, haul the first.
 pub(crate) fn ignored(file: &Path) -> Result<Vec<Rule>, String> {
     let mut rules = rules(file, ignore_line)?;
     rules.reverse();
@@ -60,21 +58,22 @@ fn ignore_line(line: &str) -> Result<Option<Rule>, String> {
         Some(rest) => (true, rest),
         None => (false, line),
     };
-    let line = without_spaces(line);
+    let line = trim_spaces(line);
     if line.is_empty() {
         return Ok(None);
     }
-    // Braces stand for themselves there.
+    // Braces have no special meaning in a `.gitignore`.
     let pattern = line.replace('{', "\\{").replace('}', "\\}");
     let pattern: Pattern = pattern.parse()?;
     Ok(Some(Rule { include, pattern }))
 }
 
-/// Without spaces at the end, unless the last of them has a backslash before it.
-fn without_spaces(line: &str) -> &str {
+/// Removes trailing spaces, except one that follows an unescaped backslash.
+fn trim_spaces(line: &str) -> &str {
     let trimmed = line.trim_end_matches(' ');
-    let slashes = trimmed.len() - trimmed.trim_end_matches('\\').len();
-    if slashes % 2 == 1 && trimmed.len() < line.len() { &line[..=trimmed.len()] } else { trimmed }
+    let backslashes = trimmed.len() - trimmed.trim_end_matches('\\').len();
+    let is_escaped = backslashes % 2 == 1 && trimmed.len() < line.len();
+    if is_escaped { &line[..=trimmed.len()] } else { trimmed }
 }
 
 #[cfg(test)]
@@ -100,16 +99,16 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_pattern_is_named() {
+    fn an_error_names_the_file_and_line_of_a_malformed_pattern() {
         let file = file("*.o\na[\n");
         let error = patterns(file.path(), false).unwrap_err();
         assert!(error.starts_with(&format!("{}:2: 'a[': ", file.path().display())), "{error}");
         assert!(patterns(Path::new("/nonexistent"), false).unwrap_err().contains("/nonexistent"));
     }
 
-    /// As `git check-ignore` decides for these lines.
+    /// The expected values come from `git check-ignore`.
     #[test]
-    fn gitignore_files_mean_what_they_mean_to_git() {
+    fn gitignore_rules_match_like_in_git() {
         let text = "*.log\n!keep.log\n/build\ntarget/\ndoc/*.pdf\n**/cache\n\\#x\n{a,b}\nend \n";
         let rules = Rules::new(ignored(file(text).path()).unwrap()).unwrap();
         for (path, is_directory, included) in [

@@ -1,11 +1,11 @@
-//! Colours of what is printed to the standard error (ECMA-48, SGR). Nothing else of haul has any.
+//! Colours of messages on standard error (ECMA-48, SGR). Standard output is never coloured.
 
 use std::env;
 use std::io::{self, IsTerminal as _};
 
 use crate::args::ColorArg;
 
-/// What a colour stands for.
+/// A colour, by its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tint {
     /// Bold red.
@@ -34,7 +34,7 @@ impl Tint {
     }
 }
 
-/// Whether the standard error gets colours.
+/// Whether to colour messages on standard error.
 pub(super) fn is_wanted(arg: ColorArg) -> bool {
     match arg {
         ColorArg::Always => true,
@@ -48,13 +48,13 @@ pub(super) fn is_wanted(arg: ColorArg) -> bool {
     }
 }
 
-/// Whether the terminal can do nothing but print lines.
+/// Whether `TERM` says that the terminal understands no control sequences.
 pub(super) fn is_dumb() -> bool {
     env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
-/// Colours the words at the beginning of a line that say what it is: a failure with `is_failure`, and otherwise a
-/// warning, something that is tried again or waited for.
+/// Colours the prefix of a message: `haul: warning:`, `hint:`, or `haul:`. The last one has the colour of a failure
+/// with `is_failure`, otherwise that of a warning (retries and waits).
 pub(super) fn line(line: &str, is_failure: bool) -> String {
     const WARNING: &str = "haul: warning:";
     const HAUL: &str = "haul:";
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_first_words_are_coloured() {
+    fn only_the_prefix_is_coloured() {
         let failure = "haul: a: cannot b (haul: c)";
         assert_eq!(line(failure, true), "\x1b[1;31mhaul:\x1b[0m a: cannot b (haul: c)");
         assert_eq!(line("haul: waiting", false), "\x1b[1;33mhaul:\x1b[0m waiting");

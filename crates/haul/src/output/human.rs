@@ -1,4 +1,4 @@
-//! Events in words.
+//! Messages for people: events and results as text.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use haul_storage::{Error, LinkStatus, RelPath, Timestamp};
 
 use crate::units::{bytes, duration, per_second, rate};
 
-/// One finished entry, as `-v` and `--dry-run` print it.
+/// A finished file or other entry, as `-v` and `--dry-run` print it.
 pub(crate) fn file(event: &FileEvent, path: &RelPath) -> String {
     let word = match (event.action, event.dry_run) {
         (Action::Copied, false) => "copied",
@@ -37,12 +37,12 @@ pub(crate) fn file(event: &FileEvent, path: &RelPath) -> String {
     line
 }
 
-/// The shortest round trip.
+/// The RTT, as `latency 12.3 ms`.
 pub(crate) fn latency(rtt: Duration) -> String {
     format!("latency {:.1} ms", rtt.as_secs_f64() * 1000.0)
 }
 
-/// How a host was reached, in one line.
+/// The line that `-v` prints when an SFTP host is connected.
 pub(crate) fn connected(host: &str, link: &LinkStatus, round_trips: u32) -> String {
     let mut line = format!("{host}: connected");
     if let Some(connect) = link.connect {
@@ -55,7 +55,8 @@ pub(crate) fn connected(host: &str, link: &LinkStatus, round_trips: u32) -> Stri
     line
 }
 
-/// How a server was reached whose lanes are made as they are needed.
+/// The line that `-v` prints when an HTTP or FTP server is connected. Its lanes are opened on demand, so the number of
+/// round trips is unknown.
 pub(crate) fn reached(host: &str, link: &LinkStatus) -> String {
     let mut line = format!("{host}: connected");
     if let Some(connect) = link.connect {
@@ -67,7 +68,7 @@ pub(crate) fn reached(host: &str, link: &LinkStatus) -> String {
     line
 }
 
-/// How a transfer ended, in one line.
+/// The result of a transfer, in one line.
 pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String {
     let mut parts = Vec::new();
     // First, so that it is not overlooked.
@@ -126,7 +127,7 @@ pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String
     parts.join("; ")
 }
 
-/// Everything that is known at the end, as `--stats` prints it.
+/// The detailed result of a transfer, as `--stats` prints it.
 pub(crate) fn stats(summary: &Summary) -> Vec<String> {
     let new = summary.files.saturating_sub(summary.unchanged + summary.replaced);
     let mut lines = vec![
@@ -160,7 +161,7 @@ pub(crate) fn stats(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// How a removal ended, in one line.
+/// The result of a removal, in one line.
 pub(crate) fn removal(removed: &Totals, failed: u64, dry_run: bool) -> String {
     let mut parts = vec![plural(removed.files, "file")];
     if removed.directories > 0 {
@@ -175,7 +176,7 @@ pub(crate) fn removal(removed: &Totals, failed: u64, dry_run: bool) -> String {
     format!("{word} {}, {}{failed}", parts.join(", "), bytes(removed.bytes))
 }
 
-/// How a comparison ended, in one line.
+/// The result of `check`, in one line.
 pub(crate) fn comparison(comparison: &Comparison, elapsed: Duration) -> String {
     let counts = [
         (comparison.differing, "differing"),
@@ -202,13 +203,12 @@ pub(crate) fn comparison(comparison: &Comparison, elapsed: Duration) -> String {
     format!("{} in {}", parts.join("; "), duration(elapsed))
 }
 
-/// What stands before what is said of one of many hosts.
+/// The prefix of messages about one of many hosts; empty without a host.
 pub(crate) fn prefix(host: Option<&str>) -> String {
     host.map(|host| format!("{host}: ")).unwrap_or_default()
 }
 
-/// How it ended for one of many hosts, in one line. `failure` is the first of its failures, and
-/// `failed` how many there were.
+/// The result for one of many hosts, in one line. `failure` is its first failure, `failed` their number.
 pub(crate) fn host(name: &str, end: &HostEnd, failed: u64, failure: Option<&str>) -> String {
     let summary = match &end.outcome {
         HostOutcome::NotBegun => return format!("{name}: not started"),
@@ -237,7 +237,7 @@ pub(crate) fn host(name: &str, end: &HostEnd, failed: u64, failure: Option<&str>
     line
 }
 
-/// How a copy to or from many hosts ended, in one line.
+/// The result of a copy to or from many hosts, in one line.
 pub(crate) fn fan_summary(all: &FanSummary, dry_run: bool, verbose: bool) -> String {
     let mut parts = vec![plural(all.hosts, "host")];
     let counts = [(all.failed_hosts, "failed"), (all.stopped_hosts, "stopped")];
@@ -249,18 +249,18 @@ pub(crate) fn fan_summary(all: &FanSummary, dry_run: bool, verbose: bool) -> Str
     if all.total.failed > all.failed_hosts {
         parts.push(plural(all.total.failed, "failure"));
     }
-    // That was said of the hosts.
+    // Both were printed for the hosts already.
     let total = Summary { failed: 0, interrupted: false, ..all.total.clone() };
     format!("{}; {}", parts.join(", "), summary(&total, dry_run, verbose))
 }
 
-/// How far a check of unknown length is, in one line.
+/// The progress of a check of unknown length, in one line: `count` is the number of bytes read.
 pub(crate) fn counted(files: u64, count: u64, elapsed: Duration) -> String {
     let speed = rate(per_second(count, elapsed));
     format!("{}  {}  {speed}", plural(files, "file"), bytes(count))
 }
 
-/// How a check ended, in one line.
+/// The result of `verify`, in one line.
 pub(crate) fn verified(summary: &VerifySummary, elapsed: Duration) -> String {
     let mut parts = vec![format!("{} as listed", plural(summary.matched, "file"))];
     let counts = [
@@ -289,18 +289,18 @@ pub(crate) fn verified(summary: &VerifySummary, elapsed: Duration) -> String {
     parts.join("; ")
 }
 
-/// An operation that is going to be tried again.
+/// An operation that will be retried after `pause`.
 pub(crate) fn retry(host: Option<&str>, error: &Error, attempt: u32, pause: Duration) -> String {
     format!("haul: {}{error}; retry {attempt} in {}", prefix(host), duration(pause))
 }
 
-/// A host that has sent nothing for long.
+/// A host that has not responded for a long time.
 pub(crate) fn waiting(wait: &Wait) -> String {
     let Wait { host, what, waited } = wait;
     format!("haul: waiting for {host}: {what} ({} s)", waited.as_secs())
 }
 
-/// The time of a line of the log: local, with its distance from UTC.
+/// The current local time with its UTC offset, for a line of the log.
 pub(crate) fn now() -> String {
     jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_utc() {
+    fn times_are_printed_in_utc() {
         let at = |seconds, nanos| utc(Timestamp { seconds, nanos }, true);
         assert_eq!(at(0, 0), "1970-01-01T00:00:00Z");
         assert_eq!(at(951_782_400, 5), "2000-02-29T00:00:00.000000005Z");

@@ -1,5 +1,5 @@
-//! Progress on the standard error: a bar on a terminal, with the files in flight below it if they are wanted; now and
-//! then a line elsewhere.
+//! Progress on standard error. A terminal shows a bar, and below it the files in flight if requested; otherwise a line
+//! is printed every 10 s.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,21 +10,22 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::files::{self, FileLine};
 use super::{Printer, line};
 
-/// How often a line is printed where no bar can be drawn.
+/// Time between two lines, where no bar can be drawn.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often a count on a terminal changes.
+/// Time between two updates of a count on a terminal.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Columns and lines of a terminal that tells none, and the fewest columns that are drawn for.
-const USUAL_SIZE: (usize, usize) = (80, 24);
-const LEAST_WIDTH: usize = 20;
+/// Columns and lines of a terminal that does not report its size.
+const DEFAULT_SIZE: (usize, usize) = (80, 24);
+/// Fewest columns that are drawn for, even on a narrower terminal.
+const MIN_WIDTH: usize = 20;
 
-/// Columns and lines of the terminal that is the standard error.
-fn size() -> (usize, usize) {
-    let Ok(size) = rustix::termios::tcgetwinsize(std::io::stderr()) else { return USUAL_SIZE };
-    let or = |size: u16, usual| if size > 0 { usize::from(size) } else { usual };
-    (or(size.ws_col, USUAL_SIZE.0), or(size.ws_row, USUAL_SIZE.1))
+/// Columns and lines of the terminal on standard error.
+fn terminal_size() -> (usize, usize) {
+    let Ok(size) = rustix::termios::tcgetwinsize(std::io::stderr()) else { return DEFAULT_SIZE };
+    let or = |size: u16, default| if size > 0 { usize::from(size) } else { default };
+    (or(size.ws_col, DEFAULT_SIZE.0), or(size.ws_row, DEFAULT_SIZE.1))
 }
 
 /// Shows [`Progress`].
@@ -32,7 +33,7 @@ fn size() -> (usize, usize) {
 pub(crate) struct ProgressDisplay {
     printer: Printer,
     kind: Kind,
-    /// The files in flight, by the number of the host.
+    /// The files in flight, by host index.
     files: BTreeMap<usize, Vec<FileLine>>,
 }
 
@@ -44,12 +45,12 @@ enum Kind {
 }
 
 impl ProgressDisplay {
-    /// A display of the kind that the arguments and the standard error ask for.
+    /// A display for a transfer: a bar, lines or nothing, depending on the arguments and on standard error.
     pub(crate) fn new(printer: &Printer) -> Self {
         Self::with_template(printer, "{msg}")
     }
 
-    /// A display of something whose end is not known.
+    /// A display for an operation of unknown length.
     pub(crate) fn counting(printer: &Printer) -> Self {
         Self::with_template(printer, "{wide_msg}")
     }
@@ -59,13 +60,13 @@ impl ProgressDisplay {
             Kind::Nothing
         } else if printer.can_draw() {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            // The templates are ours and have no unknown keys; without one a bar is merely plainer.
+            // Both templates are valid; if one were not, the bar would only look plainer.
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
             Kind::Bar { bar, next: Duration::ZERO }
         } else if printer.is_json() {
-            // The JSON has it all; a standard error that is no terminal is a log.
+            // JSON events report progress already, and standard error is probably a log file.
             Kind::Nothing
         } else {
             Kind::Lines { next: LINE_INTERVAL }
@@ -73,7 +74,7 @@ impl ProgressDisplay {
         Self { printer: printer.clone(), kind, files: BTreeMap::new() }
     }
 
-    /// Shows how far something is whose end is not known; `line` is made only when it is shown.
+    /// Shows the progress of an operation of unknown length. `line` is called only if an update is due.
     pub(crate) fn count(&mut self, elapsed: Duration, line: impl FnOnce() -> String) {
         match &mut self.kind {
             Kind::Bar { bar, next } if elapsed >= *next => {
@@ -89,7 +90,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Shows these files below the next progress, until others take their place.
+    /// Sets the files in flight of a host, which later updates show below the bar.
     pub(crate) fn current(&mut self, host: usize, files: Vec<FileLine>) {
         if files.is_empty() {
             self.files.remove(&host);
@@ -98,7 +99,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Shows where a transfer stands.
+    /// Shows the progress of a transfer.
     pub(crate) fn update(&mut self, progress: &Progress) {
         if progress.phase == Phase::Ended {
             return self.end();
@@ -106,8 +107,8 @@ impl ProgressDisplay {
         match &mut self.kind {
             Kind::Bar { bar, .. } => {
                 self.printer.set_bar(Some(bar.clone()));
-                let (columns, height) = size();
-                let width = columns.saturating_sub(1).max(LEAST_WIDTH);
+                let (columns, height) = terminal_size();
+                let width = columns.saturating_sub(1).max(MIN_WIDTH);
                 let style = line::Style { bar: true, color: self.printer.has_color() };
                 let line = line::progress(progress, self.printer.is_verbose(), style, width);
                 let in_flight: Vec<_> = self.files.values().flatten().collect();
@@ -124,7 +125,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn end(&mut self) {
         if let Kind::Bar { bar, .. } = std::mem::replace(&mut self.kind, Kind::Nothing) {
             self.printer.set_bar(None);

@@ -1,18 +1,18 @@
-//! Names that the destination's file system takes for one.
+//! Names that the file system of the destination treats as equal, since it ignores case.
 
 use std::fs;
 
 use crate::image::Image;
 use crate::session::Session;
 
-/// By name: how it is made and mounted. All of them ignore case.
+/// File systems that ignore case: name, mkfs command, mount command.
 pub(crate) const KINDS: [(&str, &[&str], &[&str]); 2] = [
     ("ntfs", &["mkfs.ntfs", "-q", "-F", "-f"], &["lowntfs-3g", "-o", "ignore_case"]),
     ("exfat", &["mkfs.exfat"], &["mount.exfat-fuse"]),
 ];
 
 #[test]
-fn of_two_names_that_are_one_on_the_disk_the_second_is_an_error() {
+fn the_second_of_two_names_that_differ_in_case_is_an_error() {
     for (name, make, mount) in KINDS {
         let session = Session::new()
             .file("s/README", "upper")
@@ -37,9 +37,10 @@ fn of_two_names_that_are_one_on_the_disk_the_second_is_an_error() {
     }
 }
 
-/// exfat-fuse shows one file under two numbers: the file that was found to be the source's was removed.
+/// exfat-fuse reports two inode numbers for one file. `--delete` took the file that belonged to the source for another
+/// one and removed it.
 #[test]
-fn delete_spares_a_file_that_is_spelled_in_another_way() {
+fn delete_spares_a_file_whose_name_differs_in_case() {
     for (name, make, mount) in KINDS {
         let session = Session::new().file("s/readme", "kept").file("s/other", "other");
         let Some(_image) = Image::new(&session, name, make, mount) else { continue };

@@ -1,7 +1,7 @@
-//! The structure of the source: no files that import each other in a circle, no file too long to be read at a sitting.
+//! Checks the structure of the source: no import cycles between files, and no file that is too long.
 //!
-//! An import is a `use` of, or a path to, something below `crate`, `self` or `super`. It leads to the file in which the
-//! name is defined, through any `pub use` on the way; a `pub use` alone is no import.
+//! An import is a `use` of, or a path to, something below `crate`, `self` or `super`. It refers to the file that
+//! defines the name, even if the path leads through `pub use`; a `pub use` alone is not an import.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use circles::circles;
 use imports::Tree;
 
-/// Lines of a file, its tests apart.
-const LINES_MOST: usize = 600;
+/// Most lines in a file, not counting its tests.
+const MAX_LINES: usize = 600;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -32,12 +32,13 @@ fn members() -> Vec<PathBuf> {
     found
 }
 
+/// A path relative to the repository, for messages.
 fn shown(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
 
 #[test]
-fn no_files_import_each_other_in_a_circle() {
+fn files_have_no_import_cycles() {
     let mut found = String::new();
     for member in members() {
         let tree = Tree::read(&member);
@@ -72,16 +73,16 @@ fn no_file_is_too_long() {
             }
             let text = fs::read_to_string(&file).unwrap();
             let lines = text.lines().take_while(|line| *line != "#[cfg(test)]").count();
-            if lines > LINES_MOST {
+            if lines > MAX_LINES {
                 long.insert(shown(&file), lines);
             }
         }
     }
-    assert!(long.is_empty(), "more than {LINES_MOST} lines: {long:#?}");
+    assert!(long.is_empty(), "more than {MAX_LINES} lines: {long:#?}");
 }
 
 #[test]
-fn a_circle_is_found_through_re_exports_and_paths() {
+fn a_cycle_is_found_through_re_exports_and_paths() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = directory.path().join(name);

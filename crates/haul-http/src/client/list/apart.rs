@@ -1,12 +1,12 @@
-//! Work for a listing that is done whether somebody takes its entries or not.
+//! Runs work of a listing in a task of its own, so that it completes even while nobody polls the listing.
 
 use haul_storage::{Error, ErrorKind, Result};
 
-/// Files whose length has to be asked for, at once.
+/// Most requests at once for the lengths of files.
 pub(super) const ASKED: usize = 32;
 
-/// Does something as a task of its own. Who lists many directories at once does not go on with one
-/// while there is no room for its entries: a lane that it is given then would be nobody's.
+/// Runs `work` as a task. A caller that lists many directories at once stops polling one while there is no room for its
+/// entries. Without a task, a lane granted to that listing would be idle until then.
 pub(super) async fn apart<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {

@@ -31,7 +31,7 @@ pub(in super::super) async fn list(
         None => fetch(&inner, &url).await?,
     };
     if keep {
-        inner.exchange().pages.keep(url, page.clone());
+        inner.exchange().pages.insert(url, page.clone());
     }
     let index = read(&inner, path, &page)?;
     let refused = (index.refused > 0).then(|| {

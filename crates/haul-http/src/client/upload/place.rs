@@ -1,4 +1,4 @@
-//! From a part file to a file.
+//! Names of part files, and renaming them to their final names.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,8 +16,9 @@ use tokio::time::sleep;
 use super::super::inner::Inner;
 use super::super::request::Request;
 
-/// How long a server may take to notice that an upload was cut off.
+/// Pause before a part file is removed again, if the server still processes the aborted upload.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
+/// Most such attempts, 5 s altogether.
 const BUSY_TRIES: u32 = 25;
 
 impl Inner {
@@ -30,8 +31,8 @@ impl Inner {
         })
     }
 
-    /// Where a small file is until it is complete: not where a writer of a large one of that name may
-    /// be at work. No journal is ever on a server, so the name is free, and known for what it is.
+    /// The part file of a small file. Not the usual name, which a concurrent upload of a large file may be using, but
+    /// that of a journal: journals are never stored on a server, and the name is known to belong to haul.
     pub(super) fn small_part_of(&self, path: &RelPath) -> Result<RelPath> {
         path.with_name(journal_name(path.name())).map_err(|error| {
             Error::new(ErrorKind::InvalidInput, "write")
@@ -40,8 +41,7 @@ impl Inner {
         })
     }
 
-    /// Gives a part file that is complete its time and its name. Its length, as the server says it,
-    /// has to be `size`.
+    /// Sets the time of a complete part file and renames it to its final name. Its length on the server must be `size`.
     pub(super) async fn place(
         &self,
         part: &RelPath,
@@ -50,8 +50,7 @@ impl Inner {
         options: &CommitOptions,
     ) -> Result<()> {
         let look = self.look_by_properties(part, "commit");
-        // Where nothing is replaced unless that is said, it is seen soon enough that something has
-        // the name.
+        // If the server supports conditional requests, the MOVE itself detects an existing file.
         let (written, there) = match self.quirks.conditional {
             true => (look.await?, None),
             false => try_join(look, self.look_by_properties(path, "commit")).await?,
@@ -59,7 +58,7 @@ impl Inner {
         let length = written.map(|entry| entry.size);
         if length != Some(size) {
             let length = length.map_or("nothing".to_owned(), |length| format!("{length} bytes"));
-            // Somebody else may be at it; what is there is not what was sent.
+            // Another program may be writing to it.
             return Err(Error::new(ErrorKind::Changed, "commit")
                 .at(self.location.display(path))
                 .because(format!("{size} bytes were sent, and the server has {length}")));
@@ -67,7 +66,8 @@ impl Inner {
         self.place_as(part, path, size, there, options).await
     }
 
-    /// As [`Inner::place`] for what was just stored whole. `there` is what is known to have its name.
+    /// Like [`Inner::place`], for a file that was just uploaded in one request. `there` is the existing entry at the
+    /// final name, if known.
     pub(super) async fn place_as(
         &self,
         part: &RelPath,
@@ -83,8 +83,7 @@ impl Inner {
         self.move_to(&source, path, there, options.replace).await
     }
 
-    /// Removes a part file, if it is there. A server may still be busy with an upload that was cut
-    /// off.
+    /// Removes a part file, if it exists. Tries again while the server still processes an aborted upload.
     pub(super) async fn remove_part(&self, part: &RelPath) -> Result<()> {
         let mut tries = 0;
         loop {
@@ -99,7 +98,7 @@ impl Inner {
         }
     }
 
-    /// Where the journal of an upload lies on this machine.
+    /// The local path of the journal of an upload.
     pub(super) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
         let key = self.url(path).absolute();
         let name = remote_journal_name(key.as_bytes());

@@ -95,9 +95,7 @@ async fn put(
 /// Sends a file among others, or by itself to learn why it is not taken. One that may not be sent a second
 /// time, should it not be known what became of the first, is sent by itself from the beginning.
 async fn send(inner: &Inner, request: &Request) -> Result<()> {
-    if request.is_repeatable()
-        && inner.exchange().among_others(request, ANSWER_MOST).await.is_some()
-    {
+    if request.is_repeatable() && inner.exchange().pipelined(request, ANSWER_MOST).await.is_some() {
         return Ok(());
     }
     inner.tell(request).await

@@ -1,5 +1,5 @@
-//! Configurations in memory. What haul makes of user, host name and port is compared with `ssh -G`
-//! in the integration tests, everything else here.
+//! Most of these tests resolve configurations in memory; the last ones compare the result with `ssh -G`. Integration
+//! tests compare user, host name and port of the program with `ssh -G`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,11 +8,12 @@ use haul_storage::ErrorKind;
 
 use super::*;
 
+/// Files, commands and names in memory.
 #[derive(Default)]
 struct Fake {
     files: BTreeMap<PathBuf, String>,
     /// Commands that succeed.
-    good: Vec<String>,
+    succeeding: Vec<String>,
     /// The files that were read, and whether they were guarded.
     read: std::cell::RefCell<Vec<(PathBuf, bool)>>,
     /// Hosts that have an address.
@@ -32,7 +33,7 @@ impl World for Fake {
     }
 
     fn succeeds(&self, command: &str) -> bool {
-        self.good.iter().any(|good| good == command)
+        self.succeeding.iter().any(|succeeding| succeeding == command)
     }
 
     fn resolves(&self, name: &str) -> bool {
@@ -61,7 +62,7 @@ fn resolved(text: &str, host: &str) -> HostConfig {
 }
 
 #[test]
-fn without_files_the_defaults_hold() {
+fn without_files_the_defaults_apply() {
     let config =
         resolve_in(&Fake::default(), &query("h"), None, None, &SshOptions::default()).unwrap();
     assert_eq!((config.host_name.as_str(), config.port, config.user.as_str()), ("h", 22, "me"));
@@ -73,7 +74,7 @@ fn without_files_the_defaults_hold() {
 }
 
 #[test]
-fn blocks_apply_to_the_hosts_that_they_name() {
+fn host_blocks_apply_to_matching_hosts() {
     let text = "User first\nHost *.org !bad.org\n HostName %h.example\nHost *\n Port 7\n User late";
     assert_eq!(resolved(text, "a.org").host_name, "a.org.example");
     let bad = resolved(text, "bad.org");
@@ -96,7 +97,7 @@ fn the_command_line_wins_over_the_files() {
 }
 
 #[test]
-fn match_knows_host_original_host_user_local_user_and_all() {
+fn match_supports_host_originalhost_user_localuser_and_all() {
     let text = "Host alias\n HostName real\n\
                 Match host real originalhost alias user me localuser m?\n Port 5\n\
                 Match !user me\n Port 6\n\
@@ -107,17 +108,17 @@ fn match_knows_host_original_host_user_local_user_and_all() {
 }
 
 #[test]
-fn match_exec_runs_its_command_only_if_everything_before_it_holds() {
+fn match_exec_runs_its_command_only_if_all_criteria_before_it_match() {
     let text = "Match user nobody exec \"rm %h\"\n Port 1\nMatch exec \"test %h\"\n Port 2";
     let mut world = world(text);
-    world.good = vec!["test h".to_owned(), "rm h".to_owned()];
+    world.succeeding = vec!["test h".to_owned(), "rm h".to_owned()];
     let config = resolve_in(&world, &query("h"), None, None, &SshOptions::default()).unwrap();
     assert_eq!(config.port, 2);
     assert_eq!(resolved(text, "h").port, 22);
 }
 
 #[test]
-fn match_final_holds_in_a_second_reading_with_the_real_host_name() {
+fn match_final_applies_in_a_second_pass_with_the_resolved_host_name() {
     let text =
         "Match final host real\n Port 9\nHost alias\n HostName real\nMatch canonical all\n User u";
     let config = resolved(text, "alias");
@@ -125,9 +126,9 @@ fn match_final_holds_in_a_second_reading_with_the_real_host_name() {
     assert_eq!(resolved("Match canonical\n Port 9", "h").port, 22);
 }
 
-/// As in OpenSSH.
+/// OpenSSH also refuses these files if other users can write to them.
 #[test]
-fn the_users_own_file_and_all_that_is_included_are_guarded() {
+fn the_users_file_and_all_included_files_are_guarded() {
     let mut world = world("Include part");
     for (path, text) in [
         ("/home/me/.ssh/part", "Include below"),
@@ -163,7 +164,7 @@ fn the_users_own_file_and_all_that_is_included_are_guarded() {
 }
 
 #[test]
-fn what_haul_cannot_do_matters_only_where_it_applies() {
+fn an_unsupported_option_is_an_error_only_for_hosts_it_applies_to() {
     for line in [
         "RevokedHostKeys /etc/revoked",
         "BindInterface eth0",
@@ -176,7 +177,7 @@ fn what_haul_cannot_do_matters_only_where_it_applies() {
         let error = resolve_in(&world(line), &query("h"), None, None, &SshOptions::default());
         assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput, "{line}");
     }
-    // A criterion that haul cannot judge decides nothing where another one does.
+    // An unsupported criterion does not matter if another one does not match.
     assert_eq!(resolved("Match localnetwork 10.0.0.0/8 host other\n Port 5", "h").port, 22);
     let text = "Match localnetwork 10.0.0.0/8 host h\n Port 5";
     let error = resolve_in(&world(text), &query("h"), None, None, &SshOptions::default());
@@ -187,7 +188,7 @@ fn what_haul_cannot_do_matters_only_where_it_applies() {
 }
 
 #[test]
-fn a_short_name_is_completed_and_the_files_are_read_again_with_it() {
+fn a_canonicalized_host_name_is_matched_in_a_second_pass() {
     let text = "CanonicalizeHostname yes\nCanonicalDomains a.org b.org.\n\
                 Host *.b.org\n Port 5\nMatch canonical\n User canonical\nHost via\n ProxyJump x";
     let mut fake = world(text);
@@ -209,7 +210,7 @@ fn a_short_name_is_completed_and_the_files_are_read_again_with_it() {
 }
 
 #[test]
-fn a_line_that_is_not_utf_8_matters_only_where_it_counts() {
+fn invalid_utf_8_is_an_error_only_in_lines_that_apply() {
     let text = "# Schl\u{fffd}ssel\nHost other\n User M\u{fffd}ller\nHost *\n SomethingElse \u{fffd}\n Port 5";
     assert_eq!(resolved(text, "h").port, 5);
     let error = resolve_in(&world(text), &query("other"), None, None, &SshOptions::default());
@@ -217,7 +218,7 @@ fn a_line_that_is_not_utf_8_matters_only_where_it_counts() {
 }
 
 #[test]
-fn includes_are_read_in_place_and_keep_within_their_block() {
+fn an_include_is_read_in_place_and_applies_only_within_its_block() {
     let mut world = world("Host a\n Include conf.d/*\nHost *\n Port 3");
     let directory = PathBuf::from("/home/me/.ssh/conf.d");
     world.files.insert(directory.join("1"), "User one\nHost b\nPort 1".to_owned());
@@ -237,7 +238,7 @@ fn a_file_that_includes_itself_is_an_error() {
 }
 
 #[test]
-fn a_bad_line_is_named_by_file_and_number_even_where_it_does_not_apply() {
+fn a_malformed_line_is_an_error_even_for_hosts_it_does_not_apply_to() {
     for text in ["\nPort x", "\nPort \"2", "Host other\nPort x", "\nMatch frob x", "\nHost"] {
         let error =
             resolve_in(&world(text), &query("h"), None, None, &SshOptions::default()).unwrap_err();
@@ -247,7 +248,7 @@ fn a_bad_line_is_named_by_file_and_number_even_where_it_does_not_apply() {
 }
 
 #[test]
-fn an_option_of_the_command_line_that_is_not_known_is_an_error() {
+fn an_unknown_option_on_the_command_line_is_an_error() {
     for option in ["Frobnicate=yes", "Host=x", "Port", ""] {
         let options = SshOptions { options: vec![option.to_owned()], ..SshOptions::default() };
         let error = resolve_in(&Fake::default(), &query("h"), None, None, &options).unwrap_err();
@@ -256,14 +257,14 @@ fn an_option_of_the_command_line_that_is_not_known_is_an_error() {
 }
 
 #[test]
-fn a_file_that_was_named_has_to_exist() {
+fn a_configuration_file_named_on_the_command_line_must_exist() {
     let options = SshOptions { config: ConfigFile::from("/nowhere"), ..SshOptions::default() };
     let error = resolve_in(&Fake::default(), &query("h"), None, None, &options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
 #[test]
-fn methods_follow_the_preference_and_the_switches() {
+fn authentication_methods_are_preferred_ones_that_are_enabled() {
     let config = resolved(
         "PreferredAuthentications gssapi-with-mic,password,publickey\nPubkeyAuthentication no",
         "h",
@@ -271,7 +272,7 @@ fn methods_follow_the_preference_and_the_switches() {
     assert_eq!(config.methods, [Method::Password]);
 }
 
-/// The options of a host by `ssh -G`, each with all its values.
+/// The options of a host as `ssh -G` prints them, each with all its values.
 fn openssh(config: &Path, host: &str) -> BTreeMap<String, Vec<String>> {
     let output = std::process::Command::new("ssh")
         .arg("-G")
@@ -290,7 +291,7 @@ fn openssh(config: &Path, host: &str) -> BTreeMap<String, Vec<String>> {
     options
 }
 
-/// The same options by haul, in the words of `ssh -G`.
+/// The options that haul has resolved, in the format of `ssh -G`.
 fn ours(config: &HostConfig) -> Vec<(&'static str, Vec<String>)> {
     let flag = |on: bool| vec![if on { "yes" } else { "no" }.to_owned()];
     let seconds = |time: Option<Duration>| vec![time.map_or(0, |time| time.as_secs()).to_string()];
@@ -331,7 +332,7 @@ fn ours(config: &HostConfig) -> Vec<(&'static str, Vec<String>)> {
     if !config.certificate_files.is_empty() {
         list.push(("certificatefile", paths(&config.certificate_files)));
     }
-    // Where nothing is said the two differ on purpose.
+    // The defaults of these differ from OpenSSH's on purpose.
     if config.connect_timeout != Some(CONNECT_TIMEOUT) {
         list.push(("connecttimeout", seconds(config.connect_timeout)));
     }
@@ -365,7 +366,7 @@ fn ours(config: &HostConfig) -> Vec<(&'static str, Vec<String>)> {
 }
 
 #[test]
-fn everything_that_is_resolved_is_what_openssh_resolves() {
+fn resolved_options_equal_those_of_openssh() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config");
     for text in [
@@ -394,7 +395,7 @@ fn everything_that_is_resolved_is_what_openssh_resolves() {
     }
 }
 
-/// Lines that OpenSSH takes, in all the forms that people write.
+/// Lines that OpenSSH accepts, in various spellings.
 const LINES: [&str; 64] = [
     "Host h",
     "Host other",
@@ -462,11 +463,11 @@ const LINES: [&str; 64] = [
     "ControlPath ~/.ssh/%C",
 ];
 
-/// Lines that haul may refuse where they apply.
+/// Options that haul may refuse for hosts they apply to.
 const REFUSED: [&str; 2] = ["RevokedHostKeys", "BindInterface"];
 
 #[test]
-fn of_any_configuration_that_openssh_takes_haul_makes_the_same() {
+fn random_configurations_resolve_as_in_openssh() {
     if std::process::Command::new("ssh").arg("-V").output().is_err() {
         eprintln!("SKIPPED: ssh is not installed");
         return;
@@ -506,21 +507,21 @@ fn of_any_configuration_that_openssh_takes_haul_makes_the_same() {
 }
 
 #[test]
-fn the_hash_of_a_connection_is_that_of_openssh() {
+fn the_connection_hash_percent_c_equals_that_of_openssh() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config");
-    let said = directory.path().join("said");
+    let hash = directory.path().join("hash");
     let text = format!(
         "Host h\n HostName real\n Port 77\n User them\nMatch exec \"echo %C > {}\"\n Compression yes\n",
-        said.display()
+        hash.display()
     );
     std::fs::write(&file, text).unwrap();
     openssh(&file, "h");
-    let theirs = std::fs::read_to_string(&said).unwrap();
-    std::fs::remove_file(&said).unwrap();
+    let expected = std::fs::read_to_string(&hash).unwrap();
+    std::fs::remove_file(&hash).unwrap();
     let options = SshOptions { config: ConfigFile::Path(file), ..SshOptions::default() };
     resolve(None, "h", None, &options).unwrap();
-    assert_eq!(std::fs::read_to_string(&said).unwrap(), theirs);
+    assert_eq!(std::fs::read_to_string(&hash).unwrap(), expected);
 }
 
 proptest::proptest! {

@@ -1,13 +1,12 @@
-//! What the two tasks of a connection and everybody who uses it share: the output, the channels,
-//! and the state.
+//! State shared by the two tasks of a connection and its users: the output, the channels, and the phase.
 //!
 //! ```text
-//! senders, and the reader's answers → Output: sealed into one buffer → writer task → link
+//! senders, and the reader's responses → Output: sealed into one buffer → writer task → link
 //! ```
 //!
-//! Whoever sends encrypts into the buffer himself, while the writer writes what was there before.
-//! The reader never waits for the writer: what it has to answer is appended whatever is there, and
-//! a far end that asks and asks without taking the answers is cut off.
+//! Senders encrypt into the buffer themselves, while the writer task writes the previous one. The reader task never
+//! waits for the writer: it appends its responses even to a full buffer. A peer that sends requests without reading the
+//! responses is disconnected.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -23,21 +22,20 @@ use super::packet::Sealer;
 use super::state::State;
 use super::wire::{Put, message};
 
-/// Bytes that wait to be written before who sends more has to wait. Together with what is being
-/// written it stays within a processor's cache.
+/// If this many bytes wait to be written, senders have to wait. Together with the buffer being written, they fit into a
+/// processor's cache.
 pub const ROOM: usize = 256 << 10;
 
-/// Bytes of answers that may wait besides.
+/// Most bytes of responses that may wait in addition.
 const ANSWERS: usize = 1 << 20;
 
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// What is known of it.
     pub state: State,
-    /// What is offered in every key exchange.
+    /// The algorithms to offer in every key exchange.
     pub offer: Offer,
-    /// Bytes after which keys are exchanged anew.
+    /// Bytes after which keys are renewed.
     pub rekey: u64,
     output: Mutex<Output>,
     channels: Mutex<HashMap<u32, Entry>>,
@@ -45,39 +43,40 @@ pub struct Connection {
     filled: Notify,
     /// There may be room in the output again.
     room: Notify,
-    /// What is in the output is the last that is written.
+    /// After what is in the output now, nothing more is written.
     closing: watch::Sender<bool>,
     agreed: OnceLock<Agreed>,
 }
 
-/// A channel as the reader knows it.
+/// A channel, as the reader task sees it.
 #[derive(Debug)]
 pub struct Entry {
     pub line: Arc<Line>,
     pub inbox: super::channel::Inbox,
 }
 
-/// What goes out.
+/// The output of a connection.
 #[derive(Debug)]
 pub struct Output {
     sealer: Sealer,
+    /// Sealed bytes, ready to be written.
     ready: Vec<u8>,
-    /// Messages that wait for the new keys.
+    /// Messages that wait for the end of a key exchange.
     held: Vec<Vec<u8>>,
     held_bytes: usize,
-    /// Our KEXINIT, from when it is sent until the reader needs it.
+    /// Our KEXINIT, once it is sent and until the reader needs it.
     offered: Option<Vec<u8>>,
-    /// Our half of a key exchange that was sent before the server's offer came.
+    /// Our half of a key exchange, if it was sent before the server's KEXINIT arrived.
     begun: Option<Exchange>,
-    /// Whether our KEXINIT has said so (RFC 4253, 7).
+    /// Our KEXINIT has announced that half (`first_kex_packet_follows`, RFC 4253, 7).
     announced: bool,
-    /// From our KEXINIT to our NEWKEYS, in which nothing else may be sent (RFC 4253, 7.1).
+    /// Between our KEXINIT and our NEWKEYS, where most messages must not be sent (RFC 4253, 7.1).
     exchanging: bool,
     broken: bool,
 }
 
 impl Connection {
-    /// Before anything was sent.
+    /// A connection on which nothing has been sent.
     pub fn new(state: State, offer: Offer, rekey: u64) -> Self {
         Self {
             state,
@@ -102,32 +101,32 @@ impl Connection {
         }
     }
 
-    /// The output, for messages that belong together. [`Connection::send`] has them written.
+    /// The output, for messages that belong together. Call [`Connection::send`] afterwards to have them written.
     pub fn output(&self) -> MutexGuard<'_, Output> {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The channels by their numbers.
+    /// The channels by number.
     pub fn channels(&self) -> MutexGuard<'_, HashMap<u32, Entry>> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has written what is in the output.
+    /// Wakes the writer task.
     pub fn send(&self) {
         self.filled.notify_one();
     }
 
-    /// Sends a message by itself.
+    /// Sends a single message.
     pub fn put(&self, message: &[u8]) {
         self.output().put(message);
         self.send();
     }
 
-    /// Sends the beginning: the identification, what is offered, and our half of the key exchange
-    /// that is going to be agreed on, if that is known.
+    /// Sends the identification, our KEXINIT, and if the outcome of the negotiation can be predicted, our half of that
+    /// key exchange.
     ///
     /// # Errors
-    /// There is no randomness.
+    /// If there is no randomness.
     pub fn greet(&self, identification: &str, expected: Option<&Guess>) -> Result<(), End> {
         let mut output = self.output();
         output.ready.extend_from_slice(identification.as_bytes());
@@ -143,21 +142,22 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for room or anything else that lets a sender go on. To be made before looking.
+    /// A future that completes when there is room, or when senders must look again for another reason. Create it before
+    /// checking the condition.
     pub fn room(&self) -> tokio::sync::futures::Notified<'_> {
         self.room.notified()
     }
 
-    /// Somebody who waits may look again.
+    /// Wakes all senders that wait for [`room`](Self::room).
     pub fn make_room(&self) {
         self.room.notify_waiters();
     }
 
-    /// It is over: everybody is told.
+    /// Ends the connection and wakes all tasks that wait for it.
     pub fn finish(&self, end: End) {
         self.state.finish(end);
         self.output().broken = true;
-        // Without their inboxes, those who read from channels come to the end.
+        // Dropping the inboxes ends the channels for their readers.
         for (_, entry) in self.channels().drain() {
             entry.line.look_again();
         }
@@ -165,7 +165,7 @@ impl Connection {
         self.filled.notify_one();
     }
 
-    /// Says goodbye; what is in the output is the last that is written.
+    /// Sends DISCONNECT and closes the connection once the output is written.
     pub fn farewell(&self) {
         let mut output = self.output();
         if self.state.end().is_none() {
@@ -180,19 +180,19 @@ impl Connection {
         self.close();
     }
 
-    /// What is in the output is the last that is written.
+    /// Closes the connection once the output is written.
     pub fn close(&self) {
         self.closing.send_replace(true);
         self.filled.notify_one();
     }
 
-    /// Waits until nobody wants the connection any more.
+    /// Waits until [`close`](Self::close) is called.
     pub async fn closed(&self) {
         // The sender is in self and cannot be gone.
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }
 
-    /// What there is to write, in exchange for an empty buffer. `None` when that was all for ever.
+    /// Waits for output and returns it, in exchange for `buffer`. `None` if nothing more must be written.
     pub async fn next_output(&self, mut buffer: Vec<u8>) -> Option<Vec<u8>> {
         buffer.clear();
         loop {
@@ -220,20 +220,20 @@ impl Connection {
         self.state.session_id.get().is_some() && self.state.end().is_none()
     }
 
-    /// Takes note of what was negotiated first.
+    /// Stores the result of the first negotiation.
     pub fn agree(&self, agreed: &Agreed) {
         self.agreed.get_or_init(|| agreed.clone());
     }
 
-    /// Whether what is sent after authentication is compressed.
+    /// Whether compression after authentication was negotiated.
     pub fn agreed_on_compression(&self) -> bool {
         self.agreed.get().is_some_and(|agreed| agreed.deflate)
     }
 }
 
 impl Output {
-    /// Appends a message, or keeps it for after the exchange of keys. It is for messages of which
-    /// there cannot be many; data goes through [`Output::seal`].
+    /// Appends a message, or holds it until the end of a key exchange. Only for messages whose number is limited; data
+    /// uses [`Output::seal`].
     pub fn put(&mut self, message: &[u8]) {
         // RFC 4253, 7.1.
         let may_pass = match message.first() {
@@ -249,23 +249,23 @@ impl Output {
         }
     }
 
-    /// Appends what `write` appends, sealed.
+    /// Seals and appends the message that `write` produces.
     pub fn seal(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        // A cipher that fails would leave the stream undefined; nothing is sent after it.
+        // After a failure of the cipher the stream is undefined, so nothing more is sent.
         if self.sealer.seal(&mut self.ready, write).is_err() {
             self.broken = true;
         }
     }
 
-    /// Whether a sender has to wait: for the writer, or for new keys.
+    /// Whether senders have to wait, for the writer or for a key exchange.
     pub fn is_full(&self) -> bool {
         self.exchanging || self.broken || self.ready.len() >= ROOM
     }
 
-    /// Whether the far end asks without taking the answers.
+    /// Checks that the peer reads our responses.
     ///
     /// # Errors
-    /// It does.
+    /// If too many bytes of responses are waiting.
     pub fn check_answers(&self) -> Result<(), End> {
         if self.ready.len() + self.held_bytes > 2 * ROOM + ANSWERS {
             return Err(violation("it sends requests without reading the responses"));
@@ -273,15 +273,15 @@ impl Output {
         Ok(())
     }
 
-    /// Sends our KEXINIT, unless that was done.
+    /// Sends our KEXINIT, unless a key exchange is in progress.
     ///
     /// # Errors
-    /// There is no randomness.
+    /// If there is no randomness.
     pub fn begin_exchange(&mut self, offer: &Offer) -> Result<(), End> {
         self.begin(offer, false)
     }
 
-    /// `guess_follows`: our half of the key exchange that both sides prefer is sent next.
+    /// Sends our KEXINIT. `guess_follows` announces that our half of the preferred key exchange follows at once.
     fn begin(&mut self, offer: &Offer, guess_follows: bool) -> Result<(), End> {
         if !self.exchanging {
             let message = offer.message(guess_follows)?;
@@ -292,10 +292,10 @@ impl Output {
         Ok(())
     }
 
-    /// Begins an exchange if the keys have served long enough.
+    /// Begins a key exchange if the current keys have been used for `limit` bytes.
     ///
     /// # Errors
-    /// There is no randomness.
+    /// If there is no randomness.
     pub fn renew_keys(&mut self, offer: &Offer, limit: u64) -> Result<(), End> {
         if !self.exchanging && self.sealer.is_used_up(limit) {
             self.begin_exchange(offer)?;
@@ -303,15 +303,15 @@ impl Output {
         Ok(())
     }
 
-    /// Our KEXINIT, once.
+    /// Removes and returns our KEXINIT.
     pub fn take_offered(&mut self) -> Option<Vec<u8>> {
         self.offered.take()
     }
 
-    /// Sends our half of a key exchange of a name.
+    /// Sends our half of the key exchange `kex`.
     ///
     /// # Errors
-    /// There is no randomness.
+    /// If there is no randomness.
     fn half(&mut self, kex: &'static str) -> Result<Exchange, End> {
         let exchange = Exchange::begin(kex)?;
         let mut half = vec![message::KEX_INIT];
@@ -320,22 +320,22 @@ impl Output {
         Ok(exchange)
     }
 
-    /// The key exchange that was agreed on, with our half sent.
+    /// The negotiated key exchange. Sends our half, unless it was sent already.
     ///
     /// # Errors
-    /// Another was expected, and its half was sent.
+    /// If our half of another key exchange was sent without being announced.
     pub fn take_begun(&mut self, agreed: &Agreed) -> Result<Exchange, End> {
         let announced = std::mem::take(&mut self.announced);
         match self.begun.take() {
             None => self.half(agreed.kex),
-            // What was announced and is wrong is passed over, even if it is of the right kind.
+            // The peer ignores an announced half if the guess was wrong, even if it is of the right kind.
             Some(_) if announced && !agreed.guess_is_right => self.half(agreed.kex),
             Some(begun) if begun.name == agreed.kex => Ok(begun),
             Some(_) => Err(End::Unexpected),
         }
     }
 
-    /// Sends NEWKEYS and what has waited for it.
+    /// Sends NEWKEYS, switches to the new keys, and sends the messages held until then.
     pub fn take_keys(&mut self, cipher: Cipher, restart: bool) {
         self.put(&[message::NEWKEYS]);
         self.sealer.renew(cipher, restart);
@@ -346,7 +346,7 @@ impl Output {
         }
     }
 
-    /// Compresses from here on.
+    /// Compresses all further messages.
     pub fn compress(&mut self) {
         self.sealer.compress();
     }

@@ -1,4 +1,4 @@
-//! The channel that is asked for in the flight of the last request of authentication.
+//! The channel that is opened in the same flight as the last authentication request.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use tokio::sync::mpsc;
 
 use super::channel::{Event, Line};
 
-/// The most that is sent on a channel before it is confirmed. OpenSSH's window is 2 MiB by then;
-/// this much fits into the first flight of a TCP connection.
+/// Most bytes sent on a channel before the server has confirmed it. OpenSSH's window is 2 MiB by then; this much fits
+/// into the first flight of a TCP connection.
 pub const EARLY: usize = 8 << 10;
 
-/// The channel that is wanted once the server lets us in.
+/// The channel to open once the server accepts the authentication.
 #[derive(Debug)]
 pub struct Early {
-    /// What is asked for on it.
+    /// The subsystem to request.
     pub subsystem: String,
-    /// What is sent on it first.
+    /// The first bytes to send.
     pub first: Bytes,
-    /// The channel, once it was asked for.
+    /// The channel, once the request to open it was sent.
     pub sent: Option<(Arc<Line>, mpsc::UnboundedReceiver<Event>)>,
-    /// Whether request and first bytes were sent as well.
+    /// Whether the subsystem request and the first bytes were sent as well.
     pub guessed: bool,
 }

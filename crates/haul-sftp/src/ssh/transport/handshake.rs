@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::RttSample;
+use super::RttCounter;
 use super::channel::{data, subsystem_request};
 use super::connection::Connection;
 use super::early::{EARLY, Early};
@@ -111,7 +111,7 @@ pub struct Handshake {
     /// How the user may prove to have a key (PubkeyAcceptedAlgorithms).
     user_keys: Vec<&'static str>,
     patience: Option<Duration>,
-    round_trips: RttSample,
+    round_trips: RttCounter,
     service_requested: bool,
     ahead: Ahead,
     early: Option<Early>,
@@ -124,7 +124,7 @@ impl Handshake {
         knife: Knife,
         answers: mpsc::Receiver<Bytes>,
         config: &HostConfig,
-        round_trips: RttSample,
+        round_trips: RttCounter,
     ) -> Self {
         Self {
             connection: Arc::clone(&knife.connection),

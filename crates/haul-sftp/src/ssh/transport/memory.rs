@@ -1,18 +1,17 @@
-//! What key exchange a server agrees on, kept from one connection to the next.
+//! Remembers which key exchange was negotiated with a server, for later connections.
 //!
-//! A server that has agreed on one will do so again, so that our half can be sent together with the
-//! offer: the server reads both one after the other, and a message of the key exchange is what may
-//! follow a KEXINIT (RFC 4253, 7.1). That saves a round trip, and with OpenSSH a second one: its
-//! KEXINIT waits in Nagle's queue until its identification is confirmed, unless a reply that follows
-//! fills the segment.
+//! The negotiation with a server always has the same result. So our half of the key exchange can be sent together with
+//! our KEXINIT: the server reads one after the other, and RFC 4253, 7.1, allows a key exchange message after KEXINIT.
+//! That saves an RTT, and with OpenSSH a second one: its KEXINIT waits in Nagle's queue until its identification is
+//! acknowledged, unless a reply right after it fills the segment.
 //!
-//! Where both sides prefer the same algorithms that is a guess as in RFC 4253, 7, and it is announced: a
-//! server that has changed its mind passes over it. Elsewhere a server would pass over one that is right as
-//! well (OpenSSH with the keys that it makes prefers an RSA key), so none is announced. If such a server
-//! agrees on something else, that connection is lost, and the next one sends step by step.
+//! If both sides prefer the same algorithms, this is a guess as in RFC 4253, 7, and it is announced as such: a server
+//! whose preference has changed ignores it. Otherwise a server would ignore an announced half even if it is right
+//! (OpenSSH with its default keys prefers an RSA key), so it is not announced. If such a server negotiates another key
+//! exchange, the connection is lost, and the next one sends step by step.
 //!
-//! Within a run what the first connection learns is used at once. A file is written for the next run only
-//! when the host key was accepted, and its name is a keyed hash: it does not tell which hosts are known.
+//! Within a run, results of the first connection are used at once. They are stored in a file for later runs only after
+//! the host key was accepted. The file's name is a keyed hash, so that it does not reveal which hosts are known.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
@@ -32,19 +31,19 @@ use super::negotiation::{Agreed, Guess};
 use super::session::is_openssh;
 use crate::ssh::choice;
 
-/// From this round trip on it is worth waiting for what another connection finds out.
+/// From this RTT on it pays to wait for the result of another connection.
 const LONG: Duration = Duration::from_millis(10);
 
-/// Bytes of the key under which names are hashed, and of a hash in a name.
+/// Bytes of the key for hashed names, and of a hash in a name.
 const SALT: usize = 16;
 
-/// What is known.
+/// What is known of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Known {
     Nothing,
-    /// A connection is finding it out.
+    /// A connection is negotiating.
     Asked,
-    /// Of other servers than OpenSSH it is not known whether they read so far ahead.
+    /// Not OpenSSH: other servers may not read ahead, so nothing is sent early.
     Unsure,
     Is(Guess),
 }
@@ -53,13 +52,14 @@ enum Known {
 #[derive(Debug)]
 pub struct Memory {
     known: watch::Sender<Known>,
+    /// How often the server has negotiated another key exchange than expected.
     surprises: AtomicU64,
-    /// Where it is kept for the next run.
+    /// The file for later runs.
     kept: Option<Kept>,
 }
 
 impl Memory {
-    /// Of a server of which nothing is known, but for what an earlier run has kept in a directory.
+    /// The memory of a server. Reads what an earlier run has stored in `directory`.
     pub fn new(directory: Option<&Path>, host: &str, port: u16) -> Self {
         let kept = directory.map(|directory| Kept {
             directory: directory.to_owned(),
@@ -70,18 +70,17 @@ impl Memory {
         Self { known: watch::Sender::new(known), surprises: AtomicU64::new(0), kept }
     }
 
-    /// How often a server did not agree on what was expected.
+    /// How often the server has negotiated another key exchange than expected.
     pub fn surprises(&self) -> u64 {
         self.surprises.load(Ordering::Acquire)
     }
 
-    /// What is going to be agreed on. If another connection is about to find out, and the way is
-    /// `rtt` long, it is waited for: that connection began a round trip earlier at most, and
-    /// knowing saves two.
+    /// The expected result of the negotiation. Over a long path (`rtt`), waits for another connection that is
+    /// negotiating: it began at most an RTT earlier, and its result saves two.
     pub async fn expected(&self, rtt: Option<Duration>) -> Expected<'_> {
         if let Some(rtt) = rtt.filter(|rtt| *rtt >= LONG) {
             let mut known = self.known.subscribe();
-            // Who does not hear of it in time goes step by step.
+            // After the timeout, proceed step by step.
             let _ = timeout(rtt * 2, known.wait_for(|known| *known != Known::Asked)).await;
         }
         let finding = self.known.send_if_modified(|known| {
@@ -98,13 +97,13 @@ impl Memory {
         Expected { memory: self, guess, finding }
     }
 
-    /// A server has agreed on something. It is not known yet whether it is the right server.
+    /// The negotiation is complete. The host key is not verified yet.
     pub fn agreed(&self, version: &str, agreed: &Agreed) {
         let guess = Guess { kex: agreed.kex, preferred: agreed.preferred.clone() };
         self.known.send_replace(if is_openssh(version) { Known::Is(guess) } else { Known::Unsure });
     }
 
-    /// The server was the right one: what it agreed on is kept.
+    /// The host key was verified: stores the result for later runs.
     pub fn verified(&self) {
         match &*self.known.borrow() {
             Known::Is(guess) => self.keep(Some(guess.clone())),
@@ -113,14 +112,14 @@ impl Memory {
         }
     }
 
-    /// A server has not agreed on what was expected.
+    /// The server has negotiated another key exchange than expected.
     pub fn surprised(&self) {
         self.surprises.fetch_add(1, Ordering::Release);
         self.known.send_replace(Known::Nothing);
         self.keep(None);
     }
 
-    /// For the next run. It costs that run two round trips if it cannot be kept, so nobody is told.
+    /// Stores the guess for later runs. Errors are ignored: they only cost a later run two RTTs.
     fn keep(&self, guess: Option<Guess>) {
         let (Some(kept), Ok(runtime)) = (self.kept.clone(), Handle::try_current()) else { return };
         runtime.spawn_blocking(move || {
@@ -131,7 +130,7 @@ impl Memory {
     }
 }
 
-/// Where it is kept for the next run.
+/// The file of a server for later runs.
 #[derive(Debug, Clone)]
 struct Kept {
     directory: PathBuf,
@@ -160,7 +159,7 @@ impl Kept {
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         file.write_all(text.as_bytes())?;
-        // Earlier versions have kept it under the host's name.
+        // Earlier versions stored it under the host's name.
         let plain = |c: char| if c.is_ascii_alphanumeric() || ".-".contains(c) { c } else { '_' };
         let name: String = self.host.chars().map(plain).collect();
         match fs::remove_file(self.directory.join(format!("{name}_{}", self.port))) {
@@ -183,7 +182,7 @@ impl Kept {
         }
     }
 
-    /// `None`: another run is about to write the salt.
+    /// The path of the file; `None` if the salt is incomplete, because another run is writing it.
     fn path(&self, salt: &[u8]) -> Option<PathBuf> {
         let mut mac = Hmac::<Sha256>::new_from_slice(salt).ok().filter(|_| salt.len() == SALT)?;
         mac.update(format!("{} {}", self.host, self.port).as_bytes());
@@ -191,18 +190,19 @@ impl Kept {
     }
 }
 
-/// What is expected of a connection that is being made.
+/// The expected result of a connection's negotiation.
 #[derive(Debug)]
 pub struct Expected<'a> {
     memory: &'a Memory,
-    /// What the server is going to agree on, if that is known.
+    /// The expected key exchange, if known.
     pub guess: Option<Guess>,
+    /// Other connections may be waiting for the result of this one.
     finding: bool,
 }
 
 impl Drop for Expected<'_> {
     fn drop(&mut self) {
-        // A connection that ended before it knew leaves it to another.
+        // If this connection ends before its negotiation is complete, the next one takes over.
         if self.finding {
             self.memory.known.send_if_modified(|known| {
                 let unknown = *known == Known::Asked;
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_second_waits_for_what_the_first_finds_out() {
+    async fn a_second_connection_waits_for_the_result_of_the_first() {
         let memory = nowhere();
         let first = memory.expected(LONG_WAY).await;
         assert_eq!(first.guess, None);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_known_is_kept_for_the_next_run_until_it_is_not_true_any_more() {
+    async fn a_result_is_stored_for_later_runs_until_it_is_wrong() {
         let directory = tempfile::tempdir().unwrap();
         let memory = || Memory::new(Some(directory.path()), "Host.example", 22);
         let known = async |wanted: Option<&str>| {
@@ -284,7 +284,7 @@ mod tests {
             memory().expected(None).await.guess.as_ref().unwrap().preferred,
             agreed().preferred
         );
-        // Nothing there tells whose it is.
+        // No file name or content reveals the host.
         while clear.exists() {
             tokio::task::yield_now().await;
         }
@@ -303,25 +303,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_kept_of_a_server_whose_key_was_not_accepted() {
+    async fn nothing_is_stored_for_a_server_whose_key_was_not_accepted() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("hosts");
         let memory = Memory::new(Some(&path), "host", 22);
         memory.agreed(OPENSSH, &agreed());
         assert_eq!(kex(&memory).await, Some("curve25519-sha256"));
-        // What is written later was asked for later: the threads of one runtime take turns.
+        // Writes of one runtime happen in order: once this one is done, an earlier one would be done, too.
         let another = Memory::new(Some(&path), "another", 22);
         another.agreed(OPENSSH, &agreed());
         another.verified();
         while kex(&Memory::new(Some(&path), "another", 22)).await.is_none() {
             tokio::task::yield_now().await;
         }
-        // The salt, and what is known of the other.
+        // The salt, and the file of the other server.
         assert_eq!(fs::read_dir(&path).unwrap().count(), 2);
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_a_connection_that_failed_or_for_another_server_or_on_a_short_way() {
+    async fn connections_do_not_wait_for_failed_ones_nor_on_short_paths_nor_for_other_servers() {
         let memory = nowhere();
         let first = memory.expected(LONG_WAY).await;
         assert_eq!(memory.expected(Some(Duration::from_millis(1))).await.guess, None);

@@ -1,5 +1,5 @@
-//! The SSH protocol itself (RFC 4250 to 4254), as a client speaks it. Cryptography is aws-lc's;
-//! keys, certificates and their signatures are ssh-key's.
+//! The client side of the SSH protocol (RFC 4250 to 4254). Cryptography is by aws-lc; keys, certificates and their
+//! signatures are by ssh-key.
 //!
 //! ```text
 //!            ┌ receiver ← read_buffer ← packet (Opener) ← cipher ┐
@@ -9,10 +9,9 @@
 //! open → Handshake: one request of authentication after the other → Session: channels
 //! ```
 //!
-//! Two tasks serve a connection, one that only reads and one that only writes. Everything that can
-//! be sent without waiting for an answer is: identification and offer at once; the end of the key
-//! exchange, the service, authentication and where possible the first channel in one flight. Round
-//! trips are counted where they are waited for.
+//! Two tasks serve a connection: one only reads, the other only writes. Whatever can be sent without waiting for a
+//! response is sent at once: identification and KEXINIT together; the end of the key exchange, the service request,
+//! authentication and if possible the first channel in one flight. RTTs are counted where they are waited for.
 
 mod channel;
 mod cipher;
@@ -68,80 +67,79 @@ use self::state::{Phase, State};
 use super::algorithms::Algorithms;
 use super::config::HostConfig;
 
-/// What haul calls itself.
+/// haul's SSH identification.
 const IDENTIFICATION: &str = concat!("SSH-2.0-haul_", env!("CARGO_PKG_VERSION"));
 
-/// Bytes after which keys are exchanged anew. RFC 4344 allows 2^32 blocks of AES, 64 GiB; OpenSSH
-/// takes as much.
+/// Bytes after which keys are renewed. RFC 4344 allows 2^32 AES blocks, 64 GiB, which is OpenSSH's limit.
 const REKEY: u64 = 16 << 30;
 
-/// Answers of authentication that may wait: one, and a few of a server that says too much.
+/// Most responses of authentication that may wait: one is expected, a server may send a few more.
 const ANSWERS: usize = 8;
 
-/// Counts the times that somebody waited for an answer from the far end.
+/// Counts the RTTs that were waited for. Clones share the count.
 #[derive(Debug, Clone, Default)]
-pub struct RttSample(Arc<AtomicU32>);
+pub struct RttCounter(Arc<AtomicU32>);
 
-impl RttSample {
-    /// So many more.
+impl RttCounter {
+    /// Adds RTTs.
     pub fn add(&self, count: u32) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// All so far.
+    /// The RTTs so far.
     pub fn count(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Counts completed key exchanges.
+/// Counts completed key exchanges. Clones share the count.
 #[derive(Debug, Clone, Default)]
 pub struct KeyExchanges(Arc<AtomicU32>);
 
 impl KeyExchanges {
-    /// One more.
+    /// Adds a key exchange.
     fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All so far.
+    /// The key exchanges so far.
     pub fn count(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What [`open`] needs to know besides the stream.
+/// Arguments of [`open`].
 #[derive(Debug)]
 pub struct Opening<'a> {
     /// The host's configuration.
     pub config: &'a HostConfig,
-    /// What is offered.
+    /// The algorithms to offer.
     pub algorithms: &'a Algorithms,
-    /// What is known of the host.
+    /// The host's known keys, and what earlier connections have learnt.
     pub host: Host,
-    /// Who is shown banners.
+    /// Shows banners.
     pub greeter: Arc<Greeter>,
-    /// What the host is called in errors.
+    /// The host's name in errors.
     pub location: String,
     /// Where long waits for it are reported.
     pub waits: HostWaits,
-    /// Where round trips are counted.
-    pub round_trips: RttSample,
-    /// How long the way is, if that is known.
+    /// Where RTTs are counted.
+    pub round_trips: RttCounter,
+    /// The RTT, if known.
     pub rtt: Option<Duration>,
 }
 
-/// Exchanges versions and keys, and has the host key judged.
+/// Exchanges identifications and keys, and verifies the host key.
 ///
 /// # Errors
-/// `Busy` if the server closes before that is done, as one with too many unauthenticated
-/// connections does; `Unreachable` if it does not answer; `Protocol` if the two have no common
-/// language; what the judge says.
+/// `Busy` if the server closes the connection before that is done, as it does with too many unauthenticated
+/// connections; `Unreachable` if it does not respond; `Protocol` if there is no common algorithm; and errors of the
+/// host key verification.
 pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshake> {
     let config = opening.config;
     let host = opening.host;
     let certified = host.known.has_authority(&host.judge.host);
-    // More than the cipher stands is not for a configuration to allow.
+    // A configuration must not exceed the limit of the cipher.
     let rekey = config.rekey_limit.unwrap_or(REKEY).min(REKEY);
     let offer = Offer::new(opening.algorithms, certified);
     let connection =
@@ -155,7 +153,7 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     let (answers, heard) = mpsc::channel(ANSWERS);
     let alive = Alive {
         interval: config.alive_interval,
-        // The last interval is that in which nobody answers any more.
+        // The last interval passes without a request: it is the time for the response to the last one.
         questions: match config.alive_count {
             0 => 0,
             count => count.saturating_sub(1).max(1),
@@ -163,7 +161,7 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     };
     let receiver =
         Receiver::new(Arc::clone(&connection), source, host, opening.greeter, answers, alive);
-    // Ended by Knife, together with the sender.
+    // `Knife` ends this task together with the sender.
     let reader = tokio::spawn(receiver.run()).abort_handle();
     tokio::spawn(sender::run(Arc::clone(&connection), sink));
     let knife = Knife { connection: Arc::clone(&connection), reader };
@@ -174,7 +172,8 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
         }
         return Err(end.before_keys(state.location()));
     }
-    // Versions and algorithms cross each other; then the keys, if they were not sent as well.
+    // One RTT for identifications and KEXINITs, which cross each other. Another one for the keys, unless our half was
+    // sent along.
     opening.round_trips.add(if expected.guess.is_some() { 1 } else { 2 });
     Ok(Handshake::new(knife, heard, config, opening.round_trips))
 }

@@ -1,4 +1,4 @@
-//! The task that writes: as much at a time as has gathered while the last was written.
+//! The task that writes. Each write contains all output that has accumulated during the previous one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use super::connection::Connection;
 use super::end::End;
 use super::link::Sink;
 
-/// How long the last bytes may take when nobody wants the connection any more, and how long the
-/// reader may take to find out why nothing can be written.
+/// How long the last bytes may take after the connection was closed, and how long the reader may take to find the
+/// reason of a failed write.
 const LAST: Duration = Duration::from_secs(1);
 
 /// Writes until the connection ends.
@@ -21,11 +21,11 @@ pub async fn run(connection: Arc<Connection>, mut sink: Sink) {
             biased;
             written = sink.write(&output) => written,
             () = overtime(&connection) => break,
-            // A far end that takes nothing would hold the writer, and the writer the link.
+            // Otherwise a peer that does not read would block this task, which keeps the link open.
             () = connection.state.ended() => break,
         };
         if let Err(error) = written {
-            // What the server said before it closed explains more.
+            // A message that the server has sent before it closed is a better explanation.
             if timeout(LAST, connection.state.ended()).await.is_err() {
                 connection.finish(End::Broken(error));
             }

@@ -1,5 +1,4 @@
-//! What everybody can know of a connection: how far it is, whether somebody is being asked
-//! something, and how it ended.
+//! The shared state of a connection: its phase, whether the user is being prompted, and how it ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,18 +11,18 @@ use tokio::sync::watch;
 use super::end::End;
 use crate::ssh::options::Prompter;
 
-/// How far a connection is.
+/// The phase of a connection, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Keys are being exchanged for the first time.
+    /// The first key exchange is in progress.
     Opening,
-    /// They have been, and the host is who it should be.
+    /// The first key exchange is complete, and the host key is verified.
     Ready,
-    /// The server has said what signatures it takes, too.
+    /// The server has also sent the signature algorithms that it accepts.
     Informed,
-    /// The server has accepted the request for authentication (SERVICE_ACCEPT).
+    /// The server has accepted the authentication service (SERVICE_ACCEPT).
     Serving,
-    /// It is over.
+    /// The connection has ended.
     Ended,
 }
 
@@ -33,20 +32,21 @@ pub struct State {
     location: String,
     phase: watch::Sender<Phase>,
     end: OnceLock<End>,
+    /// Whether the user is being prompted.
     asking: AtomicBool,
     waits: HostWaits,
-    /// What the server calls itself.
+    /// The server's identification.
     pub version: OnceLock<String>,
     /// The hash of the first key exchange (RFC 4253, 7.2).
     pub session_id: OnceLock<Vec<u8>>,
-    /// Signature algorithms that the server takes from clients (RFC 8308, 3.1).
+    /// Signature algorithms that the server accepts from clients (RFC 8308, 3.1).
     pub signatures: OnceLock<Vec<String>>,
     /// Time from the first bytes out to the first bytes in.
     pub first_exchange: OnceLock<Duration>,
 }
 
 impl State {
-    /// Of a connection that begins. Long waits for the host are reported to `waits`.
+    /// The state of a new connection. Long waits for the host are reported to `waits`.
     pub fn new(location: String, waits: HostWaits) -> Self {
         Self {
             location,
@@ -61,7 +61,7 @@ impl State {
         }
     }
 
-    /// What the host is called in errors.
+    /// The host's name in errors.
     pub fn location(&self) -> &str {
         &self.location
     }
@@ -71,12 +71,12 @@ impl State {
         Error::new(kind, operation).at(&self.location)
     }
 
-    /// What the server calls itself.
+    /// The server's identification; empty before it has arrived.
     pub fn server_version(&self) -> &str {
         self.version.get().map_or("", String::as_str)
     }
 
-    /// It has come so far.
+    /// Enters a phase, unless the connection is further already.
     pub fn reach(&self, phase: Phase) {
         self.phase.send_if_modified(|now| {
             let further = *now < phase;
@@ -87,15 +87,15 @@ impl State {
         });
     }
 
-    /// Waits until it has come so far, or has ended.
+    /// Waits until a phase is reached, or the connection has ended.
     pub async fn reached(&self, phase: Phase) {
         // The sender is in self and cannot be gone.
         let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
     }
 
-    /// It is over. Only the first reason counts.
+    /// Ends the connection. Only the first reason counts.
     pub fn finish(&self, end: End) {
-        // Somebody else has said why before.
+        // An error here means that there is an earlier reason.
         let _ = self.end.set(end);
         self.reach(Phase::Ended);
     }
@@ -110,23 +110,22 @@ impl State {
         self.reached(Phase::Ended).await;
     }
 
-    /// The error of a connection that has ended in the midst of something.
+    /// The error of an operation during which the connection has ended.
     pub fn lost(&self, operation: &'static str) -> Error {
         self.end.get().unwrap_or(&End::GivenUp).during(&self.location, operation)
     }
 
-    /// Somebody is being asked something until what is given is dropped.
+    /// Marks that the user is being prompted, until the guard is dropped.
     pub fn asking(&self) -> Asking<'_> {
         self.asking.store(true, Ordering::Relaxed);
         Asking { state: self, _pause: self.waits.pause() }
     }
 
-    /// Waits for the far end, but not longer than `limit` at a stretch in which nobody here is
-    /// asked anything: whoever compares a fingerprint or looks for a passphrase may take their time.
-    /// A long wait is reported.
+    /// Waits for the peer, but at most `limit`. The limit does not apply while the user is being prompted: comparing a
+    /// fingerprint or finding a passphrase may take long. A long wait is reported.
     ///
     /// # Errors
-    /// `Unreachable` when the time is over.
+    /// `Unreachable` at the limit.
     pub async fn patiently<T>(
         &self,
         limit: Option<Duration>,
@@ -150,7 +149,7 @@ impl State {
     }
 }
 
-/// Somebody is being asked something.
+/// A guard: the user is being prompted until it is dropped.
 #[derive(Debug)]
 pub struct Asking<'a> {
     state: &'a State,
@@ -163,7 +162,7 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// Shows the banner of a host, once however many connections have it.
+/// Shows the banner of a host once, even if many connections receive it.
 #[derive(Debug)]
 pub struct Greeter {
     prompter: Arc<dyn Prompter>,
@@ -176,7 +175,7 @@ impl Greeter {
         Self { prompter, shown: Mutex::default() }
     }
 
-    /// Shows a banner.
+    /// Shows a banner, unless it was the last one shown.
     pub async fn greet(&self, banner: String) {
         let last =
             self.shown.lock().unwrap_or_else(PoisonError::into_inner).replace(banner.clone());
@@ -186,19 +185,18 @@ impl Greeter {
     }
 }
 
-/// Text of a server with what would steer a terminal escaped (RFC 4252, 5.4), and without the space
-/// after it.
+/// Text from a server with control characters escaped (RFC 4252, 5.4), and without trailing white space.
 pub fn printable(words: &str) -> String {
     visible(words.trim_end())
 }
 
-/// What a server says in several lines, in one: a message has one line.
+/// Joins the lines of a text from a server, for a message of one line.
 pub fn one_line(words: &str) -> String {
     let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join("; ")
 }
 
-/// Text of a server with what would steer a terminal escaped.
+/// Text from a server with control characters escaped.
 pub fn visible(words: &str) -> String {
     text::lines(words).into_owned()
 }

@@ -25,8 +25,8 @@ pub(super) async fn run(
     named: Option<&Path>,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let place = file::the_place(named)?;
-    let (text, config) = file::text(&place)?;
+    let config_file = file::require_path(named)?;
+    let (text, config) = file::text(&config_file)?;
     let name = &args.name;
     let usage = |cause: String| Stop::Usage(format!("'{}': {cause}", name.escape_debug()));
     check_name(name).map_err(usage)?;
@@ -34,7 +34,7 @@ pub(super) async fn run(
         return Err(Stop::Usage(format!(
             "{}:{}: there is a remote '{name}' already\nhint: haul config remove {name} removes it, haul config \
              edit opens the file",
-            place.path.display(),
+            config_file.path.display(),
             remote.line
         )));
     }
@@ -42,14 +42,14 @@ pub(super) async fn run(
     let new = Answers { args, config: &config, person: person.as_ref() }.remote().await?;
     let before = text.as_deref().unwrap_or_default();
     let edited = edit::with_remote(before, name, &new).map_err(usage)?;
-    let (config, _) = Config::parse(&place.path, &edited);
+    let (config, _) = Config::parse(&config_file.path, &edited);
     if !args.no_test && !is_reached(args, &config, person.as_ref(), printer).await? {
-        printer.note(format!("{} is unchanged", place.path.display()));
+        printer.note(format!("{} is unchanged", config_file.path.display()));
         return Ok(Exit::Failed);
     }
-    replace(&place.path, text.as_deref().map(str::as_bytes), &edited)?;
+    replace(&config_file.path, text.as_deref().map(str::as_bytes), &edited)?;
     let remote = config.named(name).map_err(Stop::Usage)?;
-    let (at, file) = (location_of(remote).to_string(), place.path.display().to_string());
+    let (at, file) = (location_of(remote).to_string(), config_file.path.display().to_string());
     if printer.is_json() {
         printer.object(&json::Event::remote(name, at, file, remote.line));
     } else {

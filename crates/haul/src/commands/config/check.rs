@@ -21,12 +21,12 @@ pub(super) async fn run(
     named: Option<&Path>,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let place = file::the_place(named)?;
-    let (config, faults) = Config::examine(&place);
+    let config_file = file::require_path(named)?;
+    let (config, faults) = Config::examine(&config_file);
     faults.iter().for_each(|fault| file::print(fault, printer));
     let unreachable = if args.connect { remotes(args, &config, printer).await? } else { 0 };
     let (remotes, profiles) = (config.remote.len(), config.profile.len());
-    let file = place.path.display();
+    let file = config_file.path.display();
     if printer.is_json() {
         let faults = faults.len();
         printer.object(&json::Event::Examined { faults, remotes, profiles, unreachable });
@@ -61,7 +61,7 @@ async fn remotes(
         failed += usize::from(tried.outcome.is_err());
         if printer.is_json() {
             let (location, outcome) = (tried.location.to_string(), tried.outcome.as_ref().copied());
-            let seconds = tried.took.as_secs_f64();
+            let seconds = tried.elapsed.as_secs_f64();
             printer.object(&json::Event::connection(tried.name, location, outcome, seconds));
         } else {
             tried.print(printer);

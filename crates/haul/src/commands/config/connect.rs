@@ -1,4 +1,4 @@
-//! Connects to a remote, to see whether its settings are right.
+//! Connects to a remote, to check its settings.
 
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -10,18 +10,18 @@ use crate::exit::Stop;
 use crate::output::Printer;
 use crate::units::duration;
 
-/// A remote that was connected to.
+/// The result of an attempt to connect to a remote.
 #[derive(Debug)]
-pub(super) struct Tried<'a> {
+pub(super) struct Attempt<'a> {
     pub(super) name: &'a str,
     pub(super) location: Location,
-    /// Whether anything is at its path.
+    /// Whether its path exists.
     pub(super) outcome: Result<bool, Error>,
-    pub(super) took: Duration,
+    pub(super) elapsed: Duration,
 }
 
-/// A remote with its location: all of a command are found before the first is connected to, so that it is known
-/// which of them a password is for.
+/// The location of a remote. A command locates all its remotes before it connects to the first: a password is for
+/// one host only, which must be known by then.
 pub(super) fn locate<'a>(places: &Places<'_>, name: &'a str) -> Result<(&'a str, Location), Stop> {
     Ok((name, places.locate(&OsString::from(format!("{name}:")))?))
 }
@@ -31,33 +31,33 @@ pub(super) async fn connect<'a>(
     places: &Places<'_>,
     name: &'a str,
     location: Location,
-) -> Tried<'a> {
+) -> Attempt<'a> {
     let began = Instant::now();
     let outcome = match places.existing(&location).await {
         Ok(_) => Ok(true),
-        // The host has said so.
+        // The host has responded that the path does not exist: the settings work.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     };
-    Tried { name, location, outcome, took: began.elapsed() }
+    Attempt { name, location, outcome, elapsed: began.elapsed() }
 }
 
-impl Tried<'_> {
-    /// Prints how it ended, for people.
+impl Attempt<'_> {
+    /// Prints the result as text.
     pub(super) fn print(&self, printer: &Printer) {
-        let Self { name, location, outcome, took } = self;
+        let Self { name, location, outcome, elapsed } = self;
         let is_local = matches!(location, Location::Local(_));
         match outcome {
             Ok(true) if is_local => printer.result(format!("{name}: found ({location})")),
             Ok(true) => {
-                printer.result(format!("{name}: connected in {} ({location})", duration(*took)));
+                printer.result(format!("{name}: connected in {} ({location})", duration(*elapsed)));
             }
             Ok(false) if is_local => {
                 printer.result(format!("{name}: the path does not exist yet ({location})"));
             }
             Ok(false) => printer.result(format!(
                 "{name}: connected in {}, and the path does not exist yet ({location})",
-                duration(*took)
+                duration(*elapsed)
             )),
             Err(error) => printer.failure_of(Some(name), error),
         }

@@ -1,4 +1,4 @@
-//! `haul config edit`: a copy is edited, and takes the place of the file once it has no faults.
+//! `haul config edit`: the user edits a copy, which replaces the file once it has no faults.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ use crate::config::{Config, content, replace};
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 
-/// What a new file begins with.
+/// The content of a new file.
 const TEMPLATE: &str = "\
 # Configuration of haul; docs/configuration.md describes it.
 #
@@ -33,45 +33,45 @@ const TEMPLATE: &str = "\
 # user = \"ada\"
 ";
 
-/// Runs it.
+/// Runs `haul config edit`.
 pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit, Stop> {
-    let place = file::the_place(named)?;
-    let before = content(&place.path)?;
+    let config_file = file::require_path(named)?;
+    let before = content(&config_file.path)?;
     let shown = before.as_deref().unwrap_or(TEMPLATE.as_bytes());
     let copy = copy_of(shown).map_err(|error| Error::from_io("copy the configuration", error))?;
     let person = Person::find();
-    // Ctrl-C is for the editor. From here on it does not end haul by itself.
+    // Ctrl-C is meant for the editor. With this handler it no longer ends haul.
     let mut interrupts = signal(SignalKind::interrupt())
         .map_err(|error| Error::from_io("edit the configuration", error))?;
     loop {
         let opened = open(&copy);
-        // What was pressed in the editor arrives now.
+        // Discard a Ctrl-C that was pressed in the editor.
         let _ = timeout(Duration::from_millis(1), interrupts.recv()).await;
         if let Err(stop) = opened {
             let is_changed = content(&copy).is_ok_and(|now| now.as_deref() != Some(shown));
-            return Err(if is_changed { kept(copy, printer, stop) } else { stop });
+            return Err(if is_changed { keep_and_stop(copy, printer, stop) } else { stop });
         }
         let edited = content(&copy)?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "read the edited copy").at(copy.display())
         })?;
         if edited == shown {
-            printer.note(format!("{}: unchanged", place.path.display()));
+            printer.note(format!("{}: unchanged", config_file.path.display()));
             return Ok(Exit::Done);
         }
         let text = String::from_utf8_lossy(&edited);
-        let (_, faults) = Config::parse(&place.path, &text);
+        let (_, faults) = Config::parse(&config_file.path, &text);
         let is_text = edited == text.as_bytes();
         if faults.is_empty() && is_text {
-            let written = replace(&place.path, before.as_deref(), &text);
+            let written = replace(&config_file.path, before.as_deref(), &text);
             if let Err(error) = written {
-                return Err(kept(copy, printer, error.into()));
+                return Err(keep_and_stop(copy, printer, error.into()));
             }
-            printer.note(format!("{}: written", place.path.display()));
+            printer.note(format!("{}: written", config_file.path.display()));
             return Ok(Exit::Done);
         }
         faults.iter().for_each(|fault| file::print(fault, printer));
         if !is_text {
-            let error = Error::new(ErrorKind::InvalidInput, "read").at(place.path.display());
+            let error = Error::new(ErrorKind::InvalidInput, "read").at(config_file.path.display());
             printer.failure(&error.because("it is not UTF-8"));
         }
         let again = match &person {
@@ -82,19 +82,19 @@ pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit,
             Ok(Some(true)) => {}
             Ok(None) => {
                 keep(copy, printer);
-                // The thread that reads the terminal would wait for a line.
+                // Returning would wait for the thread that reads a line from the terminal.
                 process::exit(i32::from(Exit::Interrupted.status()));
             }
             Ok(Some(false)) => {
                 keep(copy, printer);
                 return Ok(Exit::Failed);
             }
-            Err(stop) => return Err(kept(copy, printer, stop)),
+            Err(stop) => return Err(keep_and_stop(copy, printer, stop)),
         }
     }
 }
 
-/// Whether the copy is to be edited again; `None` after Ctrl-C.
+/// Asks whether to edit the copy again; `None` after Ctrl-C.
 async fn edits_again(person: &Person, interrupts: &mut Signal) -> Result<Option<bool>, Stop> {
     tokio::select! {
         answer = person.agrees("Edit it again", true) => answer.map(Some),
@@ -103,14 +103,14 @@ async fn edits_again(person: &Person, interrupts: &mut Signal) -> Result<Option<
 }
 
 fn copy_of(content: &[u8]) -> io::Result<TempPath> {
-    // Readable by its owner only; editors know the language by the name.
+    // Readable by its owner only. The suffix tells editors the language.
     let mut file: NamedTempFile =
         tempfile::Builder::new().prefix("haul-config-").suffix(".toml").tempfile()?;
     file.write_all(content)?;
     Ok(file.into_temp_path())
 }
 
-/// What was typed is not lost.
+/// Keeps the edited copy and prints its path, so that the user's changes are not lost.
 fn keep(copy: TempPath, printer: &Printer) {
     match copy.keep() {
         Ok(path) => printer.error(format!(
@@ -125,12 +125,12 @@ fn keep(copy: TempPath, printer: &Printer) {
     }
 }
 
-fn kept(copy: TempPath, printer: &Printer, stop: Stop) -> Stop {
+fn keep_and_stop(copy: TempPath, printer: &Printer, stop: Stop) -> Stop {
     keep(copy, printer);
     stop
 }
 
-/// Opens a file in the user's editor, and waits for its end.
+/// Opens a file in the user's editor and waits until the editor ends.
 fn open(file: &Path) -> Result<(), Stop> {
     let named = |name| env::var_os(name).filter(|editor| !editor.is_empty());
     let editor = named("VISUAL").or_else(|| named("EDITOR")).unwrap_or_else(|| "vi".into());
@@ -140,7 +140,7 @@ fn open(file: &Path) -> Result<(), Stop> {
             .because(cause)
             .hinting("VISUAL or EDITOR names the editor")
     };
-    // A command line with options, as git takes it.
+    // VISUAL and EDITOR may contain options, so the shell splits them, as in git.
     let mut line = editor.clone();
     line.push(" \"$@\"");
     let mut shell = Command::new("sh");

@@ -1,16 +1,19 @@
-//! The file that is about to be read or changed, and what is wrong in it.
+//! The configuration file that a `haul config` command reads or changes, and its faults.
 
 use std::path::Path;
 
 use haul_storage::{Error, ErrorKind};
 
-use crate::config::{Config, Fault, Faults, Place, content, place};
+use crate::config::{Config, ConfigPath, Fault, Faults, config_path, content};
 use crate::exit::Stop;
 use crate::output::{Printer, json};
 
-/// The file, whether it exists or not.
-pub(super) fn the_place(named: Option<&Path>) -> Result<Place, Stop> {
-    place(named).ok_or_else(|| {
+/// The path of the configuration file, which need not exist.
+///
+/// # Errors
+/// If there is none, as [`config_path`] describes.
+pub(super) fn require_path(named: Option<&Path>) -> Result<ConfigPath, Stop> {
+    config_path(named).ok_or_else(|| {
         Stop::Usage(
             "there is no configuration file: its name is empty, or neither HOME nor XDG_CONFIG_HOME is \
              set\nhint: name one with --config FILE"
@@ -19,18 +22,19 @@ pub(super) fn the_place(named: Option<&Path>) -> Result<Place, Stop> {
     })
 }
 
-/// The text of a file that is going to be changed, and what it says; an empty one if there is none.
+/// The text of a file that is going to be changed, and the configuration in it; `None` and an empty configuration
+/// if the file does not exist.
 ///
 /// # Errors
-/// It cannot be read, or has faults: what was meant could not be told.
-pub(super) fn text(place: &Place) -> Result<(Option<String>, Config), Stop> {
-    let Some(bytes) = content(&place.path)? else { return Ok((None, Config::default())) };
+/// If the file cannot be read or has faults: it is not clear then what its author meant.
+pub(super) fn text(file: &ConfigPath) -> Result<(Option<String>, Config), Stop> {
+    let Some(bytes) = content(&file.path)? else { return Ok((None, Config::default())) };
     let text = String::from_utf8(bytes).map_err(|_| {
         Error::new(ErrorKind::InvalidInput, "read")
-            .at(place.path.display())
+            .at(file.path.display())
             .because("it is not UTF-8")
     })?;
-    let (config, faults) = Config::parse(&place.path, &text);
+    let (config, faults) = Config::parse(&file.path, &text);
     if faults.is_empty() {
         return Ok((Some(text), config));
     }

@@ -38,7 +38,7 @@ pub(crate) async fn run(
 }
 
 fn path(named: Option<&Path>, printer: &Printer) -> Result<Exit, Stop> {
-    let path = file::the_place(named)?.path;
+    let path = file::require_path(named)?.path;
     let bytes = path.as_os_str().as_bytes();
     if printer.is_json() {
         printer.object(&json::Event::path(bytes, path.exists()));

@@ -1,4 +1,4 @@
-//! Who sits at the terminal, and what they are asked.
+//! Questions to the user at the terminal.
 
 use std::io::{self, IsTerminal as _};
 
@@ -8,22 +8,22 @@ use haul_storage::{Error, ErrorKind};
 use crate::exit::Stop;
 use crate::terminal::Terminal;
 
-/// The person at the terminal. In a script there are no prompts.
+/// The user at the terminal. Scripts, in which standard input is not a terminal, are never prompted.
 #[derive(Debug)]
 pub(super) struct Person {
     terminal: Terminal,
 }
 
 impl Person {
-    /// Whoever is there, if anybody is.
+    /// The user, if standard input is a terminal.
     pub(super) fn find() -> Option<Self> {
         io::stdin().is_terminal().then_some(Self { terminal: Terminal { quiet: false } })
     }
 
-    /// Asks until the answer makes sense; an empty one is `check`ed too.
+    /// Asks a question until `check` accepts the answer, which may be empty.
     ///
     /// # Errors
-    /// Nothing is typed any more.
+    /// If the terminal is closed, or input ends.
     pub(super) async fn ask<T>(
         &self,
         question: &str,
@@ -41,11 +41,11 @@ impl Person {
         }
     }
 
-    /// A question that is answered by yes or no; Enter is `usual`.
-    pub(super) async fn agrees(&self, question: &str, usual: bool) -> Result<bool, Stop> {
-        let choice = if usual { "yes" } else { "no" };
+    /// Asks a yes-or-no question; an empty answer means `default`.
+    pub(super) async fn agrees(&self, question: &str, default: bool) -> Result<bool, Stop> {
+        let choice = if default { "yes" } else { "no" };
         let check = |answer: &str| match answer.to_lowercase().as_str() {
-            "" => Ok(usual),
+            "" => Ok(default),
             "y" | "yes" => Ok(true),
             "n" | "no" => Ok(false),
             _ => Err("Please type 'yes' or 'no'.".to_owned()),

@@ -16,14 +16,14 @@ pub(super) fn run(
     named: Option<&Path>,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let place = file::the_place(named)?;
-    let (text, config) = file::text(&place)?;
+    let config_file = file::require_path(named)?;
+    let (text, config) = file::text(&config_file)?;
     config.named(&args.name).map_err(Stop::Usage)?;
     let text = text.unwrap_or_default();
     let edited = edit::without_remote(&text, &args.name).map_err(|cause| {
-        Error::new(ErrorKind::Unsupported, "change").at(place.path.display()).because(cause)
+        Error::new(ErrorKind::Unsupported, "change").at(config_file.path.display()).because(cause)
     })?;
-    replace(&place.path, Some(text.as_bytes()), &edited)?;
-    printer.note(format!("removed '{}' from {}", args.name, place.path.display()));
+    replace(&config_file.path, Some(text.as_bytes()), &edited)?;
+    printer.note(format!("removed '{}' from {}", args.name, config_file.path.display()));
     Ok(Exit::Done)
 }

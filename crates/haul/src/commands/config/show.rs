@@ -12,7 +12,7 @@ use crate::backends::{location_of, netrc_of, secret_of, settings_of};
 use crate::config::{Config, Entry, NamedBy, Section, option_names};
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, json};
-use crate::settings::usual_profile;
+use crate::settings::default_profile;
 
 /// One line.
 #[derive(Debug)]
@@ -78,16 +78,16 @@ pub(super) fn run(
 /// What applies to every transfer.
 fn of_transfers(config: &Config, named: Option<&Path>) -> Vec<Row> {
     let mut rows = Vec::new();
-    if let Some(place) = crate::config::place(named) {
-        let source = match place.named_by {
+    if let Some(file) = crate::config::config_path(named) {
+        let source = match file.named_by {
             NamedBy::Option => Source::CommandLine("--config"),
             NamedBy::Variable => Source::Environment("HAUL_CONFIG".to_owned()),
-            NamedBy::Nobody => Source::Default,
+            NamedBy::Default => Source::Default,
         };
         let is_there = if config.file.is_some() { "" } else { " (not there)" };
-        rows.push(Row::new("configuration", format!("{}{is_there}", place.path.display()), source));
+        rows.push(Row::new("configuration", format!("{}{is_there}", file.path.display()), source));
     }
-    let (own, base) = usual_profile(config);
+    let (own, base) = default_profile(config);
     let own = own.map(|name| Section::Profile(name.to_owned()));
     let file = |entry: &Entry| Row {
         name: entry.key.clone(),

@@ -96,7 +96,7 @@ impl Demo<'_> {
         self.copy(way, &copy)?;
         self.verify(way, &copy)?;
         self.compare(way, &copy, Kept::Everything)?;
-        self.workspace.empty(&copy)
+        self.workspace.remove(&copy)
     }
 
     async fn sftp(&self) -> Result<(), Stop> {
@@ -105,7 +105,7 @@ impl Demo<'_> {
         let outcome = self.there_and_back("sftp", &far, "over SSH", Kept::BySftp);
         far.stop().await;
         outcome?;
-        self.workspace.empty(&served)
+        self.workspace.remove(&served)
     }
 
     async fn dav(&self) -> Result<(), Stop> {
@@ -114,7 +114,7 @@ impl Demo<'_> {
         let outcome = self.there_and_back("dav", &far, "over WebDAV", Kept::ByDav);
         far.stop().await;
         outcome?;
-        self.workspace.empty(&served)
+        self.workspace.remove(&served)
     }
 
     /// Copies to a server and from there, and compares what came back.
@@ -128,7 +128,7 @@ impl Demo<'_> {
         let paths = [copied.as_ref(), back.as_os_str()];
         self.over_link(way, "down", paths, "and from there".to_owned(), kept)?;
         self.compare(way, &back, kept)?;
-        self.workspace.empty(&back)
+        self.workspace.remove(&back)
     }
 
     fn over_link(

@@ -1,4 +1,4 @@
-//! Real data that most machines have: the Rust toolchain, or what is in /usr/lib.
+//! Finds real data for the demo that most machines have: the Rust toolchain, or `/usr/lib`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use haul_storage::{Error, ErrorKind};
 
 use crate::exit::Stop;
 
-/// A directory of a known size.
+/// A directory, with the number and size of the files below it.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) root: PathBuf,
@@ -17,7 +17,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The largest directory of `source`, or else of the usual places, with at most `limit` bytes.
+    /// The largest directory with at most `limit` bytes in `source`, or else in the default places.
     pub(super) fn find(source: Option<&Path>, limit: u64) -> Result<Self, Stop> {
         let candidates: Vec<PathBuf> = match source {
             Some(source) => vec![source.to_owned()],
@@ -48,8 +48,8 @@ fn sysroot() -> Option<PathBuf> {
     Some(PathBuf::from(path.trim())).filter(|path| path.is_absolute())
 }
 
-/// Files and bytes below `directory`; `None` if not all of it can be read, which a demo rather
-/// leaves out. Keeps the best in `best`.
+/// Counts files and bytes below `directory`, and stores in `best` the largest directory found with at most `limit`
+/// bytes. Returns `None` if something cannot be read: a demo had better not copy that directory.
 fn measure(directory: PathBuf, limit: u64, best: &mut Option<Tree>) -> Option<(u64, u64)> {
     let mut total = Some((0, 0));
     for entry in fs::read_dir(&directory).ok()? {
@@ -58,7 +58,7 @@ fn measure(directory: PathBuf, limit: u64, best: &mut Option<Tree>) -> Option<(u
         let below = if metadata.is_dir() {
             measure(entry.path(), limit, best)
         } else if metadata.is_file() {
-            // Whether it can be read is asked by opening it.
+            // Opening it is the only reliable test of whether it can be read.
             fs::File::open(entry.path()).ok().map(|_| (1, metadata.len()))
         } else {
             Some((0, 0))

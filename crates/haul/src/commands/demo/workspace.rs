@@ -1,4 +1,4 @@
-//! A temporary directory with enough room, which is gone at the end.
+//! A temporary directory for the demo, with enough free space.
 
 use std::fs;
 use std::io;
@@ -11,25 +11,25 @@ use tempfile::TempDir;
 use crate::exit::Stop;
 use crate::units::bytes;
 
-/// The directory. Dropping it removes it.
+/// A temporary directory, removed when dropped.
 #[derive(Debug)]
 pub(super) struct Workspace {
     directory: TempDir,
 }
 
 impl Workspace {
-    /// Makes one with room for `needed` bytes: below `wanted`, or else in the first of the usual
-    /// places that has it.
+    /// Creates a directory with room for `needed` bytes, below `wanted` or else in the first default place with enough
+    /// free space.
     pub(super) fn new(wanted: Option<&Path>, needed: u64) -> Result<Self, Stop> {
-        // Small files take whole blocks, and directories take room, too.
+        // Small files occupy whole blocks, and directories need space, too.
         let needed = needed + needed / 4;
-        let usual = [std::env::temp_dir(), PathBuf::from("/var/tmp"), PathBuf::from(".")];
-        let places = wanted.map_or(usual.to_vec(), |wanted| vec![wanted.to_owned()]);
+        let defaults = [std::env::temp_dir(), PathBuf::from("/var/tmp"), PathBuf::from(".")];
+        let places = wanted.map_or(defaults.to_vec(), |wanted| vec![wanted.to_owned()]);
         let mut error = None;
         for place in places {
             match Self::within(&place, needed) {
                 Ok(workspace) => return Ok(workspace),
-                // The first place is the one that a user would look at.
+                // Report the error of the first place, which is the one that users expect.
                 Err(found) => _ = error.get_or_insert(found),
             }
         }
@@ -38,9 +38,9 @@ impl Workspace {
 
     fn within(place: &Path, needed: u64) -> Result<Self, Error> {
         let at = |error: Error| error.at(place.display());
-        let place_is = rustix::fs::statvfs(place)
+        let file_system = rustix::fs::statvfs(place)
             .map_err(|error| at(Error::from_io("access", error.into())))?;
-        let free = place_is.f_bavail.saturating_mul(place_is.f_frsize);
+        let free = file_system.f_bavail.saturating_mul(file_system.f_frsize);
         if free < needed {
             return Err(at(Error::new(ErrorKind::NoSpace, "use for the demo").because(format!(
                 "{} are free, and it takes {}",
@@ -59,13 +59,13 @@ impl Workspace {
         self.directory.path()
     }
 
-    /// A home for the children: what a user would have there.
+    /// The home directory for child processes.
     pub(super) fn home(&self) -> PathBuf {
         self.directory.path().join("home")
     }
 
-    /// Removes something in it.
-    pub(super) fn empty(&self, path: &Path) -> Result<(), Stop> {
+    /// Removes a directory in the workspace.
+    pub(super) fn remove(&self, path: &Path) -> Result<(), Stop> {
         unlock(path);
         let failed = |error| Error::from_io("remove", error).at(path.display());
         Ok(fs::remove_dir_all(path).map_err(failed)?)
@@ -78,10 +78,9 @@ impl Drop for Workspace {
     }
 }
 
-/// Copies of directories without write permission would stay: whoever removes what is in a
-/// directory has to be allowed to write to it.
+/// Makes all directories in it writable: entries of a directory without write permission cannot be removed.
 fn unlock(directory: &Path) {
-    // What cannot be unlocked cannot be removed, and that is found then.
+    // An error here is ignored: the removal that follows reports it.
     drop(try_unlock(directory));
 }
 

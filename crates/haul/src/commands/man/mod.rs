@@ -1,4 +1,4 @@
-//! `haul man` and `haul completions`: what packagers and shells want to know of the command line.
+//! `haul man` and `haul completions`: manual pages and shell completions, generated from the command line definition.
 
 mod sections;
 
@@ -14,18 +14,18 @@ use crate::complete;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 
-/// Foot and head of every page.
+/// Footer and header of every page.
 const SOURCE: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
 const MANUAL: &str = "User Commands";
 
 /// Prints the completions of a shell.
 pub(crate) fn completions(args: &CompletionsArgs, printer: &Printer) -> Exit {
-    // It is made in memory, where writing cannot fail.
+    // Writing to memory cannot fail.
     printer.raw(&complete::script(args.shell).unwrap_or_default());
     Exit::Done
 }
 
-/// Prints a manual page, of everything or of one command, or writes all pages to a directory.
+/// Prints one manual page, of the whole program or of one command, or writes all pages to a directory.
 pub(crate) fn manual(args: &ManArgs, printer: &Printer) -> Result<Exit, Stop> {
     let mut command = Cli::command();
     command.build();
@@ -45,12 +45,12 @@ pub(crate) fn manual(args: &ManArgs, printer: &Printer) -> Result<Exit, Stop> {
             page_of(found, &args.command.join(" "))
         }
     };
-    // It is made in memory, where writing cannot fail.
+    // Writing to memory cannot fail.
     printer.raw(&page.unwrap_or_default());
     Ok(Exit::Done)
 }
 
-/// Writes `haul.1`, and `haul-COMMAND.1` for every command and those below it.
+/// Writes `haul.1`, and `haul-COMMAND.1` for every command and subcommand.
 fn write_pages(command: &Command, directory: &Path) -> Result<(), Error> {
     let write = |name: &str, page: io::Result<Vec<u8>>| {
         let path = directory.join(name);
@@ -90,10 +90,10 @@ fn page_of(command: &Command, name: &str) -> io::Result<Vec<u8>> {
         man.render_extra_section(&mut page)?;
     }
     page.extend_from_slice(sections::sections(name).as_bytes());
-    Ok(notes(&page))
+    Ok(corrected(&page))
 }
 
-/// The page of the program with that of every command as a section of its own.
+/// The page of the program, with a section for each command.
 fn whole_page(command: &Command) -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
     let man = Man::new(command.clone()).title("HAUL").source(SOURCE).manual(MANUAL);
@@ -101,7 +101,7 @@ fn whole_page(command: &Command) -> io::Result<Vec<u8>> {
     man.render_name_section(&mut page)?;
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
-    for (heading, subcommand) in below(command, "") {
+    for (heading, subcommand) in leaf_commands(command, "") {
         let mut section = Vec::new();
         let man = Man::new(subcommand.clone());
         man.render_synopsis_section(&mut section)?;
@@ -117,16 +117,16 @@ fn whole_page(command: &Command) -> io::Result<Vec<u8>> {
     }
     man.render_extra_section(&mut page)?;
     man.render_version_section(&mut page)?;
-    Ok(notes(&page))
+    Ok(corrected(&page))
 }
 
-/// The commands that do something, with their names in full: of `serve` those of its protocols.
-fn below<'a>(command: &'a Command, before: &str) -> Vec<(String, &'a Command)> {
+/// All commands without subcommands, with their full names in upper case (`SERVE SFTP`). `before` precedes each name.
+fn leaf_commands<'a>(command: &'a Command, before: &str) -> Vec<(String, &'a Command)> {
     let mut found = Vec::new();
     for subcommand in command.get_subcommands().filter(|command| command.get_name() != "help") {
         let name = format!("{before}{}", subcommand.get_name().to_uppercase());
         if subcommand.has_subcommands() {
-            found.extend(below(subcommand, &format!("{name} ")));
+            found.extend(leaf_commands(subcommand, &format!("{name} ")));
         } else {
             found.push((name, subcommand));
         }
@@ -134,9 +134,9 @@ fn below<'a>(command: &'a Command, before: &str) -> Vec<(String, &'a Command)> {
     found
 }
 
-/// clap's name for what comes after the options says nothing, and it leaves out an empty date, whose place the next
-/// field of the title then takes.
-fn notes(page: &[u8]) -> Vec<u8> {
+/// Corrects two things in a page from `clap_mangen`. It calls the text after the options EXTRA; NOTES is the usual
+/// name. And it omits an empty date from the title line, so that the next field would be taken for the date.
+fn corrected(page: &[u8]) -> Vec<u8> {
     let page = String::from_utf8_lossy(page);
     let page = page.replacen(" 1  \"haul ", " 1 \"\" \"haul ", 1);
     page.replace(".SH EXTRA\n", ".SH NOTES\n").replace(".SS EXTRA\n", ".SS NOTES\n").into_bytes()

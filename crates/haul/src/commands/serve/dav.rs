@@ -10,7 +10,7 @@ use haul_http::server::{ClientAction, ClientEvent, Credentials, DavServer, Serve
 use serde::Serialize;
 
 use super::given::{asked, kept, own_name, resolved};
-use super::log::{Log, Told};
+use super::log::{Log, LogEvent};
 use crate::args::ServeDavArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -136,12 +136,12 @@ fn tls(args: &ServeDavArgs) -> Result<Option<ServerTls>, Stop> {
     Ok(None)
 }
 
-impl Told for ClientEvent {
+impl LogEvent for ClientEvent {
     fn address(&self) -> SocketAddr {
         self.address
     }
 
-    fn words(&self) -> String {
+    fn text(&self) -> String {
         words(&self.action)
     }
 

@@ -1,11 +1,11 @@
-//! What clients do, a line each, where `-v` asks for it.
+//! The log of client activity that `haul serve -v` prints, one line per event.
 //!
 //! ```text
 //! the server's threads → a bounded queue → one thread → the printer
 //! ```
 //!
-//! An output that nobody reads must not stop the server: what does not fit into the queue is counted
-//! instead, and the count is printed.
+//! An output that blocks must not stop the server: events that do not fit into the queue are dropped, and their number
+//! is printed later.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,36 +19,35 @@ use serde::Serialize;
 
 use crate::output::{Printer, human};
 
-/// Events that wait to be printed.
+/// Most events waiting to be printed.
 const QUEUE: usize = 1024;
 
-/// How long the end of the program waits for lines that nobody reads.
+/// How long the program waits at its end for a blocked output.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a server tells about a client.
-pub(super) trait Told: Send + 'static {
-    /// Where the client comes from.
+/// An event of a client that can be printed.
+pub(super) trait LogEvent: Send + 'static {
+    /// The address of the client.
     fn address(&self) -> SocketAddr;
 
-    /// As people read it. A name is what a stranger has sent: nothing in it may reach a terminal
-    /// unescaped.
-    fn words(&self) -> String;
+    /// The event as text. Names come from unauthenticated clients and must be escaped for the terminal.
+    fn text(&self) -> String;
 
-    /// As a line of JSON.
+    /// The event as a JSON object.
     fn object(&self) -> impl Serialize;
 }
 
-/// A log that is being written.
+/// Sends events to the thread that prints them.
 pub(super) struct Log<E> {
     queue: SyncSender<E>,
     lost: Arc<AtomicU64>,
 }
 
-/// The end of a log.
+/// Waits for the thread that prints events.
 pub(super) struct LogEnd(Receiver<()>);
 
-impl<E: Told> Log<E> {
-    /// Starts it.
+impl<E: LogEvent> Log<E> {
+    /// Starts the thread that prints events.
     pub(super) fn start(printer: &Printer) -> Result<(Self, LogEnd), Error> {
         let (queue, events) = sync_channel(QUEUE);
         let (ended, end) = channel();
@@ -56,7 +55,7 @@ impl<E: Told> Log<E> {
         let writer = Writer { printer: printer.clone(), lost: Arc::clone(&lost) };
         let run = move || {
             writer.run(&events);
-            // Whoever does not wait for it does not miss it.
+            // The receiver is gone if nobody waits for the end.
             let _ = ended.send(());
         };
         thread::Builder::new()
@@ -66,7 +65,7 @@ impl<E: Told> Log<E> {
         Ok((Self { queue, lost }, LogEnd(end)))
     }
 
-    /// Writes an event down, later.
+    /// Queues an event, or drops it if the queue is full.
     pub(super) fn note(&self, event: E) {
         if self.queue.try_send(event).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -75,9 +74,10 @@ impl<E: Told> Log<E> {
 }
 
 impl LogEnd {
-    /// Returns when everything is printed, or nobody reads it. The log itself has to be gone.
+    /// Waits until all events are printed, but not longer than [`PATIENCE`]. Drop the [`Log`] first: its thread ends
+    /// only then.
     pub(super) fn wait(self) {
-        // Either error means that there is nothing to wait for any longer.
+        // Both errors (timeout, thread gone) mean that there is nothing more to wait for.
         let _ = self.0.recv_timeout(PATIENCE);
     }
 }
@@ -88,29 +88,24 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(&self, events: &Receiver<impl Told>) {
+    fn run(&self, events: &Receiver<impl LogEvent>) {
         while let Ok(event) = events.recv() {
             self.print(&event);
             let lost = self.lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
                 let lost = human::plural(lost, "event");
-                self.printer.warning(
-                    "clients",
-                    &format!(
-                        "{lost} dropped: the terminal is too \
-                                                          slow"
-                    ),
-                );
+                self.printer
+                    .warning("clients", &format!("{lost} dropped: the terminal is too slow"));
             }
         }
     }
 
-    fn print(&self, event: &impl Told) {
+    fn print(&self, event: &impl LogEvent) {
         if self.printer.is_json() {
             self.printer.object(&event.object());
             self.printer.flush();
         } else {
-            self.printer.note(format_args!("haul: {}: {}", event.address(), event.words()));
+            self.printer.note(format_args!("haul: {}: {}", event.address(), event.text()));
         }
     }
 }

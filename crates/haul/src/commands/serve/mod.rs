@@ -1,4 +1,4 @@
-//! `haul serve`: offers a directory to clients of standard protocols.
+//! `haul serve`: serves a directory over SFTP or WebDAV.
 
 mod dav;
 mod given;
@@ -9,7 +9,7 @@ use crate::args::{ServeArgs, ServeProtocol};
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 
-/// Runs it.
+/// Runs the server of the chosen protocol.
 pub(crate) async fn run(args: &ServeArgs, printer: &Printer) -> Result<Exit, Stop> {
     match &args.protocol {
         ServeProtocol::Sftp(args) => sftp::run(args, printer).await,

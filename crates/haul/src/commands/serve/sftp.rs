@@ -12,7 +12,7 @@ use haul_sftp::server::{
 use serde::Serialize;
 
 use super::given::{asked, kept, own_name, resolved};
-use super::log::{Log, Told};
+use super::log::{Log, LogEvent};
 use crate::args::ServeSftpArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -128,12 +128,12 @@ fn credentials(
     Ok((credentials.with_password(password), Some(text)))
 }
 
-impl Told for ClientEvent {
+impl LogEvent for ClientEvent {
     fn address(&self) -> SocketAddr {
         self.address
     }
 
-    fn words(&self) -> String {
+    fn text(&self) -> String {
         words(&self.action)
     }
 

@@ -1,4 +1,4 @@
-//! Events of transfers, `verify` and `ls`, and failures.
+//! JSON events of transfers, `verify` and `ls`, and errors.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::output::human;
 use crate::units::per_second;
 
 impl<'a> Event<'a> {
-    /// One finished entry, `path` being its name below DEST.
+    /// A finished file or other entry; `path` is relative to DEST.
     pub(crate) fn file(event: &FileEvent, path: &'a RelPath) -> Self {
         Self::File(FileFields {
             path: path.as_bytes().into(),
@@ -30,7 +30,7 @@ impl<'a> Event<'a> {
         })
     }
 
-    /// Wrong usage: the message, and behind `hint: ` what to write.
+    /// A usage error. In `message`, a hint may follow the text in a line that begins with `hint: `.
     pub(crate) fn usage(message: &'a str) -> Self {
         let (message, hint) = match message.split_once("\nhint: ") {
             Some((message, hint)) => (message, Some(hint)),
@@ -41,23 +41,23 @@ impl<'a> Event<'a> {
         Self::Error(ErrorFields { location, operation, kind, message, hint })
     }
 
-    /// An operation that is going to be tried again.
+    /// An operation that will be retried after `pause`.
     pub(crate) fn retry(error: &'a Error, attempt: u32, pause: Duration) -> Self {
         Self::Retry { attempt, pause_ms: ms(pause), error: error.into() }
     }
 
-    /// A host that has sent nothing for long.
+    /// A host that has not responded for a long time.
     pub(crate) fn waiting(wait: &'a Wait) -> Self {
         let Wait { host, what, waited } = wait;
         Self::Waiting { location: host, what, seconds: waited.as_secs_f64() }
     }
 
-    /// How a transfer ended.
+    /// The result of a transfer.
     pub(crate) fn summary(summary: &Summary, digest: Option<DigestKind>, dry_run: bool) -> Self {
         Self::Summary(SummaryFields::new(summary, digest, dry_run))
     }
 
-    /// How a copy to or from many hosts ended.
+    /// The result of a copy to or from many hosts.
     pub(crate) fn fan_summary(all: &FanSummary, digest: Option<DigestKind>, dry_run: bool) -> Self {
         let FanSummary { hosts, failed_hosts, stopped_hosts, source_bytes, .. } = *all;
         let many = Some(ManyFields { hosts, failed_hosts, stopped_hosts, source_bytes });
@@ -65,8 +65,7 @@ impl<'a> Event<'a> {
         Self::Summary(SummaryFields { many, ..fields })
     }
 
-    /// How it ended for one of many hosts. `error` is the first of its failures, and `failed` how
-    /// many there were.
+    /// The result for one of many hosts. `error` is its first failure, `failed` their number.
     pub(crate) fn host(end: &HostEnd, failed: u64, error: Option<&'a str>) -> Self {
         let none = Summary::default();
         let (summary, status) = match &end.outcome {
@@ -90,12 +89,12 @@ impl<'a> Event<'a> {
         })
     }
 
-    /// One checked file.
+    /// A file checked by `verify`.
     pub(crate) fn check(path: &'a RelPath, action: &'static str, bytes: Option<u64>) -> Self {
         Self::Check(CheckFields { path: path.as_bytes().into(), action, bytes })
     }
 
-    /// How a check ended.
+    /// The result of `verify`.
     pub(crate) fn verified(summary: &VerifySummary, kind: DigestKind, elapsed: Duration) -> Self {
         let VerifySummary { matched, mismatched, missing, unreadable, extra, malformed, .. } =
             *summary;
@@ -119,7 +118,7 @@ impl<'a> Event<'a> {
         })
     }
 
-    /// One entry of a listing, `path` being its name below what is listed.
+    /// An entry of a listing; `path` is relative to the listed directory.
     pub(crate) fn entry(entry: &'a Entry, path: &'a [u8]) -> Self {
         let target = match &entry.kind {
             EntryKind::Symlink(target) => Some(PathFields::from(target.as_slice())),

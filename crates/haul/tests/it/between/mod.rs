@@ -1,4 +1,4 @@
-//! From one server to another, through this machine.
+//! Copies from one server to another, through this machine.
 
 use crate::content::content;
 use crate::dav::{self, servers, write_tree};
@@ -10,7 +10,7 @@ mod names;
 mod split;
 
 #[test]
-fn a_tree_goes_from_webdav_to_sftp_and_back() {
+fn a_tree_is_copied_from_webdav_to_sftp_and_back() {
     let far = Far::start();
     write_tree(&far.session, 200);
     let there = dav::haul(&far.session);
@@ -24,7 +24,7 @@ fn a_tree_goes_from_webdav_to_sftp_and_back() {
 }
 
 #[test]
-fn a_tree_goes_from_ftp_to_webdav_and_back() {
+fn a_tree_is_copied_from_ftp_to_webdav_and_back() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
     let session = Session::new();
     write_tree(&session, 100);
@@ -38,9 +38,9 @@ fn a_tree_goes_from_ftp_to_webdav_and_back() {
     session.tool(&format!("diff -r src {}", server.root().join("back/src").display()));
 }
 
-/// It streams: what is on its way fits into what `--memory` allows.
+/// The file is streamed: bytes in flight fit into `--memory`.
 #[test]
-fn a_file_from_the_web_to_sftp_takes_little_memory_and_is_continued_after_a_kill() {
+fn a_copy_from_http_to_sftp_uses_little_memory_and_resumes_after_a_kill() {
     let Some(server) = servers::nginx() else { return };
     let far = Far::start();
     far.session.write("src", content(1, 1 << 20).repeat(96));
@@ -61,7 +61,7 @@ fn a_file_from_the_web_to_sftp_takes_little_memory_and_is_continued_after_a_kill
 }
 
 #[test]
-fn what_comes_from_the_web_goes_to_webdav() {
+fn a_directory_is_copied_from_an_http_index_to_webdav() {
     let Some(server) = servers::nginx() else { return };
     let session = Session::new();
     write_tree(&session, 50);
@@ -71,7 +71,7 @@ fn what_comes_from_the_web_goes_to_webdav() {
     session.tool("diff -r src far/copy");
 }
 
-/// What the kernel has counted of a running program.
+/// The peak resident memory of a running program, in bytes.
 fn peak_bytes(running: &Running) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", running.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();

@@ -1,4 +1,4 @@
-//! Trees there and back.
+//! Copies trees to WebDAV servers and back.
 
 use super::{Far, haul, other, servers};
 use crate::content::content;
@@ -21,7 +21,9 @@ pub(crate) fn write_tree(session: &Session, many: usize) {
     session.tool("find src -type f -exec touch -d 2020-01-02T03:04:05 {} +");
 }
 
-fn rtt(session: &Session, far: &Far, many: usize, keeps_times: bool) {
+/// Copies a tree of `many` small files to a server and back; also tests dry run, a second run, `ls`, `verify` and
+/// `sync --delete`.
+fn tree_round_trip(session: &Session, far: &Far, many: usize, keeps_times: bool) {
     let name = far.name;
     write_tree(session, many);
     let Far { url, root, .. } = far;
@@ -61,25 +63,25 @@ fn rtt(session: &Session, far: &Far, many: usize, keeps_times: bool) {
 fn a_tree_goes_to_haul_and_back() {
     let session = Session::new();
     let far = haul(&session);
-    rtt(&session, &far, 2000, true);
+    tree_round_trip(&session, &far, 2000, true);
 }
 
 #[test]
 fn a_tree_goes_to_apache_and_back() {
     let Some(far) = other("Apache", servers::apache()) else { return };
-    rtt(&Session::new(), &far, 300, false);
+    tree_round_trip(&Session::new(), &far, 300, false);
 }
 
 #[test]
 fn a_tree_goes_to_nginx_and_back() {
     let Some(far) = other("nginx", servers::nginx()) else { return };
-    rtt(&Session::new(), &far, 300, false);
+    tree_round_trip(&Session::new(), &far, 300, false);
 }
 
 #[test]
 fn a_tree_goes_to_rclone_and_back() {
     let Some(far) = other("rclone", servers::rclone()) else { return };
-    rtt(&Session::new(), &far, 300, false);
+    tree_round_trip(&Session::new(), &far, 300, false);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! FTP as its users see it: the program against vsftpd and pyftpdlib.
+//! End-to-end tests of FTP: the program with vsftpd and pyftpdlib.
 
 #[path = "../../../../haul-ftp/tests/support/pyftpdlib.rs"]
 #[expect(dead_code, reason = "the tests of the client use the rest")]
@@ -14,7 +14,9 @@ use crate::dav::{killed_upload, write_tree};
 use crate::http::wait_for_bytes;
 use crate::session::Session;
 
-fn rtt(url: &str, root: &std::path::Path, options: &str) {
+/// Copies a tree to `url`, which is the local directory `root`, and back; also tests dry run, a second run, `ls`,
+/// `verify` and `sync --delete`.
+fn tree_round_trip(url: &str, root: &std::path::Path, options: &str) {
     let session = Session::new();
     write_tree(&session, 300);
     let same = |there: &str| {
@@ -45,20 +47,20 @@ fn url(scheme: &str, server: &Vsftpd) -> String {
 }
 
 #[test]
-fn a_tree_goes_to_vsftpd_and_back() {
+fn a_tree_is_copied_to_vsftpd_and_back() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
-    rtt(&url("ftp", &server), &server.root(), "");
+    tree_round_trip(&url("ftp", &server), &server.root(), "");
 }
 
 #[test]
-fn a_tree_goes_to_vsftpd_and_back_encrypted() {
+fn a_tree_is_copied_to_vsftpd_and_back_over_tls() {
     let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
     let options = format!("--cacert {}", server.certificate().display());
-    rtt(&url("ftps", &server), &server.root(), &options);
+    tree_round_trip(&url("ftps", &server), &server.root(), &options);
 }
 
 #[test]
-fn a_large_file_goes_to_vsftpd_and_back() {
+fn a_large_file_is_copied_to_vsftpd_and_back() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
     let session = Session::new().file("src", content(1, 1 << 20).repeat(200));
     let url = url("ftp", &server);
@@ -69,16 +71,16 @@ fn a_large_file_goes_to_vsftpd_and_back() {
 }
 
 #[test]
-fn an_upload_to_vsftpd_is_continued() {
+fn a_killed_upload_to_vsftpd_is_resumed() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
     let resumed = killed_upload(&Session::new(), &url("ftp", &server), &server.root());
     eprintln!("vsftpd: {resumed} of {} bytes were continued", 24 << 20);
     assert!(resumed > 1 << 20);
 }
 
-/// Each lane has a long range of it, so what has come lies in as many places.
+/// Each lane downloads one long range, so the part file has as many filled ranges as there are lanes.
 #[test]
-fn a_download_from_vsftpd_that_is_killed_is_continued() {
+fn a_killed_download_from_vsftpd_is_resumed() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
     let session = Session::new();
     let bytes = content(3, 24 << 20);
@@ -100,9 +102,9 @@ fn a_download_from_vsftpd_that_is_killed_is_continued() {
     assert!(resumed > 1 << 20, "{summary}");
 }
 
-/// What holds the only lane waited for room that those had who waited for the lane.
+/// There was a deadlock: the transfer with the only lane waited for permits, whose holders waited for the lane.
 #[test]
-fn large_and_small_files_get_along_where_an_address_may_have_one_connection() {
+fn large_and_small_files_share_the_only_connection_to_a_server() {
     let Some(server) = Vsftpd::start(Tls::None, &["max_per_ip=1"]) else { return };
     let session = Session::new();
     for n in 0..4 {
@@ -119,16 +121,16 @@ fn large_and_small_files_get_along_where_an_address_may_have_one_connection() {
 }
 
 #[test]
-fn only_who_knows_the_password_is_let_in() {
+fn a_wrong_password_is_refused() {
     let Some(server) = Pyftpdlib::start(false) else { return };
     let session = Session::new().file("src", "content");
     for (password, status) in [("wrong", 1), (PASSWORD, 0)] {
         let line = format!("cp src ftp://me@127.0.0.1:{}/up/f", server.port());
         let output = session.command(&line).env("HAUL_PASSWORD", password).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        eprintln!("{said}");
-        assert_eq!(output.status.code(), Some(status), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        eprintln!("{stderr}");
+        assert_eq!(output.status.code(), Some(status), "{stderr}");
         assert_eq!(server.root().join("f").exists(), status == 0);
-        assert!(status == 0 || said.contains("530") || said.contains("password"), "{said}");
+        assert!(status == 0 || stderr.contains("530") || stderr.contains("password"), "{stderr}");
     }
 }

@@ -1,4 +1,4 @@
-//! Servers that have too much to do.
+//! Overloaded servers: 429, 503, `Retry-After`, and limits on connections.
 
 use std::fs;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::session::Session;
 const SIZE: usize = 2 << 20;
 const OPTIONS: &str = "--lanes 2 --chunk 128K";
 
-/// What `Retry-After` says to come back in so many seconds, as a date.
+/// The date in `seconds` seconds, in the format of `Retry-After`.
 fn date_in(seconds: u64) -> String {
     let output = Command::new("date")
         .env("LC_ALL", "C")
@@ -25,8 +25,8 @@ fn date_in(seconds: u64) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A server that says once, at request `at`, that it is busy, and when it heard the next one. Others
-/// that are under way at that moment do not count.
+/// Downloads from a server that returns `status` once, for request `at`, and checks that there is a pause of about two
+/// seconds or more afterwards. Requests already in flight at that moment do not count.
 fn pause_of(at: u64, status: u16, retry_after: impl Fn() -> String + Send + Sync + 'static) {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
@@ -42,13 +42,13 @@ fn pause_of(at: u64, status: u16, retry_after: impl Fn() -> String + Send + Sync
     arrives(&server, "--lanes 1 --chunk 128K --retries 2", &bytes);
     let times = times.lock().unwrap();
     let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
-    // A date has whole seconds, and what was under way already comes a little later.
+    // A date has whole seconds, and requests already in flight arrive a little later.
     assert!(longest >= Duration::from_millis(1900), "{at}, {status}: only {longest:?}");
     assert!(longest < Duration::from_secs(8), "{at}, {status}: {longest:?}");
 }
 
 #[test]
-fn a_busy_server_is_left_alone_for_as_many_seconds_as_it_says() {
+fn retry_after_in_seconds_is_respected() {
     for status in [429, 503] {
         for at in [1, 4] {
             pause_of(at, status, || "2".to_owned());
@@ -57,14 +57,14 @@ fn a_busy_server_is_left_alone_for_as_many_seconds_as_it_says() {
 }
 
 #[test]
-fn a_busy_server_is_left_alone_until_the_date_that_it_says() {
+fn retry_after_as_a_date_is_respected() {
     for at in [1, 4] {
         pause_of(at, 503, || date_in(3));
     }
 }
 
 #[test]
-fn a_busy_server_that_says_nothing_more_is_asked_again() {
+fn a_busy_server_without_retry_after_is_retried() {
     for status in [429, 503, 500, 502, 504, 408] {
         let file = File::new(content(1, SIZE));
         let bytes = file.content.clone();
@@ -77,7 +77,7 @@ fn a_busy_server_that_says_nothing_more_is_asked_again() {
 }
 
 #[test]
-fn a_server_that_is_always_busy_is_an_error_in_the_end() {
+fn a_server_that_stays_busy_is_an_error() {
     let server = Server::start(|_| Answer::page(503));
     fails(&server, "--retries 0", "the server returned 503");
     let file = File::new(content(1, SIZE));
@@ -91,7 +91,7 @@ fn a_server_that_is_always_busy_is_an_error_in_the_end() {
 }
 
 #[test]
-fn a_server_that_serves_only_so_many_connections_is_read_over_these() {
+fn a_server_that_refuses_excess_connections_is_read_over_the_others() {
     for end in [End::Stays, End::Closes] {
         let file = File::new(content(2, 16 << 20));
         let bytes = file.content.clone();
@@ -103,7 +103,7 @@ fn a_server_that_serves_only_so_many_connections_is_read_over_these() {
 }
 
 #[test]
-fn a_fifth_connection_that_is_refused_is_no_failure() {
+fn a_refused_fifth_connection_is_not_a_failure() {
     let file = File::new(content(2, 16 << 20));
     let bytes = file.content.clone();
     let server = Server::start(move |asked| {
@@ -113,12 +113,12 @@ fn a_fifth_connection_that_is_refused_is_no_failure() {
 }
 
 #[test]
-fn a_server_that_closes_connections_as_soon_as_they_are_made_is_read_over_the_others() {
+fn a_server_that_closes_excess_connections_at_once_is_read_over_the_others() {
     for most in [2, 4] {
         let mut file = File::new(content(2, 24 << 20));
         let bytes = file.content.clone();
         file.tag = None;
-        // Slow enough for the others to be tried.
+        // Slow enough that further connections are tried.
         let server = Server::with_most_open(most, None, move |asked| {
             let mut answer = file.answer(asked);
             answer.rate = Some(6 << 20);
@@ -131,10 +131,10 @@ fn a_server_that_closes_connections_as_soon_as_they_are_made_is_read_over_the_ot
 }
 
 #[test]
-fn a_server_with_few_connections_that_closes_idle_ones_is_still_looked_at_in_the_end() {
+fn the_final_check_works_with_few_connections_if_idle_ones_are_closed() {
     let file = File::new(content(2, 24 << 20));
     let bytes = file.content.clone();
-    // The connection on which the file was found rests while others carry its parts.
+    // The connection of the first request is idle while others carry the parts.
     let patience = Duration::from_millis(700);
     let server = Server::with_most_open(4, patience, move |asked| {
         let mut answer = file.answer(asked);
@@ -147,7 +147,7 @@ fn a_server_with_few_connections_that_closes_idle_ones_is_still_looked_at_in_the
 }
 
 #[test]
-fn a_real_server_that_limits_connections_and_the_rate_of_each_is_no_failure() {
+fn nginx_with_limits_on_connections_and_rate_is_not_a_failure() {
     let zone = "limit_conn_zone $binary_remote_addr zone=addr:1m;";
     let Some(nginx) = Nginx::start(zone, "limit_rate 1m; limit_conn addr 12;") else { return };
     let bytes = content(3, 24 << 20);
@@ -162,7 +162,7 @@ fn a_real_server_that_limits_connections_and_the_rate_of_each_is_no_failure() {
 }
 
 #[test]
-fn a_real_server_that_limits_requests_is_no_failure() {
+fn nginx_with_a_limit_on_requests_is_not_a_failure() {
     let zone = "limit_req_zone $binary_remote_addr zone=addr:1m rate=20r/s;";
     let Some(nginx) = Nginx::start(zone, "limit_req zone=addr burst=5 nodelay;") else { return };
     let bytes = content(3, 8 << 20);

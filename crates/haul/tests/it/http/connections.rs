@@ -1,4 +1,4 @@
-//! Servers of all ages and habits, and what is no server of HTTP at all.
+//! Servers with quirks of connections and framing, HTTP/1.0 servers, and servers that do not speak HTTP.
 
 use super::answer::{Answer, End, File, Framing};
 use super::server::{Asked, Server};
@@ -8,28 +8,28 @@ use crate::content::content;
 const SIZE: usize = 4 << 20;
 const OPTIONS: &str = "--lanes 2 --chunk 128K";
 
-/// The file arrives from a server with a habit.
+/// Checks that a file arrives from a server with a quirk.
 #[track_caller]
-fn whatever(habit: impl Fn(&Asked, Answer) -> Answer + Send + Sync + 'static) -> Server {
+fn arrives_with_quirk(quirk: impl Fn(&Asked, Answer) -> Answer + Send + Sync + 'static) -> Server {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
-    let server = Server::start(move |asked| habit(asked, file.answer(asked)));
+    let server = Server::start(move |asked| quirk(asked, file.answer(asked)));
     arrives(&server, OPTIONS, &bytes);
     server
 }
 
 #[test]
-fn a_server_that_ends_the_connection_after_each_answer_makes_no_difference() {
-    // It says so, or does not; what was asked behind is lost in an orderly way, or by a reset.
-    whatever(|_, answer| answer.with("Connection", "close").then(End::Closes));
-    whatever(|_, answer| answer.then(End::Closes));
-    whatever(|_, answer| answer.with("Connection", "close").then(End::Drops));
+fn a_file_arrives_if_the_server_closes_the_connection_after_each_response() {
+    // With and without `Connection: close`; pipelined requests are lost by an orderly close, or by a reset.
+    arrives_with_quirk(|_, answer| answer.with("Connection", "close").then(End::Closes));
+    arrives_with_quirk(|_, answer| answer.then(End::Closes));
+    arrives_with_quirk(|_, answer| answer.with("Connection", "close").then(End::Drops));
 }
 
 #[test]
-fn a_server_that_ends_the_connection_after_three_answers_makes_no_difference() {
+fn a_file_arrives_if_the_server_closes_the_connection_after_three_responses() {
     for end in [End::Closes, End::Drops] {
-        let server = whatever(move |asked, answer| match asked.nth {
+        let server = arrives_with_quirk(move |asked, answer| match asked.nth {
             3 => answer.then(end),
             _ => answer,
         });
@@ -38,10 +38,10 @@ fn a_server_that_ends_the_connection_after_three_answers_makes_no_difference() {
 }
 
 #[test]
-fn a_server_that_ends_idle_connections_makes_no_difference() {
+fn a_file_arrives_if_the_server_closes_idle_connections() {
     let file = File::new(content(1, 20_000));
     let bytes = file.content.clone();
-    // The answer is there, and the connection ends a moment after it.
+    // The connection ends a moment after the response.
     let server = Server::start(move |asked| file.answer(asked).then(End::Closes));
     for _ in 0..20 {
         arrives(&server, "", &bytes);
@@ -49,16 +49,16 @@ fn a_server_that_ends_idle_connections_makes_no_difference() {
 }
 
 #[test]
-fn a_server_of_http_1_0_makes_no_difference() {
-    whatever(|_, mut answer| {
+fn a_file_arrives_from_an_http_1_0_server() {
+    arrives_with_quirk(|_, mut answer| {
         answer.version = "HTTP/1.0";
         answer.then(End::Closes)
     });
-    whatever(|_, mut answer| {
+    arrives_with_quirk(|_, mut answer| {
         answer.version = "HTTP/1.0";
         answer.framed(Framing::End)
     });
-    // Without ranges, as most of them were.
+    // Without ranges, like most HTTP/1.0 servers.
     for framing in [Framing::Length, Framing::End] {
         let file = File { ranged: false, ..File::new(content(1, SIZE)) };
         let bytes = file.content.clone();
@@ -72,14 +72,14 @@ fn a_server_of_http_1_0_makes_no_difference() {
 }
 
 #[test]
-fn parts_in_chunks_make_no_difference() {
-    let server = whatever(|_, answer| answer.framed(Framing::Chunked));
+fn a_file_arrives_if_ranges_are_sent_in_chunked_encoding() {
+    let server = arrives_with_quirk(|_, answer| answer.framed(Framing::Chunked));
     assert!(server.accepted() < 20, "{} connections", server.accepted());
 }
 
 #[test]
-fn parts_that_end_with_the_connection_make_no_difference() {
-    whatever(|_, answer| answer.framed(Framing::End));
+fn a_file_arrives_if_ranges_end_with_the_connection() {
+    arrives_with_quirk(|_, answer| answer.framed(Framing::End));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_whole_file_whose_length_is_not_reported_arrives() {
 }
 
 #[test]
-fn a_body_in_chunks_that_ends_too_early_is_no_whole_file() {
+fn a_truncated_chunked_body_is_an_error() {
     let file = File { ranged: false, ..File::new(content(1, SIZE)) };
     let server = Server::start(move |asked| {
         file.answer(asked).framed(Framing::Chunked).cut(1_000_000, End::Closes)
@@ -102,8 +102,8 @@ fn a_body_in_chunks_that_ends_too_early_is_no_whole_file() {
 }
 
 #[test]
-fn interim_answers_are_passed_over() {
-    whatever(|_, mut answer| {
+fn interim_responses_are_skipped() {
+    arrives_with_quirk(|_, mut answer| {
         answer.before =
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </style.css>; \
                          rel=preload\r\n\r\n"
@@ -113,7 +113,7 @@ fn interim_answers_are_passed_over() {
 }
 
 #[test]
-fn a_head_without_end_is_an_error() {
+fn an_overlong_head_is_an_error() {
     for first in [1, 3] {
         for fields in [1, 2000] {
             let file = File::new(content(1, SIZE));
@@ -132,7 +132,7 @@ fn a_head_without_end_is_an_error() {
 }
 
 #[test]
-fn interim_answers_without_end_are_an_error() {
+fn endless_interim_responses_are_an_error() {
     for first in [1, 3] {
         let file = File::new(content(1, SIZE));
         let server = Server::start(move |asked| match asked.number >= first {
@@ -144,7 +144,7 @@ fn interim_answers_without_end_are_an_error() {
 }
 
 #[test]
-fn what_is_no_http_is_an_error() {
+fn a_response_that_is_not_http_is_an_error() {
     for garbage in [
         &b"SSH-2.0-OpenSSH_9.2\r\n"[..],
         b"220 ftp.example.org ready\r\n",
@@ -170,13 +170,13 @@ fn what_is_no_http_is_an_error() {
 }
 
 #[test]
-fn something_behind_an_answer_that_nobody_asked_for_is_never_written() {
+fn unrequested_bytes_after_a_response_are_never_written() {
     let file = File::new(content(1, SIZE));
     let server = Server::start(move |asked| {
         let mut answer = file.answer(asked);
         let length = answer.body.len().to_string();
         if asked.method == "GET" {
-            // Longer than it says: the rest is taken for the head of the next answer.
+            // The body is longer than its length: the rest is parsed as the head of the next response.
             answer.body.extend_from_slice(b"HTTP/1.1 206 More\r\nContent-Length: 3\r\n\r\nbad");
         }
         answer.with("Content-Length", length)
@@ -189,11 +189,11 @@ fn something_behind_an_answer_that_nobody_asked_for_is_never_written() {
 }
 
 #[test]
-fn nobody_who_listens_is_said() {
+fn the_error_says_that_the_connection_was_refused() {
     let server = Server::start(|_| Answer::new(200, ""));
     let url = server.url("/f");
     drop(server);
-    // The thread that accepts has to end first.
+    // Wait until the accepting thread has ended.
     std::thread::sleep(std::time::Duration::from_millis(200));
     let session = crate::session::Session::new();
     let ran = super::copy(&session, "--retries 0", &url).status(1);

@@ -1,4 +1,4 @@
-//! Connections that end within an answer, and a program that is killed.
+//! Connections that are cut within a response, and a program that is killed.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +14,10 @@ use super::{arrives, copy, whole};
 use crate::content::{Chance, content, unfinished};
 use crate::session::Session;
 
-/// How many cuts there are to be.
+/// Cuts per test.
 const CUTS: u64 = 100;
 
-/// Ends the connection within every third answer, at a place that chance chooses.
+/// Cuts a third of all responses, at random places, until there were [`CUTS`].
 fn cut_at_random(seed: u64, end: End, ranged: bool, options: &str, sizes: &[usize]) {
     let mut cuts = 0;
     let mut transfers = 0;
@@ -47,7 +47,7 @@ fn cut_at_random(seed: u64, end: End, ranged: bool, options: &str, sizes: &[usiz
 }
 
 #[test]
-fn a_file_is_identical_however_often_answers_are_cut_off() {
+fn a_file_is_identical_however_often_responses_are_truncated() {
     cut_at_random(100, End::Closes, true, "--lanes 3 --chunk 128K -q", &[4 << 20, 2_000_001]);
 }
 
@@ -57,7 +57,7 @@ fn a_file_is_identical_however_often_connections_are_reset() {
 }
 
 #[test]
-fn a_file_is_identical_however_often_a_server_without_ranges_is_cut_off() {
+fn a_file_is_identical_if_a_server_without_ranges_truncates_responses() {
     for end in [End::Closes, End::Resets] {
         let file = File { ranged: false, ..File::new(content(3, 3 << 20)) };
         let bytes = file.content.clone();
@@ -73,7 +73,7 @@ fn a_file_is_identical_however_often_a_server_without_ranges_is_cut_off() {
 }
 
 #[test]
-fn a_small_file_is_whole_or_not_there() {
+fn a_small_file_is_identical_wherever_the_first_responses_are_truncated() {
     for size in [1, 1000, 65_535, 65_536, 65_537, 200_000] {
         for after in [0, 1, size / 2, size - 1] {
             let file = File::new(content(4, size));
@@ -93,7 +93,7 @@ fn a_small_file_is_whole_or_not_there() {
 }
 
 #[test]
-fn an_answer_that_is_always_cut_off_is_an_error_in_the_end() {
+fn a_server_that_truncates_every_response_is_an_error() {
     for (size, after) in [(1000, 10), (200_000, 0), (3 << 20, 0)] {
         let file = File::new(content(5, size));
         let server = Server::start(move |asked| file.answer(asked).cut(after, End::Closes));
@@ -102,7 +102,7 @@ fn an_answer_that_is_always_cut_off_is_an_error_in_the_end() {
 }
 
 #[test]
-fn lanes_to_a_real_server_are_cut_anywhere_and_the_file_is_identical() {
+fn a_file_from_nginx_is_identical_however_its_lanes_are_cut() {
     let Some(nginx) = Nginx::start("", "") else { return };
     let proxy = FaultProxy::to(nginx.address()).start().unwrap();
     let bytes = content(6, 12 << 20);
@@ -122,16 +122,16 @@ fn lanes_to_a_real_server_are_cut_anywhere_and_the_file_is_identical() {
         let session = Session::new();
         copy(&session, "-q --lanes 4", &format!("http://{}/f", proxy.address())).status(0);
         whole(&session, &bytes);
-        let met = proxy.fired().len() as u64;
-        assert!(met > cuts, "no cut was met");
-        cuts = met;
+        let fired = proxy.fired().len() as u64;
+        assert!(fired > cuts, "no connection was cut");
+        cuts = fired;
         transfers += 1;
         proxy.clear();
     }
     eprintln!("{cuts} cuts in {transfers} transfers, all identical");
 }
 
-/// Waits until so many bytes are in part files below a directory.
+/// Waits until part files below `root` have at least `bytes` bytes in total.
 pub(crate) fn wait_for_bytes(root: &Path, bytes: u64) {
     let begun = Instant::now();
     while !root.exists()
@@ -141,13 +141,13 @@ pub(crate) fn wait_for_bytes(root: &Path, bytes: u64) {
             .sum::<u64>()
             < bytes
     {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{bytes} bytes never came");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{bytes} bytes were never written");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn a_program_that_is_killed_repeats_no_more_than_a_window() {
+fn each_kill_of_the_program_repeats_at_most_two_windows() {
     let Some(nginx) = Nginx::start("", "") else { return };
     let size = 24 << 20;
     let bytes = content(7, size);
@@ -164,16 +164,16 @@ fn a_program_that_is_killed_repeats_no_more_than_a_window() {
             std::thread::sleep(Duration::from_millis(200 + chance.below(400)));
             running.kill().unwrap();
             running.wait().unwrap();
-            assert!(!session.has("dst/f"), "it was done before it was killed");
+            assert!(!session.has("dst/f"), "the transfer had ended before the kill");
         }
         let summary = session.haul(&line).status(0).summary();
         whole(&session, &bytes);
         let resumed = summary["resumed_bytes"].as_u64().unwrap();
         let repeated = proxy.stats().to_client.read.saturating_sub(size as u64);
-        eprintln!("{kills} kills: {resumed} bytes were resumed; {repeated} went more than once");
+        eprintln!("{kills} kills: {resumed} bytes were resumed; {repeated} were moved again");
         assert!(resumed > 0, "{summary}");
-        // What has arrived and waits for its record comes on top of the window, and what was asked
-        // for is on its way when the program dies; heads add some.
+        // Each kill loses a window in flight, and up to another that has arrived but is not in the journal yet. Two
+        // percent are for response headers.
         assert!(repeated <= kills * (4 << 20) + size as u64 / 50, "{repeated} were repeated");
     }
 }

@@ -1,4 +1,4 @@
-//! Proxies that compress what should stay as it is.
+//! Content codings: proxies that compress unrequested, and files that are stored compressed.
 
 use std::fs;
 use std::io::Write;
@@ -11,9 +11,9 @@ use super::{arrives, copy, fails};
 use crate::content::content;
 use crate::session::Session;
 
-/// What is called gzip here is none.
+/// The body is announced as gzip, but is not.
 #[test]
-fn a_body_that_is_not_what_its_encoding_says_is_refused() {
+fn a_body_that_does_not_match_its_coding_is_refused() {
     for (size, first, framing) in [
         (1000, 1, Framing::Length),
         (3 << 20, 1, Framing::Length),
@@ -27,7 +27,7 @@ fn a_body_that_is_not_what_its_encoding_says_is_refused() {
             if asked.number < first {
                 return answer;
             }
-            // Whatever was asked for, as such proxies have it.
+            // Such proxies ignore `Accept-Encoding`.
             answer.with("Content-Encoding", "gzip").framed(framing)
         });
         fails(&server, "--retries 1 --chunk 128K", "encoded (gzip)");
@@ -44,9 +44,9 @@ fn a_coding_that_cannot_be_decoded_is_refused() {
     fails(&server, "--retries 1", "encoded (br), which haul did not request");
 }
 
-/// Apache says so of every `.tar.gz` where it is configured with `AddEncoding`.
+/// With `AddEncoding`, Apache announces a coding for each `.tar.gz`.
 #[test]
-fn a_file_that_is_stored_encoded_is_fetched_as_it_is_stored() {
+fn a_file_that_is_stored_compressed_is_not_decoded() {
     for (name, coding, size) in [
         ("pkg.tar.gz", "x-gzip", 3 << 20),
         ("pkg.tgz", "gzip", 1000),
@@ -64,7 +64,7 @@ fn a_file_that_is_stored_encoded_is_fetched_as_it_is_stored() {
 }
 
 #[test]
-fn what_a_proxy_compresses_is_decoded() {
+fn a_body_compressed_by_a_proxy_is_decoded() {
     for (size, framing) in
         [(0, Framing::Chunked), (1000, Framing::Length), (3 << 20, Framing::Chunked)]
     {
@@ -78,7 +78,7 @@ fn what_a_proxy_compresses_is_decoded() {
 }
 
 #[test]
-fn what_a_proxy_compresses_and_cuts_off_is_refused() {
+fn a_truncated_compressed_body_is_refused() {
     let mut packed = gzip(&content(1, 3 << 20));
     packed.truncate(packed.len() - 4);
     let server =
@@ -86,9 +86,9 @@ fn what_a_proxy_compresses_and_cuts_off_is_refused() {
     fails(&server, "--retries 1", "cannot be decoded");
 }
 
-/// Where the name says nothing, what is sent with the length that is listed is stored so.
+/// If the name does not tell, a body of the listed length is taken to be stored compressed.
 #[test]
-fn a_listed_length_says_whether_a_file_is_stored_encoded() {
+fn the_listed_length_tells_whether_a_file_is_stored_compressed() {
     let (plain, packed) = (content(1, 300_000), gzip(&content(1, 300_000)));
     for (listed, expected) in [(packed.len(), packed.clone()), (plain.len(), plain)] {
         let packed = packed.clone();
@@ -118,7 +118,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_encoding_that_changes_nothing_is_none() {
+fn the_coding_identity_is_ignored() {
     let file = File::new(content(1, 1 << 20));
     let bytes = file.content.clone();
     let server =

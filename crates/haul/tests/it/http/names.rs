@@ -1,4 +1,4 @@
-//! What a download is called: a name that is safe, or none.
+//! File names of downloads: decoded from the URL, and always safe.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,8 +10,8 @@ use super::server::Server;
 use crate::content::content;
 use crate::session::Session;
 
-/// Copies what is at a path of a URL, and gives the status, what was said, and what is in `dst` by
-/// then; nothing else may be there.
+/// Downloads a URL with this path. Returns the exit status, standard error, and the names in `dst`. Nothing outside
+/// `dst` may have been created.
 #[track_caller]
 fn names_of(path: &str) -> (i32, String, Vec<Vec<u8>>) {
     let session = Session::new().directory("dst").file("evil", "untouched");
@@ -29,13 +29,13 @@ fn names_of(path: &str) -> (i32, String, Vec<Vec<u8>>) {
         "{around:?}"
     );
     assert_eq!(session.read("evil"), "untouched");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code().unwrap(), said, names)
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().unwrap(), stderr, names)
 }
 
-/// `%2F` was refused, and `a%2Bb` asked for as `a+b`.
+/// `%2F` was refused, and `a%2Bb` was requested as `a+b`.
 #[test]
-fn what_is_encoded_in_an_argument_is_asked_for_as_it_is() {
+fn percent_encoding_in_an_argument_is_sent_unchanged() {
     for (path, name) in [("/a%2Bb", "a+b"), ("/d%2Fe/f%2Fg", "f%2Fg"), ("/%7Eada/x%28", "x(")] {
         let session = Session::new().directory("dst");
         let file = File::new(content(1, 300 << 10));
@@ -69,11 +69,11 @@ fn encoded_names_are_decoded() {
 }
 
 #[test]
-fn names_that_lead_elsewhere_lead_nowhere() {
+fn names_that_would_lead_out_of_the_destination_are_harmless() {
     for path in ["/%2F", "/a%2Fb", "/..%2Ff", "/%2e%2e%2fa%2ff", "/a%00b", "/%2Fetc%2Ff", "/a%2F.."]
     {
         let (status, said, names) = names_of(path);
-        // A slash that is encoded is no separator of the URL, and stays encoded in the one name.
+        // An encoded slash does not separate components of the URL, and stays encoded in the name.
         let wanted = path[1..].replace("%2e", ".").into_bytes();
         let is_safe = names == [wanted];
         assert!(if status == 0 { is_safe } else { names.is_empty() }, "{path}: {names:?} {said}");
@@ -82,7 +82,7 @@ fn names_that_lead_elsewhere_lead_nowhere() {
 }
 
 #[test]
-fn dots_are_no_names() {
+fn dot_and_dot_dot_are_never_used_as_names() {
     for path in ["/a/..", "/a/.", "/%2e%2e", "/a/%2E%2e", "/%2e"] {
         let (_, said, names) = names_of(path);
         let bad = names.iter().any(|name| name == b".." || name == b"." || name == b"evil");
@@ -91,13 +91,13 @@ fn dots_are_no_names() {
 }
 
 #[test]
-fn a_name_that_is_too_long_is_an_error() {
+fn an_overlong_name_is_an_error() {
     let (status, said, names) = names_of(&format!("/{}", "n".repeat(300)));
     assert_eq!((status, names), (1, Vec::new()), "{said}");
 }
 
 #[test]
-fn what_is_printed_of_a_name_cannot_move_the_cursor() {
+fn names_are_printed_without_control_characters() {
     let server = Server::start(|_| Answer::page(404));
     let session = Session::new();
     let ran = session.haul(&format!("cp --retries 0 {} dst/", server.url("/a%1B%5B2Jb%0Ac")));
@@ -106,7 +106,7 @@ fn what_is_printed_of_a_name_cannot_move_the_cursor() {
 }
 
 #[test]
-fn a_redirect_does_not_rename_what_was_asked_for() {
+fn a_redirect_does_not_change_the_file_name() {
     let file = File::new(content(1, 1000));
     let server = Server::start(move |asked| match asked.target.as_str() {
         "/f" => Answer::redirect(302, "/..%2F..%2Fevil"),
@@ -116,7 +116,7 @@ fn a_redirect_does_not_rename_what_was_asked_for() {
 }
 
 #[test]
-fn a_real_server_finds_files_of_every_name() {
+fn files_with_unusual_names_are_downloaded_from_nginx() {
     let Some(nginx) = Nginx::start("", "") else { return };
     for (path, name) in [
         ("a%20b", &b"a b"[..]),

@@ -1,4 +1,4 @@
-//! Slow links, and servers that let others wait.
+//! Slow links, and servers that respond late.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::content::content;
 use crate::session::Session;
 
 #[test]
-fn a_slow_link_is_waited_for_as_long_as_bytes_move() {
+fn a_slow_link_never_times_out_while_bytes_arrive() {
     for size in [80_000, 300_000] {
         let bytes = content(1, size);
         let file = File::new(bytes.clone());
@@ -26,17 +26,17 @@ fn a_slow_link_is_waited_for_as_long_as_bytes_move() {
         whole(&session, &bytes);
         assert!(!ran.err().contains("try"), "{}", ran.err());
         eprintln!("{size} bytes in {:?}, {:?} read", begun.elapsed(), proxy.stats().to_client);
-        // Little of it was asked for twice.
+        // Hardly anything was requested twice.
         assert!(proxy.stats().to_client.read < size as u64 + 4000);
     }
 }
 
 #[test]
-fn answers_that_come_late_make_no_difference() {
+fn a_file_is_complete_if_some_responses_are_late() {
     let file = File::new(content(2, 3 << 20));
     let bytes = file.content.clone();
     let server = Server::start(move |asked| {
-        // Every fifth, as of a server that has to look for it first.
+        // Delay every fifth response, like a server that has to find the data first.
         if asked.number % 5 == 2 {
             thread::sleep(Duration::from_millis(1500));
         }
@@ -46,7 +46,7 @@ fn answers_that_come_late_make_no_difference() {
 }
 
 #[test]
-fn over_a_long_path_files_of_every_length_arrive() {
+fn files_of_every_length_arrive_over_a_long_path() {
     for size in [0, 1, 65_535, 65_536, 65_537, 200_000, 400_000, 1_048_576, 3_000_000] {
         let bytes = content(3, size);
         let file = File::new(bytes.clone());
@@ -64,17 +64,17 @@ fn over_a_long_path_files_of_every_length_arrive() {
 }
 
 #[test]
-fn over_a_long_path_what_was_asked_for_too_early_and_answered_wrongly_is_never_written() {
-    // What new lanes ask for before anything is known of the file: with the whole file, another
-    // version, another part, a page, or an end as the answer.
+fn wrong_responses_to_prefetch_requests_are_never_written() {
+    // New lanes request parts before anything is known of the file. The server responds with the whole file, another
+    // version, another part, an HTML page, or a truncated body.
     for wrong in 0..5 {
         let bytes = content(4, 3 << 20);
         let file = File::new(bytes.clone());
         let server = Server::start(move |asked| {
             let answer = file.answer(asked);
-            let is_it =
+            let is_prefetch =
                 asked.nth == 1 && asked.is_later_part() && asked.field("if-range").is_none();
-            if !is_it {
+            if !is_prefetch {
                 return answer;
             }
             match wrong {

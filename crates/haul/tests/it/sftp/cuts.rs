@@ -1,4 +1,4 @@
-//! Connections that are cut, servers that die, links that go dead, and a program that is killed.
+//! Failures in mid-transfer: cut connections, a killed server, a dead link, and a killed program.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use haul_fault_proxy::{Connections, Direction, Fault};
 
 use super::{Chance, Far, content, unfinished};
 
-/// How many cuts there are to be, and the lanes that are cut.
+/// Cuts per test.
 const CUTS: u64 = 100;
+/// Lanes of each transfer.
 const LANES: u64 = 3;
 
-/// Moves the same again and again, each time with some cuts at places that chance chooses, until
-/// there were [`CUTS`].
+/// Repeats the same transfer, each time with cuts at random places in a stream of `bytes`, until there were [`CUTS`].
 fn cut_at_random(seed: u64, line: &str, result: &str, direction: Direction, bytes: u64) {
     let far = Far::behind_proxy();
     far.session.write("src/large", content(seed, 12 << 20));
@@ -25,7 +25,7 @@ fn cut_at_random(seed: u64, line: &str, result: &str, direction: Direction, byte
     let (mut cuts, mut transfers) = (0, 0);
     while cuts < CUTS {
         let from = far.proxy().stats().accepted;
-        // What is sent before data moves is about 5 kB.
+        // Handshake and authentication take about 5 kB before any data.
         for n in 1..=2 * LANES {
             let after = 6_000 + chance.below(bytes);
             far.proxy().set(Connections::Nth(from + n), direction, Fault::CutHard { after });
@@ -35,10 +35,10 @@ fn cut_at_random(seed: u64, line: &str, result: &str, direction: Direction, byte
         let root = far.session.path(result);
         assert_eq!(unfinished(&root), Vec::<std::path::PathBuf>::new());
         fs::remove_dir_all(root).unwrap();
-        let met = far.proxy().fired().len() as u64;
+        let fired = far.proxy().fired().len() as u64;
         far.proxy().clear();
-        assert!(met > cuts, "no cut was met");
-        cuts = met;
+        assert!(fired > cuts, "no connection was cut");
+        cuts = fired;
         transfers += 1;
     }
     eprintln!("{cuts} cuts in {transfers} transfers, all identical");
@@ -54,24 +54,24 @@ fn an_upload_is_identical_however_its_lanes_are_cut() {
     cut_at_random(2, "cp --lanes 3 -q src @/dst", "far/dst/src", Direction::ToServer, 3 << 20);
 }
 
-/// Waits until at least so many bytes are in part files below a directory.
+/// Waits until part files below `root` have at least `bytes` bytes in total.
 pub(super) fn wait_for_bytes(root: &std::path::Path, bytes: u64) {
     let begun = Instant::now();
     loop {
         let parts = unfinished(root);
-        // A part file may get its name while it is looked at.
+        // A part file may be renamed to its final name meanwhile.
         let sizes = parts.iter().filter_map(|part| fs::metadata(part).ok());
-        let there: u64 = sizes.map(|metadata| metadata.len()).sum();
-        if there >= bytes {
+        let written: u64 = sizes.map(|metadata| metadata.len()).sum();
+        if written >= bytes {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "only {there} bytes ever came");
+        assert!(begun.elapsed() < Duration::from_secs(60), "only {written} bytes were written");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn a_server_that_is_killed_and_started_again_in_mid_transfer_costs_a_window_at_most() {
+fn after_a_restart_of_the_server_at_most_a_window_is_moved_again() {
     for (line, result, direction) in [
         ("cp --json --bwlimit 16M --window 4M @/large dst", "dst", Direction::ToClient),
         ("cp --json --bwlimit 16M --window 4M src @/dst", "far/dst", Direction::ToServer),
@@ -89,24 +89,24 @@ fn a_server_that_is_killed_and_started_again_in_mid_transfer_costs_a_window_at_m
         std::thread::sleep(Duration::from_secs(1));
         far.sshd.restart();
         let output = running.finish();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(0), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
         far.session.tool(&format!("cmp src {result}"));
         let stats = far.proxy().stats();
-        assert!(stats.accepted > lanes, "it met a run that had ended");
+        assert!(stats.accepted > lanes, "the transfer had ended before the server was killed");
         let bytes = match direction {
             Direction::ToClient => stats.to_client.read,
             Direction::ToServer => stats.to_server.read,
         };
         let repeated = bytes.saturating_sub(size as u64);
         eprintln!("{line}: {repeated} bytes more than the file");
-        // SSH adds some, too: 1 % is plenty.
+        // One percent is more than the overhead of SSH.
         assert!(repeated <= (4 << 20) + size as u64 / 100, "{repeated} bytes were repeated");
     }
 }
 
 #[test]
-fn a_link_that_goes_dead_in_mid_transfer_is_an_error_within_the_bound_of_the_keepalives() {
+fn keepalives_detect_a_link_that_dies_in_mid_transfer() {
     for (line, result) in [
         ("cp --bwlimit 8M --retries 1 @/large dst", ""),
         ("cp --bwlimit 8M --retries 1 src @/dst", "far"),
@@ -122,19 +122,20 @@ fn a_link_that_goes_dead_in_mid_transfer_is_an_error_within_the_bound_of_the_kee
         }
         let dead = Instant::now();
         let output = running.finish();
-        let (took, said) = (dead.elapsed(), String::from_utf8_lossy(&output.stderr).into_owned());
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        let elapsed = dead.elapsed();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
         let expected = ["ServerAlive", "no answer within 1 s", "timed out"];
-        assert!(expected.iter().any(|words| said.contains(words)), "{said}");
-        eprintln!("{line}: {took:?}: {said}");
-        // Interval and count, twice; a pause between; a second to connect. Without a bound it would
-        // be quarters of an hour.
-        assert!(took < Duration::from_secs(30), "{took:?}: {said}");
+        assert!(expected.iter().any(|words| stderr.contains(words)), "{stderr}");
+        eprintln!("{line}: {elapsed:?}: {stderr}");
+        // Twice interval times count, a pause before the retry, and a second to connect. Without keepalives, TCP
+        // would take about a quarter of an hour.
+        assert!(elapsed < Duration::from_secs(30), "{elapsed:?}: {stderr}");
     }
 }
 
 #[test]
-fn a_program_that_is_killed_over_a_link_repeats_two_windows_at_most() {
+fn each_kill_of_the_program_repeats_at_most_two_windows() {
     for (line, result, direction) in [
         ("cp --json --bwlimit 6M --window 2M @/src dst", "dst", Direction::ToClient),
         ("cp --json --bwlimit 6M --window 2M src @/dst", "far/dst", Direction::ToServer),
@@ -161,10 +162,10 @@ fn a_program_that_is_killed_over_a_link_repeats_two_windows_at_most() {
             Direction::ToServer => far.proxy().stats().to_server.read,
         };
         let repeated = all.saturating_sub(size as u64);
-        eprintln!("{line}: {resumed} bytes were resumed; {repeated} went more than once");
+        eprintln!("{line}: {resumed} bytes were resumed; {repeated} were moved again");
         assert!(resumed > 0, "{summary}");
-        // What has arrived and waits for its record comes on top of the window, three times; SSH
-        // adds some.
+        // Each of the three kills loses a window in flight, and up to another that has arrived but is not in the
+        // journal yet. Two percent are for SSH.
         assert!(repeated <= 3 * (4 << 20) + size as u64 / 50, "{repeated} bytes were repeated");
     }
 }

@@ -1,4 +1,4 @@
-//! Many hosts, each a real sshd.
+//! Copies to and from many hosts, each with an OpenSSH server.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use super::content;
 use super::sshd::Sshd;
 use crate::session::{Ran, Session};
 
-/// Hosts `n1`, `n2`, … of a configuration, each with a directory of that name on a sshd of its own.
+/// Hosts `n1`, `n2`, …, which are remotes in the configuration. Each has an sshd and a directory of its own.
 struct Hosts {
     session: Session,
     sshds: Vec<Sshd>,
@@ -34,7 +34,7 @@ impl Hosts {
         Self { session, sshds }
     }
 
-    /// A command with the options that it takes to get in everywhere.
+    /// Adds options for configuration, keys and host keys to a command line.
     fn line(&self, line: &str) -> String {
         let (command, rest) = line.split_once(' ').unwrap();
         let mut options = "--config config.toml -F none".to_owned();
@@ -76,25 +76,25 @@ fn two_names_of_one_server_get_their_trees_at_the_same_time() {
 }
 
 #[test]
-fn a_host_that_is_down_fails_alone_and_each_has_its_line() {
+fn an_unreachable_host_does_not_affect_the_others_and_each_has_a_line() {
     let mut hosts = Hosts::start(3, Sshd::builder);
     hosts.sshds[1].stop();
     fs::write(hosts.session.path("list"), "# those of the test\nn1\nn[2-3]\n").unwrap();
     for line in ["cp --retries 1 src n[1-3]:data", "cp --retries 1 --hosts list src :data"] {
         let ran = hosts.haul(line).status(1);
-        let said = ran.out();
-        assert_eq!(said.lines().count(), 3, "{said}");
+        let out = ran.out();
+        assert_eq!(out.lines().count(), 3, "{out}");
         for line in ["n1: 2 files", "n2: failed: ", "n3: 2 files"] {
-            assert!(said.lines().any(|found| found.starts_with(line)), "{said}");
+            assert!(out.lines().any(|found| found.starts_with(line)), "{out}");
         }
-        assert!(said.contains("Connection refused"), "{said}");
+        assert!(out.contains("Connection refused"), "{out}");
         assert!(ran.err().contains("3 hosts, 1 failed; 4 files"), "{}", ran.err());
         for host in ["n1", "n3"] {
             hosts.session.tool(&format!("diff -r src hosts/{host}/data/src"));
             fs::remove_dir_all(hosts.session.path(format!("hosts/{host}/data"))).unwrap();
         }
     }
-    // And back again, a directory a host.
+    // And from the hosts, into one directory per host.
     for n in 1..=3 {
         hosts.session.write(format!("hosts/n{n}/log/of"), format!("n{n}"));
     }
@@ -109,7 +109,7 @@ fn a_host_that_is_down_fails_alone_and_each_has_its_line() {
 }
 
 #[test]
-fn with_fail_fast_the_first_failure_ends_all() {
+fn with_fail_fast_the_first_failure_stops_all_hosts() {
     let mut hosts = Hosts::start(2, Sshd::builder);
     hosts.sshds[0].stop();
     hosts.session.write("src/large", content(1, 40 << 20));
@@ -121,11 +121,11 @@ fn with_fail_fast_the_first_failure_ends_all() {
 }
 
 #[test]
-fn the_hosts_ask_for_their_passwords_one_at_a_time() {
+fn passwords_of_several_hosts_are_prompted_for_one_at_a_time() {
     let hosts = Hosts::start(3, || Sshd::builder().password("open sesame"));
     let line = hosts.line("cp -o PreferredAuthentications=password src n[1-3]:data");
     let command = hosts.session.command(&line);
-    // script(1) gives it a terminal.
+    // script(1) runs the command on a terminal.
     let words: Vec<String> = std::iter::once(command.get_program())
         .chain(command.get_args())
         .map(|word| format!("'{}'", word.to_str().unwrap()))
@@ -136,42 +136,42 @@ fn the_hosts_ask_for_their_passwords_one_at_a_time() {
     terminal.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = terminal.spawn().unwrap();
     let mut keys = child.stdin.take().unwrap();
-    let (mut screen, said) =
+    let (mut screen, printed) =
         (child.stdout.take().unwrap(), std::sync::Arc::new(std::sync::Mutex::new(String::new())));
     let reader = std::thread::spawn({
-        let said = std::sync::Arc::clone(&said);
+        let printed = std::sync::Arc::clone(&printed);
         move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = screen.read(&mut buffer) {
-                said.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
+                printed.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
             }
         }
     });
-    let asked = || said.lock().unwrap().matches("assword").count();
+    let prompts = || printed.lock().unwrap().matches("assword").count();
     for host in 1..=3 {
         let begun = Instant::now();
-        while asked() < host {
-            let said = said.lock().unwrap().clone();
-            assert!(begun.elapsed() < Duration::from_secs(30), "{said}");
+        while prompts() < host {
+            let printed = printed.lock().unwrap().clone();
+            assert!(begun.elapsed() < Duration::from_secs(30), "{printed}");
             std::thread::sleep(Duration::from_millis(10));
         }
-        // The others have long come to the same point.
+        // By now the other hosts need their passwords, too, but must not have prompted.
         std::thread::sleep(Duration::from_millis(700));
-        assert_eq!(asked(), host, "{}", said.lock().unwrap());
+        assert_eq!(prompts(), host, "{}", printed.lock().unwrap());
         keys.write_all(b"open sesame\n").unwrap();
     }
     let status = child.wait().unwrap();
     reader.join().unwrap();
-    assert!(status.success(), "{}", said.lock().unwrap());
+    assert!(status.success(), "{}", printed.lock().unwrap());
     for host in ["n1", "n2", "n3"] {
         hosts.session.tool(&format!("diff -r src hosts/{host}/data/src"));
     }
-    assert!(!said.lock().unwrap().contains("sesame"));
+    assert!(!printed.lock().unwrap().contains("sesame"));
 }
 
 #[test]
-fn a_host_whose_name_does_not_exist_fails_at_once_alone_and_among_others() {
-    // A label longer than there may be, so that no resolver has to be asked.
+fn a_host_name_that_cannot_be_resolved_fails_without_retries() {
+    // A DNS label has at most 63 bytes, so this one fails without a query.
     let name = "a".repeat(64);
     let session = Session::new().file("src", "content");
     let ran = session.haul(&format!("cp --json -F none src {name}:f")).status(1);
@@ -179,11 +179,11 @@ fn a_host_whose_name_does_not_exist_fails_at_once_alone_and_among_others() {
         ran.objects().into_iter().filter(|one| one["event"] == event).collect::<Vec<_>>()
     };
     assert!(events(&ran, "retry").is_empty(), "{}", ran.out());
-    let said = format!("{}{}", ran.out(), ran.err());
-    assert!(said.contains(&format!("@{name}")), "{said}");
-    assert!(said.contains("Name or service not known"), "{said}");
+    let output = format!("{}{}", ran.out(), ran.err());
+    assert!(output.contains(&format!("@{name}")), "{output}");
+    assert!(output.contains("Name or service not known"), "{output}");
 
-    // Beside one that is there, and both of a list that are not.
+    // In a list of hosts, with one that exists.
     fs::create_dir_all(session.path("near")).unwrap();
     let near = session.path("near");
     let config = format!(
