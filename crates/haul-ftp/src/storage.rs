@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use haul_storage::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
-    StorageExt, Whole, WriteAt,
+    Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result,
+    SmallFile, Storage, StorageExt, Whole, WriteAt,
 };
 
 use crate::error::refused;
@@ -210,6 +210,10 @@ impl Storage for FtpStorage {
 
     async fn copy(&self, from: &RelPath, _to: &RelPath) -> Result<()> {
         Err(unsupported(&self.inner, "copy", from))
+    }
+
+    async fn digest(&self, _path: &RelPath, _kind: DigestKind) -> Result<Option<Digest>> {
+        Ok(None)
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {

@@ -16,10 +16,10 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
 use haul_storage::{
-    Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream,
-    Error, ErrorKind, Identity, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, Range,
-    ReadAt, RelPath, Result, Retry, SmallFile, Storage, StorageExt as _, UNKNOWN_SIZE, Whole,
-    WorkPool, WriteAt,
+    Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry,
+    EntryKind, EntryStream, Error, ErrorKind, Identity, LinkKind, LinkStatus, Location, Lock,
+    Medium, Metadata, Range, ReadAt, RelPath, Result, Retry, SmallFile, Storage, StorageExt as _,
+    UNKNOWN_SIZE, Whole, WorkPool, WriteAt,
 };
 use tokio::sync::mpsc;
 
@@ -156,6 +156,10 @@ impl Storage for PipeStorage {
 
     async fn copy(&self, _: &RelPath, _: &RelPath) -> Result<()> {
         self.unsupported("copy")
+    }
+
+    async fn digest(&self, _path: &RelPath, _kind: DigestKind) -> Result<Option<Digest>> {
+        Ok(None)
     }
 
     async fn metadata(&self, _: &RelPath) -> Result<Metadata> {

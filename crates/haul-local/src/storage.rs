@@ -7,9 +7,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use haul_storage::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space, Storage,
-    Whole, WorkPool, WriteAt,
+    Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile,
+    Space, Storage, Whole, WorkPool, WriteAt,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -112,6 +112,10 @@ impl Storage for LocalStorage {
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
         let (to, pool) = (to.clone(), self.pool.clone());
         self.run(from, move |volume, from| volume.copy(pool, from, &to)).await
+    }
+
+    async fn digest(&self, _path: &RelPath, _kind: DigestKind) -> Result<Option<Digest>> {
+        Ok(None)
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {

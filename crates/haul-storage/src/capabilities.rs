@@ -1,6 +1,6 @@
 //! What a storage can do, so that the engine chooses a way that works instead of trying.
 
-use crate::KeptTimes;
+use crate::{DigestKind, KeptTimes};
 
 /// In which order a file may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,25 +18,6 @@ pub enum Medium {
     Disk,
     /// A network link: the window decides about lanes and bytes in flight.
     Link,
-}
-
-/// A digest function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DigestKind {
-    /// BLAKE3 with 256 bits, as `b3sum` prints it.
-    Blake3,
-    /// SHA-256, as `sha256sum` prints it.
-    Sha256,
-}
-
-impl DigestKind {
-    /// The name in options, manifests and events.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Blake3 => "blake3",
-            Self::Sha256 => "sha256",
-        }
-    }
 }
 
 /// What a storage can do. A backend begins with [`Capabilities::least`] and claims what it can; the
@@ -73,7 +54,7 @@ pub struct Capabilities {
     pub owner: bool,
     /// Whether extended attributes exist.
     pub xattrs: bool,
-    /// Digests that the far end can make of a file by itself.
+    /// The kinds of digests that [`Storage::digest`](crate::Storage::digest) reports of every file.
     pub digests: Vec<DigestKind>,
     /// Whether reads should be as long as possible: beginning one takes round trips and a slow start,
     /// going on takes nothing.

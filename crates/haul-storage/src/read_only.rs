@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space, Storage,
-    Whole, WriteAt,
+    Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile,
+    Space, Storage, Whole, WriteAt,
 };
 
 /// A [`Storage`] that can only be read: whatever would change it is `Unsupported`. The methods are those of
@@ -28,6 +28,7 @@ pub trait ReadOnly: Any + Debug + Send + Sync {
     async fn stat(&self, path: &RelPath) -> Result<Entry>;
     async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>>;
     async fn list(&self, path: &RelPath) -> Result<EntryStream>;
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>>;
     async fn metadata(&self, path: &RelPath) -> Result<Metadata>;
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>>;
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole>;
@@ -70,6 +71,10 @@ impl<R: ReadOnly> Storage for R {
 
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         ReadOnly::list(self, path).await
+    }
+
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        ReadOnly::digest(self, path, kind).await
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {

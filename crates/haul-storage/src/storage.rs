@@ -21,8 +21,8 @@ use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
 
 use crate::{
-    Block, Capabilities, Entry, Error, ErrorKind, Identity, Location, Metadata, Range, RelPath,
-    Result, Space,
+    Block, Capabilities, Digest, DigestKind, Entry, Error, ErrorKind, Identity, Location, Metadata,
+    Range, RelPath, Result, Space,
 };
 
 /// Batches of directory entries, in no particular order. An `Err` either concerns one entry, and the stream
@@ -85,6 +85,16 @@ pub trait Storage: Any + Debug + Send + Sync {
     /// # Errors
     /// `Unsupported` without `capabilities().server_copy`.
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()>;
+
+    /// The digest of a file, as the far side reports it without sending its bytes. `None` if it reports none of this
+    /// kind. A disk reports none: its files are read.
+    ///
+    /// This is a claim of the far side, and may be one about an earlier version of the file. A server may read the whole
+    /// file for it.
+    ///
+    /// # Errors
+    /// `NotFound` if nothing exists at `path`, and errors of the link. What the far side does not do is `None`.
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>>;
 
     /// All metadata that can be set on a copy of the entry, including extended attributes.
     async fn metadata(&self, path: &RelPath) -> Result<Metadata>;

@@ -15,7 +15,7 @@ async fn failing(storage: Arc<dyn Storage>) -> Vec<&'static str> {
 }
 
 /// Each flaw, and one case that has to notice it.
-const FLAWS: [(Flaw, &str); 52] = [
+const FLAWS: [(Flaw, &str); 54] = [
     (Flaw::CommitIgnoresReplace, "writing::an_existing_file_is_replaced_only_if_asked"),
     (Flaw::CommitIgnoresSize, "writing::a_file_cut_shorter_at_commit_is_shorter"),
     (Flaw::CommitForgetsMetadata, "metadata::a_commit_sets_what_it_is_given"),
@@ -68,6 +68,8 @@ const FLAWS: [(Flaw, &str); 52] = [
     (Flaw::FilesAreReplacedInPlace, "links::replacing_one_name_spares_the_other"),
     (Flaw::PlantedPartFilesAreFollowed, "links::a_planted_part_file_is_not_written_through"),
     (Flaw::JournalsShareAPlace, "writing::a_journal_has_a_place_of_its_own"),
+    (Flaw::DigestIsNotReported, "digests::every_claimed_digest_is_that_of_the_content"),
+    (Flaw::DigestIsOfTheBeginning, "digests::every_claimed_digest_is_that_of_the_content"),
 ];
 
 #[tokio::test(start_paused = true)]

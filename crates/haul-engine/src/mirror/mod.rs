@@ -24,9 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use haul_storage::{
-    Capabilities, Entry, EntryStream, Error, ErrorKind, Identity, KeptTimes, LinkStatus, Location,
-    Medium, Metadata, ReadAt, ReadOnly, RelPath, Result, Retry, Space, Storage, StorageExt,
-    UNKNOWN_SIZE, Whole,
+    Capabilities, Digest, DigestKind, Entry, EntryStream, Error, ErrorKind, Identity, KeptTimes,
+    LinkStatus, Location, Medium, Metadata, ReadAt, ReadOnly, RelPath, Result, Retry, Space,
+    Storage, StorageExt, UNKNOWN_SIZE, Whole,
 };
 
 use self::choice::Failed;
@@ -313,6 +313,11 @@ impl ReadOnly for MirrorStorage {
 
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         Err(Error::new(ErrorKind::NotADirectory, "list").at(self.location.display(path)))
+    }
+
+    /// None is certain to be that of the bytes that will be read, which come from several servers.
+    async fn digest(&self, _: &RelPath, _: DigestKind) -> Result<Option<Digest>> {
+        Ok(None)
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {

@@ -11,9 +11,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use haul_storage::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream, Error, ErrorKind,
-    LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space,
-    Storage, StorageExt, Whole, WriteAt,
+    Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryKind, EntryStream,
+    Error, ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result,
+    SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
 };
 
 use super::directories::Directories;
@@ -269,6 +269,10 @@ impl Storage for HttpStorage {
 
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
         self.inner.copy(from, to).await
+    }
+
+    async fn digest(&self, _path: &RelPath, _kind: DigestKind) -> Result<Option<Digest>> {
+        Ok(None)
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {

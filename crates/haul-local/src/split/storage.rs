@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use haul_storage::{
-    Block, Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind,
-    LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result, SmallFile,
-    Space, Storage, StorageExt as _, Whole, WriteAt,
+    Block, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream,
+    Error, ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath,
+    Result, SmallFile, Space, Storage, StorageExt as _, Whole, WriteAt,
 };
 
 use super::layout::part_path;
@@ -233,6 +233,13 @@ impl Storage for SplitStorage {
                 self.shared.copy_parts(from, to).await
             }
             outcome => outcome,
+        }
+    }
+
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        match self.shared.layout(path).await? {
+            Some(_) => Ok(None),
+            None => self.shared.inner.digest(path, kind).await,
         }
     }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use haul_storage::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result, SmallFile, Space,
-    Storage, StorageExt, Whole, WriteAt, Writes,
+    Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result,
+    SmallFile, Space, Storage, StorageExt, Whole, WriteAt, Writes,
 };
 
 use super::attributes;
@@ -221,6 +221,10 @@ impl Storage for SftpStorage {
             session.post(&Request::Remove(inner.on_server(to)));
         }
         outcome.map_err(|error| inner.at(error, to))
+    }
+
+    async fn digest(&self, _path: &RelPath, _kind: DigestKind) -> Result<Option<Digest>> {
+        Ok(None)
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {

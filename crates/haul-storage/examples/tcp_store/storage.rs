@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use bytes::{Buf, Bytes};
 use futures_util::{StreamExt, stream};
 use haul_storage::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
-    StorageExt, Whole, WriteAt, Writes,
+    Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result,
+    SmallFile, Storage, StorageExt, Whole, WriteAt, Writes,
 };
 
 use crate::client::Client;
@@ -97,6 +97,10 @@ impl Storage for TcpStorage {
 
     async fn copy(&self, from: &RelPath, _to: &RelPath) -> Result<()> {
         self.unsupported("copy", from)
+    }
+
+    async fn digest(&self, _path: &RelPath, _kind: DigestKind) -> Result<Option<Digest>> {
+        Ok(None)
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {

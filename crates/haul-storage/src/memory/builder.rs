@@ -7,7 +7,7 @@ use super::link::Link;
 use super::shared::{Options, Shared};
 use super::tree::{Seen, Tree};
 use super::{Faults, MemoryStorage, Pattern, SimulatedLink};
-use crate::{Capabilities, KeptTimes, Location, Medium, Writes};
+use crate::{Capabilities, Digest, DigestKind, KeptTimes, Location, Medium, Writes};
 
 /// Builds a [`MemoryStorage`].
 #[derive(Debug)]
@@ -52,6 +52,7 @@ impl Default for Builder {
                 capacity: None,
                 pattern: None,
                 journal_dir: None,
+                digest: None,
             },
         }
     }
@@ -138,6 +139,12 @@ impl Builder {
         self
     }
 
+    /// Makes [`Storage::digest`](crate::Storage::digest) report this digest for every file, whatever its content.
+    pub fn with_false_digest(mut self, digest: Digest) -> Self {
+        self.options.digest = Some(digest);
+        self
+    }
+
     /// Checks written files against the pattern of `seed` instead of storing them; a write of other bytes fails with
     /// `Corrupt`. See also [`MemoryStorage::expect_pattern`].
     pub fn expect_pattern(mut self, seed: u64) -> Self {
@@ -178,6 +185,7 @@ fn everything() -> Capabilities {
         mode: true,
         owner: true,
         xattrs: true,
+        digests: vec![DigestKind::Blake3, DigestKind::Sha256],
         pipelined_reads: true,
         pipelined_writes: true,
         whole_limit: 64 << 10,

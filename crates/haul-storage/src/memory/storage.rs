@@ -13,9 +13,9 @@ use super::tree::{Content, Node, Refusal, Tree};
 use super::write::MemoryWriter;
 use super::{MemoryStorage, Operation};
 use crate::{
-    Block, Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result, SmallFile, Space,
-    Storage, StorageExt, Whole, WriteAt,
+    Block, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result,
+    SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
 };
 
 #[async_trait]
@@ -122,6 +122,24 @@ impl Storage for MemoryStorage {
             tree.attach(to, node, false)
         };
         self.shared.perform(Operation::Copy, from, work).await
+    }
+
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        let work = |tree: &mut Tree| {
+            let node = file(tree, path)?;
+            if !self.shared.capabilities.digests.contains(&kind) {
+                return Ok(None);
+            }
+            let mut state = node.lock();
+            let data = state.data()?;
+            let content = data.read(Range::new(0, data.size()));
+            Ok(Some(Digest::of(kind, &content.into_bytes())))
+        };
+        let digest = self.shared.perform(Operation::Digest, path, work).await?;
+        Ok(match self.shared.options.digest {
+            Some(claimed) => digest.map(|_| claimed),
+            None => digest,
+        })
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {

@@ -11,9 +11,10 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use haul_storage::memory::MemoryStorage;
 use haul_storage::{
-    Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream,
-    Error, ErrorKind, Identity, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt,
-    RelPath, Result, SmallFile, Storage, StorageExt, Whole, WriteAt, part_name,
+    Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry,
+    EntryKind, EntryStream, Error, ErrorKind, Identity, LinkKind, LinkStatus, Location, Lock,
+    Metadata, Range, ReadAt, RelPath, Result, SmallFile, Storage, StorageExt, Whole, WriteAt,
+    part_name,
 };
 
 /// What is done wrong.
@@ -71,6 +72,8 @@ pub enum Flaw {
     FilesAreReplacedInPlace,
     PlantedPartFilesAreFollowed,
     JournalsShareAPlace,
+    DigestIsNotReported,
+    DigestIsOfTheBeginning,
 }
 
 #[derive(Debug)]
@@ -252,6 +255,19 @@ impl Storage for Broken {
             self.inside.remove(to).await?;
         }
         self.fold(self.inside.copy(from, to).await)
+    }
+
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        let path = &self.real(path).await;
+        match self.flaw {
+            Some(Flaw::DigestIsNotReported) => Ok(None),
+            Some(Flaw::DigestIsOfTheBeginning) => {
+                let whole = self.inside.read_whole(path, u64::MAX).await?;
+                let beginning = &whole.bytes[..whole.bytes.len().min(65_536)];
+                Ok(Some(Digest::of(kind, beginning)))
+            }
+            _ => self.fold(self.inside.digest(path, kind).await),
+        }
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
