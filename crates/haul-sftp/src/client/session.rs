@@ -166,7 +166,7 @@ impl Session {
         self.shared.post(request);
     }
 
-    /// Queues a copy within the server, of so many bytes as far as is known.
+    /// Queues a copy within the server, or a digest, of so many bytes as far as is known.
     pub(super) fn request_copy(&self, request: &Request, bytes: u64) -> Pending {
         self.shared.request_within(request, patience::copied(bytes))
     }

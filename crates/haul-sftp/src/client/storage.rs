@@ -12,6 +12,7 @@ use haul_storage::{
 };
 
 use super::attributes;
+use super::digest;
 use super::directories::Directories;
 use super::entry;
 use super::error;
@@ -46,6 +47,8 @@ impl SftpStorage {
     ) -> Result<Arc<Self>> {
         let server = host.server().await?;
         let has = |name: &[u8]| server.extensions.has(name);
+        let makes_digests =
+            has(name::CHECK_FILE_NAME) || has(name::CHECK_FILE) || host.quirks.makes_digests();
         let usual = Capabilities {
             ranged_reads: true,
             writes: Writes::AnyOrder,
@@ -59,6 +62,7 @@ impl SftpStorage {
             kept_times: entry::KEPT_TIMES,
             mode: true,
             owner: true,
+            digests: if makes_digests { vec![DigestKind::Sha256] } else { Vec::new() },
             pipelined_reads: true,
             pipelined_writes: true,
             whole_limit: u64::from(server.read.min(server.write)) - 1,
@@ -223,8 +227,8 @@ impl Storage for SftpStorage {
         outcome.map_err(|error| inner.at(error, to))
     }
 
-    async fn digest(&self, _path: &RelPath, _kind: DigestKind) -> Result<Option<Digest>> {
-        Ok(None)
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        digest::of(&self.inner, path, kind).await
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {

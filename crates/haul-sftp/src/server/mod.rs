@@ -7,7 +7,7 @@
 //!
 //! [`SftpServer`] is the whole server; [`serve_channel`] is one session of it without SSH.
 //!
-//! - [`Jail`](haul_net::Jail) is the only way into the directory; `names`, `handles`, `copying` and `files` do by name and by handle
+//! - [`Jail`](haul_net::Jail) is the only way into the directory; `names`, `handles`, `copying`, `hashing` and `files` do by name and by handle
 //!   what is asked, as OpenSSH's server does it; `listing` and `status` put it into the protocol's words.
 //! - `order` says which requests may run at once, `turns` whose answer is next, `limits` how much of everything there may be.
 //! - `connection` and `transport` are the SSH side, `credentials` and `host_key` who is who, `visitor`
@@ -20,6 +20,7 @@ mod copying;
 mod credentials;
 mod files;
 mod handles;
+mod hashing;
 mod host_key;
 mod limits;
 mod line;
