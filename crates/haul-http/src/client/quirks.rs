@@ -19,7 +19,7 @@
 //! dav-ext 3.0 and 1.60 were seen to do; those of Nextcloud and SabreDAV are what their manuals say, and
 //! no such server was asked.
 
-use haul_storage::{Capabilities, KeptTimes, Medium, Writes};
+use haul_storage::{Capabilities, DigestKind, KeptTimes, Medium, Writes};
 use http::HeaderMap;
 use http::header::{ALLOW, HeaderName, SERVER};
 
@@ -68,6 +68,8 @@ pub struct Quirks {
     pub times: Option<Times>,
     /// Whether there are MOVE and COPY. Without them a file is put under its name directly.
     pub moves: bool,
+    /// Whether it reports SHA-256 digests of files when asked (RFC 9530).
+    pub digests: bool,
 }
 
 impl Quirks {
@@ -81,6 +83,7 @@ impl Quirks {
             conditional: false,
             times: None,
             moves: true,
+            digests: false,
         }
     }
 
@@ -107,6 +110,7 @@ impl Quirks {
         } else if server == "haul" {
             (quirks.puts_whole, quirks.conditional, quirks.tells_made) = (true, true, true);
             quirks.times = Some(Times::Haul);
+            quirks.digests = true;
         }
         // What is of class 1 has it (RFC 4918, 18.1). Plain servers say that they have no MOVE.
         quirks.moves = dav.split(',').any(|class| class.trim() == "1")
@@ -126,6 +130,7 @@ impl Quirks {
             pipelined_writes: parts,
             write_bytes: if parts { WRITE } else { 0 },
             times: self.times.is_some(),
+            digests: if self.digests { vec![DigestKind::Sha256] } else { Vec::new() },
             ..of_web(true)
         }
     }

@@ -15,6 +15,7 @@ use haul_storage::{
     Error, ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result,
     SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
 };
+use tokio::sync::OnceCell;
 
 use super::directories::Directories;
 use super::error;
@@ -127,6 +128,7 @@ impl HttpStorage {
                 moving: Moving::default(),
                 directories: Directories::default(),
                 files: Files::default(),
+                reports_digests: OnceCell::new(),
             }),
         })
     }
@@ -271,8 +273,8 @@ impl Storage for HttpStorage {
         self.inner.copy(from, to).await
     }
 
-    async fn digest(&self, _path: &RelPath, _kind: DigestKind) -> Result<Option<Digest>> {
-        Ok(None)
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        self.inner.digest(path, kind).await
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
