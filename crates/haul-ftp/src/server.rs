@@ -7,7 +7,7 @@ use std::time::Duration;
 use haul_net::{ReceiveBudget, RttGauge, RttSample};
 
 use crate::learnt::{Learnt, Lesson};
-use crate::wire::Features;
+use crate::wire::{Features, HashCommand};
 
 /// How a file gets its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +141,11 @@ impl Server {
     /// Whether to ask for the times of all files of a directory by `MDTM`.
     pub(crate) fn mdtm(&self) -> bool {
         self.features.mdtm && !self.learnt.knows(Lesson::NoMdtm)
+    }
+
+    /// How to ask for SHA-256 digests, if it makes them.
+    pub(crate) fn hash(&self) -> Option<HashCommand> {
+        self.features.hash.filter(|_| !self.learnt.knows(Lesson::NoHash))
     }
 
     /// Whether a transfer can begin in the middle.

@@ -12,6 +12,7 @@ use haul_storage::{
     SmallFile, Storage, StorageExt, Whole, WriteAt,
 };
 
+use crate::digest;
 use crate::error::refused;
 use crate::host::FtpHost;
 use crate::inner::Inner;
@@ -51,6 +52,7 @@ impl FtpStorage {
             times: true,
             kept_times: crate::wire::KEPT_TIMES,
             long_reads: features.rest,
+            digests: features.hash.iter().map(|_| DigestKind::Sha256).collect(),
             whole_limit: WHOLE,
             ..Capabilities::least(Medium::Link)
         };
@@ -212,8 +214,8 @@ impl Storage for FtpStorage {
         Err(unsupported(&self.inner, "copy", from))
     }
 
-    async fn digest(&self, _path: &RelPath, _kind: DigestKind) -> Result<Option<Digest>> {
-        Ok(None)
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        digest::of(&self.inner, path, kind).await
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {

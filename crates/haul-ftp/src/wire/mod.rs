@@ -5,6 +5,7 @@
 
 mod command;
 mod features;
+mod hash;
 pub mod listing;
 mod passive;
 mod reply;
@@ -12,6 +13,7 @@ mod time;
 
 pub use command::Command;
 pub use features::Features;
+pub use hash::{HashCommand, SHA_256};
 pub use passive::{announced_size, extended_port, port};
 pub use reply::{Reply, ReplyParser};
 pub use time::{KEPT_TIMES, format_time, parse_time};
