@@ -18,7 +18,9 @@ mod chain;
 mod feeding;
 mod forest;
 mod hasher;
+mod reported;
 
 pub use haul_storage::Digest;
 
 pub use hasher::FileHasher;
+pub(crate) use reported::{REPORTED, reported};

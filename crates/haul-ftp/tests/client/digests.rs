@@ -17,14 +17,14 @@ fn path(name: &str) -> RelPath {
     RelPath::parse(name).unwrap()
 }
 
-async fn passes(more: &str) {
+async fn passes(more: &str, known: &[&str]) {
     let Some(server) = Proftpd::start(more) else { return };
     let password = Some(PasswordSource::Secret(Secret::new(PASSWORD)));
     let options = FtpOptions { user: Some(USER.to_owned()), password, ..FtpOptions::default() };
     let (_journals, storage) = opened(&host(server.port(), options)).await;
     assert_eq!(storage.capabilities().digests, [SHA256]);
     for case in conformance::cases() {
-        if case.name().starts_with("digests::") {
+        if case.name().starts_with("digests::") && !known.contains(&case.name()) {
             let outcome = case.run(Arc::clone(&storage) as Arc<dyn Storage>).await;
             assert!(outcome.is_ok(), "{}: {}", case.name(), outcome.unwrap_err());
         }
@@ -38,12 +38,14 @@ async fn passes(more: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn proftpd_reports_them_by_hash() {
-    passes("").await;
+    // For the time of a session mod_digest keeps digests by path and time of modification, in seconds. haul asks for
+    // none twice.
+    passes("", &["digests::a_changed_file_has_another_digest"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn proftpd_reports_them_by_hash_with_another_function_as_the_default() {
-    passes("DigestAlgorithms md5 sha256").await;
+    passes("DigestAlgorithms md5 sha256\nDigestCache off", &[]).await;
 }
 
 async fn storage(script: Script) -> (Scripted, TempDir, Arc<FtpStorage>) {

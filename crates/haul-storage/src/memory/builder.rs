@@ -21,12 +21,12 @@ pub struct Builder {
 }
 
 impl MemoryStorage {
-    /// An empty storage with all capabilities and no simulated link.
+    /// An empty storage with all capabilities but digests, and no simulated link.
     pub fn new() -> Arc<Self> {
         Builder::default().build()
     }
 
-    /// A builder of an empty storage with all capabilities and no simulated link.
+    /// A builder of an empty storage with all capabilities but digests, and no simulated link.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -65,7 +65,7 @@ impl Builder {
         self
     }
 
-    /// Changes the capabilities. By default the storage has all of them.
+    /// Changes the capabilities. By default the storage has all of them but digests.
     pub fn with_capabilities(mut self, change: impl FnOnce(&mut Capabilities)) -> Self {
         change(&mut self.capabilities);
         self
@@ -139,6 +139,12 @@ impl Builder {
         self
     }
 
+    /// Reports digests of both kinds. By default the storage reports none, like a disk.
+    pub fn with_digests(mut self) -> Self {
+        self.capabilities.digests = vec![DigestKind::Blake3, DigestKind::Sha256];
+        self
+    }
+
     /// Makes [`Storage::digest`](crate::Storage::digest) report this digest for every file, whatever its content.
     pub fn with_false_digest(mut self, digest: Digest) -> Self {
         self.options.digest = Some(digest);
@@ -185,7 +191,6 @@ fn everything() -> Capabilities {
         mode: true,
         owner: true,
         xattrs: true,
-        digests: vec![DigestKind::Blake3, DigestKind::Sha256],
         pipelined_reads: true,
         pipelined_writes: true,
         whole_limit: 64 << 10,

@@ -125,11 +125,11 @@ impl Storage for MemoryStorage {
     }
 
     async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        if !self.shared.capabilities.digests.contains(&kind) {
+            return Ok(None);
+        }
         let work = |tree: &mut Tree| {
             let node = file(tree, path)?;
-            if !self.shared.capabilities.digests.contains(&kind) {
-                return Ok(None);
-            }
             let mut state = node.lock();
             let data = state.data()?;
             let content = data.read(Range::new(0, data.size()));

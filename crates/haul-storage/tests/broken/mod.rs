@@ -88,7 +88,7 @@ pub struct Broken {
 impl Broken {
     /// Right but for one flaw.
     pub fn with(flaw: Flaw) -> Arc<Self> {
-        let inside = MemoryStorage::new();
+        let inside = MemoryStorage::builder().with_digests().build();
         let mut claims = inside.capabilities().clone();
         if flaw == Flaw::SettingTheImpossibleFails {
             claims.times = false;
