@@ -9,7 +9,7 @@ use bytes::Bytes;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
     ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result,
-    SmallFile, Storage, StorageExt, Whole, WriteAt,
+    SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
 };
 
 use crate::digest;
@@ -240,6 +240,8 @@ impl Storage for FtpStorage {
         Ok(Arc::new(FtpFile::open(&self.inner, path).await?))
     }
 
+    fn prefetch(&self, _path: &RelPath) {}
+
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         Ok(Arc::new(FtpUpload::create(&self.inner, path, options).await?))
     }
@@ -263,6 +265,14 @@ impl Storage for FtpStorage {
 
     async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
         self.write_each(files).await
+    }
+
+    async fn space(&self, _path: &RelPath) -> Result<Option<Space>> {
+        Ok(None)
+    }
+
+    async fn allocated(&self, _path: &RelPath) -> Result<Option<u64>> {
+        Ok(None)
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

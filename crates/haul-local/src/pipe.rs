@@ -18,8 +18,8 @@ use futures_util::stream;
 use haul_storage::{
     Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry,
     EntryKind, EntryStream, Error, ErrorKind, Identity, LinkKind, LinkStatus, Location, Lock,
-    Medium, Metadata, Range, ReadAt, RelPath, Result, Retry, SmallFile, Storage, StorageExt as _,
-    UNKNOWN_SIZE, Whole, WorkPool, WriteAt,
+    Medium, Metadata, Range, ReadAt, RelPath, Result, Retry, SmallFile, Space, Storage,
+    StorageExt as _, UNKNOWN_SIZE, Whole, WorkPool, WriteAt,
 };
 use tokio::sync::mpsc;
 
@@ -188,6 +188,8 @@ impl Storage for PipeStorage {
         Ok(Arc::new(Input { identity, blocks: Mutex::new(Some(receiver)) }))
     }
 
+    fn prefetch(&self, _path: &RelPath) {}
+
     async fn create(&self, _: &RelPath, _: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let output = self.output_of("create")?;
         if output.begun.swap(true, Ordering::AcqRel) && output.written.load(Ordering::Acquire) > 0 {
@@ -224,6 +226,14 @@ impl Storage for PipeStorage {
             outcomes.push(self.write_whole(&file.path, file.bytes, &file.options).await);
         }
         outcomes
+    }
+
+    async fn space(&self, _path: &RelPath) -> Result<Option<Space>> {
+        Ok(None)
+    }
+
+    async fn allocated(&self, _path: &RelPath) -> Result<Option<u64>> {
+        Ok(None)
     }
 
     async fn lock(&self, _: &RelPath) -> Result<Lock> {

@@ -137,6 +137,8 @@ impl Storage for LocalStorage {
         self.run(path, work).await
     }
 
+    fn prefetch(&self, _path: &RelPath) {}
+
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let options = options.clone();
         let create = move |volume: &Arc<Volume>, path: &RelPath| {

@@ -125,6 +125,9 @@ impl<R: ReadOnly> Storage for R {
         refuse(self, "set metadata", path)
     }
 
+    /// Nothing is going to be created.
+    fn prefetch(&self, _: &RelPath) {}
+
     async fn create(&self, path: &RelPath, _: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         refuse(self, "create", path)
     }

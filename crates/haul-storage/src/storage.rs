@@ -1,8 +1,7 @@
 //! The storage traits: an opened location ([`Storage`]), a file opened for reading ([`ReadAt`]), and a file being
 //! written ([`WriteAt`]).
 //!
-//! They have no default methods, so that a backend cannot forget one. Exceptions are the hint `prefetch`, and `space`
-//! and `allocated`, which most storages cannot implement. Conveniences are in [`StorageExt`].
+//! They have no default methods, so that no backend and no wrapper forgets one. Conveniences are in [`StorageExt`].
 //!
 //! Reads and writes are positional, and all methods may be called concurrently. Dropping a future cancels its
 //! operation as soon as possible; a cancelled write never appears under its final name.
@@ -107,9 +106,7 @@ pub trait Storage: Any + Debug + Send + Sync {
 
     /// A hint that `path` will soon be passed to `stat`, and to `create` unless the same file exists. The storage may
     /// send the necessary requests now. A disk ignores it.
-    fn prefetch(&self, path: &RelPath) {
-        let _ = path;
-    }
+    fn prefetch(&self, path: &RelPath);
 
     /// Creates a part file for `path`, or resumes an existing one with `options.resume`.
     ///
@@ -141,17 +138,11 @@ pub trait Storage: Any + Debug + Send + Sync {
 
     /// The free space of the file system that contains `path`, or its nearest existing ancestor. `None` if the storage
     /// cannot determine it.
-    async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
-        let _ = path;
-        Ok(None)
-    }
+    async fn space(&self, path: &RelPath) -> Result<Option<Space>>;
 
     /// Bytes allocated for a file, without holes but including reserved space. `None` if the storage cannot determine
     /// it.
-    async fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
-        let _ = path;
-        Ok(None)
-    }
+    async fn allocated(&self, path: &RelPath) -> Result<Option<u64>>;
 
     /// Locks `path` (a file or a tree) against other runs of haul until the returned lock is dropped.
     ///

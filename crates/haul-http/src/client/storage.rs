@@ -293,6 +293,8 @@ impl Storage for HttpStorage {
         Ok(Arc::new(self.inner.open_file(path).await?))
     }
 
+    fn prefetch(&self, _path: &RelPath) {}
+
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         upload::create(&self.inner, path, options).await
     }
@@ -358,6 +360,10 @@ impl Storage for HttpStorage {
 
     async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
         space::at(&self.inner, path).await
+    }
+
+    async fn allocated(&self, _path: &RelPath) -> Result<Option<u64>> {
+        Ok(None)
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

@@ -271,6 +271,10 @@ impl Storage for SplitStorage {
         }
     }
 
+    fn prefetch(&self, path: &RelPath) {
+        self.shared.inner.prefetch(path);
+    }
+
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         self.shared.create(path, options).await
     }

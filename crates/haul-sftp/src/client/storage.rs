@@ -296,6 +296,10 @@ impl Storage for SftpStorage {
         space::at(&self.inner, path).await
     }
 
+    async fn allocated(&self, _path: &RelPath) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     async fn lock(&self, path: &RelPath) -> Result<Lock> {
         Err(unsupported(&self.inner, "lock", path))
     }

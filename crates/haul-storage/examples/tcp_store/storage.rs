@@ -9,7 +9,7 @@ use futures_util::{StreamExt, stream};
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
     ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result,
-    SmallFile, Storage, StorageExt, Whole, WriteAt, Writes,
+    SmallFile, Space, Storage, StorageExt, Whole, WriteAt, Writes,
 };
 
 use crate::client::Client;
@@ -116,6 +116,8 @@ impl Storage for TcpStorage {
         Ok(Arc::new(Download::new(&self.client, entry, content)))
     }
 
+    fn prefetch(&self, _path: &RelPath) {}
+
     async fn create(&self, path: &RelPath, _options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let content = self.client.ask(Request::new(Op::Create, path), Buf::try_get_u64).await?;
         Ok(Arc::new(Upload::new(&self.client, path, content)))
@@ -143,6 +145,14 @@ impl Storage for TcpStorage {
 
     async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
         self.write_each(files).await
+    }
+
+    async fn space(&self, _path: &RelPath) -> Result<Option<Space>> {
+        Ok(None)
+    }
+
+    async fn allocated(&self, _path: &RelPath) -> Result<Option<u64>> {
+        Ok(None)
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

@@ -131,9 +131,7 @@ impl Storage for MemoryStorage {
         let work = |tree: &mut Tree| {
             let node = file(tree, path)?;
             let mut state = node.lock();
-            let data = state.data()?;
-            let content = data.read(Range::new(0, data.size()));
-            Ok(Some(Digest::of(kind, &content.into_bytes())))
+            Ok(Some(state.data()?.digest(kind)))
         };
         let digest = self.shared.perform(Operation::Digest, path, work).await?;
         Ok(match self.shared.options.digest {
@@ -160,6 +158,8 @@ impl Storage for MemoryStorage {
         let node = self.shared.perform(Operation::Open, path, work).await?;
         Ok(Arc::new(MemoryReader::new(&self.shared, path.clone(), node)))
     }
+
+    fn prefetch(&self, _path: &RelPath) {}
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let work = |tree: &mut Tree| MemoryWriter::start(&self.shared, tree, path, options);
@@ -231,6 +231,10 @@ impl Storage for MemoryStorage {
             compact: false,
             shares: self.shared.capabilities.server_copy,
         }))
+    }
+
+    async fn allocated(&self, _path: &RelPath) -> Result<Option<u64>> {
+        Ok(None)
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

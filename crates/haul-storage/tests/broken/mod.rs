@@ -13,8 +13,8 @@ use haul_storage::memory::MemoryStorage;
 use haul_storage::{
     Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry,
     EntryKind, EntryStream, Error, ErrorKind, Identity, LinkKind, LinkStatus, Location, Lock,
-    Metadata, Range, ReadAt, RelPath, Result, SmallFile, Storage, StorageExt, Whole, WriteAt,
-    part_name,
+    Metadata, Range, ReadAt, RelPath, Result, SmallFile, Space, Storage, StorageExt, Whole,
+    WriteAt, part_name,
 };
 
 /// What is done wrong.
@@ -317,6 +317,10 @@ impl Storage for Broken {
         Ok(Arc::new(BrokenReader { inside, identity, flaw: self.flaw }))
     }
 
+    fn prefetch(&self, path: &RelPath) {
+        self.inside.prefetch(path);
+    }
+
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let mut path = self.real(path).await;
         if self.is(Flaw::FilesAreWrittenThroughLinks)
@@ -387,6 +391,14 @@ impl Storage for Broken {
 
     async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
         self.write_each(files).await
+    }
+
+    async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
+        self.inside.space(&self.real(path).await).await
+    }
+
+    async fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
+        self.inside.allocated(&self.real(path).await).await
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {
