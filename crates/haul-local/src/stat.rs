@@ -30,6 +30,7 @@ pub(crate) fn entry(path: RelPath, directory: impl AsFd, name: &[u8]) -> SysResu
         id: Some(id_of(&stat)),
         links: widened(stat.st_nlink),
         tag: None,
+        digest: None,
     })
 }
 

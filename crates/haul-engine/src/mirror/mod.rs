@@ -298,6 +298,8 @@ impl ReadOnly for MirrorStorage {
             (None, None) => return Err(self.nothing_left("access")),
         };
         entry.path = path.clone();
+        // The bytes come from several servers.
+        entry.digest = None;
         entry.id = None;
         entry.links = 1;
         if entry.modified.is_some() {

@@ -55,10 +55,14 @@ pub async fn same_content(context: &Context, item: &Item) -> Result<(bool, Ident
 /// The same by what servers report; `None` if they report nothing.
 async fn same_reported(context: &Context, item: &Item) -> Result<Option<(bool, Identity)>> {
     let job = &item.job.job;
-    let ask = join(
-        reported(&*job.source, &item.source.path, REPORTED),
-        reported(&*job.destination, &item.destination, REPORTED),
-    );
+    let listed = item.source.digest.filter(|digest| digest.kind == REPORTED);
+    let source = async {
+        match listed {
+            Some(listed) => Some(listed),
+            None => reported(&*job.source, &item.source.path, REPORTED).await,
+        }
+    };
+    let ask = join(source, reported(&*job.destination, &item.destination, REPORTED));
     let answers = tokio::select! {
         biased;
         () = context.cancel.cancelled() => return Err(Error::new(ErrorKind::Interrupted, "read")),

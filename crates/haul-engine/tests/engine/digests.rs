@@ -1,6 +1,5 @@
 //! Digests that servers report: what they spare, and what a wrong one must not do.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use haul_engine::tree::{CompareOptions, Compared, Comparison, Difference, Side, compare};
@@ -158,5 +157,30 @@ async fn a_source_is_removed_only_after_its_copy_was_read() {
     run(job(&local, &far), settings).await.assert_clean();
     assert!(!local.exists("f"));
     assert_eq!(far.content("f"), content(1000, false), "its digest was a lie");
-    assert_eq!(Arc::strong_count(&far), 1);
+}
+
+fn listing() -> Builder {
+    server().with_listed_digests(Some(DigestKind::Sha256))
+}
+
+#[tokio::test]
+async fn digests_that_come_with_entries_decide_before_times_do() {
+    let (source, destination) = (listing().build(), listing().build());
+    fill([&source, &destination], false);
+    let (comparison, differences) = compared([&source, &destination]).await;
+    assert!(differences.is_empty());
+    assert_eq!((comparison.same, comparison.reported, comparison.bytes), (2, 2, 0));
+    let settings = Settings { retry_pause: Duration::ZERO, ..Settings::default() };
+    let outcome = run(job(&source, &destination), settings.clone()).await;
+    assert_eq!(outcome.assert_clean().summary.unchanged, 2);
+    assert_eq!(destination.entry("f1000").modified, source.entry("f1000").modified);
+    assert_eq!(source.faults().count(Operation::Digest), 0);
+    // The same time, and other bytes.
+    destination.add_file("f1000", content(1000, true));
+    destination.set_modified("f1000", 100);
+    let (_, differences) = compared([&source, &destination]).await;
+    assert_eq!(differences, [Difference::Content]);
+    let outcome = run(job(&source, &destination), settings).await;
+    assert_eq!(outcome.assert_clean().summary.unchanged, 1);
+    assert_eq!(destination.content("f1000"), content(1000, false));
 }

@@ -115,6 +115,7 @@ impl Facts {
         let mut entry = Entry::new(path.clone(), EntryKind::File, size);
         entry.modified = self.modified;
         entry.tag.clone_from(&self.tag);
+        entry.digest = self.digest;
         entry
     }
 

@@ -403,3 +403,18 @@ async fn a_digest_is_of_the_file_and_not_of_how_it_is_sent() {
     assert_eq!(digest("broken").await, None);
     assert!(digest("b").await.is_some());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_digest_that_was_not_asked_for_comes_with_the_entry() {
+    let server = Scripted::start(|asked| match &asked.method[..] {
+        "HEAD" => Reply::Say(200, vec![("Repr-Digest", HELLO.to_owned())], String::new()),
+        _ => usual(asked),
+    });
+    let server = server.await;
+    let location = Location::parse("http://server/").unwrap();
+    let url = Url::parse(&server.url).unwrap();
+    let storage = HttpStorage::open_web(host(&server.url), location, url, true);
+    let entry = storage.stat(&path("a")).await.unwrap();
+    assert_eq!(entry.digest, Some(Digest::of(DigestKind::Sha256, b"hello")));
+    assert!(server.asked("HEAD").iter().all(|asked| asked.header("want-repr-digest").is_empty()));
+}

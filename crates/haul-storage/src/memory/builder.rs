@@ -45,6 +45,7 @@ impl Default for Builder {
                     modified: true,
                     id: true,
                     tag: false,
+                    digest: None,
                     times: KeptTimes::ALL,
                 },
                 read_block: 256 << 10,
@@ -148,6 +149,12 @@ impl Builder {
     /// Makes [`Storage::digest`](crate::Storage::digest) report this digest for every file, whatever its content.
     pub fn with_false_digest(mut self, digest: Digest) -> Self {
         self.options.digest = Some(digest);
+        self
+    }
+
+    /// Sets whether entries of files have a digest, and of which kind; by default they have none.
+    pub fn with_listed_digests(mut self, kind: Option<DigestKind>) -> Self {
+        self.options.seen.digest = kind;
         self
     }
 
