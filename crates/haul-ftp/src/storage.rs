@@ -45,23 +45,23 @@ impl FtpStorage {
     ) -> Result<Arc<Self>> {
         let server = host.server().await?;
         let features = server.features;
-        let timed = Capabilities {
-            ranged_reads: features.rest,
-            rename: server.rename_replaces(),
-            resume: true,
-            times: true,
-            kept_times: crate::wire::KEPT_TIMES,
-            long_reads: features.rest,
-            digests: features.hash.iter().map(|_| DigestKind::Sha256).collect(),
-            whole_limit: WHOLE,
-            ..Capabilities::least(Medium::Link)
-        };
-        let untimed = Capabilities { times: false, ..timed.clone() };
-        let whole = |ranged: &Capabilities| Capabilities {
-            ranged_reads: false,
-            long_reads: false,
-            resume: false,
-            ..ranged.clone()
+        let timed = Capabilities::least(Medium::Link).with(|can| {
+            can.ranged_reads = features.rest;
+            can.rename = server.rename_replaces();
+            can.resume = true;
+            can.times = true;
+            can.kept_times = crate::wire::KEPT_TIMES;
+            can.long_reads = features.rest;
+            can.digests = features.hash.iter().map(|_| DigestKind::Sha256).collect();
+            can.whole_limit = WHOLE;
+        });
+        let untimed = timed.clone().with(|can| can.times = false);
+        let whole = |ranged: &Capabilities| {
+            ranged.clone().with(|can| {
+                can.ranged_reads = false;
+                can.long_reads = false;
+                can.resume = false;
+            })
         };
         let from_start = [whole(&timed), whole(&untimed)];
         Ok(Arc::new(Self {

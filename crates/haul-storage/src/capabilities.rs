@@ -22,7 +22,18 @@ pub enum Medium {
 
 /// What a storage can do. A backend begins with [`Capabilities::least`] and claims what it can; the
 /// conformance kit then holds it to every claim.
+///
+/// ```
+/// use haul_storage::{Capabilities, Medium};
+///
+/// let can = Capabilities::least(Medium::Link).with(|can| {
+///     can.ranged_reads = true;
+///     can.whole_limit = 64 << 10;
+/// });
+/// assert!(can.ranged_reads && !can.rename);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Capabilities {
     /// What lies between.
     pub medium: Medium,
@@ -107,5 +118,12 @@ impl Capabilities {
             max_file_size: None,
             whole_limit: 0,
         }
+    }
+
+    /// The same with a change.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
     }
 }

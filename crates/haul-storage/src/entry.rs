@@ -117,8 +117,9 @@ pub struct FileId {
 /// known once the file has been read to its end.
 pub const UNKNOWN_SIZE: u64 = u64::MAX;
 
-/// One thing in a listing. Links are not followed.
+/// One thing in a listing. Links are not followed. Made by [`Entry::new`]; what else is known is set afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Entry {
     /// Where, below the storage's root.
     pub path: RelPath,
@@ -158,6 +159,12 @@ impl Entry {
             tag: None,
             digest: None,
         }
+    }
+
+    /// The same thing at another path.
+    #[must_use]
+    pub fn at(self, path: RelPath) -> Self {
+        Self { path, ..self }
     }
 
     /// Whether both have the same content, by digests of one kind that came with them; `None` if they have none. Tags

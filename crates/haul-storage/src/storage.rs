@@ -247,6 +247,7 @@ pub struct CommitOptions {
 
 /// A small file that was read at once.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Whole {
     /// The content.
     pub bytes: Bytes,
@@ -256,8 +257,16 @@ pub struct Whole {
     pub metadata: Metadata,
 }
 
+impl Whole {
+    /// A file that was read at once.
+    pub const fn new(bytes: Bytes, identity: Identity, metadata: Metadata) -> Self {
+        Self { bytes, identity, metadata }
+    }
+}
+
 /// A small file to write at once.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct SmallFile {
     /// Its path.
     pub path: RelPath,
@@ -265,6 +274,13 @@ pub struct SmallFile {
     pub bytes: Bytes,
     /// Metadata, and whether to replace and sync.
     pub options: CommitOptions,
+}
+
+impl SmallFile {
+    /// A file to write at `path`.
+    pub const fn new(path: RelPath, bytes: Bytes, options: CommitOptions) -> Self {
+        Self { path, bytes, options }
+    }
 }
 
 /// The state of a link.

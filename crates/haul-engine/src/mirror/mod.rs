@@ -224,16 +224,15 @@ fn capabilities(mirrors: &[Mirror]) -> Capabilities {
     let is_link = all().any(|can| can.medium == Medium::Link);
     let kept_times = all().map(|can| can.kept_times).max_by_key(|kept| kept.step_ns);
     let medium = if is_link { Medium::Link } else { Medium::Disk };
-    Capabilities {
-        ranged_reads: all().any(|can| can.ranged_reads),
-        kept_times: kept_times.unwrap_or(KeptTimes::in_steps_of(1)),
-        long_reads: all().any(|can| can.long_reads),
-        pipelined_reads: all().all(|can| can.pipelined_reads),
-        bounded_reads: all().all(|can| can.bounded_reads),
-        max_lanes: all().filter_map(|can| can.max_lanes).min(),
-        whole_limit: all().map(|can| can.whole_limit).min().unwrap_or(0),
-        ..Capabilities::least(medium)
-    }
+    Capabilities::least(medium).with(|can| {
+        can.ranged_reads = all().any(|can| can.ranged_reads);
+        can.kept_times = kept_times.unwrap_or(KeptTimes::in_steps_of(1));
+        can.long_reads = all().any(|can| can.long_reads);
+        can.pipelined_reads = all().all(|can| can.pipelined_reads);
+        can.bounded_reads = all().all(|can| can.bounded_reads);
+        can.max_lanes = all().filter_map(|can| can.max_lanes).min();
+        can.whole_limit = all().map(|can| can.whole_limit).min().unwrap_or(0);
+    })
 }
 
 /// Why `other` is another file than `first`. Times are compared in steps of `step_ns`, if at all.

@@ -124,7 +124,9 @@ mod tests {
         let judge = |source| judge(Overwrite::Different, &source, &file(10, 100, 0), 1);
         assert_eq!(judge(unknown(100)), Verdict::Keep);
         assert_eq!(judge(unknown(101)), BY_TIME);
-        assert_eq!(judge(Entry { modified: None, ..unknown(100) }), Verdict::Replace(Reason::Size));
+        let mut untimed = unknown(100);
+        untimed.modified = None;
+        assert_eq!(judge(untimed), Verdict::Replace(Reason::Size));
     }
 
     #[test]
@@ -145,9 +147,10 @@ mod tests {
 
     #[test]
     fn digests_of_one_kind_decide_before_times_do() {
-        let with = |seconds, kind, content: &[u8]| Entry {
-            digest: Some(Digest::of(kind, content)),
-            ..file(10, seconds, 0)
+        let with = |seconds, kind, content: &[u8]| {
+            let mut file = file(10, seconds, 0);
+            file.digest = Some(Digest::of(kind, content));
+            file
         };
         let source = with(100, DigestKind::Sha256, b"a");
         let judge = |existing| judge(Overwrite::Different, &source, &existing, 1);
@@ -161,7 +164,8 @@ mod tests {
         let by_size = (Overwrite::Different, Compare::Size);
         let kept = KeptTimes::in_steps_of(1);
         assert_eq!(verdict(by_size, &source, 1, &other, kept, true), Verdict::Keep);
-        let longer = Entry { size: 11, ..source.clone() };
+        let mut longer = source.clone();
+        longer.size = 11;
         assert_eq!(judge(longer), Verdict::Replace(Reason::Size));
     }
 

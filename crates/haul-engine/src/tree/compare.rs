@@ -335,7 +335,8 @@ async fn list(side: Side<'_>, below: &RelPath) -> Result<Vec<Entry>> {
 
 /// An entry with its path below the top.
 fn at(below: &RelPath, entry: Entry) -> Result<Entry> {
-    Ok(Entry { path: below.join(entry.path.name()).map_err(invalid)?, ..entry })
+    let path = below.join(entry.path.name()).map_err(invalid)?;
+    Ok(entry.at(path))
 }
 
 fn invalid(error: haul_storage::RelPathError) -> Error {

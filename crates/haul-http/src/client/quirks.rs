@@ -122,17 +122,16 @@ impl Quirks {
     /// What a storage there can do.
     pub fn capabilities(&self) -> Capabilities {
         let parts = self.moves && self.partial.is_some();
-        Capabilities {
-            writes: if parts { Writes::AnyOrder } else { Writes::InOrder },
-            rename: self.moves,
-            server_copy: self.moves,
-            resume: parts,
-            pipelined_writes: parts,
-            write_bytes: if parts { WRITE } else { 0 },
-            times: self.times.is_some(),
-            digests: if self.digests { vec![DigestKind::Sha256] } else { Vec::new() },
-            ..of_web(true)
-        }
+        of_web(true).with(|can| {
+            can.writes = if parts { Writes::AnyOrder } else { Writes::InOrder };
+            can.rename = self.moves;
+            can.server_copy = self.moves;
+            can.resume = parts;
+            can.pipelined_writes = parts;
+            can.write_bytes = if parts { WRITE } else { 0 };
+            can.times = self.times.is_some();
+            can.digests = if self.digests { vec![DigestKind::Sha256] } else { Vec::new() };
+        })
     }
 }
 
@@ -141,14 +140,13 @@ pub const KEPT_TIMES: KeptTimes = KeptTimes::seconds(0, 253_402_300_799);
 
 /// What a storage can do that is only read. `ranged`: parts of its files can be asked for.
 pub fn of_web(ranged: bool) -> Capabilities {
-    Capabilities {
-        ranged_reads: ranged,
-        kept_times: KEPT_TIMES,
-        pipelined_reads: true,
-        bounded_reads: haul_net::TELLS_WHAT_CAME,
-        whole_limit: WHOLE,
-        ..Capabilities::least(Medium::Link)
-    }
+    Capabilities::least(Medium::Link).with(|can| {
+        can.ranged_reads = ranged;
+        can.kept_times = KEPT_TIMES;
+        can.pipelined_reads = true;
+        can.bounded_reads = haul_net::TELLS_WHAT_CAME;
+        can.whole_limit = WHOLE;
+    })
 }
 
 fn is_own_cloud(dav: &str, root: &Url) -> bool {

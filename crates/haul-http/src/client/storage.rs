@@ -210,7 +210,7 @@ impl Inner {
             identity.tag = None;
         }
         let metadata = Metadata { modified: identity.modified, ..Metadata::default() };
-        Whole { bytes: bytes.into(), identity, metadata }
+        Whole::new(bytes.into(), identity, metadata)
     }
 }
 

@@ -296,7 +296,7 @@ impl Storage for SplitStorage {
                 }
                 let entry = layout.entry(path);
                 let (identity, metadata) = (entry.identity(), entry.metadata());
-                Ok(Whole { bytes: whole.into_bytes(), identity, metadata })
+                Ok(Whole::new(whole.into_bytes(), identity, metadata))
             }
             whole => whole,
         }

@@ -26,16 +26,15 @@ pub struct TcpStorage {
 impl TcpStorage {
     /// Connects with the first request.
     pub fn new(address: SocketAddr) -> Self {
-        let capabilities = Capabilities {
-            ranged_reads: true,
-            writes: Writes::AnyOrder,
-            rename: true,
-            times: true,
-            max_lanes: Some(1),
-            max_file_size: Some(MAX_FILE),
-            whole_limit: 1 << 20,
-            ..Capabilities::least(Medium::Link)
-        };
+        let capabilities = Capabilities::least(Medium::Link).with(|can| {
+            can.ranged_reads = true;
+            can.writes = Writes::AnyOrder;
+            can.rename = true;
+            can.times = true;
+            can.max_lanes = Some(1);
+            can.max_file_size = Some(MAX_FILE);
+            can.whole_limit = 1 << 20;
+        });
         Self { client: Arc::new(Client::new(address)), capabilities }
     }
 
@@ -71,7 +70,7 @@ impl Storage for TcpStorage {
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         let entries = self.client.ask(Request::new(Op::List, path), wire::get_entries).await?;
         let items = entries.into_iter().map(|(name, entry)| match path.join(&name) {
-            Ok(path) => Ok(vec![Entry { path, ..entry }]),
+            Ok(path) => Ok(vec![entry.at(path)]),
             Err(error) => Err(Error::new(ErrorKind::Protocol, "list")
                 .at(self.location().display(path))
                 .because(format!("the name {} {error}", String::from_utf8_lossy(&name)))),
@@ -127,7 +126,7 @@ impl Storage for TcpStorage {
         let request = Request::new(Op::Get, path).number(limit);
         let decode = |fields: &mut Bytes| Ok((wire::get_entry(path, fields)?.0, fields.clone()));
         let (entry, bytes) = self.client.ask(request, decode).await?;
-        Ok(Whole { bytes, identity: entry.identity(), metadata: entry.metadata() })
+        Ok(Whole::new(bytes, entry.identity(), entry.metadata()))
     }
 
     async fn write_whole(

@@ -163,7 +163,7 @@ impl Storage for Broken {
 
     async fn stat(&self, path: &RelPath) -> Result<Entry> {
         let entry = self.fold(self.inside.stat(&self.real(path).await).await)?;
-        Ok(Entry { path: path.clone(), ..entry })
+        Ok(entry.at(path.clone()))
     }
 
     async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
