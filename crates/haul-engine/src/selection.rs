@@ -59,7 +59,9 @@ mod tests {
             Selection { modified_from: at(10), modified_until: at(20), ..Selection::default() };
         let taken = |seconds| bounds.takes(&file(0, seconds));
         assert_eq!([9, 10, 20, 21].map(taken), [false, true, true, false]);
-        assert!(bounds.takes(&Entry { modified: None, ..file(0, 0) }));
+        let mut untimed = file(0, 0);
+        untimed.modified = None;
+        assert!(bounds.takes(&untimed));
     }
 
     #[test]

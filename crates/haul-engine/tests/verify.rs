@@ -11,7 +11,7 @@ use haul_engine::digest::Digest;
 use haul_engine::manifest::{ManifestReader, format_line};
 use haul_engine::verify::{VerifyEvent, VerifyOptions, VerifySummary, verify};
 use haul_storage::memory::{Builder, MemoryStorage, Operation, SimulatedLink};
-use haul_storage::{DigestKind, ErrorKind, RelPath, Result, WorkPool, part_name};
+use haul_storage::{DigestKind, ErrorKind, Medium, RelPath, Result, WorkPool, part_name};
 
 const KINDS: [DigestKind; 2] = [DigestKind::Blake3, DigestKind::Sha256];
 
@@ -82,7 +82,7 @@ impl Bench {
         let hear = |event| {
             let text = match event {
                 VerifyEvent::Progress { .. } => return,
-                VerifyEvent::Matched { path, bytes } => format!("matched {path} {bytes}"),
+                VerifyEvent::Matched { path, bytes, .. } => format!("matched {path} {bytes}"),
                 VerifyEvent::Mismatched { path, .. } => format!("mismatched {path}"),
                 VerifyEvent::Missing { path } => format!("missing {path}"),
                 VerifyEvent::Unreadable { path, error } => format!("unreadable {path}: {error}"),
@@ -404,4 +404,39 @@ async fn a_manifest_that_cannot_be_read_to_its_end_is_an_error() {
     bench.storage.faults().on(Operation::Read).path("manifest").cut(10);
     let (outcome, _) = bench.try_verify().await;
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Changed);
+}
+
+fn server() -> Builder {
+    MemoryStorage::builder().with_digests().with_capabilities(|can| can.medium = Medium::Link)
+}
+
+#[tokio::test]
+async fn a_file_is_not_read_if_a_server_reports_the_listed_digest() {
+    for kind in KINDS {
+        let mut bench = Bench::of(kind, server());
+        for size in [0, 1, 300_000] {
+            bench.add(&format!("{size}"), &content(size));
+        }
+        let (summary, said) = bench.verify().await;
+        assert!(summary.is_clean(), "{said:?}");
+        assert_eq!((summary.matched, summary.reported, summary.bytes), (3, 3, 0));
+        assert_eq!(said, ["matched 0 0", "matched 1 1", "matched 300000 300000"]);
+        let read = bench.storage.faults().calls();
+        let read =
+            read.iter().filter(|(of, _)| matches!(of, Operation::Read | Operation::ReadWhole));
+        assert!(read.into_iter().all(|(_, at)| at == &path("manifest")));
+    }
+}
+
+#[tokio::test]
+async fn another_digest_of_a_server_proves_nothing() {
+    let false_digest = Digest::of(DigestKind::Sha256, b"x");
+    let mut bench = Bench::of(DigestKind::Sha256, server().with_false_digest(false_digest));
+    bench.add("right", &content(300_000));
+    bench.storage.add_file("wrong", "content");
+    bench.list("wrong", b"another");
+    bench.list("missing", b"");
+    let (summary, said) = bench.verify().await;
+    assert_eq!(said, ["matched right 300000", "mismatched wrong", "missing missing"]);
+    assert_eq!((summary.matched, summary.reported), (1, 0));
 }

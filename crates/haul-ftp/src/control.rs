@@ -75,6 +75,18 @@ impl Control {
         self.pipelines = true;
     }
 
+    /// How long the server may be silent.
+    pub(crate) fn silence(&self) -> Duration {
+        self.stream.as_ref().map_or(Duration::ZERO, Stream::silence)
+    }
+
+    /// Sets how long the server may be silent.
+    pub(crate) fn set_silence(&mut self, silence: Duration) {
+        if let Some(stream) = &mut self.stream {
+            stream.set_silence(silence);
+        }
+    }
+
     /// Whether several commands may be sent at once.
     pub(crate) fn takes_several(&self) -> bool {
         !self.learnt.knows(Lesson::OneAtATime)
@@ -228,7 +240,7 @@ impl Control {
 
     /// How long a whole reply may take.
     fn limit(&self) -> Duration {
-        self.stream.as_ref().map_or(Duration::ZERO, Stream::silence) * SILENCES
+        self.silence() * SILENCES
     }
 
     fn endless(&mut self, limit: Duration) -> Error {

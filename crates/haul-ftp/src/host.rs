@@ -20,7 +20,7 @@ use crate::look;
 use crate::options::FtpOptions;
 use crate::server::Server;
 use crate::wire::listing::Found;
-use crate::wire::{Command, Reply};
+use crate::wire::{Command, HashCommand, Reply};
 
 /// Pauses before the retries of an idempotent operation whose lane was lost: first none, altogether 15.75 s, about as
 /// long as a server takes to restart.
@@ -204,6 +204,12 @@ impl FtpHost {
     pub(crate) async fn tell(&self, commands: &[Command]) -> Result<Vec<Reply>> {
         let mut lane: Lane = self.lanes.command().await?;
         lane.exchange(commands).await.map_err(|error| error.at(self.name()))
+    }
+
+    /// Asks for a digest, once: the server may take long to read a file, and would read it again.
+    pub(crate) async fn hash(&self, how: HashCommand, command: Command) -> Result<Reply> {
+        let mut lane: Lane = self.lanes.command().await?;
+        lane.hash(how, command).await.map_err(|error| error.at(self.name()))
     }
 
     /// A retry counter for an idempotent operation.

@@ -44,6 +44,8 @@ pub(crate) enum Lesson {
     NoTimes = 1 << 14,
     /// A time was set: where that is refused, it is about the one file.
     TimesWork = 1 << 15,
+    /// It makes no digests, although it announced that.
+    NoHash = 1 << 16,
 }
 
 /// Directories that cannot be listed and are remembered.

@@ -19,6 +19,7 @@
 
 mod control;
 mod data;
+mod digest;
 mod error;
 mod host;
 mod inner;

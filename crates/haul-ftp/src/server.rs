@@ -7,7 +7,7 @@ use std::time::Duration;
 use haul_net::{ReceiveBudget, RttGauge, RttSample};
 
 use crate::learnt::{Learnt, Lesson};
-use crate::wire::Features;
+use crate::wire::{Features, HashCommand};
 
 /// The command that sets the modification time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +141,11 @@ impl Server {
     /// Whether to request the times of all files in a directory by `MDTM`.
     pub(crate) fn mdtm(&self) -> bool {
         self.features.mdtm && !self.learnt.knows(Lesson::NoMdtm)
+    }
+
+    /// How to ask for SHA-256 digests, if the server computes them.
+    pub(crate) fn hash(&self) -> Option<HashCommand> {
+        self.features.hash.filter(|_| !self.learnt.knows(Lesson::NoHash))
     }
 
     /// Whether a transfer can begin at an offset (`REST`).

@@ -21,7 +21,7 @@ use crate::error::{done, lost, protocol, refused};
 use crate::learnt::{Learnt, Lesson};
 use crate::server::Server;
 use crate::stream::{Patience, Security, Stream};
-use crate::wire::{Command, Reply, announced_size, extended_port, port};
+use crate::wire::{Command, HashCommand, Reply, SHA_256, announced_size, extended_port, port};
 
 /// So long a data connection may take to be made. Where it is not allowed through, nobody says so.
 const DATA_LIMIT: Duration = Duration::from_secs(20);
@@ -35,6 +35,9 @@ const LAST_WORD: Duration = Duration::from_secs(10);
 /// How long data is waited for from a server that says that a transfer is done, and has never said of one
 /// that it begins.
 const UNANNOUNCED: Duration = Duration::from_secs(2);
+
+/// The longest silence of a server that reads a file for its digest: 180 GB at 100 MB/s.
+const HASH_SILENCE: Duration = Duration::from_secs(30 * 60);
 
 /// Whom a control connection leads to, so that data connections go to the same host.
 #[derive(Debug, Clone)]
@@ -110,6 +113,8 @@ pub(crate) struct Session {
     announced: Option<u64>,
     /// It said that the transfer is done when it was to begin.
     over: bool,
+    /// SHA-256 is what `HASH` makes on this connection.
+    selected_hash: bool,
     /// Not to be used again.
     worn_out: bool,
     gauge: Arc<RttGauge>,
@@ -151,6 +156,7 @@ impl Session {
             patience,
             announced: None,
             over: false,
+            selected_hash: false,
             worn_out: false,
             gauge,
             _hold: hold,
@@ -177,6 +183,21 @@ impl Session {
     pub(crate) async fn exchange(&mut self, commands: &[Command]) -> Result<Vec<Reply>> {
         self.unpark().await?;
         self.control.exchange(commands).await
+    }
+
+    /// Asks for a digest. The server may be silent for [`HASH_SILENCE`] until it has read the file.
+    pub(crate) async fn hash(&mut self, how: HashCommand, command: Command) -> Result<Reply> {
+        let is_other = matches!(how, HashCommand::Hash { is_default: false });
+        if is_other && !self.selected_hash {
+            // Not in one flight: a late reply to the second command would look like a lost one.
+            self.exchange(&[Command::new("OPTS", format!("HASH {SHA_256}"))?]).await?;
+            self.selected_hash = true;
+        }
+        let usual = self.control.silence();
+        self.control.set_silence(usual.max(HASH_SILENCE));
+        let replies = self.exchange(&[command]).await;
+        self.control.set_silence(usual);
+        replies?.pop().ok_or_else(|| protocol("read the digest", "a reply is missing"))
     }
 
     /// The data of a file from `offset` on: from a download of `opening` that stands there, or from a

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use haul_storage::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
-    StorageExt, Whole, WriteAt,
+    Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result,
+    SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
 };
 
+use crate::digest;
 use crate::error::refused;
 use crate::host::FtpHost;
 use crate::inner::Inner;
@@ -46,22 +47,23 @@ impl FtpStorage {
     ) -> Result<Arc<Self>> {
         let server = host.server().await?;
         let features = server.features;
-        let timed = Capabilities {
-            ranged_reads: features.rest,
-            rename: server.rename_replaces(),
-            resume: true,
-            times: true,
-            kept_times: crate::wire::KEPT_TIMES,
-            long_reads: features.rest,
-            whole_limit: WHOLE,
-            ..Capabilities::least(Medium::Link)
-        };
-        let untimed = Capabilities { times: false, ..timed.clone() };
-        let whole = |ranged: &Capabilities| Capabilities {
-            ranged_reads: false,
-            long_reads: false,
-            resume: false,
-            ..ranged.clone()
+        let timed = Capabilities::least(Medium::Link).with(|can| {
+            can.ranged_reads = features.rest;
+            can.rename = server.rename_replaces();
+            can.resume = true;
+            can.times = true;
+            can.kept_times = crate::wire::KEPT_TIMES;
+            can.long_reads = features.rest;
+            can.digests = features.hash.iter().map(|_| DigestKind::Sha256).collect();
+            can.whole_limit = WHOLE;
+        });
+        let untimed = timed.clone().with(|can| can.times = false);
+        let whole = |ranged: &Capabilities| {
+            ranged.clone().with(|can| {
+                can.ranged_reads = false;
+                can.long_reads = false;
+                can.resume = false;
+            })
         };
         let from_start = [whole(&timed), whole(&untimed)];
         Ok(Arc::new(Self {
@@ -214,6 +216,10 @@ impl Storage for FtpStorage {
         Err(self.unsupported("copy", from).because(NOT_IN_FTP))
     }
 
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        digest::of(&self.inner, path, kind).await
+    }
+
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
         Ok(self.stat(path).await?.metadata())
     }
@@ -235,6 +241,8 @@ impl Storage for FtpStorage {
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
         Ok(Arc::new(FtpFile::open(&self.inner, path).await?))
     }
+
+    fn prefetch(&self, _path: &RelPath) {}
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         Ok(Arc::new(FtpUpload::create(&self.inner, path, options).await?))
@@ -259,6 +267,14 @@ impl Storage for FtpStorage {
 
     async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
         self.write_each(files).await
+    }
+
+    async fn space(&self, _path: &RelPath) -> Result<Option<Space>> {
+        Ok(None)
+    }
+
+    async fn allocated(&self, _path: &RelPath) -> Result<Option<u64>> {
+        Ok(None)
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

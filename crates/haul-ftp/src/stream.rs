@@ -149,6 +149,11 @@ impl Stream {
         self.patience.silence
     }
 
+    /// Sets it.
+    pub(crate) const fn set_silence(&mut self, silence: Duration) {
+        self.patience.silence = silence;
+    }
+
     fn handshake(&self) -> String {
         match &self.command[..] {
             "" => "TLS handshake".to_owned(),

@@ -67,7 +67,7 @@ async fn try_read(inner: &Inner, path: &RelPath, limit: u64) -> Result<Whole> {
         return Err(changed(format!("it changed while being read: {before} became {after}")));
     }
     let (identity, metadata) = (before.identity(), before.metadata());
-    Ok(Whole { bytes: block.into_bytes(), identity, metadata })
+    Ok(Whole::new(block.into_bytes(), identity, metadata))
 }
 
 async fn entry(lane: &mut Lane, on_server: &[u8], path: &RelPath) -> Result<Entry> {

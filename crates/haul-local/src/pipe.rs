@@ -15,10 +15,10 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
 use haul_storage::{
-    Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream,
-    Error, ErrorKind, Held, Identity, LinkKind, LinkStatus, Location, Lock, Medium, Metadata,
-    Range, RangeSet, ReadAt, RelPath, Result, Retry, SmallFile, Storage, StorageExt as _,
-    UNKNOWN_SIZE, Whole, WorkPool, WriteAt,
+    Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry,
+    EntryKind, EntryStream, Error, ErrorKind, Held, Identity, LinkKind, LinkStatus, Location, Lock,
+    Medium, Metadata, Range, RangeSet, ReadAt, RelPath, Result, Retry, SmallFile, Space, Storage,
+    StorageExt as _, UNKNOWN_SIZE, Whole, WorkPool, WriteAt,
 };
 use tokio::sync::mpsc;
 
@@ -157,6 +157,10 @@ impl Storage for PipeStorage {
         self.unsupported("copy")
     }
 
+    async fn digest(&self, _path: &RelPath, _kind: DigestKind) -> Result<Option<Digest>> {
+        Ok(None)
+    }
+
     async fn metadata(&self, _: &RelPath) -> Result<Metadata> {
         Ok(Metadata::default())
     }
@@ -182,6 +186,8 @@ impl Storage for PipeStorage {
         let identity = Identity { size: UNKNOWN_SIZE, ..Identity::default() };
         Ok(Arc::new(Input { identity, blocks: Mutex::new(Some(receiver)) }))
     }
+
+    fn prefetch(&self, _path: &RelPath) {}
 
     async fn create(&self, _: &RelPath, _: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let output = self.output_of("create")?;
@@ -219,6 +225,14 @@ impl Storage for PipeStorage {
             outcomes.push(self.write_whole(&file.path, file.bytes, &file.options).await);
         }
         outcomes
+    }
+
+    async fn space(&self, _path: &RelPath) -> Result<Option<Space>> {
+        Ok(None)
+    }
+
+    async fn allocated(&self, _path: &RelPath) -> Result<Option<u64>> {
+        Ok(None)
     }
 
     async fn lock(&self, _: &RelPath) -> Result<Lock> {

@@ -19,18 +19,14 @@ pub(crate) fn entry(path: RelPath, directory: impl AsFd, name: &[u8]) -> SysResu
         other => (EntryKind::Special(kind_of(other)), 0),
     };
     let is_link = matches!(kind, EntryKind::Symlink(_));
-    Ok(Entry {
-        path,
-        kind,
-        size,
-        modified: Some(modified_of(&stat)),
-        // A link's bits mean nothing and cannot be set.
-        mode: (!is_link).then(|| mode_of(&stat)),
-        owner: Some((stat.st_uid, stat.st_gid)),
-        id: Some(id_of(&stat)),
-        links: widened(stat.st_nlink),
-        tag: None,
-    })
+    let mut entry = Entry::new(path, kind, size);
+    entry.modified = Some(modified_of(&stat));
+    // A link's bits mean nothing and cannot be set.
+    entry.mode = (!is_link).then(|| mode_of(&stat));
+    entry.owner = Some((stat.st_uid, stat.st_gid));
+    entry.id = Some(id_of(&stat));
+    entry.links = widened(stat.st_nlink);
+    Ok(entry)
 }
 
 /// Which version of a file it is. The change time is left out: it moves with a chmod or a further

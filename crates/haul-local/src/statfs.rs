@@ -84,28 +84,27 @@ impl FileSystem {
 
     /// The capabilities of a local storage on it.
     pub(crate) fn capabilities(self) -> Capabilities {
-        Capabilities {
-            ranged_reads: true,
-            writes: Writes::AnyOrder,
-            rename: true,
-            server_copy: true,
-            symlinks: self.unix,
-            hard_links: self.unix,
-            sync: true,
-            resume: true,
-            lock: true,
-            times: true,
-            kept_times: self.kept_times,
-            mode: self.unix,
-            owner: self.unix,
-            xattrs: self.xattrs,
-            pipelined_reads: true,
-            pipelined_writes: true,
-            max_lanes: Some(1),
-            max_file_size: self.max_file_size,
-            whole_limit: WHOLE_LIMIT,
-            ..Capabilities::least(Medium::Disk)
-        }
+        Capabilities::least(Medium::Disk).with(|can| {
+            can.ranged_reads = true;
+            can.writes = Writes::AnyOrder;
+            can.rename = true;
+            can.server_copy = true;
+            can.symlinks = self.unix;
+            can.hard_links = self.unix;
+            can.sync = true;
+            can.resume = true;
+            can.lock = true;
+            can.times = true;
+            can.kept_times = self.kept_times;
+            can.mode = self.unix;
+            can.owner = self.unix;
+            can.xattrs = self.xattrs;
+            can.pipelined_reads = true;
+            can.pipelined_writes = true;
+            can.max_lanes = Some(1);
+            can.max_file_size = self.max_file_size;
+            can.whole_limit = WHOLE_LIMIT;
+        })
     }
 }
 

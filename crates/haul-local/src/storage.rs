@@ -7,9 +7,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use haul_storage::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space, Storage,
-    Whole, WorkPool, WriteAt,
+    Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile,
+    Space, Storage, Whole, WorkPool, WriteAt,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -119,6 +119,10 @@ impl Storage for LocalStorage {
         self.run(from, move |volume, from| volume.copy(pool, from, &to)).await
     }
 
+    async fn digest(&self, _path: &RelPath, _kind: DigestKind) -> Result<Option<Digest>> {
+        Ok(None)
+    }
+
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
         self.run(path, |volume, path| volume.metadata(path)).await
     }
@@ -137,6 +141,8 @@ impl Storage for LocalStorage {
         };
         self.run(path, work).await
     }
+
+    fn prefetch(&self, _path: &RelPath) {}
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let options = options.clone();

@@ -50,7 +50,7 @@ impl Volume {
             let cause = "it changed while it was read";
             return Err(self.refuse(ErrorKind::Changed, OPERATION, path, cause));
         }
-        Ok(Whole { bytes: bytes.into(), identity, metadata: metadata_of(&stat) })
+        Ok(Whole::new(bytes.into(), identity, metadata_of(&stat)))
     }
 
     pub(crate) fn write_whole(

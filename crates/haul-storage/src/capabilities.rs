@@ -1,6 +1,6 @@
 //! What a storage can do, so that the engine chooses a way that works instead of trying.
 
-use crate::KeptTimes;
+use crate::{DigestKind, KeptTimes};
 
 /// In which order a file may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,28 +20,20 @@ pub enum Medium {
     Link,
 }
 
-/// A digest function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DigestKind {
-    /// BLAKE3 with 256 bits, as `b3sum` prints it.
-    Blake3,
-    /// SHA-256, as `sha256sum` prints it.
-    Sha256,
-}
-
-impl DigestKind {
-    /// The name in options, manifests and events.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Blake3 => "blake3",
-            Self::Sha256 => "sha256",
-        }
-    }
-}
-
 /// What a storage can do. A backend begins with [`Capabilities::least`] and claims what it can; the
 /// conformance kit then holds it to every claim.
+///
+/// ```
+/// use haul_storage::{Capabilities, Medium};
+///
+/// let can = Capabilities::least(Medium::Link).with(|can| {
+///     can.ranged_reads = true;
+///     can.whole_limit = 64 << 10;
+/// });
+/// assert!(can.ranged_reads && !can.rename);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Capabilities {
     /// What lies between.
     pub medium: Medium,
@@ -73,7 +65,7 @@ pub struct Capabilities {
     pub owner: bool,
     /// Whether extended attributes exist.
     pub xattrs: bool,
-    /// Digests that the far end can make of a file by itself.
+    /// The kinds of digests that [`Storage::digest`](crate::Storage::digest) reports of every file.
     pub digests: Vec<DigestKind>,
     /// Whether reads should be as long as possible: beginning one takes round trips and a slow start,
     /// going on takes nothing.
@@ -126,5 +118,12 @@ impl Capabilities {
             max_file_size: None,
             whole_limit: 0,
         }
+    }
+
+    /// The same with a change.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::{Error, ErrorKind, RelPath, Result};
+use crate::{Digest, Error, ErrorKind, RelPath, Result};
 
 /// A point in time as file systems keep it: seconds since 1970-01-01 UTC and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -117,8 +117,9 @@ pub struct FileId {
 /// known once the file has been read to its end.
 pub const UNKNOWN_SIZE: u64 = u64::MAX;
 
-/// One thing in a listing. Links are not followed.
+/// One thing in a listing. Links are not followed. Made by [`Entry::new`]; what else is known is set afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Entry {
     /// Where, below the storage's root.
     pub path: RelPath,
@@ -138,6 +139,9 @@ pub struct Entry {
     pub links: u64,
     /// Version tag (an ETag), if the storage has one.
     pub tag: Option<String>,
+    /// Digest of the content, if the storage reports one with the entry; see [`Storage::digest`](crate::Storage::digest)
+    /// for how far it can be relied on.
+    pub digest: Option<Digest>,
 }
 
 impl Entry {
@@ -153,7 +157,33 @@ impl Entry {
             id: None,
             links: 1,
             tag: None,
+            digest: None,
         }
+    }
+
+    /// The same thing at another path.
+    #[must_use]
+    pub fn at(self, path: RelPath) -> Self {
+        Self { path, ..self }
+    }
+
+    /// Whether both have the same content, by digests of one kind that came with them; `None` if they have none. Tags
+    /// are not compared: servers make them of names, times and inodes, so they tell versions of one file apart and
+    /// say nothing about another file.
+    ///
+    /// ```
+    /// use haul_storage::{Digest, DigestKind, Entry, EntryKind, RelPath};
+    ///
+    /// let mut one = Entry::new(RelPath::root(), EntryKind::File, 4);
+    /// let mut other = one.clone();
+    /// assert_eq!(one.same_content(&other), None);
+    /// one.digest = Some(Digest::of(DigestKind::Sha256, b"haul"));
+    /// other.digest = Some(Digest::of(DigestKind::Sha256, b"more"));
+    /// assert_eq!(one.same_content(&other), Some(false));
+    /// ```
+    pub fn same_content(&self, other: &Self) -> Option<bool> {
+        let (one, other) = self.digest.zip(other.digest)?;
+        (one.kind == other.kind).then_some(one == other)
     }
 
     /// Whether it is a regular file.

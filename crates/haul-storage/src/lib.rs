@@ -11,6 +11,7 @@
 mod block;
 mod calendar;
 mod capabilities;
+mod digest;
 mod entry;
 mod error;
 mod held;
@@ -34,7 +35,8 @@ pub mod conformance;
 pub mod memory;
 
 pub use block::{Block, BufferPool, PooledBuffer, keeping};
-pub use capabilities::{Capabilities, DigestKind, Medium, Writes};
+pub use capabilities::{Capabilities, Medium, Writes};
+pub use digest::{Digest, DigestKind};
 pub use entry::{
     Entry, EntryKind, FileId, Identity, Metadata, SpecialKind, Timestamp, UNKNOWN_SIZE, Xattrs,
 };

@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, LinkKind, LinkStatus, Location,
-    Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
+    Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, LinkKind,
+    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space, Storage,
+    StorageExt, Whole, WriteAt,
 };
 
 /// A [`Storage`] that can only be read: whatever would change it is `Unsupported`. The methods are those of
@@ -27,6 +28,7 @@ pub trait ReadOnly: Any + Debug + Send + Sync {
     async fn stat(&self, path: &RelPath) -> Result<Entry>;
     async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>>;
     async fn list(&self, path: &RelPath) -> Result<EntryStream>;
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>>;
     async fn metadata(&self, path: &RelPath) -> Result<Metadata>;
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>>;
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole>;
@@ -67,6 +69,10 @@ impl<R: ReadOnly> Storage for R {
 
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         ReadOnly::list(self, path).await
+    }
+
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        ReadOnly::digest(self, path, kind).await
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
@@ -116,6 +122,9 @@ impl<R: ReadOnly> Storage for R {
     async fn set_metadata(&self, path: &RelPath, _: &Metadata) -> Result<()> {
         refuse(self, "set metadata", path)
     }
+
+    /// Nothing is going to be created.
+    fn prefetch(&self, _: &RelPath) {}
 
     async fn create(&self, path: &RelPath, _: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         refuse(self, "create", path)

@@ -1,8 +1,7 @@
 //! The storage traits: an opened location ([`Storage`]), a file opened for reading ([`ReadAt`]), and a file being
 //! written ([`WriteAt`]).
 //!
-//! They have no default methods, so that a backend cannot forget one. Exceptions are the hint `prefetch`, and `space`
-//! and `allocated`, which most storages cannot implement. Conveniences are in [`StorageExt`].
+//! They have no default methods, so that no backend and no wrapper forgets one. Conveniences are in [`StorageExt`].
 //!
 //! Reads and writes are positional, and all methods may be called concurrently. Dropping a future cancels its
 //! operation as soon as possible; a cancelled write never appears under its final name.
@@ -20,8 +19,8 @@ use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
 
 use crate::{
-    Block, Capabilities, Entry, Error, ErrorKind, Held, Identity, Location, Metadata, Range,
-    RangeSet, RelPath, Result, SourceVersion, Space,
+    Block, Capabilities, Digest, DigestKind, Entry, Error, ErrorKind, Held, Identity, Location,
+    Metadata, Range, RangeSet, RelPath, Result, SourceVersion, Space,
 };
 
 /// Batches of directory entries, in no particular order. An `Err` either concerns one entry, and the stream
@@ -85,6 +84,16 @@ pub trait Storage: Any + Debug + Send + Sync {
     /// `Unsupported` without `capabilities().server_copy`.
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()>;
 
+    /// The digest of a file, as the far side reports it without sending its bytes. `None` if it reports none of this
+    /// kind. A disk reports none: its files are read.
+    ///
+    /// This is a claim of the far side, and may be one about an earlier version of the file. A server may read the whole
+    /// file for it.
+    ///
+    /// # Errors
+    /// `NotFound` if nothing exists at `path`, and errors of the link. What the far side does not do is `None`.
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>>;
+
     /// All metadata that can be set on a copy of the entry, including extended attributes.
     async fn metadata(&self, path: &RelPath) -> Result<Metadata>;
 
@@ -96,9 +105,7 @@ pub trait Storage: Any + Debug + Send + Sync {
 
     /// A hint that `path` will soon be passed to `stat`, and to `create` unless the same file exists. The storage may
     /// send the necessary requests now. A disk ignores it.
-    fn prefetch(&self, path: &RelPath) {
-        let _ = path;
-    }
+    fn prefetch(&self, path: &RelPath);
 
     /// Creates a part file for `path`, or resumes an existing one with `options.resume`. One that cannot be resumed is
     /// emptied; [`WriteAt::held`] then gives the reason.
@@ -131,17 +138,11 @@ pub trait Storage: Any + Debug + Send + Sync {
 
     /// The free space of the file system that contains `path`, or its nearest existing ancestor. `None` if the storage
     /// cannot determine it.
-    async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
-        let _ = path;
-        Ok(None)
-    }
+    async fn space(&self, path: &RelPath) -> Result<Option<Space>>;
 
     /// Bytes allocated for a file, without holes but including reserved space. `None` if the storage cannot determine
     /// it.
-    async fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
-        let _ = path;
-        Ok(None)
-    }
+    async fn allocated(&self, path: &RelPath) -> Result<Option<u64>>;
 
     /// Locks `path` (a file or a tree) against other runs of haul until the returned lock is dropped.
     ///
@@ -254,6 +255,7 @@ pub struct CommitOptions {
 
 /// A small file that was read at once.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Whole {
     /// The content.
     pub bytes: Bytes,
@@ -263,8 +265,16 @@ pub struct Whole {
     pub metadata: Metadata,
 }
 
+impl Whole {
+    /// A file that was read at once.
+    pub const fn new(bytes: Bytes, identity: Identity, metadata: Metadata) -> Self {
+        Self { bytes, identity, metadata }
+    }
+}
+
 /// A small file to write at once.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct SmallFile {
     /// Its path.
     pub path: RelPath,
@@ -272,6 +282,13 @@ pub struct SmallFile {
     pub bytes: Bytes,
     /// Metadata, and whether to replace and sync.
     pub options: CommitOptions,
+}
+
+impl SmallFile {
+    /// A file to write at `path`.
+    pub const fn new(path: RelPath, bytes: Bytes, options: CommitOptions) -> Self {
+        Self { path, bytes, options }
+    }
 }
 
 /// The state of a link.

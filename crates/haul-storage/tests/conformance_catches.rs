@@ -15,7 +15,7 @@ async fn failing(storage: Arc<dyn Storage>) -> Vec<&'static str> {
 }
 
 /// Each flaw, and one case that has to notice it.
-const FLAWS: [(Flaw, &str); 54] = [
+const FLAWS: [(Flaw, &str); 56] = [
     (Flaw::CommitIgnoresReplace, "writing::an_existing_file_is_replaced_only_if_asked"),
     (Flaw::CommitIgnoresSize, "writing::a_file_cut_shorter_at_commit_is_shorter"),
     (Flaw::CommitForgetsMetadata, "metadata::a_commit_sets_what_it_is_given"),
@@ -70,6 +70,8 @@ const FLAWS: [(Flaw, &str); 54] = [
     (Flaw::RecordsAreLost, "resuming::what_was_recorded_is_held_by_the_next_run"),
     (Flaw::RecordsAreOfAnySource, "resuming::nothing_is_held_of_another_source"),
     (Flaw::RecordsShareAPlace, "resuming::records_of_several_files_do_not_mix"),
+    (Flaw::DigestIsNotReported, "digests::every_claimed_digest_is_that_of_the_content"),
+    (Flaw::DigestIsOfTheBeginning, "digests::every_claimed_digest_is_that_of_the_content"),
 ];
 
 #[tokio::test(start_paused = true)]

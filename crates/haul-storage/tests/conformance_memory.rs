@@ -14,17 +14,17 @@ async fn conforms(builder: Builder) {
 }
 
 fn without(take_away: impl FnOnce(&mut Capabilities)) -> Builder {
-    MemoryStorage::builder().with_capabilities(take_away)
+    MemoryStorage::builder().with_digests().with_capabilities(take_away)
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_conforms_with_all_capabilities() {
-    conforms(MemoryStorage::builder()).await;
+    conforms(MemoryStorage::builder().with_digests()).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_conforms_without_any_one_capability() {
-    let takers: [fn(&mut Capabilities); 14] = [
+    let takers: [fn(&mut Capabilities); 15] = [
         |c| c.ranged_reads = false,
         |c| c.writes = Writes::InOrder,
         |c| c.rename = false,
@@ -38,6 +38,7 @@ async fn it_conforms_without_any_one_capability() {
         |c| c.mode = false,
         |c| c.owner = false,
         |c| c.xattrs = false,
+        |c| c.digests.clear(),
         |c| c.medium = Medium::Disk,
     ];
     for take_away in takers {
@@ -50,6 +51,7 @@ async fn it_conforms_without_any_one_capability() {
 async fn it_conforms_with_no_capability_at_all() {
     let nothing = without(|c| {
         c.ranged_reads = false;
+        c.digests.clear();
         c.writes = Writes::InOrder;
         c.rename = false;
         c.server_copy = false;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use haul_storage::{
-    Capabilities, Entry, EntryStream, LinkStatus, Location, Metadata, ReadAt, ReadOnly, RelPath,
-    Result, Space, Storage, UNKNOWN_SIZE, Whole,
+    Capabilities, Digest, DigestKind, Entry, EntryStream, LinkStatus, Location, Metadata, ReadAt,
+    ReadOnly, RelPath, Result, Space, Storage, UNKNOWN_SIZE, Whole,
 };
 
 use tokio::sync::OwnedMutexGuard;
@@ -211,6 +211,10 @@ impl ReadOnly for View {
                 }
             }
         }
+    }
+
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        self.storage().digest(path, kind).await
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {

@@ -24,9 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use haul_storage::{
-    Capabilities, Entry, EntryStream, Error, ErrorKind, Identity, KeptTimes, LinkStatus, Location,
-    Medium, Metadata, ReadAt, ReadOnly, RelPath, Result, Retry, Space, Storage, StorageExt,
-    UNKNOWN_SIZE, Whole,
+    Capabilities, Digest, DigestKind, Entry, EntryStream, Error, ErrorKind, Identity, KeptTimes,
+    LinkStatus, Location, Medium, Metadata, ReadAt, ReadOnly, RelPath, Result, Retry, Space,
+    Storage, StorageExt, UNKNOWN_SIZE, Whole,
 };
 
 use self::choice::Failed;
@@ -224,16 +224,15 @@ fn capabilities(mirrors: &[Mirror]) -> Capabilities {
     let is_link = all().any(|can| can.medium == Medium::Link);
     let kept_times = all().map(|can| can.kept_times).max_by_key(|kept| kept.step_ns);
     let medium = if is_link { Medium::Link } else { Medium::Disk };
-    Capabilities {
-        ranged_reads: all().any(|can| can.ranged_reads),
-        kept_times: kept_times.unwrap_or(KeptTimes::in_steps_of(1)),
-        long_reads: all().any(|can| can.long_reads),
-        pipelined_reads: all().all(|can| can.pipelined_reads),
-        bounded_reads: all().all(|can| can.bounded_reads),
-        max_lanes: all().filter_map(|can| can.max_lanes).min(),
-        whole_limit: all().map(|can| can.whole_limit).min().unwrap_or(0),
-        ..Capabilities::least(medium)
-    }
+    Capabilities::least(medium).with(|can| {
+        can.ranged_reads = all().any(|can| can.ranged_reads);
+        can.kept_times = kept_times.unwrap_or(KeptTimes::in_steps_of(1));
+        can.long_reads = all().any(|can| can.long_reads);
+        can.pipelined_reads = all().all(|can| can.pipelined_reads);
+        can.bounded_reads = all().all(|can| can.bounded_reads);
+        can.max_lanes = all().filter_map(|can| can.max_lanes).min();
+        can.whole_limit = all().map(|can| can.whole_limit).min().unwrap_or(0);
+    })
 }
 
 /// Why `other` is another file than `first`. Times are compared in steps of `step_ns`, if at all.
@@ -298,6 +297,8 @@ impl ReadOnly for MirrorStorage {
             (None, None) => return Err(self.nothing_left("access")),
         };
         entry.path = path.clone();
+        // The bytes come from several servers.
+        entry.digest = None;
         entry.id = None;
         entry.links = 1;
         if entry.modified.is_some() {
@@ -313,6 +314,11 @@ impl ReadOnly for MirrorStorage {
 
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         Err(Error::new(ErrorKind::NotADirectory, "list").at(self.location.display(path)))
+    }
+
+    /// None is certain to be that of the bytes that will be read, which come from several servers.
+    async fn digest(&self, _: &RelPath, _: DigestKind) -> Result<Option<Digest>> {
+        Ok(None)
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {

@@ -1,12 +1,13 @@
 //! Reads a file only to know its digest.
 
 use futures_util::StreamExt;
+use futures_util::future::join;
 use haul_storage::{
     DigestKind, Error, ErrorKind, Identity, Medium, Range, ReadAt, RelPath, Result, Storage,
 };
 
 use crate::context::Context;
-use crate::digest::{Digest, FileHasher};
+use crate::digest::{Digest, FileHasher, REPORTED, reported};
 use crate::plan::Item;
 
 /// The digest of a file that is at its destination already: of the destination if that is a disk,
@@ -32,7 +33,14 @@ pub async fn digest_destination(
 }
 
 /// Whether the file at an item's destination has the content of its source, and which version of the source that is.
+/// Where a server reports its digest, only the other side is read, unless the source is removed afterwards: what was
+/// only claimed is not the last copy of a file.
 pub async fn same_content(context: &Context, item: &Item) -> Result<(bool, Identity)> {
+    if !context.settings.remove_source
+        && let Some(found) = same_reported(context, item).await?
+    {
+        return Ok(found);
+    }
     let kind = context.settings.digest.unwrap_or(DigestKind::Blake3);
     let source = async {
         digest_version(context, &*item.job.job.source, &item.source.path, kind)
@@ -42,6 +50,39 @@ pub async fn same_content(context: &Context, item: &Item) -> Result<(bool, Ident
     let destination = digest_destination(context, item, kind);
     let ((source, identity), destination) = tokio::try_join!(source, destination)?;
     Ok((source == destination, identity))
+}
+
+/// The same by what servers report; `None` if they report nothing.
+async fn same_reported(context: &Context, item: &Item) -> Result<Option<(bool, Identity)>> {
+    let job = &item.job.job;
+    let listed = item.source.digest.filter(|digest| digest.kind == REPORTED);
+    let source = async {
+        match listed {
+            Some(listed) => Some(listed),
+            None => reported(&*job.source, &item.source.path, REPORTED).await,
+        }
+    };
+    let ask = join(source, reported(&*job.destination, &item.destination, REPORTED));
+    let answers = tokio::select! {
+        biased;
+        () = context.cancel.cancelled() => return Err(Error::new(ErrorKind::Interrupted, "read")),
+        answers = ask => answers,
+    };
+    Ok(match answers {
+        (None, None) => None,
+        (Some(source), Some(destination)) => Some((source == destination, item.source.identity())),
+        (Some(source), None) => {
+            let found = digest_destination(context, item, source.kind).await?;
+            Some((source == found, item.source.identity()))
+        }
+        (None, Some(destination)) => {
+            let read = digest_version(context, &*job.source, &item.source.path, destination.kind);
+            let read =
+                read.await.map_err(|error| error.at(item.job.source_name(&item.source.path)));
+            let (found, identity) = read?;
+            Some((found == destination, identity))
+        }
+    })
 }
 
 async fn digest_file(

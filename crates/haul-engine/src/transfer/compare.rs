@@ -15,7 +15,7 @@ pub enum Verdict {
     Leave,
 }
 
-/// Compares a source with the file at its destination. The source's time is taken as the destination keeps it,
+/// Compares a source with the file at its destination. Digests that both came with decide before times do. The source's time is taken as the destination keeps it,
 /// and both as exactly as the coarser side keeps them. Contents are not looked at: with [`Compare::Content`],
 /// `Keep` says that the sizes allow it. `sets_times`: whether the destination's times are
 /// those of the source, and not those of the uploads.
@@ -45,12 +45,15 @@ pub fn verdict(
             _ => Verdict::Leave,
         },
         Overwrite::Different => {
-            let same_time = compare != Compare::SizeAndTime || rounded.is_none_or(same_time);
+            let by_time = || rounded.is_none_or(same_time);
+            let by_digest = source.same_content(existing);
+            let same_time = compare != Compare::SizeAndTime || by_digest.unwrap_or_else(by_time);
             let sizes = source.known_size().zip(existing.known_size());
             let same_size =
                 sizes.map_or(rounded.is_some(), |(source, existing)| source == existing);
             match (same_size, same_time) {
                 (true, true) => Verdict::Keep,
+                (true, false) if by_digest == Some(false) => Verdict::Replace(Reason::Content),
                 (true, false) => Verdict::Replace(Reason::Time),
                 (false, _) => Verdict::Replace(Reason::Size),
             }
@@ -61,7 +64,7 @@ pub fn verdict(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_storage::{EntryKind, RelPath, Timestamp};
+    use haul_storage::{Digest, DigestKind, EntryKind, RelPath, Timestamp};
 
     const BY_TIME: Verdict = Verdict::Replace(Reason::Time);
 
@@ -121,7 +124,9 @@ mod tests {
         let judge = |source| judge(Overwrite::Different, &source, &file(10, 100, 0), 1);
         assert_eq!(judge(unknown(100)), Verdict::Keep);
         assert_eq!(judge(unknown(101)), BY_TIME);
-        assert_eq!(judge(Entry { modified: None, ..unknown(100) }), Verdict::Replace(Reason::Size));
+        let mut untimed = unknown(100);
+        untimed.modified = None;
+        assert_eq!(judge(untimed), Verdict::Replace(Reason::Size));
     }
 
     #[test]
@@ -138,6 +143,30 @@ mod tests {
         assert_eq!(judge(Overwrite::Never, &source, &other, 1), Verdict::Leave);
         let always = judge(Overwrite::Always, &source, &source, 1);
         assert_eq!(always, Verdict::Replace(Reason::Always));
+    }
+
+    #[test]
+    fn digests_of_one_kind_decide_before_times_do() {
+        let with = |seconds, kind, content: &[u8]| {
+            let mut file = file(10, seconds, 0);
+            file.digest = Some(Digest::of(kind, content));
+            file
+        };
+        let source = with(100, DigestKind::Sha256, b"a");
+        let judge = |existing| judge(Overwrite::Different, &source, &existing, 1);
+        assert_eq!(judge(with(200, DigestKind::Sha256, b"a")), Verdict::Keep);
+        let other = with(100, DigestKind::Sha256, b"b");
+        assert_eq!(judge(other.clone()), Verdict::Replace(Reason::Content));
+        // Nothing to compare: the times decide.
+        assert_eq!(judge(with(200, DigestKind::Blake3, b"a")), BY_TIME);
+        assert_eq!(judge(file(10, 100, 0)), Verdict::Keep);
+        // Nor where something else was to be compared.
+        let by_size = (Overwrite::Different, Compare::Size);
+        let kept = KeptTimes::in_steps_of(1);
+        assert_eq!(verdict(by_size, &source, 1, &other, kept, true), Verdict::Keep);
+        let mut longer = source.clone();
+        longer.size = 11;
+        assert_eq!(judge(longer), Verdict::Replace(Reason::Size));
     }
 
     #[test]

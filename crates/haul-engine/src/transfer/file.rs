@@ -371,7 +371,8 @@ async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<bool
     let mode = wanted.mode;
     let mode = mode.filter(|_| owner.is_some() || xattrs.is_some() || mode != there.mode);
     // Equal contents: the time is what differs, and the next run need not read them again.
-    let by_content = context.settings.compares() == Compare::Content;
+    let by_content = context.settings.compares() == Compare::Content
+        || item.source.same_content(existing) == Some(true);
     let is_other = |time: &Timestamp| times::differs(context, item, existing, *time);
     let modified = wanted.modified.filter(|time| by_content && is_other(time));
     let changed = Metadata { mode, owner, xattrs, modified };

@@ -58,10 +58,9 @@ pub async fn move_batch(context: &Context, items: Vec<Item>) -> Vec<Item> {
     }
     let contents = read.iter().map(|(_, whole)| whole.bytes.clone()).collect();
     let digests = digests(context, contents).await;
-    let files = read.iter().map(|(item, whole)| SmallFile {
-        path: item.destination.clone(),
-        bytes: whole.bytes.clone(),
-        options: commit_options(context, item, whole.metadata.clone()),
+    let files = read.iter().map(|(item, whole)| {
+        let options = commit_options(context, item, whole.metadata.clone());
+        SmallFile::new(item.destination.clone(), whole.bytes.clone(), options)
     });
     let written = job.destination.write_many(files.collect()).await;
     for (((item, whole), digest), outcome) in read.into_iter().zip(digests).zip(written) {

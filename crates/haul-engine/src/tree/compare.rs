@@ -4,21 +4,23 @@ use std::cmp::Ordering;
 use std::sync::Mutex;
 
 use futures_util::StreamExt;
-use futures_util::future::{BoxFuture, FutureExt, try_join};
+use futures_util::future::{BoxFuture, FutureExt, join, try_join};
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{
     DigestKind, Entry, EntryKind, Error, RelPath, Result, Storage, StorageExt as _, is_part_name,
 };
 
 use super::at_once;
+use crate::digest::{Digest, REPORTED, reported};
 use crate::transfer::{Verdict, verdict};
-use crate::verify::{Checker, VerifyEvent, VerifyOptions};
+use crate::verify::{Checker, Hashed, VerifyEvent, VerifyOptions};
 use crate::{Cancel, Compare, Filter, Overwrite};
 
 /// How to compare.
 #[derive(Debug, Clone)]
 pub struct CompareOptions {
-    /// Compare the content of files of equal length, by this digest, instead of their times.
+    /// Compare the content of files of equal length, by this digest, instead of their times. Where a server reports
+    /// digests of its own, by those.
     pub checksum: Option<DigestKind>,
     /// What takes part, by its path below the top.
     pub filter: Filter,
@@ -63,6 +65,8 @@ pub struct Comparison {
     pub same: u64,
     /// Of these, files of which only the size could be compared.
     pub by_size: u64,
+    /// Of these, files of which a server reported the digest instead of sending the bytes.
+    pub reported: u64,
     /// Names that both have, and that differ.
     pub differing: u64,
     /// Names that only the first has.
@@ -136,6 +140,11 @@ pub async fn compare(
                     comparison.same += 1;
                     comparison.bytes += bytes;
                 }
+                Found::Reported(bytes) => {
+                    comparison.same += 1;
+                    comparison.reported += 1;
+                    comparison.bytes += bytes;
+                }
                 Found::SameSize => {
                     comparison.same += 1;
                     comparison.by_size += 1;
@@ -166,6 +175,8 @@ enum Step {
 enum Found {
     Step(Step),
     Same(u64),
+    /// The same content by the digest of a server; so many bytes of the other side were read.
+    Reported(u64),
     /// The same size, and no times to compare.
     SameSize,
     Told(Compared),
@@ -237,7 +248,12 @@ impl Pass<'_> {
             (EntryKind::Symlink(a), EntryKind::Symlink(b)) if a != b => differs(Difference::Target),
             (EntryKind::Special(a), EntryKind::Special(b)) if a != b => differs(Difference::Kind),
             (EntryKind::File, EntryKind::File) => match (a.known_size(), b.known_size()) {
-                (Some(a), Some(b)) if a != b => differs(Difference::Size(a, b)),
+                (Some(size), Some(other)) if size != other => {
+                    differs(Difference::Size(size, other))
+                }
+                // Before times, and whatever was to be compared; but a difference is reported only after reading.
+                _ if a.same_content(b) == Some(true) => Ok(Found::Reported(0)),
+                _ if a.same_content(b) == Some(false) => Ok(Found::Step(Step::Content(path))),
                 _ if self.options.checksum.is_some() => Ok(Found::Step(Step::Content(path))),
                 _ if !self.has_times(a, b) => Ok(Found::SameSize),
                 _ if self.same_time(a, b) => Ok(Found::Same(0)),
@@ -265,21 +281,49 @@ impl Pass<'_> {
             || judge(b, second.kept_times.step_ns, a, first.kept_times, first.times)
     }
 
+    /// A digest that a server reports can show that two files are the same. That they differ is reported only after
+    /// both were read, so that a wrong claim of a server shows no difference that is none.
     async fn content(&self, below: RelPath) -> Result<Found> {
         let kind = self.options.checksum.unwrap_or(DigestKind::Blake3);
-        let hash = |at: usize| {
-            let (side, path) = (self.sides[at], self.sides[at].top.join_path(&below));
-            async move {
-                let hashed = self.checkers[at].hash(&path, kind).await;
-                hashed.map_err(|error| error.at(side.storage.location().display(&path)))
+        let ((a, size, _), (b, other, _)) = match self.reported(&below).await {
+            (Some(a), Some(b)) if a == b => return Ok(Found::Reported(0)),
+            (Some(a), None) => {
+                let other = self.hash(1, &below, a.kind).await?;
+                if other.0 == a {
+                    return Ok(Found::Reported(other.1));
+                }
+                (self.hash(0, &below, a.kind).await?, other)
             }
+            (None, Some(b)) => {
+                let first = self.hash(0, &below, b.kind).await?;
+                if first.0 == b {
+                    return Ok(Found::Reported(first.1));
+                }
+                (first, self.hash(1, &below, b.kind).await?)
+            }
+            _ => try_join(self.hash(0, &below, kind), self.hash(1, &below, kind)).await?,
         };
-        let ((a, size, _), (b, other, _)) = try_join(hash(0), hash(1)).await?;
         if a == b {
             return Ok(Found::Same(size + other));
         }
         let how = if size == other { Difference::Content } else { Difference::Size(size, other) };
         Ok(Found::Told(Compared::Differs(below, how)))
+    }
+
+    /// What servers report of both sides of a name.
+    async fn reported(&self, below: &RelPath) -> (Option<Digest>, Option<Digest>) {
+        let ask = async |at: usize| {
+            let side = self.sides[at];
+            reported(side.storage, &side.top.join_path(below), REPORTED).await
+        };
+        join(ask(0), ask(1)).await
+    }
+
+    /// Reads one side of a name.
+    async fn hash(&self, at: usize, below: &RelPath, kind: DigestKind) -> Result<Hashed> {
+        let (side, path) = (self.sides[at], self.sides[at].top.join_path(below));
+        let hashed = self.checkers[at].hash(&path, kind).await;
+        hashed.map_err(|error| error.at(side.storage.location().display(&path)))
     }
 }
 
@@ -291,7 +335,8 @@ async fn list(side: Side<'_>, below: &RelPath) -> Result<Vec<Entry>> {
 
 /// An entry with its path below the top.
 fn at(below: &RelPath, entry: Entry) -> Result<Entry> {
-    Ok(Entry { path: below.join(entry.path.name()).map_err(invalid)?, ..entry })
+    let path = below.join(entry.path.name()).map_err(invalid)?;
+    Ok(entry.at(path))
 }
 
 fn invalid(error: haul_storage::RelPathError) -> Error {

@@ -11,7 +11,7 @@ use haul_storage::{
 use tokio::sync::Semaphore;
 
 use super::event::{Hear, VerifyEvent, VerifyOptions};
-use crate::digest::{Digest, FileHasher};
+use crate::digest::{Digest, FileHasher, reported};
 use crate::manifest::{LineError, Listed, listed_path};
 use crate::retry::Retries;
 
@@ -41,6 +41,9 @@ pub struct Checker<'a> {
     range_length: u64,
     ranges: usize,
 }
+
+/// The digest of a file and its length, and the file if it was read by ranges.
+pub type Hashed = (Digest, u64, Option<Arc<dyn ReadAt>>);
 
 /// A file to check.
 pub(super) struct Ready {
@@ -96,8 +99,13 @@ impl<'a> Checker<'a> {
 
     async fn check_path(&self, path: &RelPath, expected: Digest) -> VerifyEvent {
         let path = path.clone();
+        if let Some(bytes) = self.is_reported(&path, expected).await {
+            return VerifyEvent::Matched { path, bytes, reported: true };
+        }
         match Box::pin(self.digest(&path, expected)).await {
-            Ok((actual, bytes)) if actual == expected => VerifyEvent::Matched { path, bytes },
+            Ok((actual, bytes)) if actual == expected => {
+                VerifyEvent::Matched { path, bytes, reported: false }
+            }
             Ok((actual, _)) => VerifyEvent::Mismatched { path, expected, actual },
             Err(error) if is_absent(&error) => VerifyEvent::Missing { path },
             Err(error) => {
@@ -105,6 +113,16 @@ impl<'a> Checker<'a> {
                 VerifyEvent::Unreadable { path, error }
             }
         }
+    }
+
+    /// The length of a file of which a server reports the expected digest. Another digest proves nothing: the file is
+    /// read then.
+    async fn is_reported(&self, path: &RelPath, expected: Digest) -> Option<u64> {
+        let found = reported(self.storage, path, expected.kind).await?;
+        if found != expected {
+            return None;
+        }
+        self.storage.stat(path).await.ok()?.known_size()
     }
 
     async fn digest(&self, path: &RelPath, expected: Digest) -> Result<(Digest, u64)> {
@@ -120,11 +138,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The digest of a file and its length, and the file if it was read by ranges.
-    pub async fn hash(
-        &self,
-        path: &RelPath,
-        kind: DigestKind,
-    ) -> Result<(Digest, u64, Option<Arc<dyn ReadAt>>)> {
+    pub async fn hash(&self, path: &RelPath, kind: DigestKind) -> Result<Hashed> {
         match self.digest_of_small(path, kind).await {
             // Longer than what is read in one go, or changed just then: read as any other.
             Err(error) if error.kind() == ErrorKind::Changed => {}

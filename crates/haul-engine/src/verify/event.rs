@@ -43,6 +43,8 @@ pub enum VerifyEvent {
         path: RelPath,
         /// Its length.
         bytes: u64,
+        /// A server reported its digest; it was not read.
+        reported: bool,
     },
     /// A file has another digest than in the manifest.
     Mismatched {

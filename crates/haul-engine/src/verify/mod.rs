@@ -19,7 +19,7 @@ use haul_storage::{RelPath, Result, Storage};
 
 use crate::Cancel;
 use crate::manifest::{LineError, ManifestReader, NumberedLine};
-pub(crate) use check::Checker;
+pub(crate) use check::{Checker, Hashed};
 pub use event::{VerifyEvent, VerifyOptions};
 use extra::Extras;
 
@@ -28,6 +28,8 @@ use extra::Extras;
 pub struct VerifySummary {
     /// Files that are what the manifest says.
     pub matched: u64,
+    /// Of these, files of which a server reported the digest instead of sending the bytes.
+    pub reported: u64,
     /// Files that are something else.
     pub mismatched: u64,
     /// Files that are not there.
@@ -65,7 +67,10 @@ impl VerifySummary {
     fn count(&mut self, event: &VerifyEvent) {
         match event {
             VerifyEvent::Progress { bytes } => self.bytes += bytes,
-            VerifyEvent::Matched { .. } => self.matched += 1,
+            VerifyEvent::Matched { reported, .. } => {
+                self.matched += 1;
+                self.reported += u64::from(*reported);
+            }
             VerifyEvent::Mismatched { .. } => self.mismatched += 1,
             VerifyEvent::Missing { .. } => self.missing += 1,
             VerifyEvent::Unreadable { .. } => self.unreadable += 1,

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod attributes;
+mod digests;
 mod every_fault;
 mod expected;
 mod fan;

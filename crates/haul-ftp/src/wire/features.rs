@@ -1,6 +1,6 @@
 //! What a server says that it can do (`FEAT`, RFC 2389).
 
-use super::Reply;
+use super::{HashCommand, Reply};
 
 /// The features that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Features {
     pub utf8: bool,
     /// `EPSV`: a port without an address.
     pub epsv: bool,
+    /// How it makes SHA-256 digests of files, if it does.
+    pub hash: Option<HashCommand>,
 }
 
 impl Features {
@@ -32,6 +34,7 @@ impl Features {
         mfmt: false,
         utf8: false,
         epsv: true,
+        hash: None,
     };
 
     /// Reads the answer to `FEAT`.
@@ -39,9 +42,10 @@ impl Features {
         if !reply.is_done() {
             return Self::OLD;
         }
+        let line = |line: &Vec<u8>| String::from_utf8_lossy(line).trim().to_ascii_uppercase();
+        let lines: Vec<String> = reply.lines().iter().map(line).collect();
         let has = |feature: &str| {
-            reply.lines().iter().any(|line| {
-                let line = String::from_utf8_lossy(line).trim().to_ascii_uppercase();
+            lines.iter().any(|line| {
                 line.strip_prefix(feature)
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
             })
@@ -55,6 +59,7 @@ impl Features {
             utf8: has("UTF8"),
             // It is older than FEAT, and not always announced; who does not know it says so.
             epsv: true,
+            hash: HashCommand::of(lines.iter().map(String::as_str)),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod command;
 mod features;
+mod hash;
 pub mod listing;
 mod passive;
 mod quoted;
@@ -13,6 +14,7 @@ mod time;
 
 pub use command::Command;
 pub use features::Features;
+pub use hash::{HashCommand, SHA_256};
 pub use passive::{announced_size, extended_port, port};
 pub use quoted::quoted;
 pub use reply::{Reply, ReplyParser};

@@ -1,15 +1,18 @@
-//! The client against real servers, vsftpd and pyftpdlib, and against one that does what it is told.
+//! The client against real servers, vsftpd, ProFTPD and pyftpdlib, and against one that does what it is told.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
 mod conforming;
+mod digests;
 mod fallbacks;
 mod faults;
 mod limits;
 mod link;
 #[path = "../../../haul-net/tests/support/port.rs"]
 mod port;
+#[path = "../support/proftpd.rs"]
+mod proftpd;
 #[path = "../support/pyftpdlib.rs"]
 mod pyftpdlib;
 mod replacing;

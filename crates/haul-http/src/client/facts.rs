@@ -1,8 +1,8 @@
 //! What the head of a response says of a file, and whether it is a response to what was asked.
 
 use haul_storage::{
-    Entry, EntryKind, Error, ErrorKind, Identity, Range, RelPath, Result, Retry, Timestamp,
-    UNKNOWN_SIZE,
+    Digest, DigestKind, Entry, EntryKind, Error, ErrorKind, Identity, Range, RelPath, Result,
+    Retry, Timestamp, UNKNOWN_SIZE,
 };
 use http::header::{
     ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_RANGE, DATE, ETAG, HeaderName,
@@ -14,7 +14,9 @@ use super::error;
 use super::head::Head;
 use crate::parse::href::decode;
 use crate::parse::{Coding, Url};
-use crate::parse::{dates, disposition, ranges, ranges::ContentRange};
+use crate::parse::{dates, disposition, ranges, ranges::ContentRange, repr_digest};
+
+const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
 /// A file that was modified longer ago than this is another one if its date is another one (RFC 9110,
 /// 8.8.2.2).
@@ -35,6 +37,9 @@ pub struct Facts {
     settled: bool,
     /// How what is sent is encoded. Length and version are those of what is sent.
     pub coding: Option<Coding>,
+    /// The digest of the file (RFC 9530), if the server sent one, asked for or not. Where the file is sent encoded it
+    /// would be that of what is sent, and is left out.
+    pub digest: Option<Digest>,
     /// What the server would call a copy (RFC 6266), made safe.
     pub suggested_name: Option<String>,
     /// How the last modification was written, for comparing.
@@ -62,13 +67,18 @@ impl Facts {
         let settled = modified.zip(now).is_some_and(|(modified, now)| {
             modified.seconds.saturating_add(SETTLED_SECONDS) <= now.seconds
         });
+        let coding = response.header(&CONTENT_ENCODING).and_then(Coding::parse);
+        let digests = response.headers.get_all(&REPR_DIGEST).iter();
+        let digest = repr_digest::sha256(digests.filter_map(|value| value.to_str().ok()));
+        let digest = digest.filter(|_| coding.is_none());
         Ok(Self {
             size,
             modified,
             settled,
+            digest: digest.map(|bytes| Digest { kind: DigestKind::Sha256, bytes }),
             tag: text(response, &ETAG),
             ranged,
-            coding: response.header(&CONTENT_ENCODING).and_then(Coding::parse),
+            coding,
             suggested_name: response
                 .headers
                 .get(CONTENT_DISPOSITION)
@@ -105,6 +115,7 @@ impl Facts {
         let mut entry = Entry::new(path.clone(), EntryKind::File, size);
         entry.modified = self.modified;
         entry.tag.clone_from(&self.tag);
+        entry.digest = self.digest;
         entry
     }
 

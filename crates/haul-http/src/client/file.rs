@@ -186,7 +186,7 @@ impl HttpFile {
             block?.pieces().iter().for_each(|piece| bytes.extend_from_slice(piece));
         }
         let identity = self.identity.clone();
-        Ok(Whole { bytes: bytes.into(), identity, metadata: self.metadata().await? })
+        Ok(Whole::new(bytes.into(), identity, self.metadata().await?))
     }
 
     /// Drops the prefetched beginning of the file, which occupies memory or a lane; later reads send a new request.

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haul_storage::{Capabilities, Error, ErrorKind, Location, RelPath};
 
+use tokio::sync::OnceCell;
+
 use super::directories::Directories;
 use super::exchange::Exchange;
 use super::file::HttpFile;
@@ -41,6 +43,8 @@ pub struct Inner {
     /// Directories that are known to be there.
     pub(super) directories: Directories,
     pub(super) files: Files,
+    /// Whether the server reports digests when asked, once that was tried.
+    pub(super) reports_digests: OnceCell<bool>,
 }
 
 /// What is known of some files.

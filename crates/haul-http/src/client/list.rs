@@ -181,7 +181,10 @@ impl Listing {
         }
         for entry in self.inner.with_lengths(unknown).await {
             match entry {
-                Ok(entry) => entries.push(Entry { tag: None, ..entry }),
+                Ok(mut entry) => {
+                    entry.tag = None;
+                    entries.push(entry);
+                }
                 Err(error) => batch.push(Err(error)),
             }
         }

@@ -16,6 +16,7 @@ mod connect;
 mod continues;
 mod dav;
 mod decoded;
+mod digest;
 mod directories;
 mod error;
 mod exchange;

@@ -19,7 +19,7 @@
 //! dav-ext 3.0 and 1.60 were seen to do; those of Nextcloud and SabreDAV are what their manuals say, and
 //! no such server was asked.
 
-use haul_storage::{Capabilities, KeptTimes, Medium, Writes};
+use haul_storage::{Capabilities, DigestKind, KeptTimes, Medium, Writes};
 use http::HeaderMap;
 use http::header::{ALLOW, HeaderName, SERVER};
 
@@ -68,6 +68,8 @@ pub struct Quirks {
     pub times: Option<Times>,
     /// Whether there are MOVE and COPY. Without them a file is put under its name directly.
     pub moves: bool,
+    /// Whether it reports SHA-256 digests of files when asked (RFC 9530).
+    pub digests: bool,
 }
 
 impl Quirks {
@@ -81,6 +83,7 @@ impl Quirks {
             conditional: false,
             times: None,
             moves: true,
+            digests: false,
         }
     }
 
@@ -107,6 +110,7 @@ impl Quirks {
         } else if server == "haul" {
             (quirks.puts_whole, quirks.conditional, quirks.tells_made) = (true, true, true);
             quirks.times = Some(Times::Haul);
+            quirks.digests = true;
         }
         // What is of class 1 has it (RFC 4918, 18.1). Plain servers say that they have no MOVE.
         quirks.moves = dav.split(',').any(|class| class.trim() == "1")
@@ -118,16 +122,16 @@ impl Quirks {
     /// What a storage there can do.
     pub fn capabilities(&self) -> Capabilities {
         let parts = self.moves && self.partial.is_some();
-        Capabilities {
-            writes: if parts { Writes::AnyOrder } else { Writes::InOrder },
-            rename: self.moves,
-            server_copy: self.moves,
-            resume: parts,
-            pipelined_writes: parts,
-            write_bytes: if parts { WRITE } else { 0 },
-            times: self.times.is_some(),
-            ..of_web(true)
-        }
+        of_web(true).with(|can| {
+            can.writes = if parts { Writes::AnyOrder } else { Writes::InOrder };
+            can.rename = self.moves;
+            can.server_copy = self.moves;
+            can.resume = parts;
+            can.pipelined_writes = parts;
+            can.write_bytes = if parts { WRITE } else { 0 };
+            can.times = self.times.is_some();
+            can.digests = if self.digests { vec![DigestKind::Sha256] } else { Vec::new() };
+        })
     }
 }
 
@@ -136,14 +140,13 @@ pub const KEPT_TIMES: KeptTimes = KeptTimes::seconds(0, 253_402_300_799);
 
 /// What a storage can do that is only read. `ranged`: parts of its files can be asked for.
 pub fn of_web(ranged: bool) -> Capabilities {
-    Capabilities {
-        ranged_reads: ranged,
-        kept_times: KEPT_TIMES,
-        pipelined_reads: true,
-        bounded_reads: haul_net::COUNTS_RECEIVED_BYTES,
-        whole_limit: WHOLE,
-        ..Capabilities::least(Medium::Link)
-    }
+    Capabilities::least(Medium::Link).with(|can| {
+        can.ranged_reads = ranged;
+        can.kept_times = KEPT_TIMES;
+        can.pipelined_reads = true;
+        can.bounded_reads = haul_net::COUNTS_RECEIVED_BYTES;
+        can.whole_limit = WHOLE;
+    })
 }
 
 fn is_own_cloud(dav: &str, root: &Url) -> bool {

@@ -11,10 +11,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use haul_storage::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream, Error, ErrorKind,
-    LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space,
-    Storage, StorageExt, Whole, WriteAt,
+    Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryKind, EntryStream,
+    Error, ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result,
+    SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
 };
+use tokio::sync::OnceCell;
 
 use super::directories::Directories;
 use super::error;
@@ -127,6 +128,7 @@ impl HttpStorage {
                 moving: Moving::default(),
                 directories: Directories::default(),
                 files: Files::default(),
+                reports_digests: OnceCell::new(),
             }),
         })
     }
@@ -208,7 +210,7 @@ impl Inner {
             identity.tag = None;
         }
         let metadata = Metadata { modified: identity.modified, ..Metadata::default() };
-        Whole { bytes: bytes.into(), identity, metadata }
+        Whole::new(bytes.into(), identity, metadata)
     }
 }
 
@@ -271,6 +273,10 @@ impl Storage for HttpStorage {
         self.inner.copy(from, to).await
     }
 
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        self.inner.digest(path, kind).await
+    }
+
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
         Ok(self.stat(path).await?.metadata())
     }
@@ -286,6 +292,8 @@ impl Storage for HttpStorage {
         }
         Ok(Arc::new(self.inner.open_file(path).await?))
     }
+
+    fn prefetch(&self, _path: &RelPath) {}
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         upload::create(&self.inner, path, options).await
@@ -352,6 +360,10 @@ impl Storage for HttpStorage {
 
     async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
         space::at(&self.inner, path).await
+    }
+
+    async fn allocated(&self, _path: &RelPath) -> Result<Option<u64>> {
+        Ok(None)
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

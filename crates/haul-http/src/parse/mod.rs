@@ -37,6 +37,7 @@ pub mod multistatus;
 pub mod netrc;
 pub mod proxy;
 pub mod ranges;
+pub mod repr_digest;
 pub mod retry_after;
 
 pub use challenge::{Algorithm, Challenge, DigestChallenge};

@@ -9,12 +9,13 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use rustix::fs::{Advice, FileType, OFlags, fadvise, fstat};
 use rustix::io::Errno;
-use tokio::sync::Semaphore;
 
 use super::body::Body;
+use super::client::Client;
 use super::conditions::{self, Verdict};
 use super::dates;
 use super::described::Described;
+use super::digest;
 use super::file_body::FileBody;
 use super::media_type;
 use super::page;
@@ -30,7 +31,7 @@ enum Found {
 /// Sends what is at a path.
 pub(super) async fn get(
     share: &Arc<Share>,
-    ahead: &Arc<Semaphore>,
+    client: &Client,
     Parts { method, headers, .. }: &Parts,
     path: &DavPath,
 ) -> Response<Body> {
@@ -38,13 +39,20 @@ pub(super) async fn get(
     let inside = Arc::clone(share);
     match share.pool.run(move || find(&inside, &name)).await {
         Ok(Found::File(file, described)) => {
-            let response = answer(path, &described, headers);
+            let mut response = answer(path, &described, headers);
+            let is_there =
+                matches!(response.0.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT);
+            if method == Method::HEAD && is_there && digest::is_wanted(headers) {
+                let headers = response.0.headers_mut();
+                digest::add(share, client, (file, described), headers).await;
+                return send(response, method, |_| None);
+            }
             let body = |(offset, length)| {
                 if length == described.size {
                     // A large window of the kernel's own, on a disk that has to be read.
                     let _ = fadvise(&file, 0, None, Advice::Sequential);
                 }
-                FileBody::new(file, (offset, length), share, ahead)
+                Some(FileBody::new(file, (offset, length), share, &client.ahead))
             };
             send(response, method, body)
         }
@@ -116,7 +124,7 @@ fn answer(path: &DavPath, file: &Described, headers: &HeaderMap) -> (Response<()
 fn send(
     (response, offset, length): (Response<()>, u64, u64),
     method: &Method,
-    body: impl FnOnce((u64, u64)) -> FileBody,
+    body: impl FnOnce((u64, u64)) -> Option<FileBody>,
 ) -> Response<Body> {
     let (mut head, ()) = response.into_parts();
     if head.status == StatusCode::NOT_MODIFIED {
@@ -126,7 +134,8 @@ fn send(
     if method == Method::HEAD || length == 0 {
         return Response::from_parts(head, Body::empty());
     }
-    Response::from_parts(head, Body::file(body((offset, length))))
+    let body = body((offset, length)).map_or_else(Body::empty, Body::file);
+    Response::from_parts(head, body)
 }
 
 /// A directory has a slash at its end, or what is relative on its page would lead elsewhere.

@@ -117,7 +117,7 @@ impl Handler {
         };
         match method {
             "GET" | "HEAD" => {
-                return download::get(&self.share, &client.ahead, &head, &path).await;
+                return download::get(&self.share, client, &head, &path).await;
             }
             "PROPFIND" => {
                 let Some(body) = body.xml().await else { return too_long() };

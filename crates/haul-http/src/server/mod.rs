@@ -24,6 +24,7 @@ mod connection;
 mod credentials;
 mod dates;
 mod described;
+mod digest;
 mod directory;
 mod download;
 mod failures;

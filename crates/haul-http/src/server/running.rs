@@ -200,8 +200,8 @@ async fn accept(
     running: Running,
 ) {
     let of_connections = running.clone();
-    let serve = |socket, from, admitted| {
-        let client = Client::new(from, admitted);
+    let serve = |socket: TcpStream, from, admitted| {
+        let client = Client::new(&socket, from, admitted);
         let running = of_connections.clone();
         tokio::spawn(connection::serve(Arc::clone(&served), socket, client, running));
     };

@@ -23,6 +23,8 @@ pub(super) struct Share {
     /// A permit for each write of an upload that may be under way: slow disks slow uploads, and do not
     /// fill the memory.
     pub(super) writes: Arc<Semaphore>,
+    /// A permit for each digest that is being made, so that they leave threads to everything else.
+    pub(super) hashes: Arc<Semaphore>,
     pub(super) locks: Locks,
     pub(super) properties: Properties,
 }
@@ -45,6 +47,7 @@ impl Share {
             pool,
             buffers,
             writes: Arc::new(Semaphore::new(limits::ALL_WRITES)),
+            hashes: Arc::new(Semaphore::new(threads / 2)),
             locks: Locks::default(),
             properties: Properties::default(),
         })

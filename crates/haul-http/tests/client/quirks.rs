@@ -9,8 +9,8 @@ use futures_util::StreamExt;
 use haul_http::client::{HttpStorage, Nearest};
 use haul_http::parse::Url;
 use haul_storage::{
-    Block, CreateOptions, Error, ErrorKind, Location, Range, RelPath, Result, Retry, Storage,
-    StorageExt as _,
+    Block, CreateOptions, Digest, DigestKind, Error, ErrorKind, Location, Range, RelPath, Result,
+    Retry, Storage, StorageExt as _,
 };
 
 use super::scripted::{Asked, Reply, Scripted};
@@ -357,4 +357,64 @@ async fn the_rest_of_a_part_that_stalls_is_asked_for_on_an_idle_lane() {
     });
     let again = starts.filter(|start| *start > STALLS_FROM).collect::<Vec<_>>();
     assert!(!again.is_empty() && again[0] >= STALLS_FROM + (10 << 10), "{again:?}");
+}
+
+const HELLO: &str = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_reports_no_digest_of_one_file_is_asked_for_no_other() {
+    let server = Scripted::start(|asked| match &asked.method[..] {
+        "HEAD" if asked.path.ends_with("nothing") => Reply::status(404),
+        "HEAD" => Reply::status(200),
+        _ => usual(asked),
+    });
+    let server = server.await;
+    let storage = open(&server).await;
+    let error = storage.digest(&path("nothing"), DigestKind::Sha256).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    for name in ["a", "b", "c"] {
+        let found = storage.digest(&path(name), DigestKind::Sha256).await.unwrap();
+        assert_eq!(found, None);
+    }
+    let heads: Vec<String> = server.asked("HEAD").into_iter().map(|asked| asked.path).collect();
+    assert_eq!(heads, ["/dav/nothing", "/dav/a"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_digest_is_of_the_file_and_not_of_how_it_is_sent() {
+    let server = Scripted::start(|asked| {
+        if asked.method != "HEAD" {
+            return usual(asked);
+        }
+        let mut headers = vec![("Repr-Digest", HELLO.to_owned())];
+        match &asked.path[..] {
+            "/dav/encoded" => headers.push(("Content-Encoding", "gzip".to_owned())),
+            "/dav/broken" => headers[0].1 = "sha-256=:AAAA:".to_owned(),
+            _ => {}
+        }
+        assert_eq!(asked.header("want-repr-digest"), "sha-256=10");
+        Reply::Say(200, headers, String::new())
+    });
+    let server = server.await;
+    let storage = open(&server).await;
+    let digest = async |name| storage.digest(&path(name), DigestKind::Sha256).await.unwrap();
+    assert_eq!(digest("a").await, Some(Digest::of(DigestKind::Sha256, b"hello")));
+    assert_eq!(digest("encoded").await, None);
+    assert_eq!(digest("broken").await, None);
+    assert!(digest("b").await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_digest_that_was_not_asked_for_comes_with_the_entry() {
+    let server = Scripted::start(|asked| match &asked.method[..] {
+        "HEAD" => Reply::Say(200, vec![("Repr-Digest", HELLO.to_owned())], String::new()),
+        _ => usual(asked),
+    });
+    let server = server.await;
+    let location = Location::parse("http://server/").unwrap();
+    let url = Url::parse(&server.url).unwrap();
+    let storage = HttpStorage::open_web(host(&server.url), location, url, true);
+    let entry = storage.stat(&path("a")).await.unwrap();
+    assert_eq!(entry.digest, Some(Digest::of(DigestKind::Sha256, b"hello")));
+    assert!(server.asked("HEAD").iter().all(|asked| asked.header("want-repr-digest").is_empty()));
 }

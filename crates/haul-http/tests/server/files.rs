@@ -138,3 +138,58 @@ fn a_file_that_becomes_shorter_while_it_is_sent_ends_the_connection() {
     let _ = stream.read_to_end(&mut rest);
     assert!((rest.len() as u64) < length);
 }
+
+#[test]
+fn a_digest_comes_with_a_head_that_wants_it() {
+    let site = Site::start();
+    site.write("a.txt", "hello");
+    site.write("none", "");
+    // More than one step.
+    site.write("large", digits(9_000_001));
+    const HELLO: &str = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:";
+    let want = |line: &str, want: &str| {
+        let answer = site.ask(line, &[&format!("Want-Repr-Digest: {want}")], b"");
+        assert_eq!(answer.status, 200, "{line}");
+        answer
+    };
+    let head = want("HEAD /a.txt", "sha-512=3, sha-256=10");
+    assert_eq!(head.header("repr-digest"), Some(HELLO));
+    assert_eq!((head.header("content-length"), head.body.len()), (Some("5"), 0));
+    let none = "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:";
+    assert_eq!(want("HEAD /none", "sha-256=1").header("repr-digest"), Some(none));
+    let large = want("HEAD /large", "sha-256=10");
+    let digest = haul_storage::Digest::of(haul_storage::DigestKind::Sha256, &digits(9_000_001));
+    let expected = haul_http::parse::repr_digest::value(digest.bytes);
+    assert_eq!(large.header("repr-digest"), Some(expected.as_str()));
+    // It is made for nobody else.
+    assert_eq!(want("HEAD /a.txt", "sha-256=0").header("repr-digest"), None);
+    assert_eq!(want("HEAD /a.txt", "sha-512=10").header("repr-digest"), None);
+    assert_eq!(want("GET /a.txt", "sha-256=10").header("repr-digest"), None);
+    assert_eq!(site.ask("HEAD /a.txt", &[], b"").header("repr-digest"), None);
+    assert_eq!(want("HEAD /", "sha-256=10").header("repr-digest"), None);
+}
+
+/// A tebibyte takes minutes to hash; digests whose clients are gone would keep the others from theirs.
+#[test]
+fn a_digest_ends_when_its_client_is_gone() {
+    let site = Site::start();
+    fs::File::create(site.path("long")).unwrap().set_len(1 << 40).unwrap();
+    site.write("a.txt", "hello");
+    let request = format!(
+        "HEAD /long HTTP/1.1\r\nHost: {}\r\nWant-Repr-Digest: sha-256=1\r\n\r\n",
+        site.authority()
+    );
+    let clients: Vec<_> = (0..30)
+        .map(|_| {
+            let mut client = site.connect();
+            client.write_all(request.as_bytes()).unwrap();
+            client
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(200));
+    // They hold nothing up but other digests.
+    assert_eq!(site.get("/a.txt").status, 200);
+    drop(clients);
+    let head = site.ask("HEAD /a.txt", &["Want-Repr-Digest: sha-256=1"], b"");
+    assert!(head.header("repr-digest").is_some());
+}

@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use haul_storage::{
-    Block, Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind,
-    LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result, SmallFile,
-    Space, Storage, StorageExt as _, Whole, WriteAt,
+    Block, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream,
+    Error, ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath,
+    Result, SmallFile, Space, Storage, StorageExt as _, Whole, WriteAt,
 };
 
 use super::layout::part_path;
@@ -236,6 +236,13 @@ impl Storage for SplitStorage {
         }
     }
 
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        match self.shared.layout(path).await? {
+            Some(_) => Ok(None),
+            None => self.shared.inner.digest(path, kind).await,
+        }
+    }
+
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
         match self.shared.layout(path).await? {
             Some(_) => self.shared.inner.metadata(&part_path(path, 0)).await,
@@ -264,6 +271,10 @@ impl Storage for SplitStorage {
         }
     }
 
+    fn prefetch(&self, path: &RelPath) {
+        self.shared.inner.prefetch(path);
+    }
+
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         self.shared.create(path, options).await
     }
@@ -285,7 +296,7 @@ impl Storage for SplitStorage {
                 }
                 let entry = layout.entry(path);
                 let (identity, metadata) = (entry.identity(), entry.metadata());
-                Ok(Whole { bytes: whole.into_bytes(), identity, metadata })
+                Ok(Whole::new(whole.into_bytes(), identity, metadata))
             }
             whole => whole,
         }

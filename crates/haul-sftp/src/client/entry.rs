@@ -18,14 +18,12 @@ pub(super) fn entry(path: RelPath, attrs: &Attrs) -> Entry {
         Some(FileKind::Unknown) => EntryKind::Special(SpecialKind::Unknown),
     };
     let size = if kind == EntryKind::File { attrs.size.unwrap_or(0) } else { 0 };
-    Entry {
-        modified: attrs
-            .times
-            .map(|(_, modified)| Timestamp { seconds: i64::from(modified), nanos: 0 }),
-        mode: attrs.permissions.map(|mode| mode & 0o7777),
-        owner: attrs.owner,
-        ..Entry::new(path, kind, size)
-    }
+    let mut entry = Entry::new(path, kind, size);
+    entry.modified =
+        attrs.times.map(|(_, modified)| Timestamp { seconds: i64::from(modified), nanos: 0 });
+    entry.mode = attrs.permissions.map(|mode| mode & 0o7777);
+    entry.owner = attrs.owner;
+    entry
 }
 
 /// Times of SFTP version 3: unsigned 32-bit seconds, 1970 to 2106.

@@ -6,6 +6,7 @@
 //! lets be set; `entry` and `error` translate.
 
 mod attributes;
+mod digest;
 mod directories;
 mod entry;
 mod error;

@@ -33,7 +33,7 @@ pub(super) const LASTING: Duration = Duration::from_secs(30 * 60);
 /// The least speed of the link at which a payload counts as moving, bytes per second.
 const SLOWEST: u64 = 4096;
 
-/// The least speed of a copy within the server, bytes per second.
+/// The least speed of a copy within the server, or of a digest, bytes per second.
 const SLOWEST_COPY: u64 = 1 << 20;
 
 /// A length above this is none that a file has: 1 PiB.
@@ -149,11 +149,12 @@ pub(super) fn limit(request: &Request) -> Duration {
         Request::Close(_) | Request::Remove(_) | Request::Rename { .. } => LASTING,
         Request::Extended(Extended::Fsync(_) | Extended::PosixRename { .. }) => LASTING,
         Request::Extended(Extended::CopyData { length, .. }) => copied(*length),
+        Request::Extended(Extended::CheckFileName { length, .. }) => copied(*length),
         _ => SILENCE,
     }
 }
 
-/// The same for a copy within the server of so many bytes.
+/// The same for a copy within the server, or a digest, of so many bytes.
 pub(super) fn copied(bytes: u64) -> Duration {
     LASTING + Duration::from_secs(bytes.min(LARGEST) / SLOWEST_COPY)
 }
@@ -190,6 +191,7 @@ impl Subject {
                 Extended::Lsetstat(path, _) => ("lsetstat", Some(path)),
                 Extended::CopyData { .. } => ("copy-data", None),
                 Extended::ExpandPath(path) => ("expand-path", Some(path)),
+                Extended::CheckFileName { path, .. } => ("check-file-name", Some(path)),
                 Extended::Limits => ("limits", None),
                 Extended::Unknown { .. } => ("an extended request", None),
             },

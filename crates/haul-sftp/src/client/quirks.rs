@@ -24,6 +24,8 @@ pub(super) struct Quirks {
     one_handle_a_file: AtomicBool,
     one_handle_a_session: AtomicBool,
     no_posix_rename: AtomicBool,
+    /// The server computes digests of files, but announces that only in later versions of the protocol.
+    makes_digests: AtomicBool,
     /// Sessions without an open handle, for servers that allow one handle per session.
     pub(super) idle: Arc<Mutex<Vec<Arc<Session>>>>,
     /// Permits for handles that are open only briefly, so that they leave sessions for others.
@@ -38,6 +40,7 @@ impl Default for Quirks {
             one_handle_a_file: AtomicBool::new(false),
             one_handle_a_session: AtomicBool::new(false),
             no_posix_rename: AtomicBool::new(false),
+            makes_digests: AtomicBool::new(false),
             idle: Arc::default(),
             brief: Arc::new(Semaphore::new(BRIEF)),
         }
@@ -66,6 +69,15 @@ impl Quirks {
         if identification.contains("AWS_SFTP") {
             self.learn_writes(Writes::InOrder);
         }
+        // ProFTPD announces check-file from version 5 on, and does it in version 3 too (seen in 1.3.8).
+        if identification.contains("mod_sftp") {
+            self.makes_digests.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it makes digests of files although it does not announce it.
+    pub(super) fn makes_digests(&self) -> bool {
+        self.makes_digests.load(Ordering::Relaxed)
     }
 
     /// Whether a file must not be opened a second time.

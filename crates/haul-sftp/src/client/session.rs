@@ -165,7 +165,7 @@ impl Session {
         self.shared.post(request);
     }
 
-    /// Queues a copy on the server, which takes longer the more `bytes` it has.
+    /// Queues a copy or a digest on the server, which takes longer the more `bytes` the file has.
     pub(super) fn request_copy(&self, request: &Request, bytes: u64) -> Pending {
         self.shared.request_within(request, patience::copied(bytes))
     }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use haul_storage::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result, SmallFile, Space,
-    Storage, StorageExt, Whole, WriteAt, Writes,
+    Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result,
+    SmallFile, Space, Storage, StorageExt, Whole, WriteAt, Writes,
 };
 
 use super::attributes;
+use super::digest;
 use super::directories::Directories;
 use super::entry;
 use super::error;
@@ -48,24 +49,26 @@ impl SftpStorage {
     ) -> Result<Arc<Self>> {
         let server = host.server().await?;
         let has = |name: &[u8]| server.extensions.has(name);
-        let usual = Capabilities {
-            ranged_reads: true,
-            writes: Writes::AnyOrder,
-            rename: has(name::POSIX_RENAME),
-            server_copy: has(name::COPY_DATA),
-            symlinks: true,
-            hard_links: has(name::HARDLINK),
-            sync: has(name::FSYNC),
-            resume: true,
-            times: true,
-            kept_times: entry::KEPT_TIMES,
-            mode: true,
-            owner: true,
-            pipelined_reads: true,
-            pipelined_writes: true,
-            whole_limit: u64::from(server.read.min(server.write)) - 1,
-            ..Capabilities::least(Medium::Link)
-        };
+        let makes_digests =
+            has(name::CHECK_FILE_NAME) || has(name::CHECK_FILE) || host.quirks.makes_digests();
+        let usual = Capabilities::least(Medium::Link).with(|can| {
+            can.ranged_reads = true;
+            can.writes = Writes::AnyOrder;
+            can.rename = has(name::POSIX_RENAME);
+            can.server_copy = has(name::COPY_DATA);
+            can.symlinks = true;
+            can.hard_links = has(name::HARDLINK);
+            can.sync = has(name::FSYNC);
+            can.resume = true;
+            can.times = true;
+            can.kept_times = entry::KEPT_TIMES;
+            can.mode = true;
+            can.owner = true;
+            can.digests = if makes_digests { vec![DigestKind::Sha256] } else { Vec::new() };
+            can.pipelined_reads = true;
+            can.pipelined_writes = true;
+            can.whole_limit = u64::from(server.read.min(server.write)) - 1;
+        });
         Ok(Arc::new(Self {
             inner: Arc::new(Inner {
                 host,
@@ -225,6 +228,10 @@ impl Storage for SftpStorage {
         outcome.map_err(|error| inner.at(error, to))
     }
 
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        digest::of(&self.inner, path, kind).await
+    }
+
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
         Ok(self.stat(path).await?.metadata())
     }
@@ -290,6 +297,10 @@ impl Storage for SftpStorage {
         space::at(&self.inner, path).await
     }
 
+    async fn allocated(&self, _path: &RelPath) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     async fn lock(&self, path: &RelPath) -> Result<Lock> {
         Err(self.unsupported("lock", path).because(NOT_ON_SERVER))
     }
@@ -297,9 +308,14 @@ impl Storage for SftpStorage {
 
 fn by_habits(usual: &Capabilities) -> [Capabilities; 6] {
     // Modes are not given up: a new file gets its own with its creation.
-    let bare = Capabilities { times: false, ..usual.clone() };
+    let bare = usual.clone().with(|can| can.times = false);
     // What is continued is read while it is written, and what is copied has two files open.
-    let few = |of: &Capabilities| Capabilities { resume: false, server_copy: false, ..of.clone() };
-    let in_order = |of: &Capabilities| Capabilities { writes: Writes::InOrder, ..few(of) };
+    let few = |of: &Capabilities| {
+        of.clone().with(|can| {
+            can.resume = false;
+            can.server_copy = false;
+        })
+    };
+    let in_order = |of: &Capabilities| few(of).with(|can| can.writes = Writes::InOrder);
     [usual.clone(), few(usual), in_order(usual), bare.clone(), few(&bare), in_order(&bare)]
 }

@@ -97,7 +97,7 @@ async fn read_in_parts(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result
         return Err(inner.at(error, path));
     }
     let identity = file.identity().clone();
-    Ok(Whole { bytes: block.into_bytes(), identity, metadata: file.metadata().await? })
+    Ok(Whole::new(block.into_bytes(), identity, file.metadata().await?))
 }
 
 /// Creates, writes, sets attributes, closes, and gives it its name: three round trips, as the name
@@ -189,7 +189,7 @@ fn file_entry(path: &RelPath, answer: Response) -> Result<Entry> {
 }
 
 fn whole(bytes: Bytes, entry: &Entry) -> Whole {
-    Whole { bytes, identity: entry.identity(), metadata: entry.metadata() }
+    Whole::new(bytes, entry.identity(), entry.metadata())
 }
 
 fn longer(size: u64, limit: u64) -> Error {

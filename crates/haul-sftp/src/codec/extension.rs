@@ -23,6 +23,10 @@ pub mod name {
     pub const COPY_DATA: &[u8] = b"copy-data";
     /// Make a path absolute, `~` too.
     pub const EXPAND_PATH: &[u8] = b"expand-path@openssh.com";
+    /// The digest of a file (draft-ietf-secsh-filexfer-09, 9.1.2), as haul's server announces it.
+    pub const CHECK_FILE_NAME: &[u8] = b"check-file-name";
+    /// The same and the digest of an open file, as some servers announce them together.
+    pub const CHECK_FILE: &[u8] = b"check-file";
     /// What the server takes at most.
     pub const LIMITS: &[u8] = b"limits@openssh.com";
 }
@@ -93,6 +97,19 @@ pub enum Extended {
     ExpandPath(Bytes),
     /// What the server takes at most.
     Limits,
+    /// Make a digest of a range of a file.
+    CheckFileName {
+        /// The file.
+        path: Bytes,
+        /// Names of functions with commas between them; the server uses the first that it knows.
+        algorithms: Bytes,
+        /// From where.
+        offset: u64,
+        /// How many bytes; 0 means up to the end.
+        length: u64,
+        /// Bytes of which each digest is; 0 means one digest of all.
+        block: u32,
+    },
     /// One that this codec does not know.
     Unknown {
         /// Its name.
@@ -125,6 +142,13 @@ impl Extended {
             },
             name::EXPAND_PATH => Self::ExpandPath(fields.string("path")?),
             name::LIMITS => Self::Limits,
+            name::CHECK_FILE_NAME => Self::CheckFileName {
+                path: fields.string("path")?,
+                algorithms: fields.string("hash functions")?,
+                offset: fields.u64("offset")?,
+                length: fields.u64("length")?,
+                block: fields.u32("block length")?,
+            },
             _ => return Ok(Self::Unknown { name, data: fields.rest() }),
         };
         fields.end()?;
@@ -150,6 +174,13 @@ impl Extended {
                 .u64(*to_offset),
             Self::ExpandPath(path) => packet.string(name::EXPAND_PATH).string(path),
             Self::Limits => packet.string(name::LIMITS),
+            Self::CheckFileName { path, algorithms, offset, length, block } => packet
+                .string(name::CHECK_FILE_NAME)
+                .string(path)
+                .string(algorithms)
+                .u64(*offset)
+                .u64(*length)
+                .u32(*block),
             Self::Unknown { name, data } => packet.string(name).raw(data),
         }
     }

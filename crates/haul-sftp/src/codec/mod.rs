@@ -9,6 +9,7 @@
 
 mod attrs;
 mod extension;
+mod file_hash;
 mod frame;
 mod names;
 mod request;
@@ -19,6 +20,7 @@ mod wire;
 
 pub use attrs::{Attrs, FileKind};
 pub use extension::{Extended, Extensions, Limits, StatVfs, name};
+pub use file_hash::FileHash;
 pub use frame::{Deframer, Frame};
 pub use names::Names;
 pub use request::{OpenFlags, Request};

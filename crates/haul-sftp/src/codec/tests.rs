@@ -85,6 +85,15 @@ fn extended() -> impl Strategy<Value = Extended> {
         }),
         bytes().prop_map(Extended::ExpandPath),
         Just(Extended::Limits),
+        (bytes(), bytes(), any::<u64>(), any::<u64>(), any::<u32>()).prop_map(
+            |(path, algorithms, offset, length, block)| Extended::CheckFileName {
+                path,
+                algorithms,
+                offset,
+                length,
+                block
+            }
+        ),
         bytes().prop_map(|data| Extended::Unknown {
             name: Bytes::from_static(b"x@example.org"),
             data

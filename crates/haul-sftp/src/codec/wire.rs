@@ -115,6 +115,16 @@ impl Packet {
         self
     }
 
+    /// Begins the payload of a packet, without length and kind.
+    pub(super) fn payload() -> Self {
+        Self { bytes: BytesMut::new() }
+    }
+
+    /// The payload.
+    pub(super) fn payload_done(self) -> Bytes {
+        self.bytes.freeze()
+    }
+
     /// The packet.
     pub(super) fn done(self) -> Bytes {
         self.done_before(0)

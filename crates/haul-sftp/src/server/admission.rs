@@ -82,6 +82,7 @@ pub(super) fn version() -> Response {
         (name::LIMITS, "1"),
         (name::EXPAND_PATH, "1"),
         (name::COPY_DATA, "1"),
+        (name::CHECK_FILE_NAME, "1"),
     ];
     let extensions = extensions
         .into_iter()

@@ -151,17 +151,22 @@ impl File {
     ) -> Result<Option<Bytes>> {
         let mut buffer = pool.take(DATA_HEAD + length);
         let bytes = buffer.as_mut_slice();
-        let read = loop {
-            match pread(&self.file, &mut bytes[DATA_HEAD..], offset) {
-                Err(Errno::INTR) => {}
-                outcome => break outcome?,
-            }
-        };
+        let read = self.read_into(offset, &mut bytes[DATA_HEAD..])?;
         if read == 0 {
             return Ok(None);
         }
         bytes[..DATA_HEAD].copy_from_slice(&data_head(id, read));
         Ok(Some(buffer.freeze(DATA_HEAD + read)))
+    }
+
+    /// Reads into `buffer`; how many bytes, 0 at the end of the file.
+    pub(super) fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        loop {
+            match pread(&self.file, &mut *buffer, offset) {
+                Err(Errno::INTR) => {}
+                outcome => return Ok(outcome?),
+            }
+        }
     }
 
     /// Writes a block; how many of its bytes were written before an error.

@@ -24,7 +24,9 @@ pub(super) const fn changes(request: &Request) -> bool {
             | Request::Opendir(_)
             | Request::Realpath(_)
             | Request::Readlink(_)
-            | Request::Extended(Extended::Statvfs(_) | Extended::ExpandPath(_))
+            | Request::Extended(
+                Extended::Statvfs(_) | Extended::ExpandPath(_) | Extended::CheckFileName { .. }
+            )
     )
 }
 

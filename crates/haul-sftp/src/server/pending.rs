@@ -1,16 +1,19 @@
 //! From a disk thread back to the session: how a job ended, and that it ended whatever happened.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use haul_storage::Block;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::files::Open;
+use super::hashing::Hashing;
 use super::order::Scope;
 use super::status::{Refusal, said};
 use crate::codec::Status;
 
 /// What a disk thread has done.
 pub(super) struct Ended {
-    pub(super) scope: Scope,
+    /// `None`: others do not wait for it.
+    pub(super) scope: Option<Scope>,
     /// How many requests it was.
     pub(super) requests: usize,
     pub(super) held: usize,
@@ -23,6 +26,8 @@ pub(super) struct Ended {
 pub(super) enum Kind {
     Write,
     Open,
+    /// A digest, or the opening of its file.
+    Hash,
     /// Answered in its turn.
     Read {
         handle: u32,
@@ -34,12 +39,20 @@ pub(super) enum Kind {
 pub(super) enum Outcome {
     Packet(Bytes),
     Packets(Vec<Bytes>),
-    Opened { id: u32, outcome: Result<Open, Refusal> },
+    Opened {
+        id: u32,
+        outcome: Result<Open, Refusal>,
+    },
+    /// What is to be hashed is open.
+    Hashing {
+        id: u32,
+        outcome: Result<Hashing, Refusal>,
+    },
 }
 
 /// Tells the session that a job has ended, even if its work panics.
 pub(super) struct Pending {
-    scope: Scope,
+    scope: Option<Scope>,
     ids: Vec<u32>,
     held: usize,
     kind: Kind,
@@ -49,7 +62,7 @@ pub(super) struct Pending {
 impl Pending {
     /// Of request `id`, which holds `held` bytes.
     pub(super) fn new(
-        scope: Scope,
+        scope: Option<Scope>,
         id: u32,
         held: usize,
         kind: Kind,
@@ -84,4 +97,13 @@ impl Drop for Pending {
         let packets = self.ids.iter().map(|id| response.encode(*id)).collect();
         self.send(Outcome::Packets(packets));
     }
+}
+
+/// A copy that does not hold on to what it came in.
+pub(super) fn copied(body: &Block) -> Block {
+    let mut bytes = BytesMut::with_capacity(body.len());
+    for piece in body.pieces() {
+        bytes.extend_from_slice(piece);
+    }
+    bytes.freeze().into()
 }

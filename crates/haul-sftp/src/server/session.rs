@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream::{Stream, StreamExt};
 use haul_storage::{Block, keeping};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -30,12 +30,13 @@ use super::answers::{Outgoing, send_responses};
 use super::copying::Copying;
 use super::files::Open;
 use super::handles;
+use super::hashing::Hashing;
 use super::limits;
 use super::names;
 use super::order::{Order, Scope};
-use super::pending::{Ended, Kind, Outcome, Pending};
+use super::pending::{Ended, Kind, Outcome, Pending, copied};
 use super::share::Share;
-use super::status::{Refusal, ok, said};
+use super::status::{Refusal, at_end, ok};
 use super::turns::Turns;
 use crate::codec::{CodecError, DATA_HEAD, Deframer, Extended, Frame, Request, Response, Status};
 
@@ -66,7 +67,7 @@ pub enum SessionError {
     TooManyBytes,
 }
 
-/// Serves a session until `incoming` ends; everything that came before is done by then.
+/// Serves a session until `incoming` ends; everything that came before is done by then, but for digests.
 ///
 /// # Errors
 /// If the session was cut: what it asked last may not have been done. The other sessions of the
@@ -113,6 +114,10 @@ struct Session {
     handles: HashMap<u32, Arc<Open>>,
     /// OPENs on their way.
     opening: usize,
+    /// Digests on their way. Each has a file open, and counts as a handle.
+    hashing: usize,
+    /// Digests end with the session.
+    alive: Arc<()>,
     /// How many requests have come.
     count: u64,
     /// CLOSEs that have come and not begun, by when they came.
@@ -159,6 +164,8 @@ impl Session {
             turns: Turns::default(),
             handles: HashMap::new(),
             opening: 0,
+            hashing: 0,
+            alive: Arc::default(),
             count: 0,
             closes: BTreeSet::new(),
             unopened: Vec::new(),
@@ -328,6 +335,7 @@ impl Session {
                 let open = self.open(handle);
                 self.submit(job, move |_, request| handles::perform(open, request));
             }
+            Request::Extended(Extended::CheckFileName { .. }) => self.start_hash(job),
             Request::Extended(Extended::CopyData { from, to, .. }) => {
                 let copying = match (self.open(from), self.open(to)) {
                     (Some(from), Some(to)) => Copying::of(&job.request, from, to),
@@ -346,14 +354,13 @@ impl Session {
     }
 
     fn start_open(&mut self, job: Job) {
-        if self.handles.len() + self.opening >= self.share.options.handles {
+        if self.handles.len() + self.opening + self.hashing >= self.share.options.handles {
             // Whoever closes before opening has room, even if the handle is busy for a moment.
             if self.closes.first().is_some_and(|first| *first < job.number) {
                 self.unopened.push(job);
                 return;
             }
-            let refusal = Refusal::Server(Status::Failure, "too many open handles");
-            return self.finish_at_once(&job, &refusal);
+            return self.finish_at_once(&job, &Refusal::TOO_MANY);
         }
         self.opening += 1;
         let share = Arc::clone(&self.share);
@@ -367,6 +374,21 @@ impl Session {
                 _ => Err(Refusal::NO_HANDLE),
             };
             pending.end(Outcome::Opened { id: job.id, outcome });
+        });
+    }
+
+    /// Opens what is to be hashed. Only that is done in the order of requests: what comes later need not wait for
+    /// the digest of a long file.
+    fn start_hash(&mut self, job: Job) {
+        if self.handles.len() + self.opening + self.hashing >= self.share.options.handles {
+            return self.finish_at_once(&job, &Refusal::TOO_MANY);
+        }
+        self.hashing += 1;
+        let share = Arc::clone(&self.share);
+        let pending = self.pending(Kind::Hash, &job);
+        self.share.pool.submit(move || {
+            let outcome = Hashing::open(&share.jail, &job.request);
+            pending.end(Outcome::Hashing { id: job.id, outcome });
         });
     }
 
@@ -475,13 +497,13 @@ impl Session {
     }
 
     fn pending(&self, kind: Kind, job: &Job) -> Pending {
-        Pending::new(job.scope, job.id, job.held, kind, self.ending.clone())
+        Pending::new(Some(job.scope), job.id, job.held, kind, self.ending.clone())
     }
 
     fn finish_at_once(&mut self, job: &Job, refusal: &Refusal) {
         let outcome = Outcome::Packet(refusal.response().encode(job.id));
         let kind = Kind::Other;
-        self.finish(Ended { scope: job.scope, requests: 1, held: job.held, kind, outcome });
+        self.finish(Ended { scope: Some(job.scope), requests: 1, held: job.held, kind, outcome });
     }
 
     fn finish(&mut self, ended: Ended) {
@@ -490,6 +512,7 @@ impl Session {
         match ended.kind {
             Kind::Write => self.writing -= 1,
             Kind::Open => self.opening -= 1,
+            Kind::Hash => self.hashing -= 1,
             Kind::Read { .. } | Kind::Other => {}
         }
         match ended.outcome {
@@ -506,9 +529,18 @@ impl Session {
                 };
                 self.answer(response.encode(id));
             }
+            Outcome::Hashing { id, outcome: Ok(hashing) } => {
+                self.hashing += 1;
+                let pending = Pending::new(None, id, 0, Kind::Hash, self.ending.clone());
+                hashing.run(&self.share.pool, id, pending, Arc::downgrade(&self.alive));
+            }
+            Outcome::Hashing { id, outcome: Err(refusal) } => {
+                self.answer(refusal.response().encode(id));
+            }
         }
+        let Some(scope) = ended.scope else { return };
         for _ in 0..ended.requests {
-            self.order.finish(ended.scope, &mut self.ready);
+            self.order.finish(scope, &mut self.ready);
         }
     }
 
@@ -561,19 +593,6 @@ async fn next(incoming: &mut Option<impl Stream<Item = Bytes> + Unpin>) -> Optio
 /// What one READ gives at most.
 fn read_length(length: u32) -> usize {
     length.min(limits::PAYLOAD) as usize
-}
-
-fn at_end(words: &'static str) -> Response {
-    said(Status::Eof, words)
-}
-
-/// A copy that does not hold on to what it came in.
-fn copied(body: &Block) -> Block {
-    let mut bytes = BytesMut::with_capacity(body.len());
-    for piece in body.pieces() {
-        bytes.extend_from_slice(piece);
-    }
-    bytes.freeze().into()
 }
 
 #[cfg(test)]

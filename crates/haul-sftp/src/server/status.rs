@@ -22,6 +22,9 @@ impl Refusal {
     /// Nothing is open under that handle, or something of the other kind.
     pub(super) const NO_HANDLE: Self = Self::Server(Status::Failure, "no such handle");
 
+    /// As many are open as may be.
+    pub(super) const TOO_MANY: Self = Self::Server(Status::Failure, "too many open handles");
+
     /// As an answer.
     pub(super) fn response(&self) -> Response {
         match self {
@@ -50,6 +53,11 @@ pub(super) fn ok() -> Response {
 /// A status with words.
 pub(super) fn said(status: Status, words: &'static str) -> Response {
     Response::Status { status, message: Bytes::from_static(words.as_bytes()) }
+}
+
+/// There is no more.
+pub(super) fn at_end(words: &'static str) -> Response {
+    said(Status::Eof, words)
 }
 
 fn of(errno: Errno) -> Status {

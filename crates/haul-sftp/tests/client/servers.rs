@@ -4,8 +4,10 @@
 //! What is Debian's comes from packages; the servers that are only libraries are programs in
 //! `tests/peers`, built here with Debian's compilers.
 
-use std::net::TcpListener;
+use std::fs::Permissions;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -14,7 +16,9 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use haul_sftp::SshDial;
 use haul_sftp::ssh::SshHost;
-use haul_storage::{Block, CommitOptions, CreateOptions, Metadata, Range, RelPath, Storage};
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, DigestKind, Metadata, Range, RelPath, Storage, conformance,
+};
 
 use crate::opened;
 use crate::peer::{self, Peer};
@@ -192,4 +196,68 @@ async fn dropbear_copies_while_haul_renews_the_keys() {
         }
     });
     copies(peer::host(Some("root"), port, &peer::options(&known, &[OFTEN])), [EXACT, LOOSE]).await;
+}
+
+/// ProFTPD makes digests, and does not announce that in version 3 of the protocol.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn proftpd_reports_digests() {
+    const PROFTPD: &str = "/usr/sbin/proftpd";
+    const MODULES: &str = "/usr/lib/proftpd";
+    if !are_there(&[PROFTPD, "/usr/lib/proftpd/mod_sftp.so"], "proftpd-core, proftpd-mod-crypto") {
+        return;
+    }
+    if output(Command::new("id").arg("-u")) != "0" {
+        eprintln!("SKIPPED: ProFTPD with an account of the test's own needs root");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let mut keygen = Command::new("ssh-keygen");
+    keygen.args(["-q", "-t", "rsa", "-b", "2048", "-m", "PEM", "-N", "", "-f"]).arg(path("key"));
+    built(keygen);
+    let hash = shadow("root", peer::PASSWORD);
+    let hash = hash.lines().find_map(|line| line.strip_prefix("root:")?.split(':').next());
+    let account = format!("root:{}:0:0::{}:/bin/sh\n", hash.unwrap(), directory.path().display());
+    std::fs::write(path("passwd"), account).unwrap();
+    std::fs::set_permissions(path("passwd"), Permissions::from_mode(0o600)).unwrap();
+    std::fs::create_dir(path("served")).unwrap();
+    // A port that was free a moment ago.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let here = directory.path().display();
+    let configuration = format!(
+        "ServerType standalone\nDefaultAddress 127.0.0.1\nPort {port}\nPidFile {here}/pid\n\
+         ScoreboardFile none\nDelayEngine off\nModulePath {MODULES}\nLoadModule mod_sftp.c\n\
+         User root\nGroup root\nAuthUserFile {here}/passwd\nAuthOrder mod_auth_file.c\n\
+         RootLogin on\nRequireValidShell off\nUseReverseDNS off\nWtmpLog off\nTransferLog none\n\
+         SystemLog none\nUseFtpUsers off\nSFTPEngine on\nSFTPHostKey {here}/key\nSFTPLog none\n\
+         SFTPAuthMethods password\n"
+    );
+    std::fs::write(path("conf"), configuration).unwrap();
+    let mut command = Command::new(PROFTPD);
+    command.args(["--nodaemon", "--quiet", "-c"]).arg(path("conf"));
+    let mut server = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let started = std::time::Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(started.elapsed().as_secs() < 20 && server.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let public = std::fs::read_to_string(path("key.pub")).unwrap();
+    std::fs::write(path("known"), format!("[127.0.0.1]:{port} {public}")).unwrap();
+    let host = peer::host(Some("root"), port, &peer::options(&path("known"), &[]));
+    let journals = tempfile::tempdir().unwrap();
+    let served = path("served");
+    let root = served.as_os_str().as_encoded_bytes();
+    let storage = opened(SshDial::new(Arc::new(host)), root, &journals).await;
+    assert_eq!(storage.capabilities().digests, [DigestKind::Sha256]);
+    for case in conformance::cases() {
+        if case.name().starts_with("digests::") {
+            let outcome = case.run(Arc::clone(&storage) as Arc<dyn Storage>).await;
+            assert!(outcome.is_ok(), "{}: {}", case.name(), outcome.unwrap_err());
+        }
+    }
+    drop(storage);
+    server.kill().unwrap();
+    server.wait().unwrap();
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use haul_sftp::codec::{
-    Attrs, Extended, Limits, OpenFlags, Request, Response, StatVfs, Status, name,
+    Attrs, Extended, FileHash, Limits, OpenFlags, Request, Response, StatVfs, Status, name,
 };
 use haul_sftp::server::{SessionError, ShareOptions};
+use haul_storage::{Digest, DigestKind};
 
 use crate::pipe::{Client, NEW, ServedDir, bytes, open, write};
 
@@ -217,6 +218,7 @@ async fn every_extension_is_announced_and_does_what_it_says() {
         name::FSTATVFS,
         name::LSETSTAT,
         name::COPY_DATA,
+        name::CHECK_FILE_NAME,
         name::EXPAND_PATH,
         name::LIMITS,
     ] {
@@ -281,4 +283,85 @@ async fn a_long_copy_is_done_in_steps_and_whole() {
     let found = fs::read(dir.path("b")).unwrap();
     assert_eq!(found[..2], [7; 2]);
     assert!(found[2..] == content[1..69_000_001]);
+}
+
+fn digest_of(path: &str) -> Request {
+    Request::Extended(Extended::CheckFileName {
+        path: bytes(path),
+        algorithms: bytes("md5,sha256"),
+        offset: 0,
+        length: 0,
+        block: 0,
+    })
+}
+
+async fn sha256(client: &mut Client, request: &Request) -> [u8; 32] {
+    let Response::Extended(reply) = client.call(request).await else { panic!("no digest") };
+    FileHash::decode(reply).unwrap().sha256().unwrap()
+}
+
+#[tokio::test]
+async fn a_digest_is_that_of_the_file_or_of_a_range_also_where_nothing_may_be_written() {
+    let dir = ServedDir::new();
+    // More than a step.
+    let content: Vec<u8> = (0..20_000_123_u32).map(|at| (at / 251) as u8).collect();
+    fs::write(dir.path("file"), &content).unwrap();
+    fs::write(dir.path("empty"), "").unwrap();
+    let options = ShareOptions { read_only: true, ..ShareOptions::default() };
+    let mut client = Client::begin(&dir.share(options)).await;
+    let of = |bytes: &[u8]| Digest::of(DigestKind::Sha256, bytes).bytes;
+    assert_eq!(sha256(&mut client, &digest_of("file")).await, of(&content));
+    assert_eq!(sha256(&mut client, &digest_of("empty")).await, of(b""));
+    for (from, bytes_of_it) in [(7, 10), (19_000_000, 9_000_000), (30_000_000, 1)] {
+        let Request::Extended(Extended::CheckFileName { path, algorithms, block, .. }) =
+            digest_of("file")
+        else {
+            panic!("another request")
+        };
+        let (offset, length) = (from as u64, bytes_of_it as u64);
+        let range = Extended::CheckFileName { path, algorithms, offset, length, block };
+        let end = content.len().min(from + bytes_of_it);
+        let expected = of(content.get(from..end).unwrap_or_default());
+        assert_eq!(sha256(&mut client, &Request::Extended(range)).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn what_has_no_digest_is_refused_and_says_why() {
+    let dir = ServedDir::new();
+    fs::write(dir.path("file"), "content").unwrap();
+    fs::create_dir(dir.path("dir")).unwrap();
+    std::os::unix::fs::symlink("../secret", dir.path("out")).unwrap();
+    let mut client = dir.session().await;
+    assert_eq!(client.status(&digest_of("none")).await, Status::NoSuchFile);
+    assert_eq!(client.status(&digest_of("dir")).await, Status::Failure);
+    assert_ne!(client.status(&digest_of("out")).await, Status::Ok);
+    for (algorithms, block) in [("md5,sha1", 0), ("", 0), ("sha256", 4096)] {
+        let (path, algorithms) = (bytes("file"), bytes(algorithms));
+        let extended = Extended::CheckFileName { path, algorithms, offset: 0, length: 0, block };
+        assert_eq!(client.status(&Request::Extended(extended)).await, Status::Unsupported);
+    }
+}
+
+/// A tebibyte takes minutes to hash: what is answered before and the end of the session show that neither waits for it.
+#[tokio::test]
+async fn digests_of_long_files_hold_nothing_up_are_limited_and_end_with_their_session() {
+    let dir = ServedDir::new();
+    fs::File::create(dir.path("long")).unwrap().set_len(1 << 40).unwrap();
+    let options = ShareOptions { handles: 20, ..ShareOptions::default() };
+    let mut client = Client::begin(&dir.share(options)).await;
+    let sent: Vec<u32> = (0..21).map(|_| client.send(&digest_of("long"))).collect();
+    let made = client.send(&Request::Mkdir(bytes("dir"), Attrs::default()));
+    let (refused, response) = client.response().await.unwrap();
+    assert!(sent.contains(&refused));
+    assert!(matches!(response, Response::Status { status: Status::Failure, .. }), "{response:?}");
+    let (id, response) = client.response().await.unwrap();
+    assert_eq!(id, made);
+    assert!(matches!(response, Response::Status { status: Status::Ok, .. }), "{response:?}");
+    client.close();
+    assert!(client.response().await.is_none());
+    assert_eq!(client.task.await.unwrap(), Ok(()));
+    let mut other = dir.session().await;
+    fs::write(dir.path("short"), "content").unwrap();
+    sha256(&mut other, &digest_of("short")).await;
 }

@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use bytes::{Buf, Bytes};
 use futures_util::{StreamExt, stream};
 use haul_storage::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
-    StorageExt, Whole, WriteAt, Writes,
+    Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result,
+    SmallFile, Space, Storage, StorageExt, Whole, WriteAt, Writes,
 };
 
 use crate::client::Client;
@@ -26,16 +26,15 @@ pub struct TcpStorage {
 impl TcpStorage {
     /// Connects with the first request.
     pub fn new(address: SocketAddr) -> Self {
-        let capabilities = Capabilities {
-            ranged_reads: true,
-            writes: Writes::AnyOrder,
-            rename: true,
-            times: true,
-            max_lanes: Some(1),
-            max_file_size: Some(MAX_FILE),
-            whole_limit: 1 << 20,
-            ..Capabilities::least(Medium::Link)
-        };
+        let capabilities = Capabilities::least(Medium::Link).with(|can| {
+            can.ranged_reads = true;
+            can.writes = Writes::AnyOrder;
+            can.rename = true;
+            can.times = true;
+            can.max_lanes = Some(1);
+            can.max_file_size = Some(MAX_FILE);
+            can.whole_limit = 1 << 20;
+        });
         Self { client: Arc::new(Client::new(address)), capabilities }
     }
 }
@@ -67,7 +66,7 @@ impl Storage for TcpStorage {
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         let entries = self.client.ask(Request::new(Op::List, path), wire::get_entries).await?;
         let items = entries.into_iter().map(|(name, entry)| match path.join(&name) {
-            Ok(path) => Ok(vec![Entry { path, ..entry }]),
+            Ok(path) => Ok(vec![entry.at(path)]),
             Err(error) => Err(Error::new(ErrorKind::Protocol, "list")
                 .at(self.location().display(path))
                 .because(format!("the name {} {error}", String::from_utf8_lossy(&name)))),
@@ -95,6 +94,10 @@ impl Storage for TcpStorage {
         Err(self.unsupported("copy", from))
     }
 
+    async fn digest(&self, _path: &RelPath, _kind: DigestKind) -> Result<Option<Digest>> {
+        Ok(None)
+    }
+
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
         Ok(self.client.look(Op::Stat, path).await?.0.metadata())
     }
@@ -108,6 +111,8 @@ impl Storage for TcpStorage {
         Ok(Arc::new(Download::new(&self.client, entry, content)))
     }
 
+    fn prefetch(&self, _path: &RelPath) {}
+
     async fn create(&self, path: &RelPath, _options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let content = self.client.ask(Request::new(Op::Create, path), Buf::try_get_u64).await?;
         Ok(Arc::new(Upload::new(&self.client, path, content)))
@@ -117,7 +122,7 @@ impl Storage for TcpStorage {
         let request = Request::new(Op::Get, path).number(limit);
         let decode = |fields: &mut Bytes| Ok((wire::get_entry(path, fields)?.0, fields.clone()));
         let (entry, bytes) = self.client.ask(request, decode).await?;
-        Ok(Whole { bytes, identity: entry.identity(), metadata: entry.metadata() })
+        Ok(Whole::new(bytes, entry.identity(), entry.metadata()))
     }
 
     async fn write_whole(
@@ -135,6 +140,14 @@ impl Storage for TcpStorage {
 
     async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
         self.write_each(files).await
+    }
+
+    async fn space(&self, _path: &RelPath) -> Result<Option<Space>> {
+        Ok(None)
+    }
+
+    async fn allocated(&self, _path: &RelPath) -> Result<Option<u64>> {
+        Ok(None)
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

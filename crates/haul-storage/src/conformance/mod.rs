@@ -19,6 +19,7 @@
 
 #[macro_use]
 mod ground;
+mod digests;
 mod directories;
 mod entries;
 mod extension;
@@ -231,6 +232,11 @@ cases! {
         a_commit_sets_what_it_is_given;
         what_cannot_be_set_is_left_out_silently;
         metadata_of_nothing_is_not_found;
+    }
+    digests {
+        every_claimed_digest_is_that_of_the_content;
+        a_changed_file_has_another_digest;
+        what_is_no_file_has_no_digest;
     }
     links {
         a_symbolic_link_keeps_its_target if |c| c.symlinks;

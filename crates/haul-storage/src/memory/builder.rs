@@ -6,7 +6,7 @@ use super::link::Link;
 use super::shared::{Options, Shared};
 use super::tree::{Seen, Tree};
 use super::{Faults, MemoryStorage, Pattern, SimulatedLink};
-use crate::{Capabilities, KeptTimes, Location, Medium, Writes};
+use crate::{Capabilities, Digest, DigestKind, KeptTimes, Location, Medium, Writes};
 
 /// Builds a [`MemoryStorage`].
 #[derive(Debug)]
@@ -20,12 +20,12 @@ pub struct Builder {
 }
 
 impl MemoryStorage {
-    /// An empty storage with all capabilities and no simulated link.
+    /// An empty storage with all capabilities but digests, and no simulated link.
     pub fn new() -> Arc<Self> {
         Builder::default().build()
     }
 
-    /// A builder of an empty storage with all capabilities and no simulated link.
+    /// A builder of an empty storage with all capabilities but digests, and no simulated link.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -44,6 +44,7 @@ impl Default for Builder {
                     modified: true,
                     id: true,
                     tag: false,
+                    digest: None,
                     times: KeptTimes::ALL,
                 },
                 read_block: 256 << 10,
@@ -51,6 +52,7 @@ impl Default for Builder {
                 capacity: None,
                 pattern: None,
                 records: false,
+                digest: None,
             },
         }
     }
@@ -63,7 +65,7 @@ impl Builder {
         self
     }
 
-    /// Changes the capabilities. By default the storage has all of them.
+    /// Changes the capabilities. By default the storage has all of them but digests.
     pub fn with_capabilities(mut self, change: impl FnOnce(&mut Capabilities)) -> Self {
         change(&mut self.capabilities);
         self
@@ -133,6 +135,24 @@ impl Builder {
     /// Sets whether entries and identities have a version tag; false by default.
     pub fn with_tags(mut self, shown: bool) -> Self {
         self.options.seen.tag = shown;
+        self
+    }
+
+    /// Reports digests of both kinds. By default the storage reports none, like a disk.
+    pub fn with_digests(mut self) -> Self {
+        self.capabilities.digests = vec![DigestKind::Blake3, DigestKind::Sha256];
+        self
+    }
+
+    /// Makes [`Storage::digest`](crate::Storage::digest) report this digest for every file, whatever its content.
+    pub fn with_false_digest(mut self, digest: Digest) -> Self {
+        self.options.digest = Some(digest);
+        self
+    }
+
+    /// Sets whether entries of files have a digest, and of which kind; by default they have none.
+    pub fn with_listed_digests(mut self, kind: Option<DigestKind>) -> Self {
+        self.options.seen.digest = kind;
         self
     }
 

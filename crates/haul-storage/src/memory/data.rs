@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::Pattern;
-use crate::{Block, Range, RangeSet};
+use crate::{Block, Digest, DigestKind, Range, RangeSet};
 
 /// Content of a file.
 #[derive(Debug, Clone)]
@@ -48,6 +48,11 @@ impl Data {
     /// The ranges that hold data, merged, in order.
     pub(super) fn written(&self) -> &RangeSet {
         &self.written
+    }
+
+    /// The digest of the content.
+    pub(super) fn digest(&self, kind: DigestKind) -> Digest {
+        Digest::of(kind, &self.read(Range::new(0, self.size)).into_bytes())
     }
 
     /// The bytes of `range` up to the end of the file.

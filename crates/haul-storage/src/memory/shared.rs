@@ -10,7 +10,9 @@ use super::link::{Link, Refused};
 use super::lock::lock;
 use super::tree::{Content, Node, Refusal, Seen, Tree};
 use super::{Faults, Operation, Pattern};
-use crate::{Capabilities, Entry, Error, ErrorKind, Identity, Location, Metadata, RelPath, Result};
+use crate::{
+    Capabilities, Digest, Entry, Error, ErrorKind, Identity, Location, Metadata, RelPath, Result,
+};
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -32,6 +34,8 @@ pub(super) struct Options {
     pub(super) capacity: Option<u64>,
     pub(super) pattern: Option<Pattern>,
     pub(super) records: bool,
+    /// What is reported as the digest of every file, whatever its content.
+    pub(super) digest: Option<Digest>,
 }
 
 impl Shared {

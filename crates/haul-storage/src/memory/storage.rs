@@ -13,9 +13,9 @@ use super::tree::{Content, Node, Refusal, Tree};
 use super::write::MemoryWriter;
 use super::{MemoryStorage, Operation};
 use crate::{
-    Block, Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result, SmallFile, Space,
-    Storage, StorageExt, Whole, WriteAt,
+    Block, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result,
+    SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
 };
 
 #[async_trait]
@@ -124,6 +124,22 @@ impl Storage for MemoryStorage {
         self.shared.perform(Operation::Copy, from, work).await
     }
 
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        if !self.shared.capabilities.digests.contains(&kind) {
+            return Ok(None);
+        }
+        let work = |tree: &mut Tree| {
+            let node = file(tree, path)?;
+            let mut state = node.lock();
+            Ok(Some(state.data()?.digest(kind)))
+        };
+        let digest = self.shared.perform(Operation::Digest, path, work).await?;
+        Ok(match self.shared.options.digest {
+            Some(claimed) => digest.map(|_| claimed),
+            None => digest,
+        })
+    }
+
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
         let work = |tree: &mut Tree| Ok(self.shared.metadata(&*tree.find(path)?));
         self.shared.perform(Operation::Metadata, path, work).await
@@ -142,6 +158,8 @@ impl Storage for MemoryStorage {
         let node = self.shared.perform(Operation::Open, path, work).await?;
         Ok(Arc::new(MemoryReader::new(&self.shared, path.clone(), node)))
     }
+
+    fn prefetch(&self, _path: &RelPath) {}
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let work = |tree: &mut Tree| MemoryWriter::start(&self.shared, tree, path, options);
@@ -213,6 +231,10 @@ impl Storage for MemoryStorage {
             compact: false,
             shares: self.shared.capabilities.server_copy,
         }))
+    }
+
+    async fn allocated(&self, _path: &RelPath) -> Result<Option<u64>> {
+        Ok(None)
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::data::Data;
 use super::lock::lock;
 use crate::{
-    Capabilities, Entry, EntryKind, ErrorKind, FileId, KeptTimes, Metadata, RangeSet, RelPath,
-    SpecialKind, Timestamp, UNKNOWN_SIZE,
+    Capabilities, DigestKind, Entry, EntryKind, ErrorKind, FileId, KeptTimes, Metadata, RangeSet,
+    RelPath, SpecialKind, Timestamp, UNKNOWN_SIZE,
 };
 
 /// Error of a tree operation; the storage adds operation and location.
@@ -99,6 +99,10 @@ impl Node {
             id: seen.id.then_some(FileId { device: 1, inode: self.inode }),
             links: if capabilities.hard_links { state.links } else { 1 },
             tag: seen.tag.then(|| format!("\"{}-{}\"", self.inode, state.version)),
+            digest: match &state.content {
+                Content::File(data) => seen.digest.map(|kind| data.digest(kind)),
+                _ => None,
+            },
         }
     }
 }
@@ -110,6 +114,8 @@ pub(super) struct Seen {
     pub(super) modified: bool,
     pub(super) id: bool,
     pub(super) tag: bool,
+    /// The kind of digest that comes with a file.
+    pub(super) digest: Option<DigestKind>,
     pub(super) times: KeptTimes,
 }
 

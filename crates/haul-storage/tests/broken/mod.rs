@@ -11,10 +11,10 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use haul_storage::memory::MemoryStorage;
 use haul_storage::{
-    Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream,
-    Error, ErrorKind, Held, Identity, LinkKind, LinkStatus, Location, Lock, Metadata, Range,
-    RangeSet, ReadAt, RelPath, Result, SmallFile, SourceVersion, Storage, StorageExt, Whole,
-    WriteAt, part_name,
+    Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry,
+    EntryKind, EntryStream, Error, ErrorKind, Held, Identity, LinkKind, LinkStatus, Location, Lock,
+    Metadata, Range, RangeSet, ReadAt, RelPath, Result, SmallFile, SourceVersion, Space, Storage,
+    StorageExt, Whole, WriteAt, part_name,
 };
 
 /// What is done wrong.
@@ -74,6 +74,8 @@ pub enum Flaw {
     RecordsAreLost,
     RecordsAreOfAnySource,
     RecordsShareAPlace,
+    DigestIsNotReported,
+    DigestIsOfTheBeginning,
 }
 
 #[derive(Debug)]
@@ -90,7 +92,7 @@ pub struct Broken {
 impl Broken {
     /// Right but for one flaw.
     pub fn with(flaw: Flaw) -> Arc<Self> {
-        let inside = MemoryStorage::builder().with_records().build();
+        let inside = MemoryStorage::builder().with_records().with_digests().build();
         let mut claims = inside.capabilities().clone();
         if flaw == Flaw::SettingTheImpossibleFails {
             claims.times = false;
@@ -177,7 +179,7 @@ impl Storage for Broken {
 
     async fn stat(&self, path: &RelPath) -> Result<Entry> {
         let entry = self.fold(self.inside.stat(&self.real(path).await).await)?;
-        Ok(Entry { path: path.clone(), ..entry })
+        Ok(entry.at(path.clone()))
     }
 
     async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
@@ -271,6 +273,19 @@ impl Storage for Broken {
         self.fold(self.inside.copy(from, to).await)
     }
 
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        let path = &self.real(path).await;
+        match self.flaw {
+            Some(Flaw::DigestIsNotReported) => Ok(None),
+            Some(Flaw::DigestIsOfTheBeginning) => {
+                let whole = self.inside.read_whole(path, u64::MAX).await?;
+                let beginning = &whole.bytes[..whole.bytes.len().min(65_536)];
+                Ok(Some(Digest::of(kind, beginning)))
+            }
+            _ => self.fold(self.inside.digest(path, kind).await),
+        }
+    }
+
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
         self.fold(self.inside.metadata(&self.real(path).await).await)
     }
@@ -316,6 +331,10 @@ impl Storage for Broken {
             identity.modified = None;
         }
         Ok(Arc::new(BrokenReader { inside, identity, flaw: self.flaw }))
+    }
+
+    fn prefetch(&self, path: &RelPath) {
+        self.inside.prefetch(path);
     }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
@@ -401,6 +420,14 @@ impl Storage for Broken {
 
     async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
         self.write_each(files).await
+    }
+
+    async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
+        self.inside.space(&self.real(path).await).await
+    }
+
+    async fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
+        self.inside.allocated(&self.real(path).await).await
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

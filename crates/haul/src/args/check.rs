@@ -19,7 +19,8 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "DEST")]
     pub(crate) destination: OsString,
 
-    /// Compare files by content (BLAKE3) instead of by size and time
+    /// Compare files by content instead of by size and time; digests that a server reports spare
+    /// reading its files
     #[arg(short, long)]
     pub(crate) checksum: bool,
 

@@ -27,7 +27,8 @@ pub(crate) struct SelectArgs {
     #[arg(short = 'I', long, conflicts_with = "overwrite")]
     pub(crate) ignore_times: bool,
 
-    /// Compare files of equal size by content, not by time: both sides are read
+    /// Compare files of equal size by content, not by time: both sides are read, unless a server
+    /// reports digests
     #[arg(short, long, conflicts_with_all = ["size_only", "update", "ignore_existing", "ignore_times"])]
     pub(crate) checksum: bool,
 

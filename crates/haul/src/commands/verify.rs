@@ -141,7 +141,7 @@ impl Found<'_> {
     fn hear(&self, event: &VerifyEvent) {
         match event {
             VerifyEvent::Progress { bytes } => self.count(0, *bytes),
-            VerifyEvent::Matched { path, bytes } => {
+            VerifyEvent::Matched { path, bytes, .. } => {
                 self.count(1, 0);
                 self.object(|| json::Event::check(path, "matched", Some(*bytes)));
                 if self.printer.is_verbose() && !self.printer.is_json() {

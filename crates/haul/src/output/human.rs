@@ -191,6 +191,9 @@ pub(crate) fn comparison(comparison: &Comparison, elapsed: Duration) -> String {
             comparison.by_size
         ));
     }
+    if comparison.reported > 0 {
+        parts.push(format!("{} of these by digests from the server", comparison.reported));
+    }
     parts.extend(
         counts
             .iter()
@@ -263,6 +266,9 @@ pub(crate) fn counted(files: u64, count: u64, elapsed: Duration) -> String {
 /// The result of `verify`, in one line.
 pub(crate) fn verified(summary: &VerifySummary, elapsed: Duration) -> String {
     let mut parts = vec![format!("{} as listed", plural(summary.matched, "file"))];
+    if summary.reported > 0 {
+        parts.push(format!("{} of these by digests from the server", summary.reported));
+    }
     let counts = [
         (summary.mismatched, "mismatched"),
         (summary.missing, "missing"),

@@ -43,7 +43,9 @@ impl Found {
     /// Converts to a storage entry at `path`.
     pub fn entry(self, path: RelPath) -> Entry {
         let size = if self.is_file() { self.size.unwrap_or(UNKNOWN_SIZE) } else { 0 };
-        Entry { modified: self.modified, mode: self.mode, ..Entry::new(path, self.kind, size) }
+        let mut entry = Entry::new(path, self.kind, size);
+        (entry.modified, entry.mode) = (self.modified, self.mode);
+        entry
     }
 }
 

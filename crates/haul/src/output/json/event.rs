@@ -71,6 +71,7 @@ pub(crate) enum Event<'a> {
     #[serde(rename = "summary")]
     Compared {
         same: u64,
+        reported: u64,
         differing: u64,
         missing: u64,
         extra: u64,
@@ -197,6 +198,7 @@ pub(super) struct ManyFields {
 pub(crate) struct VerifiedFields {
     pub(super) files: u64,
     pub(super) matched: u64,
+    pub(super) reported: u64,
     pub(super) mismatched: u64,
     pub(super) missing: u64,
     pub(super) unreadable: u64,

@@ -102,6 +102,7 @@ impl<'a> Event<'a> {
         Self::Verified(VerifiedFields {
             files: matched + mismatched + missing + unreadable,
             matched,
+            reported: summary.reported,
             mismatched,
             missing,
             unreadable,

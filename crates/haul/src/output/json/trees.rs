@@ -59,6 +59,7 @@ impl<'a> Event<'a> {
     pub(crate) fn compared(comparison: &Comparison, elapsed: Duration) -> Self {
         Self::Compared {
             same: comparison.same,
+            reported: comparison.reported,
             differing: comparison.differing,
             missing: comparison.missing,
             extra: comparison.extra,

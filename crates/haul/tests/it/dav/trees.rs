@@ -97,3 +97,31 @@ fn a_large_file_goes_to_every_server_and_back() {
         std::fs::remove_file(session.path("back")).unwrap();
     }
 }
+
+/// Everything went over the network to be compared.
+#[test]
+fn contents_are_compared_by_the_digests_that_the_server_reports() {
+    let session = Session::new().file("src/a", "12345").file("src/d/b", "bb");
+    let Far { url, root, _server, .. } = haul(&session);
+    session.haul(&format!("cp -q src {url}")).status(0);
+    let checked = session.haul(&format!("check --checksum src {url}src")).status(0).stdout("");
+    let expected = "2 same; 2 of these by digests from the server; read 7 B in ";
+    assert!(checked.err().starts_with(expected), "{}", checked.err());
+    // The same size and time, and other bytes.
+    let file = root.join("src/a");
+    let modified = std::fs::metadata(&file).unwrap().modified().unwrap();
+    std::fs::write(&file, "54321").unwrap();
+    std::fs::File::options().write(true).open(&file).unwrap().set_modified(modified).unwrap();
+    session.haul(&format!("check src {url}src")).status(0);
+    let checked = session.haul(&format!("check -c --json src {url}src")).status(1);
+    assert!(checked.out().contains("\"content\""), "{}", checked.out());
+    assert_eq!(checked.summary()["reported"], 1);
+    let copied = session.haul(&format!("cp -c --json --manifest=SUMS src {url}")).status(0);
+    assert_eq!(copied.summary()["moved_bytes"], 5, "{}", copied.out());
+    assert_eq!(std::fs::read(&file).unwrap(), b"12345");
+    std::fs::copy(session.path("SUMS"), root.join("SHA256SUMS")).unwrap();
+    let verified = session.haul(&format!("verify --json {url}")).status(0);
+    let summary = verified.summary();
+    assert_eq!((&summary["matched"], &summary["reported"]), (&2.into(), &2.into()));
+    assert_eq!(summary["bytes"], 0);
+}

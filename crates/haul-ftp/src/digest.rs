@@ -1,0 +1,35 @@
+//! Asks the server for the digest of a file: by `HASH` (draft-bryan-ftp-hash), or by `XSHA256`, which is older and in no
+//! standard.
+
+use haul_storage::{Digest, DigestKind, Error, ErrorKind, RelPath, Result};
+
+use crate::inner::Inner;
+use crate::learnt::Lesson;
+use crate::wire::{Command, HashCommand};
+
+/// The digest of a file as the server reports it; `None` if it reports none of this kind.
+pub(crate) async fn of(inner: &Inner, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+    let Some(how) = inner.server.hash().filter(|_| kind == DigestKind::Sha256) else {
+        return Ok(None);
+    };
+    let on_server = inner.on_server(path);
+    // Behind a space XSHA256 takes the bounds of a range.
+    if how == HashCommand::Xsha256 && on_server.contains(&b' ') {
+        return Ok(None);
+    }
+    let command = Command::new(how.verb(), &on_server).map_err(|error| inner.at(error, path))?;
+    let reply = inner.host.hash(how, command).await.map_err(|error| inner.at(error, path))?;
+    if let Some(digest) = how.digest(&reply) {
+        return Ok(Some(digest));
+    }
+    if reply.is_unknown_command() {
+        inner.server.learnt.learn(Lesson::NoHash);
+    }
+    // The same code is sent for a directory, for what must not be read, and for nothing.
+    match inner.find(path).await? {
+        None => Err(inner.at(Error::new(ErrorKind::NotFound, "read the digest"), path)),
+        // ProFTPD refuses what has no bytes.
+        Some(found) if found.is_file() && found.size == Some(0) => Ok(Some(Digest::of(kind, b""))),
+        Some(_) => Ok(None),
+    }
+}

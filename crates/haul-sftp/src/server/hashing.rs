@@ -1,0 +1,88 @@
+//! Digests of files (`check-file-name`), SHA-256 only. They are made in steps, between which the disk threads serve
+//! others; a digest that nobody waits for any longer ends with its step.
+
+use std::sync::Weak;
+
+use bytes::Bytes;
+use haul_net::Jail;
+use haul_storage::WorkPool;
+use sha2::{Digest as _, Sha256};
+
+use super::files::Open;
+use super::pending::{Outcome, Pending};
+use super::status::Refusal;
+use crate::codec::{Attrs, Extended, FileHash, OpenFlags, Request, Response, Status};
+
+/// Bytes of a step: a few milliseconds.
+const STEP: u64 = 8 << 20;
+
+/// Bytes of one read.
+const PIECE: usize = 256 << 10;
+
+/// A digest on its way.
+pub(super) struct Hashing {
+    file: Open,
+    offset: u64,
+    /// Where it ends, at the latest.
+    end: u64,
+    hasher: Sha256,
+}
+
+impl Hashing {
+    /// Opens the file of which a request wants a digest.
+    pub(super) fn open(jail: &Jail, request: &Request) -> Result<Self, Refusal> {
+        let Request::Extended(Extended::CheckFileName { path, algorithms, offset, length, block }) =
+            request
+        else {
+            return Err(Refusal::NO_HANDLE);
+        };
+        let is_known = algorithms.split(|byte| *byte == b',').any(|name| name == FileHash::SHA256);
+        if !is_known || *block != 0 {
+            let words = "only one sha256 digest of everything is made";
+            return Err(Refusal::Server(Status::Unsupported, words));
+        }
+        let file = Open::file(jail, path, OpenFlags::READ, &Attrs::default())?;
+        let end = match length {
+            0 => u64::MAX,
+            length => offset.saturating_add(*length),
+        };
+        Ok(Self { file, offset: *offset, end, hasher: Sha256::new() })
+    }
+
+    /// Does a step, and the next behind whatever else is to be done by then, as long as the session lasts.
+    pub(super) fn run(mut self, pool: &WorkPool, id: u32, pending: Pending, session: Weak<()>) {
+        let again = pool.clone();
+        pool.submit(move || {
+            let packet: Bytes = match self.step() {
+                Ok(true) => {
+                    let digests = self.hasher.finalize().to_vec().into();
+                    let hash = FileHash { algorithm: FileHash::SHA256.into(), digests };
+                    Response::Extended(hash.encode()).encode(id)
+                }
+                Ok(false) if session.strong_count() > 0 => {
+                    return self.run(&again, id, pending, session);
+                }
+                Ok(false) => return,
+                Err(refusal) => refusal.response().encode(id),
+            };
+            pending.end(Outcome::Packet(packet));
+        });
+    }
+
+    /// Hashes some of it; whether that was all.
+    fn step(&mut self) -> Result<bool, Refusal> {
+        let file = self.file.as_file()?;
+        let mut buffer = vec![0; PIECE];
+        let pause = self.end.min(self.offset.saturating_add(STEP));
+        while self.offset < pause {
+            let most = usize::try_from(pause - self.offset).unwrap_or(PIECE).min(PIECE);
+            let read = file.read_into(self.offset, &mut buffer[..most])?;
+            if read == 0 {
+                return Ok(true);
+            }
+            self.hasher.update(&buffer[..read]);
+            self.offset += read as u64;
+        }
+        Ok(self.offset >= self.end)
+    }
+}

@@ -1,0 +1,60 @@
+//! `digest`.
+
+use super::ground::{Ground, Outcome};
+use super::sizes::SIZES;
+use crate::memory::Pattern;
+use crate::{Digest, DigestKind, ErrorKind, Range};
+
+const KINDS: [DigestKind; 2] = [DigestKind::Blake3, DigestKind::Sha256];
+
+/// A digest that is not claimed may be reported all the same, and has to be right then.
+pub(super) async fn every_claimed_digest_is_that_of_the_content(ground: Ground) -> Outcome {
+    for (size, why) in SIZES {
+        let content = Pattern::new(size).bytes(Range::new(0, size));
+        let path = ground.put(format!("file-{size}"), &content).await?;
+        for kind in KINDS {
+            let found = ground.storage.digest(&path, kind).await?;
+            let is_claimed = ground.can().digests.contains(&kind);
+            ensure!(
+                found.is_some() || !is_claimed,
+                "{} of {size} bytes ({why}): none",
+                kind.name()
+            );
+            let expected = Digest::of(kind, &content);
+            ensure!(
+                found.is_none_or(|found| found == expected),
+                "{size} bytes ({why}): is {found:?}, should be {expected:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn a_changed_file_has_another_digest(ground: Ground) -> Outcome {
+    for content in [&b"one"[..], b"two", b"three"] {
+        let path = ground.put("file", content).await?;
+        for kind in KINDS {
+            let found = ground.storage.digest(&path, kind).await?;
+            let expected = Digest::of(kind, content);
+            ensure!(
+                found.is_none_or(|found| found == expected),
+                "of a replaced file: is {found:?}, should be {expected:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn what_is_no_file_has_no_digest(ground: Ground) -> Outcome {
+    let directory = ground.make_dir("dir").await?;
+    let nothing = ground.path("nothing")?;
+    for kind in KINDS {
+        let found = ground.storage.digest(&directory, kind).await;
+        ensure!(!matches!(found, Ok(Some(_))), "a directory has a digest: {found:?}");
+        match ground.storage.digest(&nothing, kind).await {
+            Ok(None) => {}
+            other => ensure_error!(other, ErrorKind::NotFound, "the digest of nothing"),
+        }
+    }
+    Ok(())
+}
