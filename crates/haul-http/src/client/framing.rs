@@ -7,7 +7,7 @@
 //! One [`Framing`] reads one response. What it does not take from the input belongs to the next one.
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::head::{Broken, Head};
@@ -237,7 +237,15 @@ fn body_of(head: &Head) -> Result<State, Broken> {
         return Ok(State::Done);
     }
     if head.is_coded() {
-        return Ok(if head.is_until_close() { State::UntilClose } else { State::ChunkLine });
+        // haul sends no TE, so a server must not use another coding. The bytes of one, gzip for example, are not those
+        // of the file.
+        let values: Vec<_> = head.headers.get_all(TRANSFER_ENCODING).iter().collect();
+        let is_chunked =
+            |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+        return match values[..] {
+            [value] if is_chunked(value) => Ok(State::ChunkLine),
+            _ => Err(unreadable("it has a transfer coding other than chunked")),
+        };
     }
     let lengths = head.headers.get_all(CONTENT_LENGTH);
     match length::parse(lengths.iter().map(HeaderValue::as_bytes)) {

@@ -36,15 +36,16 @@ impl Head {
 
     /// Whether the body, if there is one, ends with the connection.
     pub fn is_until_close(&self) -> bool {
-        let codings = self.headers.get_all(TRANSFER_ENCODING);
-        let Some(last) = codings.iter().next_back() else { return self.length().is_none() };
-        let last = last.to_str().ok().and_then(|value| value.rsplit(',').next());
-        !last.unwrap_or_default().trim().eq_ignore_ascii_case("chunked")
+        !self.is_coded() && self.length().is_none()
     }
 
-    /// Whether the body has a transfer coding.
+    /// Whether the body has a transfer coding. haul reads `chunked` alone, and a response with another one does not come
+    /// this far; `identity` is what HTTP/1.1 once called none (RFC 2616, 3.6).
     pub fn is_coded(&self) -> bool {
-        self.headers.contains_key(TRANSFER_ENCODING)
+        let values = self.headers.get_all(TRANSFER_ENCODING).iter();
+        let codings = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+        let mut codings = codings.map(<[u8]>::trim_ascii).filter(|coding| !coding.is_empty());
+        codings.any(|coding| !coding.eq_ignore_ascii_case(b"identity"))
     }
 }
 

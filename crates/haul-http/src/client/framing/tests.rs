@@ -62,7 +62,8 @@ fn a_body_ends_where_its_head_says() {
         ("Content-Length: 5\r\nConnection: x, Close\r\n", "hello", "", false),
         ("Content-Length: 0\r\n", "", "next", true),
         ("", "until the end", "", false),
-        ("Transfer-Encoding: gzip\r\nContent-Length: 3\r\n", "until the end", "", false),
+        ("Transfer-Encoding: identity\r\nContent-Length: 3\r\n", "abc", "next", true),
+        ("Transfer-Encoding: Identity\r\n", "until the end", "", false),
     ] {
         let read = whole(&format!("HTTP/1.1 200 OK\r\n{head}\r\n{body}{rest}"));
         assert_eq!(read.body, body.as_bytes(), "{head}");
@@ -86,6 +87,23 @@ fn chunks_have_extensions_and_a_trailer() {
     {
         let read = whole(&format!("{head}{cut}"));
         assert!(matches!(read.broken, Some(Broken::Within(_))), "{cut}: {read:?}");
+    }
+}
+
+/// The bytes of `gzip, chunked` were stored as the file.
+#[test]
+fn a_coding_that_was_not_asked_for_is_unreadable() {
+    for codings in [
+        "gzip, chunked",
+        "gzip",
+        "chunked, gzip",
+        "chunked, chunked",
+        "gzip\r\nTransfer-Encoding: chunked",
+    ] {
+        let head = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: {codings}\r\n\r\n");
+        let read = whole(&format!("{head}2\r\nab\r\n0\r\n\r\n"));
+        assert!(matches!(read.broken, Some(Broken::Unreadable(_))), "{codings}: {read:?}");
+        assert!(read.body.is_empty(), "{codings}: {read:?}");
     }
 }
 
