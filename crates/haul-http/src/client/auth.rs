@@ -8,8 +8,8 @@
 //! that another one redirects to, only its own `machine` line of the netrc is said.
 //!
 //! Credentials are tried by one request, while the others wait: a wrong password that is sent by several at once
-//! could lock the account. One that was typed can be typed again if it is refused. What the server has refused for
-//! good is not sent to it again.
+//! could lock the account. Those that are sent unasked are tried for two URLs, since the first one may be public. One
+//! that was typed can be typed again if it is refused. What the server has refused for good is not sent to it again.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,7 @@ pub struct SignIn {
     is_redirected: bool,
     prompter: Arc<dyn Prompter>,
     state: Mutex<State>,
-    /// The server has answered a signed request otherwise than by a refusal.
+    /// The server has asked for credentials and accepted them.
     accepted: AtomicBool,
     /// Held by the request that finds out what to say, until the server has accepted it.
     finding: Arc<tokio::sync::Mutex<Found>>,
@@ -69,9 +69,16 @@ pub struct Trial {
     found: tokio::sync::OwnedMutexGuard<Found>,
     way: Arc<Way>,
     generation: u64,
+    /// The server has not asked for credentials. If it accepts the request, that is no proof that they are right.
+    is_unasked: bool,
 }
 
 impl Trial {
+    /// Whether the server has not asked for them.
+    pub const fn is_unasked(&self) -> bool {
+        self.is_unasked
+    }
+
     /// What to say with a request.
     ///
     /// # Errors
@@ -84,11 +91,20 @@ impl Trial {
 #[derive(Debug, Default)]
 struct State {
     way: Option<Arc<Way>>,
+    /// The only URL that the way is for, as long as it was sent unasked to no other one.
+    only: Option<Url>,
     /// Changes with the way.
     generation: u64,
     /// Why nothing more is said to an origin that was redirected to: a wrong password that is sent for each file of
     /// many could lock the account.
     refused: Option<String>,
+}
+
+impl State {
+    /// Whether requests to `url` are signed without a trial.
+    fn is_for(&self, url: &Url) -> bool {
+        self.way.is_some() && self.only.as_ref().is_none_or(|only| only == url)
+    }
 }
 
 /// How requests are signed.
@@ -194,28 +210,36 @@ impl SignIn {
         if let Some(why) = &self.lock().refused {
             return Err(denied(url, why.clone()));
         }
-        if !self.has_to_try() {
+        if !self.has_to_try(url) {
             return Ok(None);
         }
         let mut found = Arc::clone(&self.finding).lock_owned().await;
-        if !self.has_to_try() || found.refused.is_some() {
+        if !self.has_to_try(url) || found.refused.is_some() {
             return Ok(None);
+        }
+        let (known, generation) = {
+            let state = self.lock();
+            (state.way.clone(), state.generation)
+        };
+        if let Some(way) = known {
+            return Ok(Some(Trial { found, way, generation, is_unasked: true }));
         }
         let Some(way) = self.unasked(&mut found).await.map_err(|why| denied(url, why))? else {
             return Ok(None);
         };
-        let generation = self.lock().generation + 1;
-        Ok(Some(Trial { found, way: Arc::new(way), generation }))
+        let (way, generation) = (Arc::new(way), generation + 1);
+        Ok(Some(Trial { found, way, generation, is_unasked: true }))
     }
 
     /// Waits while a request tries to sign in. Whether one still has to.
-    pub async fn is_to_be_tried(&self) -> bool {
-        self.has_to_try() && self.finding.lock().await.refused.is_none() && self.has_to_try()
+    pub async fn is_to_be_tried(&self, url: &Url) -> bool {
+        self.has_to_try(url) && self.finding.lock().await.refused.is_none() && self.has_to_try(url)
     }
 
     /// Whether there is something to say unasked that the server has not accepted yet.
-    fn has_to_try(&self) -> bool {
-        self.is_private() && (self.token.is_some() || self.has_login()) && self.lock().way.is_none()
+    fn has_to_try(&self, url: &Url) -> bool {
+        let has_something = self.token.is_some() || self.has_login();
+        has_something && self.is_private() && !self.lock().is_for(url)
     }
 
     /// Whether there are a name and a password for this server, without asking for one.
@@ -233,20 +257,22 @@ impl SignIn {
         }
         let (way, generation) = {
             let state = self.lock();
-            (state.way.clone(), state.generation)
+            (state.way.clone().filter(|_| state.is_for(url)), state.generation)
         };
         let Some(way) = way else { return Ok(None) };
         Ok(Some(Said { value: way.value(method, url)?, generation }))
     }
 
-    /// Notes that the server has accepted what was said, perhaps for the first time.
-    pub fn accepted(&self, trial: Option<Trial>) {
-        self.accepted.store(true, Ordering::Relaxed);
-        if let Some(Trial { way, found, .. }) = trial {
-            self.set(way);
-            // Until here the others have waited.
-            drop(found);
+    /// Notes that the server has not refused what was tried with a request to `url`.
+    pub fn accepted(&self, url: &Url, trial: Trial) {
+        let Trial { way, found, is_unasked, .. } = trial;
+        let is_first = is_unasked && self.lock().way.is_none();
+        if !is_unasked {
+            self.accepted.store(true, Ordering::Relaxed);
         }
+        self.set(way, is_first.then(|| url.clone()));
+        // Until here the others have waited.
+        drop(found);
     }
 
     /// Whether there is something to say that has not been found out yet.
@@ -273,7 +299,7 @@ impl SignIn {
         };
         let (known, generation) = {
             let state = self.lock();
-            (state.way.clone(), state.generation)
+            (state.way.clone().filter(|_| said.is_some() || state.is_for(url)), state.generation)
         };
         let is_older = said.is_none_or(|said| said.generation < generation);
         // Somebody else has found something out since.
@@ -284,8 +310,8 @@ impl SignIn {
             return Err(denied(url, cause.clone()));
         }
         let is_accepted = self.accepted.load(Ordering::Relaxed);
-        // What became of a password that was tried by a request which failed is not known.
-        if tried.is_none() && !is_accepted {
+        // What became of a password that was typed for a request which failed is not known.
+        if tried.is_none() && !is_accepted && found.is_typed() {
             found.login = None;
         }
         let values = head.headers.get_all(WWW_AUTHENTICATE).iter().map(HeaderValue::as_bytes);
@@ -305,9 +331,10 @@ impl SignIn {
         let way = self.answer(&challenges, &mut found).await.map_err(|why| denied(url, why))?;
         let way = Arc::new(way);
         if !is_accepted {
-            return Ok(Some(Trial { found, way, generation: generation + 1 }));
+            let generation = generation + 1;
+            return Ok(Some(Trial { found, way, generation, is_unasked: false }));
         }
-        self.set(way);
+        self.set(way, None);
         Ok(None)
     }
 
@@ -446,10 +473,13 @@ impl SignIn {
         self.is_redirected || self.origin.scheme() == WebScheme::Https
     }
 
-    fn set(&self, way: Arc<Way>) {
+    fn set(&self, way: Arc<Way>, only: Option<Url>) {
         let mut state = self.lock();
-        state.way = Some(way);
-        state.generation += 1;
+        // The same way for further URLs is not a new one.
+        if !state.way.as_ref().is_some_and(|known| Arc::ptr_eq(known, &way)) {
+            state.generation += 1;
+        }
+        (state.way, state.only) = (Some(way), only);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -528,6 +558,40 @@ mod tests {
         let trial = sign_in.challenged(&head, None, None).await.unwrap().unwrap();
         let said = trial.said(&Method::GET, &url).unwrap();
         assert_eq!(said.value.to_str().ok(), basic);
+    }
+
+    /// A public page was taken for a proof that the password is right, so it was sent with each file, and refused.
+    #[tokio::test]
+    async fn credentials_that_were_not_asked_for_are_tried_for_two_urls() {
+        let url = |path: &str| Url::parse(&format!("https://h/{path}")).unwrap();
+        let (page, file, other) = (url(""), url("file"), url("other"));
+        let challenge = |url: &Url| {
+            let mut headers = HeaderMap::new();
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"r\""));
+            Head { status: StatusCode::UNAUTHORIZED, headers, url: url.clone() }
+        };
+        for is_right in [true, false] {
+            let sign_in = sign_in(&page, b"machine h login ada password p");
+            let trial = sign_in.try_unasked(&page).await.unwrap().unwrap();
+            sign_in.accepted(&page, trial);
+            assert!(sign_in.known(&Method::GET, &page).unwrap().is_some());
+            assert!(sign_in.known(&Method::GET, &file).unwrap().is_none());
+            assert!(sign_in.is_to_be_tried(&file).await);
+            let trial = sign_in.try_unasked(&file).await.unwrap().unwrap();
+            let said = trial.said(&Method::GET, &file).unwrap();
+            if is_right {
+                sign_in.accepted(&file, trial);
+                assert!(sign_in.known(&Method::GET, &other).unwrap().is_some());
+                continue;
+            }
+            let refused = sign_in.challenged(&challenge(&file), Some(&said), Some(trial)).await;
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unauthenticated);
+            for url in [&page, &file, &other] {
+                assert!(sign_in.try_unasked(url).await.unwrap().is_none());
+                assert!(sign_in.known(&Method::GET, url).unwrap().is_none());
+                assert!(sign_in.challenged(&challenge(url), None, None).await.is_err());
+            }
+        }
     }
 
     #[tokio::test]

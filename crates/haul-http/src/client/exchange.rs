@@ -132,7 +132,7 @@ impl Exchange {
     /// Sends a small request pipelined behind earlier ones, so that any number of requests is in flight on few lanes.
     /// `None` unless the response is a plain success with a body of at most `most` bytes: then send it again, alone.
     pub async fn pipelined(&self, request: &Request, most: u64) -> Option<Response> {
-        if self.sign_ins.is_to_be_tried(&request.url.origin).await {
+        if self.sign_ins.is_to_be_tried(&request.url).await {
             return None;
         }
         let alone = self.alone_in_a_row.load(Ordering::Relaxed);
@@ -196,7 +196,7 @@ impl Exchange {
 
     /// The credentials for a request. Waits while another request tries to sign in.
     async fn signed(&self, request: &Request) -> Result<Option<Said>> {
-        self.sign_ins.is_to_be_tried(&request.url.origin).await;
+        self.sign_ins.is_to_be_tried(&request.url).await;
         self.sign_ins.known(&request.method, &request.url)
     }
 

@@ -102,8 +102,10 @@ impl Exchange {
                 trial = Box::pin(self.sign_ins.challenged(&head, said.as_ref(), trial)).await?;
                 continue;
             }
-            if said.is_some() {
-                self.sign_ins.accepted(&url.origin, trial.take());
+            if let Some(trial) = trial.take()
+                && !(trial.is_unasked() && may_pass(response.status))
+            {
+                self.sign_ins.accepted(&url, trial);
             }
             let Some(next) = redirect(&response, request)? else {
                 if let Some(walk) = walk {

@@ -68,9 +68,9 @@ impl SignIns {
     }
 
     /// Waits while another request tries to sign in to a server. Returns whether that is still to be done.
-    pub async fn is_to_be_tried(&self, origin: &Origin) -> bool {
-        match self.of(origin) {
-            Some(signer) => signer.is_to_be_tried().await,
+    pub async fn is_to_be_tried(&self, url: &Url) -> bool {
+        match self.of(&url.origin) {
+            Some(signer) => signer.is_to_be_tried(url).await,
             None => false,
         }
     }
@@ -92,9 +92,9 @@ impl SignIns {
     }
 
     /// A server has accepted the credentials.
-    pub fn accepted(&self, origin: &Origin, trial: Option<Trial>) {
-        if let Some(signer) = self.of(origin) {
-            signer.accepted(trial);
+    pub fn accepted(&self, url: &Url, trial: Trial) {
+        if let Some(signer) = self.of(&url.origin) {
+            signer.accepted(url, trial);
         }
     }
 
