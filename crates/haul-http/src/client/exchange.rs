@@ -292,7 +292,7 @@ impl Exchange {
             let head = self.head(request, url, said, None)?;
             let limit = request.limit(leases.waits().silence());
             let pending = lease.ask(&head, url, &request.body, Some(limit), None)?;
-            match pending.head().await {
+            match pending.head().await.map_err(|broken| broken.on_reused(used)) {
                 Ok(response) => return Ok(self.learn_from(response)),
                 // The server closed an idle connection.
                 Err(Broken::Lost { is_sent: false }) if used => {}

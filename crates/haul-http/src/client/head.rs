@@ -71,3 +71,14 @@ pub enum Broken {
         seconds: u64,
     },
 }
+
+impl Broken {
+    /// The same for a request on a connection that was used before: what is unreadable there may be left of an earlier
+    /// response, so the response to this request is lost.
+    pub fn on_reused(self, is_reused: bool) -> Self {
+        match self {
+            Self::Unreadable(how) if is_reused => Self::Within(how),
+            other => other,
+        }
+    }
+}
