@@ -9,7 +9,6 @@ use haul_storage::WorkPool;
 use sha2::{Digest as _, Sha256};
 
 use super::files::Open;
-use super::pending::{Outcome, Pending};
 use super::status::Refusal;
 use crate::codec::{Attrs, Extended, FileHash, OpenFlags, Request, Response, Status};
 
@@ -49,8 +48,15 @@ impl Hashing {
         Ok(Self { file, offset: *offset, end, hasher: Sha256::new() })
     }
 
-    /// Does a step, and the next behind whatever else is to be done by then, as long as the session lasts.
-    pub(super) fn run(mut self, pool: &WorkPool, id: u32, pending: Pending, session: Weak<()>) {
+    /// Hashes one step. The next step is queued behind other work, as long as the session lasts. `respond` gets the
+    /// response to request `id`; it is dropped if the session has ended.
+    pub(super) fn run(
+        mut self,
+        pool: &WorkPool,
+        id: u32,
+        session: Weak<()>,
+        respond: impl FnOnce(Bytes) + Send + 'static,
+    ) {
         let again = pool.clone();
         pool.submit(move || {
             let packet: Bytes = match self.step() {
@@ -60,12 +66,12 @@ impl Hashing {
                     Response::Extended(hash.encode()).encode(id)
                 }
                 Ok(false) if session.strong_count() > 0 => {
-                    return self.run(&again, id, pending, session);
+                    return self.run(&again, id, session, respond);
                 }
                 Ok(false) => return,
                 Err(refusal) => refusal.response().encode(id),
             };
-            pending.end(Outcome::Packet(packet));
+            respond(packet);
         });
     }
 

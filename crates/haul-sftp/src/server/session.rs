@@ -532,7 +532,9 @@ impl Session {
             Outcome::Hashing { id, outcome: Ok(hashing) } => {
                 self.hashing += 1;
                 let pending = Pending::new(None, id, 0, Kind::Hash, self.ending.clone());
-                hashing.run(&self.share.pool, id, pending, Arc::downgrade(&self.alive));
+                let session = Arc::downgrade(&self.alive);
+                let respond = |packet| pending.end(Outcome::Packet(packet));
+                hashing.run(&self.share.pool, id, session, respond);
             }
             Outcome::Hashing { id, outcome: Err(refusal) } => {
                 self.answer(refusal.response().encode(id));
