@@ -108,13 +108,13 @@ fn a_wrong_password_is_sent_once_however_many_files_are_asked_for() {
     for tls in ["", "--tls-self-signed "] {
         let mut session = Session::new().directory("far");
         for name in 0..20 {
-            session = session.file(&format!("far/{name}"), "content");
+            session = session.file(format!("far/{name}"), "content");
         }
         session.write("secret", "right horse\n");
-        let line = &format!(
+        let line = format!(
             "serve dav far --listen 127.0.0.1:0 {tls}--user ada --password-command cat<secret -v"
         );
-        let (serving, object) = Serving::json(&session, line);
+        let (serving, object) = Serving::json(&session, &line);
         let url = object["url"].as_str().unwrap().replacen("http", "dav", 1);
         let url = url.replacen("://", "://ada@", 1);
         let sources: String = (0..20).map(|name| format!(" {url}{name}")).collect();
