@@ -29,7 +29,7 @@ pub struct Shelf {
     given: HashMap<usize, RangeSet>,
     /// How often each host has the file open.
     open: HashMap<usize, usize>,
-    /// The hosts that have closed the file: they need nothing of it any more.
+    /// The hosts that have closed the file after they received bytes of it: they need nothing of it any more.
     closed: SeatSet,
 }
 
@@ -106,7 +106,11 @@ impl Shelf {
             }
         }
         self.open.remove(&seat);
-        self.closed.insert(seat);
+        // A host that received nothing only looked for holes, to know how much space a copy takes, or could not create
+        // its copy: it opens the file again.
+        if self.given.contains_key(&seat) {
+            self.closed.insert(seat);
+        }
         self.sweep(taken)
     }
 
@@ -123,7 +127,12 @@ impl Shelf {
         self.open.is_empty()
     }
 
-    /// Whether all hosts in `taken` have opened and closed it.
+    /// Whether pieces of it are cached.
+    pub fn has_pieces(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+
+    /// Whether all hosts in `taken` have received what they need of it, and closed it.
     pub fn is_done(&self, taken: SeatSet) -> bool {
         self.is_idle() && taken.without(self.closed).is_empty()
     }

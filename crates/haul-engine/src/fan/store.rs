@@ -487,15 +487,19 @@ impl State {
         }
     }
 
-    /// Closes the file that was opened first of those that nobody has open, if there are too many.
+    /// Closes a file that no host has open, if there are too many of them: preferably one without cached pieces, as
+    /// a plan that is ahead looks at many files for holes; of those the one that was opened first.
     fn close_idle(&mut self) {
-        let is_idle = |id: &u64| self.shelves.get(id).is_some_and(Shelf::is_idle);
-        let idle = self.files.iter().filter(|(_, answer)| is_idle(&answer.value.id));
-        let idle: Vec<_> = idle.map(|(key, answer)| (answer.value.id, key.clone())).collect();
+        let idle = self.files.iter().filter_map(|(key, answer)| {
+            let id = answer.value.id;
+            let shelf = self.shelves.get(&id).filter(|shelf| shelf.is_idle())?;
+            Some((shelf.has_pieces(), id, key.clone()))
+        });
+        let idle: Vec<_> = idle.collect();
         if idle.len() <= IDLE_FILES {
             return;
         }
-        if let Some((id, key)) = idle.into_iter().min() {
+        if let Some((_, id, key)) = idle.into_iter().min() {
             self.files.remove(&key);
             self.drop_idle_shelf(id);
         }

@@ -97,6 +97,46 @@ async fn what_all_have_had_is_dropped_and_what_does_not_fit_too() {
     assert!((56 << 20..=64 << 20).contains(&read), "{read}");
 }
 
+/// Before a host copies a large file, it looks for holes in it, to know how much space the copy takes.
+#[tokio::test]
+async fn a_host_that_looked_for_holes_still_finds_the_file_in_the_store() {
+    let hosts = hosts(3, 64 << 20, MemoryStorage::new());
+    hosts.source.add_pattern_file("f", 5 << 20, 1);
+    let (expected, whole) = (hosts.source.content("f"), Range::new(0, 5 << 20));
+    let early = hosts.views[0].open(&path("f")).await.unwrap();
+    for view in &hosts.views[1..] {
+        let looked = view.open(&path("f")).await.unwrap();
+        assert_eq!(looked.next_data(0).await.unwrap(), Some(whole));
+    }
+    assert_eq!(read(&*early, whole).await, expected);
+    drop(early);
+    for view in &hosts.views[1..] {
+        let reader = view.open(&path("f")).await.unwrap();
+        assert_eq!(read(&*reader, whole).await, expected);
+    }
+    assert_eq!(hosts.store.meter.read_bytes(), 5 << 20);
+    assert_eq!(hosts.source.faults().count(Operation::Open), 1);
+}
+
+#[tokio::test]
+async fn files_that_are_only_looked_at_do_not_push_out_one_with_cached_pieces() {
+    let hosts = hosts(2, 64 << 20, MemoryStorage::new());
+    hosts.source.add_pattern_file("f", 2 << 20, 1);
+    let whole = Range::new(0, 2 << 20);
+    let reader = hosts.views[0].open(&path("f")).await.unwrap();
+    read(&*reader, whole).await;
+    drop(reader);
+    for at in 0..200 {
+        let name = format!("d/f{at}");
+        hosts.source.add_pattern_file(&name, 1 << 20, at);
+        let looked = hosts.views[0].open(&path(&name)).await.unwrap();
+        looked.next_data(0).await.unwrap();
+    }
+    let reader = hosts.views[1].open(&path("f")).await.unwrap();
+    assert_eq!(read(&*reader, whole).await, hosts.source.content("f"));
+    assert_eq!(hosts.store.meter.read_bytes(), 2 << 20);
+}
+
 #[tokio::test]
 async fn a_reader_that_goes_away_in_the_middle_leaves_the_read_to_the_others() {
     let hosts = hosts(2, 64 << 20, MemoryStorage::new());

@@ -401,6 +401,23 @@ async fn a_file_that_changes_in_the_middle_arrives_as_one_version_everywhere() {
     }
 }
 
+/// It has the source open by then, and closes it without having read anything.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_creates_its_copy_at_the_second_attempt_gets_what_the_others_have_read() {
+    let source = MemoryStorage::new();
+    source.add_pattern_file("big", 20 * MIB, 1);
+    let hosts: Vec<_> = (0..3).map(|_| host(50 * MIB)).collect();
+    hosts[2].faults().on(Operation::Create).nth(1).fail(ErrorKind::Unreachable);
+    let mut settings = settings(128 * MIB);
+    settings.transfer.retry_pause = Duration::from_secs(10);
+    let outcome = fan(&source, &hosts, settings).await;
+    outcome.assert_clean();
+    hosts.iter().for_each(|host| assert_same(&source, host));
+    assert_eq!(outcome.summary.total.retries, 1);
+    assert!(outcome.seconds(2) > outcome.seconds(0).max(outcome.seconds(1)) + 2.0);
+    assert_eq!(outcome.summary.source_bytes, 20 * MIB);
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_host_may_have_a_source_of_its_own() {
     let sources: Vec<_> = (0..3).map(|_| host(50 * MIB)).collect();
