@@ -282,10 +282,12 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Splits off a permit for `bytes`, or for fewer if this one has fewer.
+    /// Splits off a permit for `bytes`, or for fewer if this one has fewer: those that have arrived first.
     #[must_use]
     pub fn split(&mut self, bytes: u64) -> Self {
-        let (in_flight, held) = (bytes.min(self.in_flight), bytes.min(self.held));
+        let held = bytes.min(self.held);
+        let arrived = self.held - self.in_flight;
+        let in_flight = held.saturating_sub(arrived);
         self.in_flight -= in_flight;
         self.held -= held;
         Self { share: Arc::clone(&self.share), in_flight, held }

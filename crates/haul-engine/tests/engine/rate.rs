@@ -20,12 +20,16 @@ const KINDS: [Kind; 6] = [
     ("WebDAV", true, |can| can.writes = Writes::InOrder),
 ];
 
-fn storage((_, is_far, change): Kind) -> Arc<MemoryStorage> {
+fn storage(kind: Kind) -> Arc<MemoryStorage> {
+    builder(kind).build()
+}
+
+fn builder((_, is_far, change): Kind) -> Builder {
     let link = |builder: Builder| {
         builder.with_link(SimulatedLink::new(Duration::from_millis(20), 100 << 20))
     };
     let builder = MemoryStorage::builder().with_capabilities(change);
-    if is_far { link(builder) } else { builder }.build()
+    if is_far { link(builder) } else { builder }
 }
 
 async fn check(
@@ -62,6 +66,22 @@ async fn the_rate_of_a_large_file_is_the_limit() {
             near.add_pattern_file("f", bytes(limit), 1);
             far.expect_pattern("f", 1);
             check(limit, near, far, &format!("to {}", kind.0)).await;
+        }
+    }
+}
+
+/// Half of a permit was thrown away with blocks that are shorter than it, and half of the rate with it.
+#[tokio::test(start_paused = true)]
+async fn the_rate_of_a_read_in_one_go_is_the_limit_whatever_blocks_it_comes_in() {
+    for limit in [300 << 10, 1_234_567, 8 << 20] {
+        for kind in [KINDS[2], KINDS[3]] {
+            for block in [1400, 16 << 10, 100_000, 1 << 20] {
+                let far = builder(kind).with_read_block(block).build();
+                let near = storage(KINDS[0]);
+                far.add_pattern_file("f", bytes(limit), 1);
+                near.expect_pattern("f", 1);
+                check(limit, far, near, &format!("{} in blocks of {block} bytes", kind.0)).await;
+            }
         }
     }
 }

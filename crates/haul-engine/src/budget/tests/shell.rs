@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use haul_storage::Storage;
 use haul_storage::memory::{MemoryStorage, SimulatedLink};
+use proptest::prelude::*;
 
 use crate::budget::{LinkBudgets, LinkShare, Priority};
 use crate::{Auto, Settings};
@@ -106,4 +107,44 @@ async fn a_disk_has_a_budget_of_its_own() {
     let _all = first.acquire(Priority::Bulk, settings().memory).await;
     assert!(second.try_acquire(Priority::Bulk, settings().memory).is_some());
     assert!(!first.has_links());
+}
+
+/// A block was reported on the whole permit and then split off it: its bytes were released once as arrived, and once
+/// more with its part.
+#[test]
+fn a_block_is_in_flight_until_it_arrives_whether_it_is_split_off_before_or_after() {
+    let blocks = prop::collection::vec((1..WINDOW / 4, any::<bool>(), 0..4usize), 1..40);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    proptest!(|(blocks in blocks, unused in 0..WINDOW / 2)| {
+        let _in_runtime = runtime.enter();
+        let (share, _) = two();
+        let mut range = share.try_acquire(Priority::Bulk, WINDOW).unwrap();
+        drop(range.split(unused));
+        let (mut in_flight, mut held) = (WINDOW - unused, WINDOW - unused);
+        let mut in_hand = Vec::new();
+        for (length, splits_first, settles) in blocks {
+            let length = length.min(range.left());
+            let block = if splits_first {
+                let mut block = range.split(length);
+                block.arrived(length);
+                block
+            } else {
+                range.arrived(length);
+                range.split(length)
+            };
+            in_flight -= length;
+            in_hand.push(block);
+            prop_assert_eq!(range.left(), in_flight);
+            prop_assert_eq!(share.counted(), (in_flight, held));
+            for mut block in in_hand.drain(..settles.min(in_hand.len())) {
+                held -= block.held();
+                // What is written has arrived.
+                block.arrived(block.held());
+                block.consumed();
+                prop_assert_eq!(share.counted(), (in_flight, held));
+            }
+        }
+        drop((range, in_hand));
+        prop_assert_eq!(share.counted(), (0, 0));
+    });
 }

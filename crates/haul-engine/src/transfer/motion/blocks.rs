@@ -279,8 +279,9 @@ impl FileInMotion {
         let length = block.len() as u64;
         let Some(range) = self.ranges.get_mut(&id) else { return };
         let Some(permit) = range.permit.as_mut() else { return };
+        let mut of_block = permit.split(length);
         if self.mode.destination == Medium::Disk {
-            permit.arrived(length);
+            of_block.arrived(length);
             if self.mode.is_streamed() {
                 self.shared.flow.try_grow(permit, length.min(left.len()));
             }
@@ -295,7 +296,7 @@ impl FileInMotion {
         range.blocks_in_hand.push(InHand {
             range: Range::new(offset, length),
             block: block.clone(),
-            permit: permit.split(length),
+            permit: of_block,
             write: if waits { Write::Waits } else { Write::InFlight },
             hashing: hash,
             retries: None,

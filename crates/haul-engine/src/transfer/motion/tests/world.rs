@@ -106,6 +106,8 @@ pub struct Outcome {
     /// Reads that were withdrawn.
     pub taken_over: usize,
     pub retries: usize,
+    /// Reads that were begun.
+    pub requests: usize,
     /// Bytes read, including those that were never written.
     pub read: u64,
 }
@@ -211,6 +213,7 @@ impl World {
                 elapsed: Duration::ZERO,
                 taken_over: 0,
                 retries: 0,
+                requests: 0,
                 read: 0,
             },
             case,
@@ -227,6 +230,7 @@ impl World {
             let now = self.flow.now();
             assert!(now < STALLED_AFTER, "the transfer stalled: {:?}", self.case);
             let action = self.file.poll(now);
+            self.check_in_flight();
             self.withdraw(now);
             match action {
                 Action::Done => break,
@@ -238,6 +242,25 @@ impl World {
         self.outcome.failure = self.file.take_failure();
         self.check_end();
         self.outcome
+    }
+
+    /// The permits of ranges in flight cover exactly what is still to come of them, or more where some of it was
+    /// taken over; together they are within the window.
+    fn check_in_flight(&self) {
+        let Case { mode, window, has_lanes, .. } = &self.case;
+        if mode.reads == Reads::Ranges {
+            let begun = self.file.ranges.iter().filter(|(_, range)| range.permit.is_some());
+            for (id, range) in begun {
+                let (room, wanted) = (range.room(), self.file.schedule.wanted(*id).len());
+                let is_covered = if *has_lanes { room >= wanted } else { room == wanted };
+                assert!(is_covered, "{room} bytes for {wanted}: {:?}", self.case);
+            }
+        }
+        // Longer than the window are the first bytes of a source in one piece and of copies, and what is overdrawn.
+        let overdraws = mode.keeps_permits || mode.writes_in_order || mode.reads != Reads::Ranges;
+        if !overdraws && !mode.direct {
+            assert!(self.flow.counted().0 <= *window, "{:?}", self.case);
+        }
     }
 
     /// Grants a permit, or advances the time to the next event or deadline and handles the event.
@@ -368,6 +391,7 @@ impl World {
         }
         if blocks.is_none() {
             self.streams.insert(id, range);
+            self.outcome.requests += 1;
         }
         let left = self.streams[&id];
         let left = Range::between(left.start(), left.end().min(self.case.size));
