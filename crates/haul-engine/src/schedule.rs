@@ -119,14 +119,21 @@ impl Schedule {
         self.missing.total()
     }
 
-    /// Hands out the lowest missing bytes, at most about `range_bytes` of them.
+    /// Hands out the lowest missing bytes, at most about `range_bytes` of them: all that lie together if those are
+    /// no more.
     pub fn next(&mut self, range_bytes: u64) -> Option<Assignment> {
         let first = self.missing.first()?;
         let wanted = first.start().saturating_add(range_bytes.max(1));
         let aligned = wanted / ALIGNMENT * ALIGNMENT;
-        let end =
-            if aligned > first.start() { aligned } else { wanted.next_multiple_of(ALIGNMENT) };
-        let range = Range::between(first.start(), end.min(first.end()));
+        let end = if wanted >= first.end() {
+            // Rounded down, it would leave a last bit that is shorter than the alignment.
+            first.end()
+        } else if aligned > first.start() {
+            aligned
+        } else {
+            wanted.next_multiple_of(ALIGNMENT).min(first.end())
+        };
+        let range = Range::between(first.start(), end);
         self.missing.remove(range);
         Some(self.assign(range))
     }
@@ -251,6 +258,17 @@ mod tests {
                 Range::new(256 << 10, 44 << 10)
             ]
         );
+    }
+
+    /// A second request would be sent for it, which costs round trips where reads are long.
+    #[test]
+    fn a_range_for_all_that_is_missing_leaves_no_short_one_behind() {
+        for (start, length) in [(0, (5 << 20) + 100), (100, 300 << 10), (70_000, 1), (7, 65_536)] {
+            let mut schedule = Schedule::default();
+            schedule.add(Range::new(start, length));
+            assert_eq!(schedule.next(length).unwrap().range, Range::new(start, length));
+            assert!(!schedule.has_unassigned());
+        }
     }
 
     #[test]

@@ -155,6 +155,20 @@ fn a_file_of_unknown_length_ends_when_its_stream_breaks() {
     assert_eq!(failure, Some(Retry::Later), "it is begun anew");
 }
 
+/// The last 64 KiB were read with a request of their own.
+#[test]
+fn a_long_read_in_order_is_one_request() {
+    for size in [1, 70_001, 3_000_000, (5 << 20) + 100] {
+        for digest in [None, Some(DigestKind::Sha256)] {
+            let mut case = Case::new(9, size, Reads::Long);
+            (case.mode.digest, case.mode.writes_in_order) = (digest, digest.is_none());
+            let outcome = case.run();
+            assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+            assert_eq!(outcome.requests, 1, "{size} bytes");
+        }
+    }
+}
+
 #[test]
 fn the_half_of_a_long_read_is_taken_over_by_a_free_lane() {
     let mut case = Case::new(7, 64 << 20, Reads::Long);
