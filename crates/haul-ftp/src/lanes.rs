@@ -3,6 +3,10 @@
 //! Downloads and uploads have as many as are wished for; a command takes any that is free. So that nothing waits
 //! for itself (a copy from a host to the same host, a look at a file while another one is written), each of the
 //! three can always have one, and a lane whose holder does nothing with it does not count.
+//!
+//! Where the server accepts no further lane, that needs two more rules. A download that nobody takes anything of
+//! gives its lane back when another task needs it, and goes on later. And as long as something is read, a second
+//! upload does not take the last lane: both might wait for what is read.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
@@ -29,6 +33,9 @@ const CATCH_UP: Duration = Duration::from_secs(10);
 
 /// So long somebody waits for a lane that the server refuses, while others hold all there are.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often the holder of a lane looks whether another task needs it.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// A round trip that was seen no longer ago tells what the queue is now.
 const RECENT: Duration = Duration::from_millis(500);
@@ -59,7 +66,21 @@ pub(crate) struct Lane {
     session: Option<Session>,
     purpose: Purpose,
     is_stalled: bool,
+    /// It was named as the one to be given back for another task.
+    is_recalled: bool,
     pool: Arc<pool::Lanes<Opener>>,
+}
+
+/// A read that has not ended, whether it has a lane or not.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pool: Arc<pool::Lanes<Opener>>,
+}
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        self.pool.with(|opener, _, _| opener.uses.reads -= 1);
+    }
 }
 
 impl Lanes {
@@ -134,6 +155,12 @@ impl Lanes {
         self.take(Purpose::Command, None).await
     }
 
+    /// Counts a read that begins, until it is dropped.
+    pub(crate) fn begin_read(&self) -> Read {
+        self.pool.with(|opener, _, _| opener.uses.reads += 1);
+        Read { pool: Arc::clone(&self.pool) }
+    }
+
     /// A lane to read from `offset` on what was opened as `opening`, best the one whose download stands
     /// there.
     pub(crate) async fn reader(&self, opening: u64, offset: u64) -> Result<Lane> {
@@ -147,8 +174,8 @@ impl Lanes {
 
     async fn take(&self, purpose: Purpose, at: Option<(u64, u64)>) -> Result<Lane> {
         let since = Instant::now();
-        let taken = self.pool.take_turn(purpose as usize, |opener, _, supply| {
-            let session = opener.take(purpose, at, supply);
+        let taken = self.pool.take_turn(purpose as usize, |opener, open, supply| {
+            let session = opener.take(purpose, at, open.len(), supply);
             let is_hopeless = supply.is_refused() && opener.is_hopeless(purpose);
             if session.is_none() && is_hopeless && since.elapsed() >= PATIENCE {
                 let error = Error::new(ErrorKind::Busy, "connect").at(self.host());
@@ -159,7 +186,7 @@ impl Lanes {
             session.map(Ok)
         });
         let (session, pool) = (Some(taken.await??), Arc::clone(&self.pool));
-        Ok(Lane { session, purpose, is_stalled: false, pool })
+        Ok(Lane::new(session, purpose, pool))
     }
 }
 
@@ -169,6 +196,10 @@ struct Uses {
     taken: [usize; pool::QUEUES + 1],
     /// Lanes whose holder does nothing with them.
     stalled: [usize; pool::QUEUES + 1],
+    /// Reads that have not ended, with and without a lane.
+    reads: usize,
+    /// A lane is being given back for another task.
+    is_recalling: bool,
 }
 
 impl Uses {
@@ -178,12 +209,35 @@ impl Uses {
         purpose == Purpose::Command || self.taken[purpose as usize] < most
     }
 
+    /// Whether one more of `most` lanes may be used for that; `most` is `None` if there can be more.
+    fn may_take(&self, purpose: Purpose, wished: usize, most: Option<usize>) -> bool {
+        // Two uploads on the last two lanes would both wait for a lane that brings what they write.
+        let written = self.taken[Purpose::Write as usize];
+        let takes_last = most.is_some_and(|most| written > 0 && written + 1 >= most);
+        let has_to_leave_it = purpose == Purpose::Write && self.reads > 0 && takes_last;
+        self.may_have(purpose, wished) && !has_to_leave_it
+    }
+
     /// Whether the first task that waits for that may have one of the idle lanes, and leaves one to each of
     /// those before it.
-    fn is_next(&self, purpose: Purpose, waiting: &[usize], wished: usize, idle: usize) -> bool {
+    fn is_next(
+        &self,
+        purpose: Purpose,
+        waiting: &[usize],
+        wished: usize,
+        (idle, most): (usize, Option<usize>),
+    ) -> bool {
+        let may_take = |purpose| self.may_take(purpose, wished, most);
         let before = waiting.iter().take_while(|queue| **queue != purpose as usize);
-        let before = before.filter(|queue| self.may_have(PURPOSES[**queue], wished)).count();
-        self.may_have(purpose, wished) && before < idle
+        let before = before.filter(|queue| may_take(PURPOSES[**queue])).count();
+        may_take(purpose) && before < idle
+    }
+
+    /// Whether a download that nobody takes anything of should be ended for the sake of those who wait: another
+    /// reader, or the first use for something else.
+    fn recalls(&self, waiting: &[usize]) -> bool {
+        let needs_it = |queue: &usize| *queue == Purpose::Read as usize || self.taken[*queue] == 0;
+        !self.is_recalling && waiting.iter().any(needs_it)
     }
 
     /// How many lanes there may be for the sake of somebody who wants one for that.
@@ -232,10 +286,12 @@ impl Opener {
         &mut self,
         purpose: Purpose,
         at: Option<(u64, u64)>,
+        open: usize,
         supply: &mut Supply,
     ) -> Option<Session> {
         let (waiting, wished) = (supply.waiting(), supply.wished());
-        let is_next = self.uses.is_next(purpose, &waiting, wished, self.idle.len());
+        let there = (self.idle.len(), supply.is_refused().then_some(open));
+        let is_next = self.uses.is_next(purpose, &waiting, wished, there);
         let session = is_next.then(|| self.best(at, supply)).flatten()?;
         self.uses.taken[purpose as usize] += 1;
         Some(session)
@@ -266,15 +322,25 @@ impl Opener {
         self.uses.taken[purpose as usize] == 0 && self.idle.is_empty()
     }
 
+    /// Names the lane of a download that nobody takes anything of to be given back, if another task needs it.
+    fn recall(&mut self, supply: &Supply) -> bool {
+        let is_short = supply.is_refused() && self.idle.is_empty();
+        let recalls = is_short && self.uses.recalls(&supply.waiting());
+        self.uses.is_recalling |= recalls;
+        recalls
+    }
+
     /// Takes a lane back.
     fn give_back(
         &mut self,
-        (session, purpose, is_stalled): (Session, Purpose, bool),
+        (session, purpose): (Session, Purpose),
+        (is_stalled, is_recalled): (bool, bool),
         pool: &Arc<pool::Lanes<Self>>,
         supply: &mut Supply,
     ) {
         self.uses.taken[purpose as usize] -= 1;
         self.uses.stalled[purpose as usize] -= usize::from(is_stalled);
+        self.uses.is_recalling &= !is_recalled;
         if session.control.is_broken() {
             supply.on_lost(1);
         } else if session.is_worn_out() {
@@ -338,7 +404,7 @@ async fn catch_up(mut session: Session, pool: Weak<pool::Lanes<Opener>>) {
         session.control.break_off();
     }
     let Some(pool) = pool.upgrade() else { return };
-    drop(Lane { session: Some(session), purpose: Purpose::CatchUp, is_stalled: false, pool });
+    drop(Lane::new(Some(session), Purpose::CatchUp, pool));
 }
 
 /// Ends downloads that stand for too long, a while from now.
@@ -352,14 +418,30 @@ async fn end_standing(pool: Weak<pool::Lanes<Opener>>) {
             Some(opener.idle.remove(at))
         });
         let Some(session) = session else { return };
-        let (session, purpose) = (Some(session), Purpose::Command);
-        let mut lane = Lane { session, purpose, is_stalled: false, pool };
+        let mut lane = Lane::new(Some(session), Purpose::Command, pool);
         // If it fails the lane is broken and not given back.
         drop(lane.unpark().await);
     }
 }
 
 impl Lane {
+    const fn new(
+        session: Option<Session>,
+        purpose: Purpose,
+        pool: Arc<pool::Lanes<Opener>>,
+    ) -> Self {
+        Self { session, purpose, is_stalled: false, is_recalled: false, pool }
+    }
+
+    /// Waits until another task needs this lane, which its holder does nothing with and has to give back then. Of
+    /// several such lanes one is named at a time.
+    pub(crate) async fn recalled(&mut self) {
+        while !self.pool.with(|opener, _, supply| opener.recall(supply)) {
+            sleep(LOOK).await;
+        }
+        self.is_recalled = true;
+    }
+
     /// Says whether the holder does nothing with it.
     pub(crate) fn stall(&mut self, stalls: bool) {
         let was_stalled = std::mem::replace(&mut self.is_stalled, stalls);
@@ -390,8 +472,8 @@ impl DerefMut for Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            let taken = (session, self.purpose, self.is_stalled);
-            self.pool.with(|opener, _, supply| opener.give_back(taken, &self.pool, supply));
+            let (taken, state) = ((session, self.purpose), (self.is_stalled, self.is_recalled));
+            self.pool.with(|opener, _, supply| opener.give_back(taken, state, &self.pool, supply));
             self.pool.tend();
         }
     }
@@ -435,9 +517,38 @@ mod tests {
     #[test]
     fn an_idle_lane_is_left_to_the_task_that_has_waited_longer() {
         let uses = Uses { taken: [0, 1, 0, 0], ..Uses::default() };
-        assert!(uses.is_next(Purpose::Command, &[0, 2], 1, 1));
-        assert!(!uses.is_next(Purpose::Write, &[0, 2], 1, 1));
-        assert!(uses.is_next(Purpose::Write, &[0, 2], 1, 2));
-        assert!(uses.is_next(Purpose::Write, &[1, 2], 1, 1), "a further read may have none");
+        assert!(uses.is_next(Purpose::Command, &[0, 2], 1, (1, None)));
+        assert!(!uses.is_next(Purpose::Write, &[0, 2], 1, (1, None)));
+        assert!(uses.is_next(Purpose::Write, &[0, 2], 1, (2, None)));
+        assert!(
+            uses.is_next(Purpose::Write, &[1, 2], 1, (1, None)),
+            "a further read may have none"
+        );
+    }
+
+    #[test]
+    fn a_second_upload_leaves_the_last_lane_to_what_is_read() {
+        let uses = Uses { taken: [0, 0, 1, 0], reads: 1, ..Uses::default() };
+        assert!(!uses.is_next(Purpose::Write, &[2], 4, (1, Some(2))));
+        assert!(uses.is_next(Purpose::Read, &[2, 1], 4, (1, Some(2))), "it waits for less long");
+        assert!(uses.is_next(Purpose::Write, &[2], 4, (2, Some(3))), "there is another lane");
+        assert!(uses.is_next(Purpose::Write, &[2], 4, (1, None)), "there will be another lane");
+        let uses = Uses { reads: 0, ..uses };
+        assert!(uses.is_next(Purpose::Write, &[2], 4, (1, Some(2))), "nothing is read");
+        let uses = Uses { taken: [0, 0, 0, 0], reads: 1, ..uses };
+        assert!(uses.is_next(Purpose::Write, &[2], 4, (1, Some(1))), "the first one");
+    }
+
+    #[test]
+    fn a_download_that_stands_still_is_ended_for_another_one_or_for_the_first_upload() {
+        let mut uses = Uses { taken: [0, 1, 1, 0], stalled: [0, 1, 0, 0], ..Uses::default() };
+        assert!(uses.recalls(&[2, 1]));
+        assert!(uses.recalls(&[0]), "no lane is used for commands");
+        assert!(!uses.recalls(&[2]), "there is an upload that may end");
+        assert!(!uses.recalls(&[]));
+        uses.is_recalling = true;
+        assert!(!uses.recalls(&[1]), "one at a time");
+        let uses = Uses { taken: [0, 2, 0, 0], ..Uses::default() };
+        assert!(uses.recalls(&[2]));
     }
 }

@@ -46,7 +46,50 @@ const MOST_DOUBTED: usize = 1000;
 /// Lines without a sense that are kept while it is not known whether `-a` is understood.
 const MOST_NONSENSE: usize = 100;
 
-type Sender = mpsc::Sender<Result<Vec<Entry>>>;
+type Batch = Result<Vec<Entry>>;
+
+/// The way to whoever reads the listing.
+struct Outbox {
+    sender: mpsc::Sender<Batch>,
+    /// What has no room there, of a listing that is read to its end because its lane is needed.
+    kept: Vec<Batch>,
+}
+
+impl Outbox {
+    /// Hands a batch on; false if nobody wants it. While nobody takes it the lane stands still, unless another task
+    /// needs it: a listing cannot be continued later, so the rest of it is kept then.
+    async fn hand_on(&mut self, lane: &mut Lane, batch: Batch) -> bool {
+        if !self.kept.is_empty() {
+            self.kept.push(batch);
+            return !self.sender.is_closed();
+        }
+        if let Err(mpsc::error::TrySendError::Full(batch)) = self.sender.try_send(batch) {
+            lane.stall(true);
+            let is_wanted = tokio::select! {
+                permit = self.sender.reserve() => {
+                    permit.map(|permit| permit.send(batch)).is_ok()
+                }
+                () = lane.recalled() => {
+                    self.kept.push(batch);
+                    true
+                }
+            };
+            lane.stall(false);
+            return is_wanted;
+        }
+        !self.sender.is_closed()
+    }
+
+    /// Hands on what was kept, and how the listing ended, without a lane.
+    async fn finish(self, failure: Option<Error>) {
+        for batch in self.kept.into_iter().chain(failure.map(Err)) {
+            if self.sender.send(batch).await.is_err() {
+                // Nobody is there any more to hear of it.
+                return;
+            }
+        }
+    }
+}
 
 /// How a directory is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,15 +119,16 @@ pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
     let (sender, receiver) = mpsc::channel(WAITING);
     let listing = Listing { inner: Arc::clone(inner), directory: path.clone() };
     inner.host.lanes.spawn(async move {
+        let mut outbox = Outbox { sender, kept: Vec::new() };
         let outcome = match data {
-            Some(data) => listing.run(lane, way, data, &sender).await,
-            None => Ok(()),
+            Some(data) => listing.run(lane, way, data, &mut outbox).await,
+            None => {
+                drop(lane);
+                Ok(())
+            }
         };
-        if let Err(error) = outcome {
-            let error = listing.inner.at(error, &listing.directory);
-            // Nobody may be there any more to hear of it.
-            drop(sender.send(Err(error)).await);
-        }
+        let failure = outcome.err().map(|error| listing.inner.at(error, &listing.directory));
+        outbox.finish(failure).await;
     });
     let batches = stream::unfold(receiver, |mut receiver| async move {
         let batch = receiver.recv().await?;
@@ -204,20 +248,20 @@ impl Kept {
 }
 
 impl Listing {
-    async fn run(&self, mut lane: Lane, way: Way, data: Stream, sender: &Sender) -> Result<()> {
-        let Some(mut kept) = self.read(&mut lane, way, data, sender).await? else { return Ok(()) };
+    async fn run(&self, mut lane: Lane, way: Way, data: Stream, outbox: &mut Outbox) -> Result<()> {
+        let Some(mut kept) = self.read(&mut lane, way, data, outbox).await? else { return Ok(()) };
         if way == Way::MaybeAll {
             if kept.itself {
                 self.inner.server.learnt.learn(Lesson::ListAllWorks);
             } else if kept.nonsense || kept.found.len() <= MOST_DOUBTED {
-                let Some(chosen) = self.compare(&mut lane, kept, sender).await? else {
+                let Some(chosen) = self.compare(&mut lane, kept, outbox).await? else {
                     return Ok(());
                 };
                 kept = chosen;
             }
         }
         for error in kept.errors {
-            if !hand_on(&mut lane, sender, Err(error)).await {
+            if !outbox.hand_on(&mut lane, Err(error)).await {
                 return Ok(());
             }
         }
@@ -226,7 +270,7 @@ impl Listing {
             let mut batch: Vec<_> = entries.by_ref().take(BATCH).collect();
             self.complete(&mut lane, &mut batch, way != Way::Facts).await?;
             let batch = batch.into_iter().map(|(path, found)| found.entry(path)).collect();
-            if !hand_on(&mut lane, sender, Ok(batch)).await {
+            if !outbox.hand_on(&mut lane, Ok(batch)).await {
                 return Ok(());
             }
         }
@@ -234,7 +278,12 @@ impl Listing {
     }
 
     /// Asks without `-a` what is there, and chooses.
-    async fn compare(&self, lane: &mut Lane, all: Kept, sender: &Sender) -> Result<Option<Kept>> {
+    async fn compare(
+        &self,
+        lane: &mut Lane,
+        all: Kept,
+        outbox: &mut Outbox,
+    ) -> Result<Option<Kept>> {
         let learnt = &self.inner.server.learnt;
         let data = match lane.transfer(0, Command::bare("LIST"), "list").await {
             Ok(data) => data,
@@ -242,7 +291,7 @@ impl Listing {
             Err(_) if !all.found.is_empty() && lane.is_usable() => return Ok(Some(all)),
             Err(error) => return Err(error),
         };
-        let Some(plain) = self.read(lane, Way::MaybePlain, data, sender).await? else {
+        let Some(plain) = self.read(lane, Way::MaybePlain, data, outbox).await? else {
             return Ok(None);
         };
         if !all.includes(&plain) {
@@ -261,7 +310,7 @@ impl Listing {
         lane: &mut Lane,
         way: Way,
         mut data: Stream,
-        sender: &Sender,
+        outbox: &mut Outbox,
     ) -> Result<Option<Kept>> {
         let doubted = matches!(way, Way::MaybeAll | Way::MaybePlain);
         let mut lines = Lines::default();
@@ -271,7 +320,7 @@ impl Listing {
         loop {
             let piece = tokio::select! {
                 piece = receive(&mut data, RECEIVED) => piece,
-                () = sender.closed() => return lane.stop(data).await.map(|()| None),
+                () = outbox.sender.closed() => return lane.stop(data).await.map(|()| None),
             };
             let piece = match piece {
                 Ok(piece) => piece,
@@ -307,7 +356,7 @@ impl Listing {
                     Err(_) if way == Way::MaybeAll && !kept.itself => kept.nonsense = true,
                     // It concerns one entry; the others are told all the same.
                     Err(error) => {
-                        if !hand_on(lane, sender, Err(error)).await {
+                        if !outbox.hand_on(lane, Err(error)).await {
                             return lane.stop(data).await.map(|()| None);
                         }
                     }
@@ -318,7 +367,7 @@ impl Listing {
             }
             if batch.len() >= BATCH || (over && !batch.is_empty()) {
                 let batch = std::mem::take(&mut batch);
-                if !hand_on(lane, sender, Ok(batch)).await {
+                if !outbox.hand_on(lane, Ok(batch)).await {
                     return lane.stop(data).await.map(|()| None);
                 }
             }
@@ -421,14 +470,4 @@ fn unless_known(server: &crate::server::Server, reply: &Reply, lesson: Lesson) {
     if reply.is_unknown_command() {
         server.learnt.learn(lesson);
     }
-}
-
-async fn hand_on(lane: &mut Lane, sender: &Sender, batch: Result<Vec<Entry>>) -> bool {
-    if let Err(mpsc::error::TrySendError::Full(batch)) = sender.try_send(batch) {
-        lane.stall(true);
-        let sent = sender.send(batch).await;
-        lane.stall(false);
-        return sent.is_ok();
-    }
-    !sender.is_closed()
 }

@@ -4,18 +4,21 @@
 //! the TCP window as that end comes near. If there is one lane only, the download is parked for a moment instead: the
 //! next range often begins where this one ends, and continues without a new data connection. A task per range receives
 //! the data and passes it on, so that the download is ended cleanly even if the reader is dropped.
+//!
+//! It also ends the download if the reader takes nothing and another task needs the lane, and continues over another
+//! lane once the reader goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use haul_storage::{
     Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, RelPath, Result,
 };
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::SendError;
 use tokio::time::timeout;
 
 use crate::data::{reason, receive};
@@ -132,6 +135,7 @@ impl ReadAt for FtpFile {
 }
 
 type Sender = mpsc::Sender<Result<Block>>;
+type Permit<'a> = mpsc::Permit<'a, Result<Block>>;
 
 /// The task that downloads one range.
 struct Reading {
@@ -155,13 +159,28 @@ impl Reading {
     }
 
     async fn read(&self, sender: &Sender) -> Result<()> {
+        let _counted = self.inner.host.lanes.begin_read();
+        let mut from = Some(self.range.start());
+        while let Some(start) = from.filter(|from| *from < self.ends_at()) {
+            from = self.read_from(start, sender).await?;
+        }
+        Ok(())
+    }
+
+    /// Where it ends now.
+    fn ends_at(&self) -> u64 {
+        self.range.end().min(self.end.load(Ordering::Relaxed))
+    }
+
+    /// Reads from `start` on over one lane. Gives where to go on if that was needed for something else.
+    async fn read_from(&self, start: u64, sender: &Sender) -> Result<Option<u64>> {
         let path = self.inner.on_server(&self.path);
         let mut lessons = self.inner.server.learnt.mark();
         let (mut lane, mut data, mut at) = loop {
-            let at = if self.inner.server.rest() { self.range.start() } else { 0 };
+            let at = if self.inner.server.rest() { start } else { 0 };
             let mut lane = tokio::select! {
                 lane = self.inner.host.lanes.reader(self.opening, at) => lane?,
-                () = sender.closed() => return Ok(()),
+                () = sender.closed() => return Ok(None),
             };
             match lane.retrieve(&path, self.opening, at).await {
                 Ok(data) => break (lane, data, at),
@@ -178,17 +197,17 @@ impl Reading {
             }
         };
         loop {
-            let before = at < self.range.start();
-            let end = self.range.end().min(self.end.load(Ordering::Relaxed)).max(at);
-            let until = if before { self.range.start() } else { end };
+            let before = at < start;
+            let end = self.ends_at().max(at);
+            let until = if before { start } else { end };
             if at == until {
-                return lane.stop(data).await;
+                return lane.stop(data).await.map(|()| None);
             }
             let near = end < self.size && end - at <= NEAR_END;
             data.expect_at_most(if near { end - at } else { u64::MAX });
             let piece = tokio::select! {
                 piece = receive(&mut data, until - at) => piece,
-                () = sender.closed() => return lane.stop(data).await,
+                () = sender.closed() => return lane.stop(data).await.map(|()| None),
             };
             let piece = match piece {
                 Ok(piece) => piece,
@@ -206,17 +225,23 @@ impl Reading {
                 // The last piece counts only once the server has confirmed a complete transfer.
                 self.end(lane, data).await?;
                 drop(sender.send(Ok(Block::from(piece))).await);
-                return Ok(());
+                return Ok(None);
             }
-            if !pass_on(&mut lane, sender, piece).await {
-                return lane.stop(data).await;
-            }
+            let Some(permit) = permit_or_recall(&mut lane, sender).await else {
+                // If it does not end well the lane is closed, and is out of the way too.
+                drop(lane.stop(data).await);
+                drop(lane);
+                let is_taken = sender.send(Ok(Block::from(piece))).await.is_ok();
+                return Ok(is_taken.then_some(at));
+            };
+            let Ok(permit) = permit else { return lane.stop(data).await.map(|()| None) };
+            permit.send(Ok(Block::from(piece)));
             if last && (self.inner.server.in_turn || self.inner.host.lanes.leave_standing()) {
                 lane.park(self.opening, at, data);
-                return Ok(());
+                return Ok(None);
             }
             if last {
-                return lane.stop(data).await;
+                return lane.stop(data).await.map(|()| None);
             }
         }
     }
@@ -251,16 +276,20 @@ impl Reading {
     }
 }
 
-/// Sends a piece to the reader; false if the reader was dropped.
-async fn pass_on(lane: &mut Lane, sender: &Sender, piece: Bytes) -> bool {
-    let permit = match timeout(STALLED, sender.reserve()).await {
-        Ok(permit) => permit,
-        Err(_) => {
-            lane.stall(true);
-            let permit = sender.reserve().await;
-            lane.stall(false);
-            permit
-        }
+/// A permit to hand a piece on, an error if nobody wants it, and `None` if the lane is needed for something else
+/// while nobody takes one.
+async fn permit_or_recall<'a>(
+    lane: &mut Lane,
+    sender: &'a Sender,
+) -> Option<std::result::Result<Permit<'a>, SendError<()>>> {
+    if let Ok(permit) = timeout(STALLED, sender.reserve()).await {
+        return Some(permit);
+    }
+    lane.stall(true);
+    let permit = tokio::select! {
+        permit = sender.reserve() => permit,
+        () = lane.recalled() => return None,
     };
-    permit.map(|permit| permit.send(Ok(Block::from(piece)))).is_ok()
+    lane.stall(false);
+    Some(permit)
 }

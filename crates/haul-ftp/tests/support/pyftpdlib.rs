@@ -24,6 +24,11 @@ pub struct Pyftpdlib {
 impl Pyftpdlib {
     /// Starts one; `None` says why it cannot be.
     pub fn start(tls: bool) -> Option<Self> {
+        Self::start_for(tls, 0)
+    }
+
+    /// Starts one that takes so many connections from an address, any number if 0.
+    pub fn start_for(tls: bool, connections: usize) -> Option<Self> {
         let import = ["-c", "import pyftpdlib, OpenSSL"];
         let found = Command::new(PYTHON).args(import).stderr(Stdio::null()).status();
         if !found.is_ok_and(|status| status.success()) {
@@ -43,7 +48,8 @@ impl Pyftpdlib {
         });
         let (child, port) = start(|port| {
             let mut command = Command::new(PYTHON);
-            command.arg(script).arg(port.to_string()).arg(&root).args(&both);
+            command.arg(script).arg(port.to_string()).arg(&root);
+            command.arg(connections.to_string()).args(&both);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             command.spawn().unwrap()
         });

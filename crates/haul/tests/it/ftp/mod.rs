@@ -134,3 +134,40 @@ fn a_wrong_password_is_refused() {
         assert!(status == 0 || stderr.contains("530") || stderr.contains("password"), "{stderr}");
     }
 }
+
+/// An upload waited for a lane to read its file over, and what had it was a download that stood still, or a listing,
+/// because it waited for a lane to write over.
+#[test]
+fn files_go_from_a_server_to_itself_where_an_address_may_have_two_connections() {
+    let Some(server) = Pyftpdlib::start_for(false, 2) else { return };
+    let session = Session::new();
+    for n in 0..2 {
+        let bytes = content(n, 1 << 20).repeat(16);
+        session.write(format!("large/{n}"), bytes.clone());
+        session.write(format!("many/large{n}"), bytes);
+    }
+    for n in 0..6000 {
+        session.write(format!("many/small{n}"), "");
+    }
+    for tree in ["large", "many"] {
+        session.tool(&format!("cp -r {tree} {}", server.root().display()));
+        let url = format!("ftp://me@127.0.0.1:{}/up", server.port());
+        let line = format!("cp {url}/{tree}/ {url}/to/");
+        let mut command = session.command(&line);
+        command.env("HAUL_PASSWORD", PASSWORD).stderr(std::process::Stdio::piped());
+        let mut running = command.spawn().unwrap();
+        let began = std::time::Instant::now();
+        // It waited without an end.
+        while running.try_wait().unwrap().is_none() && began.elapsed().as_secs() < 300 {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        running.kill().unwrap();
+        let output = running.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        eprintln!("{tree}: {said}");
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(!said.contains("retry"), "{said}");
+        session.tool(&format!("diff -r {tree} {}", server.root().join("to").display()));
+        std::fs::remove_dir_all(server.root().join("to")).unwrap();
+    }
+}
