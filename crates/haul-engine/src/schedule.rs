@@ -145,14 +145,9 @@ impl Schedule {
         }
     }
 
-    /// Takes an assignment that is stuck, or else the second half of that which has most left, if both
-    /// halves have at least `least_bytes`. The one who loses it learns of it from [`Schedule::wanted`] and
+    /// Takes an assignment that is stuck, all of it. The one who loses it learns of it from [`Schedule::wanted`] and
     /// [`Schedule::advance`].
-    pub fn steal(&mut self, least_bytes: u64, now: Duration) -> Option<Assignment> {
-        self.steal_stuck(now).or_else(|| self.steal_half(least_bytes))
-    }
-
-    fn steal_stuck(&mut self, now: Duration) -> Option<Assignment> {
+    pub fn steal_stuck(&mut self, now: Duration) -> Option<Assignment> {
         let took = self.took?;
         if self.pause.is_some_and(|until| now < until) {
             return None;
@@ -169,7 +164,8 @@ impl Schedule {
         Some(self.assign(range))
     }
 
-    fn steal_half(&mut self, least_bytes: u64) -> Option<Assignment> {
+    /// Takes the second half of the assignment that has most left, if both halves have at least `least_bytes`.
+    pub fn steal_half(&mut self, least_bytes: u64) -> Option<Assignment> {
         let (_, victim) = self.active.iter_mut().max_by_key(|(_, active)| active.left())?;
         let half = victim.at + victim.left() / 2;
         let middle = half.next_multiple_of(ALIGNMENT);
@@ -237,6 +233,13 @@ impl Schedule {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    impl Schedule {
+        /// As a lane does that is free and has room.
+        fn steal(&mut self, least_bytes: u64, now: Duration) -> Option<Assignment> {
+            self.steal_stuck(now).or_else(|| self.steal_half(least_bytes))
+        }
+    }
 
     const NOW: Duration = Duration::from_secs(9);
 

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use crate::support::{job, job_at, path, run, run_until};
 use haul_engine::{
-    Action, Cancel, DeleteLimit, Event, Filter, Overwrite, Owners, Preserve, Settings,
+    Action, Auto, Cancel, DeleteLimit, Event, Filter, Overwrite, Owners, Preserve, Settings,
 };
 use haul_storage::memory::{MemoryStorage, Operation, SimulatedLink};
 use haul_storage::{
     DigestKind, ErrorKind, LinkKind, Medium, Metadata, Retry, SpecialKind, Storage, Timestamp,
     Writes,
 };
+use tokio::time::timeout;
 
 fn quick() -> Settings {
     Settings { retry_pause: Duration::from_millis(1), ..Settings::default() }
@@ -911,4 +912,33 @@ async fn a_file_of_unknown_length_begins_anew_when_its_stream_breaks() {
     outcome.assert_clean();
     assert_eq!((outcome.summary.retries, outcome.summary.bytes), (2, 3 << 20));
     assert!(destination.is_pattern("f", 3 << 20, 7));
+}
+
+/// Each of its bytes is progress, and it would last for days.
+#[tokio::test(start_paused = true)]
+async fn a_range_that_drips_is_read_over_another_lane_however_small_the_window_is() {
+    const SIZE: u64 = 24 << 20;
+    let copy = async |window, dripping: Option<u64>| {
+        let link = SimulatedLink::new(Duration::from_millis(20), 20_000_000);
+        let far = MemoryStorage::builder().with_link(link).build();
+        far.add_pattern_file("f", SIZE, 1);
+        if let Some(nth) = dripping {
+            far.faults().on(Operation::Read).nth(nth).drip(Duration::from_millis(500));
+        }
+        let near = plain();
+        near.expect_pattern("f", 1);
+        let (window, lanes) = (Auto::Fixed(window), Auto::Fixed(3));
+        let settings = Settings { window, lanes, ..Settings::default() };
+        let outcome = timeout(Duration::from_secs(60), run(job(&far, &near), settings)).await;
+        let outcome = outcome.unwrap_or_else(|_| panic!("{window:?} {dripping:?}: it is held up"));
+        outcome.assert_clean();
+        assert!(near.is_pattern("f", SIZE, 1));
+        far.faults().count(Operation::Read)
+    };
+    for window in [600 << 10, 1 << 20, 4 << 20] {
+        let reads = copy(window, None).await;
+        for dripping in [reads, reads - 1] {
+            copy(window, Some(dripping)).await;
+        }
+    }
 }

@@ -116,6 +116,7 @@ enum Effect {
     Cut(u64),
     Corrupt(u64),
     Delay(Duration),
+    Drip(Duration),
     Stall,
     Change(Change),
 }
@@ -144,6 +145,8 @@ pub(super) struct Verdict {
     pub(super) cut: Option<u64>,
     pub(super) corrupt: Option<u64>,
     pub(super) delay: Duration,
+    /// The pause before each byte of a read.
+    pub(super) drip: Option<Duration>,
     pub(super) stall: bool,
     pub(super) changes: Vec<Change>,
 }
@@ -236,6 +239,7 @@ impl Verdict {
             Effect::Cut(bytes) => self.cut = Some(bytes),
             Effect::Corrupt(at) => self.corrupt = Some(at),
             Effect::Delay(time) => self.delay += time,
+            Effect::Drip(pause) => self.drip = Some(pause),
             Effect::Stall => self.stall = true,
             Effect::Change(change) => self.changes.push(change),
         }
@@ -314,6 +318,11 @@ impl When {
     /// It takes this much longer.
     pub fn delay(self, time: Duration) {
         self.add(Effect::Delay(time));
+    }
+
+    /// A read gives one byte at a time, each after such a pause.
+    pub fn drip(self, pause: Duration) {
+        self.add(Effect::Drip(pause));
     }
 
     /// It never returns; the caller has to drop it.

@@ -100,7 +100,12 @@ impl Reading {
             Some(begun) => begun,
             None => self.begin().await?,
         };
-        let (head, rest) = self.rest.split_at(self.shared.options.read_block);
+        let drip = begun.verdict.drip;
+        if let Some(pause) = drip {
+            tokio::time::sleep(pause).await;
+        }
+        let most = drip.map_or(self.shared.options.read_block, |_| 1);
+        let (head, rest) = self.rest.split_at(most);
         let fold = |refusal| self.shared.error(Operation::Read, &self.path, refusal);
         let mut block = self.node.lock().data().map_err(fold)?.read(head);
         if let Some(transfer) = &mut begun.transfer {

@@ -517,8 +517,9 @@ impl FileInMotion {
         }
     }
 
-    /// When all is handed out and there is room for more, a free lane takes over what waits longest behind
-    /// others, or half of what the slowest has left.
+    /// When all is handed out, a free lane takes over what is stuck on another one, or half of what the slowest has
+    /// left if there is room for it. What is stuck needs no more room than it has: its permit is released when its
+    /// read is withdrawn, and may be what a small window is full of.
     pub(super) fn steal(&mut self, now: Duration) {
         let Shared { flow, long_reads, .. } = &self.shared;
         let has_lanes = self.mode.reads != Reads::Whole && flow.has_lanes();
@@ -532,10 +533,11 @@ impl FileInMotion {
         }
         // It should be worth the round trips of its beginning.
         let begins = if is_long { flow.bytes_a_lane(LONG_READ_BEGINS) } else { 0 };
-        if !flow.has_room(LEAST_STEAL) {
-            return;
-        }
-        let Some(stolen) = self.schedule.steal(begins.max(LEAST_STEAL), now) else { return };
+        let has_room = flow.has_room(LEAST_STEAL);
+        let half = |schedule: &mut Schedule| schedule.steal_half(begins.max(LEAST_STEAL));
+        let stolen = self.schedule.steal_stuck(now);
+        let stolen = stolen.or_else(|| has_room.then(|| half(&mut self.schedule)).flatten());
+        let Some(stolen) = stolen else { return };
         let (bytes, counted) = match is_long {
             true => (flow.range_bytes(stolen.range.len()), Some(long_reads.begin())),
             false => (u64::MAX, None),

@@ -189,6 +189,18 @@ fn a_stalled_range_is_withdrawn_and_read_by_another() {
     assert!(withdrawn > 20, "{withdrawn}");
 }
 
+/// There had to be room for 512 KiB beside what it has.
+#[test]
+fn a_stalled_range_is_taken_over_however_small_the_window_is() {
+    let mut withdrawn = 0;
+    for seed in 0..40 {
+        let mut case = Case::new(seed, 2 << 20, Reads::Ranges);
+        (case.has_lanes, case.window, case.stalling) = (true, 512 << 10, 3);
+        withdrawn += case.run().taken_over;
+    }
+    assert!(withdrawn > 10, "{withdrawn}");
+}
+
 #[test]
 fn a_rate_is_kept_in_virtual_time() {
     for reads in [Reads::Ranges, Reads::Long, Reads::Whole] {
