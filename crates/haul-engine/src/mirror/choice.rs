@@ -12,6 +12,12 @@ const SAMPLE: Duration = Duration::from_millis(250);
 /// How long a mirror rests after its first failure; twice as long after each further one.
 const REST: Duration = Duration::from_secs(1);
 
+/// A mirror that sends something, but so many times less than another one would, is as good as stalled, ...
+const OUTPACED: f64 = 10.0;
+
+/// ... if the other one would also deliver the range after what it was asked for already in this part of the time.
+const SOONER: f64 = 0.5;
+
 /// So many failures in a row, each after a rest, and a mirror is dropped.
 const FAILURES: u32 = 3;
 
@@ -87,6 +93,35 @@ impl Choice {
             && among.iter().any(|other| {
                 let known = &self.mirrors[*other];
                 *other != mirror && !known.dropped && !known.rests(now) && known.rate.is_some()
+            })
+    }
+
+    /// Whether another mirror of `among` would deliver `bytes` far sooner than this one, which has sent the range that
+    /// they are of at `range_rate` for `span`. A mirror that is silent for as long is not slow but stalled.
+    pub fn is_outpaced(
+        &self,
+        mirror: usize,
+        among: &[usize],
+        bytes: u64,
+        (range_rate, span): (f64, Duration),
+        now: Duration,
+    ) -> bool {
+        let known = &self.mirrors[mirror];
+        if now.saturating_sub(known.heard) >= span {
+            return false;
+        }
+        // The range may wait behind others of the same mirror, or the mirror for who writes.
+        let Some(rate) = known.rate(now).map(|rate| rate.max(range_rate)) else { return false };
+        let rest = bytes as f64 / rate;
+        rest > span.as_secs_f64()
+            && among.iter().any(|other| {
+                let known = &self.mirrors[*other];
+                let is_there = *other != mirror && !known.dropped && !known.rests(now);
+                // Nobody may take anything of it at present: where bytes pass in order, what it has sent waits for
+                // this range.
+                let other_rate = known.rate.filter(|_| is_there).unwrap_or(0.0);
+                rate * OUTPACED < other_rate
+                    && (known.in_flight + bytes) as f64 / other_rate < rest * SOONER
             })
     }
 
@@ -307,6 +342,35 @@ mod tests {
         choice.arrived(0, 1, ms(10_000));
         assert!(!choice.is_stalled(0, all, ms(10_000), ms(11_000)));
         assert!(!choice.is_stalled(0, &[0], ms(10_000), ms(90_000)), "there is no other");
+    }
+
+    #[test]
+    fn a_mirror_that_drips_is_outpaced_by_one_that_is_far_faster() {
+        const SPAN: Duration = ms(5000);
+        let mut choice = Choice::new(2);
+        let all = &ALL[..2];
+        for mirror in [0, 1] {
+            choice.asked(mirror, 1 << 20, ms(0));
+            choice.arrived(mirror, 500_000, ms(500));
+        }
+        choice.arrived(1, (1 << 20) - 500_000, ms(1000));
+        for step in 1..20 {
+            choice.arrived(0, 1, ms(500 + step * 500));
+        }
+        let left = (1 << 20) - 500_019;
+        let outpaced = |choice: &Choice, among: &[usize], now| {
+            choice.is_outpaced(0, among, left, (2.0, SPAN), now)
+        };
+        assert!(outpaced(&choice, all, ms(10_000)));
+        assert!(!outpaced(&choice, &[0], ms(10_000)), "there is no other");
+        assert!(!outpaced(&choice, all, ms(15_000)), "it is silent");
+        assert!(!choice.is_outpaced(0, all, 9, (2.0, SPAN), ms(10_000)), "it is about to end");
+        let from_disk = (left as f64, SPAN);
+        assert!(!choice.is_outpaced(0, all, left, from_disk, ms(10_000)), "the writer is slow");
+        choice.asked(1, 1 << 40, ms(10_000));
+        choice.arrived(1, 500_000, ms(10_500));
+        choice.arrived(0, 1, ms(10_500));
+        assert!(!outpaced(&choice, all, ms(10_500)), "the other one has enough to do");
     }
 
     /// Two mirrors that failed in turns were asked without a pause.

@@ -24,7 +24,9 @@ use super::shared::{Mirror, Shared, may_pass};
 /// A mirror that sends nothing for so long is stalled, and so is one without connections after a shorter time.
 const STALLED: Duration = Duration::from_secs(10);
 const LOST: Duration = Duration::from_millis(500);
-/// How often that is looked at.
+/// The rate of a range is judged after it was waited for so long, and again after as long.
+const SPAN: Duration = Duration::from_secs(5);
+/// How often silence is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// The file, opened on each of its mirrors.
@@ -102,14 +104,26 @@ impl Inner {
         }
     }
 
-    /// The next block, or an error if the mirror is silent and another would deliver.
+    /// The next block, or an error if the mirror is silent or far slower than another, which would deliver.
     async fn unless_stalled(
         &self,
-        mirror: usize,
+        asked: &mut Asked,
         blocks: &mut BlockStream,
     ) -> Option<Result<Block>> {
+        let mirror = asked.mirror;
         loop {
-            if let Ok(next) = timeout(LOOK, blocks.next()).await {
+            if let Some(rate) = asked.pace.take_rate() {
+                let (usable, now) = (self.usable(), self.shared.now());
+                let (choice, pace) = (self.shared.choice(), (rate, SPAN));
+                if choice.is_outpaced(mirror, &usable, asked.left, pace, now) {
+                    let cause = format!("it sent {rate:.0} bytes/s, and another is far faster");
+                    return Some(Err(Error::new(ErrorKind::Unreachable, "read").because(cause)));
+                }
+            }
+            let began = self.shared.now();
+            let next = timeout(LOOK, blocks.next()).await;
+            asked.pace.waited += self.shared.now().saturating_sub(began);
+            if let Ok(next) = next {
                 return next;
             }
             // The storage may try for a while to get its connections back.
@@ -167,6 +181,25 @@ struct Asked {
     inner: Arc<Inner>,
     mirror: usize,
     left: u64,
+    pace: Pace,
+}
+
+/// How fast a range comes.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Time that was waited for it; what it took to write it does not count.
+    waited: Duration,
+    /// Bytes that came meanwhile.
+    bytes: u64,
+}
+
+impl Pace {
+    /// Bytes per second, once it was waited for long enough; it is measured anew then.
+    fn take_rate(&mut self) -> Option<f64> {
+        let is_due = self.waited >= SPAN;
+        let Self { waited, bytes } = is_due.then(|| std::mem::take(self))?;
+        Some(bytes as f64 / waited.as_secs_f64())
+    }
 }
 
 impl Reading {
@@ -183,7 +216,7 @@ impl Reading {
                     self.current.insert(current)
                 }
             };
-            let error = match self.inner.unless_stalled(asked.mirror, blocks).await {
+            let error = match self.inner.unless_stalled(asked, blocks).await {
                 Some(Ok(block)) => {
                     asked.arrived(block.len() as u64);
                     self.at += block.len() as u64;
@@ -224,7 +257,8 @@ impl Reading {
             choice.asked(mirror, bytes, now);
             mirror
         };
-        let asked = Asked { inner: Arc::clone(&self.inner), mirror, left: bytes };
+        let asked =
+            Asked { inner: Arc::clone(&self.inner), mirror, left: bytes, pace: Pace::default() };
         let range = Range::between(self.at, self.range.end());
         Ok((asked, self.inner.readers[&mirror].read_until(range, &self.end)))
     }
@@ -235,6 +269,7 @@ impl Asked {
         let now = self.inner.shared.now();
         self.inner.shared.choice().arrived(self.mirror, bytes.min(self.left), now);
         self.left = self.left.saturating_sub(bytes);
+        self.pace.bytes += bytes;
         self.inner.note_delivered(self.mirror);
     }
 }

@@ -8,7 +8,8 @@ use haul_engine::digest::Digest;
 use haul_engine::mirror::{Mirror, MirrorStorage};
 use haul_engine::{Job, Settings};
 use haul_storage::memory::{MemoryStorage, Operation, Pattern, SimulatedLink};
-use haul_storage::{DigestKind, ErrorKind, Range, Storage};
+use haul_storage::{Capabilities, DigestKind, ErrorKind, Range, Storage, Writes};
+use tokio::time::timeout;
 
 const SIZE: u64 = 24 << 20;
 
@@ -32,8 +33,16 @@ fn quick() -> Settings {
 
 /// Copies `f`, which all of these have.
 async fn copy(mirrors: &[Arc<MemoryStorage>], expected: Option<Digest>) -> Copied {
-    let destination =
-        MemoryStorage::builder().with_capabilities(|can| can.server_copy = false).build();
+    copy_with(mirrors, expected, |can| can.server_copy = false).await
+}
+
+/// The same to a destination with these capabilities.
+async fn copy_with(
+    mirrors: &[Arc<MemoryStorage>],
+    expected: Option<Digest>,
+    change: impl FnOnce(&mut Capabilities),
+) -> Copied {
+    let destination = MemoryStorage::builder().with_capabilities(change).build();
     let warnings = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&warnings);
     let mirrors = mirrors.iter().enumerate().map(|(at, storage)| Mirror {
@@ -116,6 +125,36 @@ async fn a_mirror_that_stalls_does_not_hold_up_the_end() {
         mirrors[0].faults().on(Operation::Read).from(4).stall();
         copy(&mirrors, expected).await.arrived();
     }
+}
+
+/// Each byte counted as a sign of life, so it had as many ranges as were in flight there until the end.
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_drips_does_not_hold_up_the_end() {
+    for writes in [Writes::AnyOrder, Writes::InOrder] {
+        for (first, pause) in [(2, 500), (4, 500), (4, 100)] {
+            let mirrors = [linked(20_000_000), linked(20_000_000)];
+            mirrors[1].faults().on(Operation::Read).from(first).drip(Duration::from_millis(pause));
+            let copied = copy_with(&mirrors, None, |can| {
+                (can.server_copy, can.writes) = (false, writes);
+            });
+            let copied = timeout(Duration::from_secs(60), copied).await;
+            let copied = copied.unwrap_or_else(|_| panic!("{writes:?} {first}: it is held up"));
+            copied.arrived();
+            let seconds = copied.outcome.summary.elapsed.as_secs_f64();
+            println!("{writes:?}, read {first} and later, {pause} ms a byte: {seconds:.1} s");
+        }
+    }
+}
+
+/// It takes its time, but no other one would be so much sooner.
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_is_slow_keeps_its_ranges() {
+    let mirrors = [linked(1_000_000), linked(200_000)];
+    let copied = copy(&mirrors, None).await;
+    copied.arrived();
+    assert_eq!((copied.outcome.summary.retries, copied.warnings.len()), (0, 0));
+    let shares: Vec<_> = mirrors.iter().map(|mirror| down(mirror)).collect();
+    assert!(shares.iter().sum::<u64>() < SIZE * 11 / 10, "read twice: {shares:?}");
 }
 
 #[tokio::test(start_paused = true)]
