@@ -51,8 +51,8 @@ const SKIPPED_FOR_ENDLESS: Duration = Duration::from_millis(50);
 /// So long after a response it is waited until all of its request was sent, as it usually was.
 const SENT_WITHIN: Duration = Duration::from_millis(100);
 
-/// A body that has been waited for longer than this and brought fewer bytes a second is one that never
-/// ends. Time in which nobody reads it does not count.
+/// A body that was waited for this long, at its beginning or later, and brought fewer bytes a second meanwhile is
+/// one that never ends. Time in which nobody reads it does not count.
 const ENDLESS_AFTER: Duration = Duration::from_secs(300);
 const ENDLESS_BELOW: u64 = 64;
 
@@ -90,6 +90,8 @@ struct Receiving<'a> {
     /// Bytes of the body that have come, and how long they were waited for.
     received: u64,
     waited: Duration,
+    /// Both when its rate was judged last.
+    judged: (u64, Duration),
     /// Until when it is read since nobody wants it any more, and what had come of it then.
     skipped: Option<(Instant, u64)>,
     /// A shared connection passes on only what was asked for.
@@ -172,7 +174,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             || matches!(head.status, StatusCode::PARTIAL_CONTENT | StatusCode::OK);
         let keep_alive = head.header(&KEEP_ALIVE).and_then(keep_alive::parse);
         let (received, waited, skipped) = (0, Duration::ZERO, None);
-        let mut body = Receiving { queued, left, received, waited, skipped, is_wanted };
+        let judged = (received, waited);
+        let mut body = Receiving { queued, left, received, waited, judged, skipped, is_wanted };
         let mut head = Some(head);
         loop {
             let (pieces, is_end) = self.here(&mut framing);
@@ -380,23 +383,29 @@ impl Receiving<'_> {
     }
 
     /// That a body behind which others wait ends, and is not longer than what was asked for; and that none trickles.
-    fn check(&self, framing: &Framing) -> Result<(), Broken> {
-        let Self { queued, received: bytes, .. } = self;
+    fn check(&mut self, framing: &Framing) -> Result<(), Broken> {
+        let Self { queued, received, .. } = self;
         if queued.alone.is_none() {
             let most = (queued.expected - queued.sent).saturating_add(SKIPPED_MOST);
             if framing.is_until_close() {
                 return Err(Broken::Unreadable("its length is unknown".to_owned()));
             }
-            if bytes.saturating_add(framing.left().unwrap_or_default()) > most {
+            if received.saturating_add(framing.left().unwrap_or_default()) > most {
                 // It is not kept for whoever may look at it later.
                 return Err(Broken::Unreadable("it is longer than the requested range".to_owned()));
             }
         }
-        let seconds = self.waited.as_secs();
-        if self.waited > ENDLESS_AFTER && *bytes < seconds * ENDLESS_BELOW {
-            return Err(Broken::Endless { bytes: *bytes, seconds });
+        let (received, waited) = self.judged;
+        let (bytes, waited) = (self.received - received, self.waited - waited);
+        if waited <= ENDLESS_AFTER {
+            return Ok(());
         }
-        Ok(())
+        self.judged = (self.received, self.waited);
+        let seconds = waited.as_secs();
+        match bytes < seconds * ENDLESS_BELOW {
+            true => Err(Broken::Endless { bytes, seconds }),
+            false => Ok(()),
+        }
     }
 }
 
