@@ -24,6 +24,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::options::HttpOptions;
+use super::order::Order;
 use super::proxy::{Proxies, tunnel};
 use crate::parse::proxy::{Protocol, Proxy};
 use crate::parse::{Origin, WebScheme};
@@ -46,6 +47,8 @@ pub struct Host {
     pub waits: HostWaits,
     /// Whether a body of it has not ended that nobody wanted.
     pub endless: Arc<AtomicBool>,
+    /// Whether it answers in order.
+    pub order: Arc<Order>,
 }
 
 /// A connection that bytes go through.
@@ -74,6 +77,7 @@ impl Connector {
         let new = || Host {
             waits: self.waits.of(with_port(origin.host(), origin.port())),
             endless: Arc::default(),
+            order: Arc::default(),
         };
         hosts.entry(origin.clone()).or_insert_with(new).clone()
     }

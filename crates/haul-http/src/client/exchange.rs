@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use haul_net::Prompter;
 use haul_storage::{Block, Error, ErrorKind, Range, Result};
 use http::header::{
@@ -26,14 +25,16 @@ use super::head::{Broken, Head};
 use super::headers::Headers;
 use super::jar::Jar;
 use super::options::HttpOptions;
+use super::order::{Marker, Order};
 use super::page_cache::PageCache;
 use super::pauses::Pauses;
 use super::payload::Stream;
 use super::pipe::Pipe;
 use super::privacy::Privacy;
 use super::proxy;
+use super::queued::{AsSent, as_sent};
 use super::request::Request;
-use super::response::{Owner, Pending, Response};
+use super::response::{Owner, Pending, Proof, Response};
 use super::signing::SignIns;
 use super::transport::Transport;
 use super::walks::Walks;
@@ -60,6 +61,15 @@ const PATIENCE_WITH_EXPECT: Duration = Duration::from_secs(1);
 
 /// Most files to remember as not available in ranges. A file that was forgotten costs one refused request.
 const MAX_UNRANGED: usize = 4096;
+
+/// The outcome of a pipelined request.
+enum Pipelined {
+    Response(Response),
+    /// The connection ended: send it again.
+    Lost,
+    /// Send it again on a connection for itself.
+    Alone,
+}
 
 /// Sends requests to a host and to servers that it redirects to.
 #[derive(Debug)]
@@ -116,23 +126,32 @@ impl Exchange {
     }
 
     /// Requests or sends a part of a file with `expected` bytes, pipelined behind earlier requests. Returns the pending
-    /// response and its lane.
+    /// response and its lane. With `marker`, the response does not count before its [`Response::proof`].
     ///
     /// # Errors
     /// If no lane is open and none can be opened.
-    pub async fn part(&self, request: &Request, expected: u64) -> Result<(Pending, Arc<Pipe>)> {
+    pub async fn part(
+        &self,
+        request: &Request,
+        expected: u64,
+        marker: Option<Marker>,
+    ) -> Result<(Pending, Arc<Pipe>)> {
         let origin = &request.url.origin;
         self.wait_while_quiet(&request.url, request.operation).await?;
         let pipes = self.transport.pipes_of_parts(origin);
         let said = self.signed(request).await?;
         let head = self.head(request, &request.url, said.as_ref(), None)?;
-        pipes.ask(&head, &request.url, expected, &request.body).await
+        let marker = marker.map(|marker| self.as_sent(marker)).transpose()?;
+        pipes.ask(&head, &request.url, expected, &request.body, marker.as_ref()).await
     }
 
     /// Sends a small request pipelined behind earlier ones, so that any number of requests is in flight on few lanes.
     /// `None` unless the response is a plain success with a body of at most `most` bytes: then send it again, alone.
     pub async fn pipelined(&self, request: &Request, most: u64) -> Option<Response> {
         if self.sign_ins.is_to_be_tried(&request.url).await {
+            return None;
+        }
+        if !self.order(&request.url.origin).takes_whole() {
             return None;
         }
         let alone = self.alone_in_a_row.load(Ordering::Relaxed);
@@ -149,39 +168,75 @@ impl Exchange {
     }
 
     async fn try_pipelined(&self, request: &Request, most: u64) -> Option<Response> {
-        // Errors here are ignored: the caller sends the request again, alone, and reports them.
-        let mut lost = 0;
-        let mut response = loop {
-            let (pending, _) = self.part(request, SMALL).await.ok()?;
-            match pending.head().await {
-                Ok(response) => {
-                    self.jar.learn(&response);
-                    break response;
-                }
-                // Servers close a connection after a number of requests (nginx 1000, Apache 100).
-                Err(Broken::Lost { .. }) if lost < MAX_LOST => lost += 1,
-                Err(_) => return None,
+        let order = self.order(&request.url.origin);
+        // Servers close a connection after a number of requests (nginx 1000, Apache 100).
+        for _ in 0..=MAX_LOST {
+            if !order.takes_whole() {
+                break;
             }
+            match self.pipelined_with_proof(request, most).await {
+                Pipelined::Response(response) => return Some(response),
+                Pipelined::Lost => {}
+                Pipelined::Alone => break,
+            }
+        }
+        None
+    }
+
+    async fn pipelined_with_proof(&self, request: &Request, most: u64) -> Pipelined {
+        // Errors here are ignored: the caller sends the request again, alone, and reports them.
+        let Some(marker) = self.order(&request.url.origin).marker(request) else {
+            return Pipelined::Alone;
         };
+        let Ok((pending, _)) = self.part(request, SMALL, Some(marker)).await else {
+            return Pipelined::Alone;
+        };
+        let mut response = match pending.head().await {
+            Ok(response) => response,
+            Err(Broken::Lost { .. }) => return Pipelined::Lost,
+            Err(_) => return Pipelined::Alone,
+        };
+        self.jar.learn(&response);
         let is_done = match request.method {
             Method::PUT => matches!(response.status.as_u16(), 200 | 201 | 204),
             _ => response.status == StatusCode::OK,
         };
         if !is_done {
-            return None;
+            return Pipelined::Alone;
         }
         let head = Head::clone(&response);
         // The body of a response to PUT is not needed, and may be endless.
         let has_no_body = matches!(request.method, Method::HEAD | Method::PUT)
             || head.status == StatusCode::NO_CONTENT;
-        if has_no_body {
-            return Some(Response::whole_of(head, Bytes::new()));
+        let mut bytes = Vec::new();
+        if !has_no_body {
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            if head.length().is_some_and(|length| length > most as u64) {
+                return Pipelined::Alone;
+            }
+            let Ok(whole) = response.whole(request.operation, most).await else {
+                return Pipelined::Alone;
+            };
+            bytes = whole;
         }
-        if head.length().is_some_and(|length| length > most) {
-            return None;
+        match response.proof().await {
+            Proof::Given => Pipelined::Response(Response::whole_of(head, bytes.into())),
+            Proof::Refused => Pipelined::Alone,
+            Proof::Lost => Pipelined::Lost,
         }
-        let bytes = response.whole(request.operation, usize::try_from(most).ok()?).await.ok()?;
-        Some(Response::whole_of(head, bytes.into()))
+    }
+
+    /// Serializes a marker, with credentials.
+    fn as_sent(&self, marker: Marker) -> Result<AsSent> {
+        let request = marker.request();
+        let said = self.sign_ins.known(&request.method, &request.url)?;
+        let head = as_sent(&self.head(&request, &request.url, said.as_ref(), None)?);
+        Ok(AsSent { marker, head })
+    }
+
+    /// What is known of the order of responses of a server.
+    pub fn order(&self, origin: &Origin) -> Arc<Order> {
+        self.connector.host(origin).order
     }
 
     /// Sends a request pipelined behind earlier ones, on the given lane or on all open ones.
@@ -202,10 +257,11 @@ impl Exchange {
 
     /// Requests the beginning of a file on every lane that is opened from now on, in case it can be read in ranges.
     pub fn prefetch(&self, request: &Request) {
-        if self.transport.expected() <= 1 || self.sign_ins.is_needed() {
+        let url = &request.url;
+        let may_be_shared = self.order(&url.origin).takes_parts();
+        if self.transport.expected() <= 1 || self.sign_ins.is_needed() || !may_be_shared {
             return;
         }
-        let url = &request.url;
         if let Ok(head) = self.head(request, url, None, None) {
             self.transport.pipes(&url.origin).prefetch(url.clone(), head);
         }

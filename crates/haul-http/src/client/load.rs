@@ -20,6 +20,9 @@ const SHOWN_AFTER: u32 = 8;
 /// But not before this time.
 const SHOWN_AFTER_AT_LEAST: Duration = Duration::from_secs(1);
 
+/// A request may need another one behind it, see [`Load::reserve`].
+const LEFT_FOR_MARKER: u64 = 1;
+
 /// State of a connection, shared by its reader, its writer and its users.
 #[derive(Debug)]
 pub struct Load {
@@ -32,6 +35,7 @@ pub struct Load {
     /// When the last outstanding bytes had arrived.
     idle_since: Mutex<Instant>,
     ended: AtomicBool,
+    is_abandoned: AtomicBool,
     abandoned: Notify,
     /// Whether the server has sent any response.
     answered: AtomicBool,
@@ -39,21 +43,27 @@ pub struct Load {
     asked: AtomicU64,
     /// The number of requests after which the server closes the connection, if it has announced that.
     most_asked: AtomicU64,
+    /// Markers that have not been answered.
+    markers: AtomicU64,
+    marker_answered: Notify,
 }
 
 impl Load {
-    /// A connection on which nothing has been requested.
-    pub fn new() -> Self {
+    /// A connection on which nothing has been requested, and on which the server takes `most` requests.
+    pub fn new(most: u64) -> Self {
         Self {
             outstanding: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
             arrived: AtomicU64::new(0),
             idle_since: Mutex::new(Instant::now()),
             ended: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
             abandoned: Notify::new(),
             answered: AtomicBool::new(false),
             asked: AtomicU64::new(0),
-            most_asked: AtomicU64::new(u64::MAX),
+            most_asked: AtomicU64::new(most),
+            markers: AtomicU64::new(0),
+            marker_answered: Notify::new(),
         }
     }
 
@@ -84,6 +94,18 @@ impl Load {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A marker may be sent behind a request.
+    pub fn reserve(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A marker is sent behind `requests` requests.
+    pub fn marker_sent(&self, expected: u64, requests: u64) {
+        self.asked(expected);
+        self.asked.fetch_sub(requests, Ordering::Relaxed);
+        self.markers.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Subtracts outstanding bytes that have arrived, or are not expected any more.
     pub fn forget(&self, bytes: u64) {
         self.outstanding.fetch_sub(bytes, Ordering::Relaxed);
@@ -107,16 +129,41 @@ impl Load {
         self.ended.store(true, Ordering::Relaxed);
     }
 
+    /// The marker that was sent first is answered.
+    pub fn marker_answered(&self) {
+        self.markers.fetch_sub(1, Ordering::Relaxed);
+        self.marker_answered.notify_one();
+    }
+
+    /// Whether a marker has not been answered.
+    pub fn has_marker(&self) -> bool {
+        self.markers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Waits until all markers are answered.
+    pub async fn markers_answered(&self) {
+        while self.has_marker() {
+            self.marker_answered.notified().await;
+        }
+    }
+
     /// Whether the connection accepts no more requests.
     pub fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
-            || self.asked.load(Ordering::Relaxed) >= self.most_asked.load(Ordering::Relaxed)
+            || self.asked.load(Ordering::Relaxed).saturating_add(LEFT_FOR_MARKER)
+                >= self.most_asked.load(Ordering::Relaxed)
     }
 
     /// Closes the connection. Pending requests on it are lost.
     pub fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
         self.retire();
         self.abandoned.notify_one();
+    }
+
+    /// Whether the connection is ended by this side.
+    pub fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Relaxed)
     }
 
     /// Waits until [`abandon`](Self::abandon) is called.

@@ -38,6 +38,7 @@ mod look;
 mod moves;
 mod moving;
 mod options;
+mod order;
 mod page_cache;
 mod pauses;
 mod payload;

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use super::connect::{Connected, Link};
 use super::head::Broken;
 use super::load::Load;
-use super::queued::{Alone, Queued, as_sent};
+use super::queued::{Alone, AsSent, Queued, Step, as_sent};
 use super::reader::{Reader, Surroundings};
 use super::response::{Pending, response};
 use super::writer;
@@ -59,7 +59,7 @@ impl Pipe {
         let (queue, queued) = unbounded_channel();
         let (written, answered) = unbounded_channel();
         let (read, is_read) = oneshot::channel();
-        let load = Arc::new(Load::new());
+        let load = Arc::new(Load::new(around.host.order.most()));
         let of_writer = Arc::clone(&load);
         runtime
             .spawn(async move { writer::run(writing, queued, written, &of_writer, is_read).await });
@@ -70,7 +70,21 @@ impl Pipe {
 
     /// Requests a part of `expected` bytes, or sends one in `body`, whose length is in the request's head.
     pub fn ask(&self, request: &Request<()>, url: &Url, expected: u64, body: &Block) -> Pending {
-        self.queue(request, url, expected, body, None)
+        self.queue(request, url, expected, body, None, Step::Plain)
+    }
+
+    /// The same for a response that counts only once `marker` is answered behind it.
+    pub fn ask_provable(
+        &self,
+        request: &Request<()>,
+        url: &Url,
+        expected: u64,
+        body: &Block,
+        marker: AsSent,
+    ) -> Pending {
+        let (proof, proven) = oneshot::channel();
+        let step = Step::Unproven { marker: Some(marker), proof };
+        self.queue(request, url, expected, body, None, step).proven_by(proven)
     }
 
     /// Sends a request that has the connection for itself. No other request may be in flight on it.
@@ -81,7 +95,7 @@ impl Pipe {
         body: &Block,
         alone: Alone,
     ) -> Pending {
-        self.queue(request, url, 0, body, Some(alone))
+        self.queue(request, url, 0, body, Some(alone), Step::Plain)
     }
 
     fn queue(
@@ -91,12 +105,16 @@ impl Pipe {
         expected: u64,
         body: &Block,
         alone: Option<Alone>,
+        step: Step,
     ) -> Pending {
         let owner = alone.as_ref().map(|alone| Arc::clone(&alone.owner));
         let (sink, pending) = response(url.clone(), owner);
         let sent = body.len() as u64;
         let expected = expected + sent;
         self.load.asked(expected);
+        if matches!(step, Step::Unproven { .. }) {
+            self.load.reserve();
+        }
         let queued = Queued {
             method: request.method().clone(),
             url: url.clone(),
@@ -108,6 +126,7 @@ impl Pipe {
             alone,
             sending: None,
             is_continued: false,
+            step,
         };
         if let Err(refused) = self.queue.send(queued) {
             self.load.forget(expected);

@@ -17,6 +17,7 @@ use super::connect::{Connected, Connector, Link};
 use super::facts::bytes_of;
 use super::load::Load;
 use super::pipe::Pipe;
+use super::queued::AsSent;
 use super::reader::Surroundings;
 use super::response::Pending;
 use super::speed::{AT_ONCE, ENOUGH_FOR_SLOW, JUDGED_AFTER, Speed};
@@ -149,7 +150,7 @@ impl Pipes {
     }
 
     /// Asks for a part of `expected` bytes, or sends `body`, on the lane with the least to do. Gives
-    /// that lane, too.
+    /// that lane, too. With `marker`, the response counts once that is answered.
     ///
     /// # Errors
     /// No lane is open and none can be opened.
@@ -159,10 +160,17 @@ impl Pipes {
         url: &Url,
         expected: u64,
         body: &Block,
+        marker: Option<&AsSent>,
     ) -> Result<(Pending, Arc<Pipe>)> {
         // What is sent is announced by its answer alone: nothing is known of it meanwhile.
         let when_full = if body.is_empty() { WhenFull::Wait } else { WhenFull::WaitForNew };
-        let ask = |lane: &Arc<Pipe>| (lane.ask(request, url, expected, body), Arc::clone(lane));
+        let ask = |lane: &Arc<Pipe>| {
+            let pending = match marker {
+                Some(marker) => lane.ask_provable(request, url, expected, body, marker.clone()),
+                None => lane.ask(request, url, expected, body),
+            };
+            (pending, Arc::clone(lane))
+        };
         self.pool.choose(when_full, ask).await
     }
 

@@ -7,8 +7,9 @@ use haul_storage::Block;
 use http::{Method, Request};
 use tokio::sync::oneshot;
 
+use super::order::Marker;
 use super::payload::Stream;
-use super::response::{Owner, Sink};
+use super::response::{Owner, Pending, Sink, response};
 use crate::parse::Url;
 
 /// Properties of a request that has a connection for itself.
@@ -41,6 +42,25 @@ pub struct Queued {
     pub sending: Option<Sending>,
     /// Whether the server has requested the body (100 Continue).
     pub is_continued: bool,
+    pub step: Step,
+}
+
+/// What a response says of the order of responses.
+#[derive(Debug)]
+pub enum Step {
+    /// Nothing: it has the connection for itself, or is compared with its request.
+    Plain,
+    /// It counts once a marker behind it is answered.
+    Unproven { marker: Option<AsSent>, proof: oneshot::Sender<bool> },
+    /// It is that of a marker.
+    Marker(Marker, Pending),
+}
+
+/// A marker and its request, as it is sent.
+#[derive(Debug, Clone)]
+pub struct AsSent {
+    pub marker: Marker,
+    pub head: Vec<u8>,
 }
 
 /// The channels to the task that sends a body.
@@ -53,6 +73,24 @@ pub struct Sending {
 }
 
 impl Queued {
+    /// A marker, which the reader looks at.
+    pub fn marker(AsSent { marker, head }: AsSent) -> Self {
+        let (sink, pending) = response(marker.url.clone(), None);
+        Self {
+            method: Method::GET,
+            url: marker.url.clone(),
+            head,
+            body: Block::new(),
+            sink,
+            expected: 1,
+            sent: 0,
+            alone: None,
+            sending: None,
+            is_continued: false,
+            step: Step::Marker(marker, pending),
+        }
+    }
+
     /// Whether the response has no body, whatever its header fields say (RFC 9110, 9.3.2).
     pub fn is_head(&self) -> bool {
         self.method == Method::HEAD

@@ -21,7 +21,8 @@ use super::connect::Host;
 use super::framing::{Event, Framing};
 use super::head::{Broken, Head};
 use super::load::{Load, Meter, Outstanding};
-use super::queued::Queued;
+use super::order::Verdict;
+use super::queued::{Queued, Step};
 use super::request::SLOWEST;
 use crate::parse::keep_alive;
 
@@ -56,6 +57,10 @@ const SENT_WITHIN: Duration = Duration::from_millis(100);
 const ENDLESS_AFTER: Duration = Duration::from_secs(300);
 const ENDLESS_BELOW: u64 = 64;
 
+/// A server that ends shared connections after no more responses than this does not take several requests at a
+/// time: it says `Connection: close` each time, or refuses the second one.
+const HARDLY_ANSWERED: u64 = 3;
+
 /// What a reader shares with others.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
@@ -77,6 +82,10 @@ pub struct Reader<R> {
     rtt: Duration,
     /// Responses that have come.
     number: u64,
+    /// The status of the last one.
+    status: StatusCode,
+    /// What waits for a marker behind it.
+    unproven: Vec<oneshot::Sender<bool>>,
     /// How much the last read into `ahead` has brought.
     last_read: usize,
     /// Goes with the reader.
@@ -108,8 +117,21 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         is_read: oneshot::Sender<()>,
     ) -> Self {
         let (ahead, meter) = (BytesMut::new(), Meter::new(rtt));
-        let (number, last_read) = (0, 0);
-        Self { stream, ahead, around, load, meter, rtt, number, last_read, _is_read: is_read }
+        let (number, status, unproven, last_read) = (0, StatusCode::OK, Vec::new(), 0);
+        let _is_read = is_read;
+        Self {
+            stream,
+            ahead,
+            around,
+            load,
+            meter,
+            rtt,
+            number,
+            status,
+            unproven,
+            last_read,
+            _is_read,
+        }
     }
 
     /// Reads the responses to what comes through `answered`, until the connection ends.
@@ -121,10 +143,23 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 done = self.response(&mut queued, &load) => done,
                 () = load.abandoned() => Err(Broken::Lost { is_sent: true }),
             };
-            let goes_on = done.unwrap_or_else(|broken| {
-                queued.sink.fail(broken);
-                false
-            });
+            let step = std::mem::replace(&mut queued.step, Step::Plain);
+            let goes_on = match done {
+                Ok(is_kept) => {
+                    let is_in_step = self.on_answered(step, &load);
+                    if is_in_step && !is_kept && queued.alone.is_none() {
+                        self.on_ended(&load);
+                    }
+                    is_in_step && is_kept
+                }
+                Err(broken) => {
+                    if queued.alone.is_none() {
+                        self.on_broken(&broken, &step, !answered.is_empty(), &load);
+                    }
+                    queued.sink.fail(broken);
+                    false
+                }
+            };
             self.around.changed.notify_waiters();
             if !goes_on {
                 load.retire();
@@ -140,6 +175,65 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         while let Some(queued) = answered.recv().await {
             load.forget(queued.expected);
             queued.sink.fail(Broken::Lost { is_sent: true });
+        }
+    }
+
+    /// A response has come whole. Whether the connection can go on, as far as the order of responses is concerned.
+    fn on_answered(&mut self, step: Step, load: &Load) -> bool {
+        let (marker, mut pending) = match step {
+            Step::Plain => return true,
+            // No range was requested: it is the response to a marker.
+            Step::Unproven { .. } if self.status == StatusCode::PARTIAL_CONTENT => {
+                self.around.host.order.only_ranges();
+                return false;
+            }
+            Step::Unproven { proof, .. } => {
+                self.unproven.push(proof);
+                return true;
+            }
+            Step::Marker(marker, pending) => (marker, pending),
+        };
+        load.marker_answered();
+        let order = &self.around.host.order;
+        let head = pending.head_now();
+        let verdict = head.map_or(Verdict::NoProof, |head| order.on_marker(&marker, &head));
+        let unproven = std::mem::take(&mut self.unproven);
+        if verdict != Verdict::OutOfStep {
+            for proof in unproven {
+                // The task that requested it may be gone.
+                let _ = proof.send(verdict == Verdict::InStep);
+            }
+        }
+        verdict != Verdict::OutOfStep
+    }
+
+    /// A response is not whole. `has_others`: requests were sent behind it.
+    fn on_broken(&self, broken: &Broken, step: &Step, has_others: bool, load: &Load) {
+        let order = &self.around.host.order;
+        let is_lost = matches!(broken, Broken::Lost { .. });
+        if is_lost {
+            self.on_ended(load);
+        }
+        match step {
+            // A file that is sent whole may be longer than is read here.
+            Step::Marker(..) if !is_lost => order.only_ranges(),
+            // It drops requests that it has not read one by one.
+            _ if matches!(broken, Broken::Silent(_)) && self.number > 0 && has_others => {
+                order.only_ranges();
+                order.strike();
+            }
+            _ => {}
+        }
+    }
+
+    /// A shared connection has ended behind a response, most likely by the server.
+    fn on_ended(&self, load: &Load) {
+        let order = &self.around.host.order;
+        match self.number {
+            _ if load.is_abandoned() => {}
+            0 => {}
+            1..=HARDLY_ANSWERED => order.strike(),
+            number => order.on_end(number),
         }
     }
 
@@ -166,6 +260,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         let mut framing = Framing::new(queued.url.clone(), queued.is_head());
         let head = self.head(queued, &mut framing).await?;
         self.number += 1;
+        self.status = head.status;
+        if self.number > HARDLY_ANSWERED {
+            self.around.host.order.goes_on();
+        }
         load.answered(self.number, more_requests(&head.headers));
         if queued.sent > 0 {
             self.meter.sent(load, queued.sent);

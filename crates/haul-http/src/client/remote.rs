@@ -130,12 +130,13 @@ impl Remote {
         }
         let (mut refusals, mut lost) = (0, 0);
         loop {
-            if self.alone.load(Ordering::Relaxed) {
+            let found = self.found();
+            let order = self.exchange.order(&found.origin);
+            if self.alone.load(Ordering::Relaxed) || !order.takes_parts() {
                 return self.ask_alone(range).await;
             }
-            let found = self.found();
             let request = part(&found, range, self.facts.if_range());
-            let (pending, lane) = self.exchange.part(&request, range.len()).await?;
+            let (pending, lane) = self.exchange.part(&request, range.len(), None).await?;
             let is_last = Some(range.end()) == self.facts.size;
             self.behind.part_asked(&self.exchange, &found, &lane, is_last).await?;
             let response = match pending.head().await {
@@ -160,11 +161,26 @@ impl Remote {
                 }
                 // Who we are, and where it is, is found out by a request of its own.
                 300..=399 | 401 | 403 | 404 | 407 | 410 => return self.ask_alone(range).await,
+                // Servers that take one request at a time refuse what is sent behind it.
+                400 => {
+                    order.strike();
+                    return self.ask_alone(range).await;
+                }
                 _ => {
                     if may_pass(response.status) {
                         return Err(error::of_status(response.status, "read", &found));
                     }
-                    self.check_part(&response, range)?;
+                    if let Err(error) = self.check_part(&response, range) {
+                        if response.status != StatusCode::PARTIAL_CONTENT {
+                            return Err(error);
+                        }
+                        // It may be the response to another request, if the server or a proxy has lost one.
+                        lane.abandon();
+                        if error.kind() == ErrorKind::Protocol {
+                            order.one_at_a_time();
+                        }
+                        return self.ask_alone(range).await;
+                    }
                     if response.is_until_close() {
                         self.alone.store(true, Ordering::Relaxed);
                         continue;

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use haul_storage::{Error, ErrorKind, Result};
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, oneshot};
 
 use super::decoded::Decoder;
 use super::error;
@@ -117,6 +117,18 @@ pub struct Pending {
     pieces: UnboundedReceiver<Result<Piece, Broken>>,
     window: Arc<Window>,
     owner: Option<Arc<dyn Owner>>,
+    proof: Option<oneshot::Receiver<bool>>,
+}
+
+/// Whether a response is known to be the one to its own request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// It is.
+    Given,
+    /// It cannot be known.
+    Refused,
+    /// The connection ended before that was known.
+    Lost,
 }
 
 /// Creates both ends of the response to a request for `url`. `owner` is the owner of the connection, if the request has
@@ -126,7 +138,7 @@ pub fn response(url: Url, owner: Option<Arc<dyn Owner>>) -> (Sink, Pending) {
     let most = if owner.is_some() { WINDOW } else { u64::MAX };
     let window = Arc::new(Window { waiting: AtomicU64::new(0), most, taken: Notify::new() });
     let sink = Sink { pieces: sender, window: Arc::clone(&window) };
-    (sink, Pending { url, pieces, window, owner })
+    (sink, Pending { url, pieces, window, owner, proof: None })
 }
 
 impl Pending {
@@ -142,11 +154,26 @@ impl Pending {
                 pieces: self.pieces,
                 window: self.window,
                 owner: self.owner,
+                proof: self.proof,
                 is_ended: false,
                 decoder: None,
             }),
             Some(Ok(_)) | None => Err(Broken::Lost { is_sent: true }),
             Some(Err(broken)) => Err(broken),
+        }
+    }
+
+    /// As a response that needs a proof, which comes through `proof`.
+    pub fn proven_by(mut self, proof: oneshot::Receiver<bool>) -> Self {
+        self.proof = Some(proof);
+        self
+    }
+
+    /// The head, if it has come.
+    pub fn head_now(&mut self) -> Option<Head> {
+        match self.pieces.try_recv() {
+            Ok(Ok(Piece::Head(head, _))) => Some(head),
+            _ => None,
         }
     }
 
@@ -165,6 +192,7 @@ pub struct Response {
     pieces: UnboundedReceiver<Result<Piece, Broken>>,
     window: Arc<Window>,
     owner: Option<Arc<dyn Owner>>,
+    proof: Option<oneshot::Receiver<bool>>,
     is_ended: bool,
     decoder: Option<Box<Decoder>>,
 }
@@ -180,13 +208,13 @@ impl Deref for Response {
 impl Response {
     /// A response whose body is complete.
     pub fn whole_of(head: Head, body: Bytes) -> Self {
-        let (sink, Pending { pieces, window, owner, .. }) = response(head.url.clone(), None);
+        let (sink, Pending { pieces, window, owner, proof, .. }) = response(head.url.clone(), None);
         if !body.is_empty() {
             sink.body(body);
         }
         sink.end();
         let (head, is_continued, is_ended, decoder) = (Box::new(head), false, false, None);
-        Self { head, is_continued, pieces, window, owner, is_ended, decoder }
+        Self { head, is_continued, pieces, window, owner, proof, is_ended, decoder }
     }
 
     /// Decodes the body.
@@ -216,6 +244,16 @@ impl Response {
     /// Whether it arrives on a shared connection.
     pub const fn is_shared(&self) -> bool {
         self.owner.is_none()
+    }
+
+    /// Waits until it is known whether it is the response to its own request.
+    pub async fn proof(&mut self) -> Proof {
+        let Some(proof) = self.proof.take() else { return Proof::Given };
+        match proof.await {
+            Ok(true) => Proof::Given,
+            Ok(false) => Proof::Refused,
+            Err(_) => Proof::Lost,
+        }
     }
 
     /// Announces that the body may be read at any pace.

@@ -3,20 +3,28 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::head::Broken;
 use super::load::Load;
 use super::payload::Stream;
-use super::queued::{Queued, Sending};
+use super::queued::{AsSent, Queued, Sending, Step};
 
 /// Bytes at which queued requests are no longer combined into one write.
 const ENOUGH: usize = 64 << 10;
+
+/// Requests that share a marker, at most. A marker costs some 600 bytes in both directions; what is behind none that
+/// was answered has to be requested again if the connection ends.
+const MARKED: u64 = 16;
+
+/// After so long another marker is sent behind one that is not answered.
+const LATE: Duration = Duration::from_secs(1);
 
 /// Sends the requests from `queued` until all its senders are dropped, sending fails, or the reader ends, which drops
 /// the sender of `is_read`. Passes each request to the reader through `written`.
@@ -56,20 +64,38 @@ async fn send_all<W: AsyncWrite + Unpin>(
     load: &Load,
 ) {
     let mut buffer = Buffer::default();
-    while let Some(first) = queued.recv().await {
-        let (mut next, mut body) = (Some(first), None);
+    let mut unproven = Unproven::default();
+    loop {
+        let (mut next, is_over) = tokio::select! {
+            biased;
+            next = queued.recv() => { let is_over = next.is_none(); (next, is_over) }
+            () = load.markers_answered(), if unproven.requests > 0 => (None, false),
+            () = sleep(LATE), if load.has_marker() && unproven.spare.is_some() => {
+                unproven.mark_again(&mut buffer, written, load);
+                (None, false)
+            }
+        };
+        let mut body = None;
         while let Some(mut request) = next {
             buffer.push(std::mem::take(&mut request.head).into());
             for piece in std::mem::take(&mut request.body).pieces() {
                 buffer.push(piece.clone());
             }
             body = announced(&mut request);
+            unproven.add(&mut request);
             if let Err(refused) = written.send(request) {
                 refused.0.sink.fail(Broken::Lost { is_sent: false });
                 return;
             }
+            if unproven.requests >= MARKED {
+                unproven.mark(&mut buffer, written, load);
+            }
             let is_enough = body.is_some() || buffer.left >= ENOUGH;
             next = if is_enough { None } else { queued.try_recv().ok() };
+        }
+        // Requests that come one by one share the marker that is sent when the one before is answered.
+        if is_over || !load.has_marker() {
+            unproven.mark(&mut buffer, written, load);
         }
         let sent = async {
             stream.write_all_buf(&mut buffer).await?;
@@ -86,7 +112,58 @@ async fn send_all<W: AsyncWrite + Unpin>(
             // The reader notices the lost connection, and fails the pending requests.
             Err(_) => return,
         }
+        if is_over {
+            return;
+        }
     }
+}
+
+/// Requests behind which no marker was sent, and the marker for them.
+#[derive(Debug, Default)]
+struct Unproven {
+    requests: u64,
+    marker: Option<AsSent>,
+    /// Another one, for when that is not answered.
+    spare: Option<AsSent>,
+}
+
+impl Unproven {
+    fn add(&mut self, request: &mut Queued) {
+        if let Step::Unproven { marker, .. } = &mut request.step {
+            self.requests += 1;
+            let before = std::mem::replace(&mut self.marker, marker.take());
+            self.spare = before.or(self.spare.take());
+        }
+    }
+
+    /// Sends a marker behind them, if there are any.
+    fn mark(&mut self, buffer: &mut Buffer, written: &UnboundedSender<Queued>, load: &Load) {
+        if let Some(marker) = self.marker.take() {
+            send_marker(marker, std::mem::take(&mut self.requests), buffer, written, load);
+        }
+    }
+
+    /// Sends another marker. If responses were shifted, its response takes the place of an earlier request, for
+    /// which nothing else would come.
+    fn mark_again(&mut self, buffer: &mut Buffer, written: &UnboundedSender<Queued>, load: &Load) {
+        if let Some(spare) = self.spare.take() {
+            send_marker(spare, 0, buffer, written, load);
+        }
+    }
+}
+
+fn send_marker(
+    marker: AsSent,
+    requests: u64,
+    buffer: &mut Buffer,
+    written: &UnboundedSender<Queued>,
+    load: &Load,
+) {
+    let mut queued = Queued::marker(marker);
+    buffer.push(std::mem::take(&mut queued.head).into());
+    load.marker_sent(queued.expected, requests);
+    // The reader may have ended, and with it what was to be proven.
+    let _ = written.send(queued);
 }
 
 /// A request body whose end is reported to the reader, because no further request may be sent before it.

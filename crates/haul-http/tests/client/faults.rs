@@ -427,6 +427,10 @@ async fn a_server_of_sabredav_gets_ranges_by_patch() {
             Reply::Say(200, vec![dav], String::new())
         }
         ("PATCH", _) => Reply::status(204),
+        ("GET", _) => {
+            let range = asked.header("range").replace('=', " ");
+            Reply::Say(206, vec![("Content-Range", format!("{range}/7"))], "x".to_owned())
+        }
         ("PROPFIND", "/dav/.file.haul-part") => {
             Reply::listing(&[("/dav/.file.haul-part", Some(7))])
         }

@@ -51,6 +51,10 @@ pub(crate) enum Reply {
     Endless(u16, Vec<(&'static str, String)>),
     /// Never responds.
     Silent,
+    /// Loses the request: never responds to it, and serves the next one.
+    Lost,
+    /// As `Say`, and discards what was received behind the request.
+    SayAndForget(u16, Vec<(&'static str, String)>, String),
     /// Never responds, and reads nothing of the body.
     Unread,
     /// Sends a body that is shorter than its length.
@@ -150,6 +154,12 @@ async fn serve(
         all.lock().unwrap().push(asked);
         let (status, headers, body, more) = match reply {
             Reply::Say(status, headers, body) => (status, headers, body, 0),
+            Reply::SayAndForget(status, headers, body) => {
+                let behind = stream.buffer().len();
+                stream.consume(behind);
+                (status, headers, body, 0)
+            }
+            Reply::Lost => continue,
             Reply::Refuse(status, _) | Reply::Wait { status, .. } => {
                 (status, Vec::new(), String::new(), 0)
             }

@@ -19,8 +19,10 @@ use super::super::error;
 use super::super::file::{Codings, HttpFile, Opened};
 use super::super::head::Broken;
 use super::super::inner::Inner;
+use super::super::order::Marker;
 use super::super::quirks::Partial;
 use super::super::request::Request;
+use super::super::response::Proof;
 use super::stream::StreamUpload;
 
 const UPDATE_RANGE: HeaderName = HeaderName::from_static("x-update-range");
@@ -106,7 +108,7 @@ impl RangeUpload {
         // A server would make the file anew, with a hole for all that was written before.
         request = request.with(IF_MATCH, HeaderValue::from_static("*"));
         request.body = block;
-        if self.send(&request).await? {
+        if self.send(&request, offset).await? {
             return Ok(());
         }
         let told =
@@ -131,13 +133,24 @@ impl RangeUpload {
 
     /// Sends a part behind others on a lane. `false` if it has to be sent alone to learn why it is not
     /// taken.
-    async fn send(&self, request: &Request) -> Result<bool> {
+    async fn send(&self, request: &Request, offset: u64) -> Result<bool> {
         let exchange = self.inner.exchange();
+        let order = exchange.order(&request.url.origin);
         let mut tries = 0;
-        loop {
-            let (response, lane) = exchange.part(request, 0).await?;
+        while order.takes_whole() {
+            let marker = Marker::behind_part(request.url.clone(), offset);
+            let (response, lane) = exchange.part(request, 0, Some(marker)).await?;
             match response.head().await {
-                Ok(head) if is_written(head.status) => return Ok(true),
+                Ok(mut head) if is_written(head.status) => match head.proof().await {
+                    Proof::Given => return Ok(true),
+                    Proof::Lost if tries < TRIES => {}
+                    Proof::Lost => return Ok(false),
+                    // It may not be allowed to read, and would have to be sent a second time each time.
+                    Proof::Refused => {
+                        order.only_ranges();
+                        return Ok(false);
+                    }
+                },
                 // As many lanes as there are now are too many, but others go on.
                 Ok(head) if matches!(head.status.as_u16(), 429 | 503) => {
                     exchange.busy(&head);
@@ -153,6 +166,7 @@ impl RangeUpload {
             }
             tries += 1;
         }
+        Ok(false)
     }
 
     async fn open(&self) -> Result<HttpFile> {
