@@ -159,6 +159,8 @@ impl Schedule {
         let victim = stuck.next()?;
         let range = Range::between(victim.at, victim.end);
         victim.end = victim.at;
+        // How long a stuck one took says nothing of the others: each would be waited for twice as long as the last.
+        victim.request = None;
         // One at a time: where everything stands still for a while, not all is requested twice.
         self.pause = Some(now + LEAST_STUCK.max(took.time) * STUCK);
         Some(self.assign(range))
@@ -342,6 +344,25 @@ mod tests {
         let stolen = schedule.steal(1 << 19, secs(16)).unwrap();
         assert_eq!(stolen.range, Range::between((1 << 16) + 60_000, 2 << 16));
         assert_eq!(schedule.steal(1 << 19, secs(18)), None, "the last one is about to end");
+    }
+
+    #[test]
+    fn what_was_stuck_is_no_measure_for_the_next() {
+        let mut schedule = Schedule::default();
+        schedule.add(Range::new(0, 4 << 20));
+        let ids: Vec<u64> = (0..4).map(|_| schedule.next(1 << 20).unwrap().id).collect();
+        ids.iter().for_each(|id| schedule.requested(*id, secs(0)));
+        schedule.advance(ids[0], 1 << 20, secs(1));
+        schedule.finish(ids[0], secs(1));
+        schedule.advance(ids[3], 1000, secs(1));
+        assert_eq!(
+            schedule.steal(1 << 20, secs(100)).map(|taken| taken.range.start()),
+            Some((3 << 20) + 1000)
+        );
+        schedule.finish(ids[3], secs(100));
+        // Twice the second that the first one took, not 200 s.
+        let taken = schedule.steal(1 << 20, secs(103));
+        assert_eq!(taken.map(|taken| taken.range), Some(Range::new(2 << 20, 1 << 20)));
     }
 
     #[test]

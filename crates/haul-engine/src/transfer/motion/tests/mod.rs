@@ -210,3 +210,13 @@ fn a_rate_is_kept_in_virtual_time() {
         assert!((7.0..11.0).contains(&seconds), "{reads:?}: {seconds} s");
     }
 }
+
+/// Each range that was stuck doubled the time after which the next one counted as stuck.
+#[test]
+fn many_stalled_lanes_in_a_row_do_not_hold_a_file_up() {
+    let mut case = Case::new(15_147_104_774_422_752_810, 3_357_870, Reads::Ranges);
+    case.mode.digest = Some(DigestKind::Blake3);
+    (case.has_lanes, case.window, case.stalling) = (true, 8192 * KIB, 10);
+    let outcome = case.run();
+    assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+}
