@@ -4,7 +4,7 @@
 //! for itself (a copy from a host to the same host, a look at a file while another one is written), each of the
 //! three can always have one, and a lane whose holder does nothing with it does not count.
 //!
-//! Where the server accepts no further lane, that needs two more rules. A download that nobody takes anything of
+//! Where the server accepts no further lane, that needs two more rules. A download whose bytes are not consumed
 //! gives its lane back when another task needs it, and goes on later. And as long as something is read, a second
 //! upload does not take the last lane: both might wait for what is read.
 

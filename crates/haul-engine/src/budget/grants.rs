@@ -128,7 +128,7 @@ impl<T> Grants<T> {
         self.members.get(&member).map_or(0, |member| member.memory.min(self.most_held))
     }
 
-    /// Whether nobody waits, and `bytes` of `member` fit.
+    /// Whether no request waits, and `bytes` of `member` fit.
     pub fn is_free(&self, member: u64, bytes: u64) -> bool {
         self.waiting == 0 && self.fits(member, bytes)
     }

@@ -13,7 +13,7 @@
 //! download, two for a copy between servers. An upload and a download of one host are two paths, because their
 //! windows are measured and bounded differently, but they share the host's lanes.
 //!
-//! What belongs to one user: the memory that it holds, and how much it has left. The window is told the sum.
+//! The state of one user: the memory that it holds, and how much it has left. The window gets the sum.
 //!
 //! The next user of a path starts with the window that was measured. After [`QUIET`] without a byte in flight the
 //! measurements are discarded: the window starts anew, on the lanes that are open.

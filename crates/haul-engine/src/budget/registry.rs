@@ -14,7 +14,7 @@ use crate::window::{Decision, Limits, Window};
 
 /// The budgets of all paths that a process uses; clones are the same.
 ///
-/// Whoever starts several transfers or readers passes the same budgets to each of them, and those over one path share
+/// Pass the same budgets to several transfers or readers: those over one path share
 /// its window and lanes. The limits of a window (`--window`, `--lanes`, `--chunk`, `--memory`, profile) are those of
 /// the user that was first on the path. See the module's documentation.
 #[derive(Debug, Clone, Default)]
@@ -50,7 +50,7 @@ impl LinkBudgets {
     }
 
     /// The share of a transfer over `links`. `writes` is true if the destination is behind one of them; `on_disk` is
-    /// the decision without links, which is shared with nobody.
+    /// the decision without links, which is not shared.
     pub(crate) fn join(
         &self,
         settings: &Settings,
@@ -97,7 +97,7 @@ impl Known {
         links.iter().map(link).collect()
     }
 
-    /// Drops what nobody uses and nobody can learn from.
+    /// Drops budgets that are unused and whose measurements are stale.
     fn forget(&mut self) {
         self.paths.retain(|_, budget| Arc::strong_count(budget) > 1 || !budget.is_old());
         self.hosts.retain(|_, lanes| Arc::strong_count(lanes) > 1);

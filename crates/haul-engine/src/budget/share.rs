@@ -46,7 +46,7 @@ impl LinkBudget {
 /// arrived (bounded by the window of the path), and as held until they have been used (bounded by the memory of this
 /// share). Dropping the share and its permits gives everything back.
 ///
-/// Whoever has bytes in flight has to call [`LinkShare::tick`] about every 25 ms.
+/// While bytes are in flight, call [`LinkShare::tick`] about every 25 ms.
 #[derive(Debug)]
 pub struct LinkShare {
     budget: Arc<LinkBudget>,

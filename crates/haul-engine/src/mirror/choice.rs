@@ -117,7 +117,7 @@ impl Choice {
             && among.iter().any(|other| {
                 let known = &self.mirrors[*other];
                 let is_there = *other != mirror && !known.dropped && !known.rests(now);
-                // Nobody may take anything of it at present: where bytes pass in order, what it has sent waits for
+                // Its bytes may not be consumed at present: where bytes pass in order, what it has sent waits for
                 // this range.
                 let other_rate = known.rate.filter(|_| is_there).unwrap_or(0.0);
                 rate * OUTPACED < other_rate

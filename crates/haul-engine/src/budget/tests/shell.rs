@@ -92,7 +92,7 @@ async fn a_reader_that_is_dropped_releases_what_it_had_and_waited_for() {
     {
         let mut waits = Box::pin(first.acquire(Priority::Interactive, WINDOW));
         assert!((&mut waits).now_or_never().is_none());
-        // The grant comes, and nobody takes it.
+        // The grant arrives, but is not taken.
         drop(all);
     }
     drop(first);
