@@ -140,6 +140,11 @@ impl Flow {
         self.share.bytes_a_lane(round_trips)
     }
 
+    /// The RTT of the path; zero between disks.
+    pub fn rtt(&self) -> Duration {
+        self.share.link().rtt.unwrap_or_default()
+    }
+
     /// The long reads in flight on the path.
     pub fn long_reads(&self) -> LongReads {
         self.share.long_reads()
@@ -164,6 +169,11 @@ impl Flow {
     pub fn completed(&self, issued: Duration, first_byte: Option<Duration>, bytes: u64) {
         let first_byte = first_byte.map(|at| self.joined + at);
         self.share.completed(self.joined + issued, first_byte, bytes);
+    }
+
+    /// Reports to the window that a lane has nothing to read.
+    pub fn idle_lane(&self) {
+        self.share.idle_lane();
     }
 
     /// Reports to the window that an operation on the link failed.

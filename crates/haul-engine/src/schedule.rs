@@ -79,6 +79,13 @@ impl Active {
         self.end - self.at
     }
 
+    /// The time that the rest needs at the rate since its request.
+    fn rest_at_own_rate(&self, request: Request, waited: Duration) -> Duration {
+        let moved = (self.at - request.from).max(1) as f64;
+        let seconds = waited.as_secs_f64() * (self.left() as f64 / moved);
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+
     /// Whether a free lane would have it sooner, to judge by what another one took. `at_once` are being
     /// moved now.
     fn is_stuck(&self, now: Duration, took: Took, at_once: usize) -> bool {
@@ -88,7 +95,7 @@ impl Active {
         let Some(arrived) = request.arrived.filter(|_| moved > 0) else {
             return waited > LEAST_STUCK.max(took.expected(self.left()) * STUCK);
         };
-        let rest = waited.mul_f64(self.left() as f64 / moved as f64);
+        let rest = self.rest_at_own_rate(request, waited);
         let long = LEAST_STUCK_BEGUN.max(took.expected_of(self.left(), at_once) * STUCK);
         waited > long && now.saturating_sub(arrived).max(rest) > long
     }
@@ -168,7 +175,31 @@ impl Schedule {
 
     /// Takes the second half of the assignment that has most left, if both halves have at least `least_bytes`.
     pub fn steal_half(&mut self, least_bytes: u64) -> Option<Assignment> {
-        let (_, victim) = self.active.iter_mut().max_by_key(|(_, active)| active.left())?;
+        let (id, _) = self.active.iter().max_by_key(|(_, active)| active.left())?;
+        self.steal_half_of(*id, least_bytes)
+    }
+
+    /// Takes the second half of the assignment whose rest needs most time at its own rate, if that is more than `least`,
+    /// it was requested at least `judged_after` ago, and both halves have at least `least_bytes`.
+    pub fn steal_half_of_slowest(
+        &mut self,
+        least_bytes: u64,
+        least: Duration,
+        judged_after: Duration,
+        now: Duration,
+    ) -> Option<Assignment> {
+        let rests = self.active.iter().filter_map(|(id, active)| {
+            let request = active.request?;
+            let waited = now.saturating_sub(request.sent);
+            let rest = active.rest_at_own_rate(request, waited);
+            (waited >= judged_after && rest > least).then_some((rest, *id))
+        });
+        let (_, id) = rests.max()?;
+        self.steal_half_of(id, least_bytes)
+    }
+
+    fn steal_half_of(&mut self, id: u64, least_bytes: u64) -> Option<Assignment> {
+        let victim = self.active.get_mut(&id)?;
         let half = victim.at + victim.left() / 2;
         let middle = half.next_multiple_of(ALIGNMENT);
         if middle.saturating_sub(victim.at) < least_bytes
@@ -274,6 +305,25 @@ mod tests {
             assert_eq!(schedule.next(length).unwrap().range, Range::new(start, length));
             assert!(!schedule.has_unassigned());
         }
+    }
+
+    /// One lane with much less left than the others would deliver in that time held up the end of a file for seconds.
+    #[test]
+    fn half_of_what_is_slow_at_its_own_rate_is_taken() {
+        const MIB: u64 = 1 << 20;
+        let mut schedule = Schedule::default();
+        schedule.add(Range::new(0, 20 * MIB));
+        let (fast, slow) = (schedule.next(10 * MIB).unwrap(), schedule.next(10 * MIB).unwrap());
+        schedule.requested(fast.id, secs(0));
+        schedule.requested(slow.id, secs(0));
+        schedule.advance(fast.id, 9 * MIB, secs(3));
+        schedule.advance(slow.id, 2 * MIB, secs(3));
+        let mut half =
+            |least, now| schedule.steal_half_of_slowest(MIB / 2, secs(least), secs(2), now);
+        assert_eq!(half(5, secs(1)), None, "too early to judge");
+        assert_eq!(half(12, secs(3)), None, "8 MiB need 12 s");
+        assert_eq!(half(5, secs(3)).unwrap().range, Range::new(16 * MIB, 4 * MIB));
+        assert_eq!(half(7, secs(3)), None, "4 MiB need 6 s");
     }
 
     #[test]

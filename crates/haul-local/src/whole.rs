@@ -47,7 +47,7 @@ impl Volume {
         let now = rustix::fs::fstat(&file).map_err(|errno| self.error(OPERATION, path, errno))?;
         let identity = identity_of(&stat);
         if grown_or_end != size || identity_of(&now) != identity {
-            let cause = "it changed while it was read";
+            let cause = "it changed while being read";
             return Err(self.refuse(ErrorKind::Changed, OPERATION, path, cause));
         }
         Ok(Whole::new(bytes.into(), identity, metadata_of(&stat)))

@@ -171,6 +171,11 @@ impl<T> Budget<T> {
         self.change(|window| window.on_completion(now, completion));
     }
 
+    /// A lane has nothing to read.
+    pub fn on_idle_lane(&mut self, now: Duration) {
+        self.change(|window| window.on_idle_lane(now));
+    }
+
     /// An operation on the link failed.
     pub fn on_failure(&mut self, now: Duration, kind: ErrorKind) {
         self.change(|window| window.on_failure(now, kind));

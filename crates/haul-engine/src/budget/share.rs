@@ -141,6 +141,12 @@ impl LinkShare {
         self.change(|state| state.on_completion(now, &Completion { bytes, issued, first_byte }));
     }
 
+    /// Reports that a lane has nothing to read.
+    pub(crate) fn idle_lane(&self) {
+        let now = self.now();
+        self.change(|state| state.on_idle_lane(now));
+    }
+
     /// Reports that an operation on the link failed.
     pub fn failed(&self, kind: ErrorKind) {
         let now = self.now();

@@ -116,7 +116,7 @@ impl Inner {
                 let (usable, now) = (self.usable(), self.shared.now());
                 let (choice, pace) = (self.shared.choice(), (rate, SPAN));
                 if choice.is_outpaced(mirror, &usable, asked.left, pace, now) {
-                    let cause = format!("it sent {rate:.0} bytes/s, and another is far faster");
+                    let cause = format!("it sent {rate:.0} bytes/s; another mirror is far faster");
                     return Some(Err(Error::new(ErrorKind::Unreachable, "read").because(cause)));
                 }
             }

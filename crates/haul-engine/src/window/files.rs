@@ -12,9 +12,9 @@ use super::meter::Sample;
 /// What a short path starts with: enough to keep both disks busy.
 const FIRST_FILES: usize = 8;
 
-/// Further files for each ms of round trip. At 50 ms, 108 files of four round trips each are 540 a
+/// Further files for each ms of round trip. At 50 ms, 158 files of four round trips each are 790 a
 /// second before the first step up.
-const FILES_PER_MS: f64 = 2.0;
+const FILES_PER_MS: f64 = 3.0;
 
 /// Most files at the start, whatever the path.
 const MOST_FIRST_FILES: usize = 256;

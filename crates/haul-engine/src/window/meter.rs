@@ -68,6 +68,7 @@ pub(super) struct Meter {
     ahead: u64,
     filling: Filling,
     starved: bool,
+    has_idle_lane: bool,
     spoiled: bool,
 }
 
@@ -95,10 +96,19 @@ impl Meter {
         self.starved = true;
     }
 
-    /// Whether there was work for the whole window. Bytes in flight tell it best; a moment without
-    /// work does not matter then.
-    fn was_full(&self, window: u64) -> bool {
-        if self.filling.is_unknown() { !self.starved } else { self.filling.was_full(window) }
+    /// A lane had nothing to read, at least for a moment.
+    pub(super) fn idle_lane(&mut self) {
+        self.has_idle_lane = true;
+    }
+
+    /// Whether there was work for the whole window. Bytes in flight show it best, if the window bounds them; a moment
+    /// without work does not matter then.
+    fn was_full(&self, window: Option<u64>) -> bool {
+        match window {
+            Some(window) if !self.filling.is_unknown() => self.filling.was_full(window),
+            Some(_) => !self.starved,
+            None => !self.has_idle_lane,
+        }
     }
 
     /// The round under way is not to be judged.
@@ -128,8 +138,14 @@ impl Meter {
 
     /// Ends the round, if it is over. The rate is that between the last delivery before it and
     /// the last one in it, so that it does not depend on where between two the round ended;
-    /// unless there was a long silence after that, which has to count.
-    pub(super) fn take(&mut self, now: Duration, round: Duration, window: u64) -> Option<Sample> {
+    /// unless there was a long silence after that, which has to count. `window` is `None` if
+    /// it does not bound the bytes in flight.
+    pub(super) fn take(
+        &mut self,
+        now: Duration,
+        round: Duration,
+        window: Option<u64>,
+    ) -> Option<Sample> {
         if now < self.due(round)? {
             return None;
         }

@@ -95,6 +95,8 @@ pub struct Window {
     left: Option<u64>,
     /// Ranges are divided by two to this power, as the last resort against errors.
     range_halvings: u32,
+    /// Each lane sends to the end of what was requested.
+    is_of_long_reads: bool,
 }
 
 impl Window {
@@ -113,6 +115,7 @@ impl Window {
             last_back_off: None,
             left: None,
             range_halvings: 0,
+            is_of_long_reads: false,
             bounds,
         }
     }
@@ -134,10 +137,12 @@ impl Window {
     }
 
     /// For a storage whose lanes send to the end of what was requested: a narrower window does not make the
-    /// queue of the path shorter, and shows nothing about its length. Call it at the start.
+    /// queue of the path shorter, and shows nothing about its length. Bytes in flight do not show whether the path was
+    /// full: it was unless [`Window::on_idle_lane`] was called. Call it at the start.
     #[must_use]
     pub fn of_long_reads(mut self) -> Self {
         self.path.cannot_be_drained();
+        self.is_of_long_reads = true;
         self
     }
 
@@ -256,6 +261,13 @@ impl Window {
         self.tick();
     }
 
+    /// With long reads: a lane has nothing to read. The round is not judged.
+    pub fn on_idle_lane(&mut self, now: Duration) {
+        self.advance(now);
+        self.meter.idle_lane();
+        self.tick();
+    }
+
     /// There was no work for a while, and now there is some. The round is not judged.
     pub fn on_pause(&mut self, now: Duration) {
         let now = self.advance(now);
@@ -345,7 +357,10 @@ impl Window {
 
     fn view(&self, seconds: f64) -> View {
         let (now, round, rtt) = (self.now, self.round(), self.rtt());
-        View { now, round, rtt, seconds, full: self.full(), left: self.left }
+        // A new lane takes over half of a long read, whose bytes in flight are lost: it has to pay off twice.
+        let parts = if self.is_of_long_reads { 2 } else { 1 };
+        let left = self.left.map(|left| left / parts);
+        View { now, round, rtt, seconds, full: self.full(), left }
     }
 
     /// Time never runs backwards, whatever the callers' clocks do.
@@ -374,7 +389,8 @@ impl Window {
     fn tick(&mut self) {
         let now = self.now;
         let round = self.round();
-        if let Some(sample) = self.meter.take(now, round, self.window_bytes()) {
+        let window = (!self.is_of_long_reads).then(|| self.window_bytes());
+        if let Some(sample) = self.meter.take(now, round, window) {
             let view = self.view(sample.seconds);
             if sample.judged && !self.path.is_draining() {
                 self.search.on_sample(sample.goodput, view, &mut self.lanes, &self.bounds);

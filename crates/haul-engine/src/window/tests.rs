@@ -232,7 +232,7 @@ fn a_long_path_gets_many_files_at_once() {
         window.on_link(Duration::ZERO, link(1, 0, 0, rtt_ms));
         window.decision().files
     };
-    assert_eq!((files(0), files(1), files(50), files(500)), (8, 10, 108, 256));
+    assert_eq!((files(0), files(1), files(50), files(500)), (8, 11, 158, 256));
 }
 
 #[test]
@@ -295,6 +295,29 @@ fn starved_rounds_are_not_judged() {
     assert_eq!(window.decision(), decision);
     // The round in which it began had been full for most of its time.
     assert!(window.goodput().abs_diff(goodput) < goodput / 10);
+}
+
+/// The permits of long reads cover less than the window: no round was judged, and the goodput of the slow start stayed.
+#[test]
+fn rounds_of_long_reads_are_judged_unless_a_lane_is_idle() {
+    let mut window = Window::new(Limits::default()).of_long_reads();
+    let mut now = Duration::ZERO;
+    window.on_link(now, link(1, 0, 0, 10));
+    let mut arrive = |window: &mut Window, bytes, is_idle| {
+        for _ in 0..300 {
+            now += MS;
+            if is_idle {
+                window.on_idle_lane(now);
+            }
+            window.on_starved(now);
+            window.on_progress(now, bytes, 1000);
+        }
+        window.goodput()
+    };
+    let slow_start = arrive(&mut window, 1000, false);
+    let goodput = arrive(&mut window, 50_000, false);
+    assert!(goodput > 40 * slow_start, "{slow_start} {goodput}");
+    assert_eq!(arrive(&mut window, 1000, true), goodput);
 }
 
 #[test]

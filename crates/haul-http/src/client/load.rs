@@ -1,12 +1,14 @@
 //! The load of a connection: bytes outstanding on it, relative to what it carries per RTT.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use haul_net::Pace;
 use haul_net::pool::ENOUGH;
 use tokio::sync::Notify;
+
+use super::order::Order;
 
 /// Bytes that a new lane is expected to carry per RTT, at least.
 const FIRST_ALLOWANCE: u64 = 256 << 10;
@@ -41,16 +43,18 @@ pub struct Load {
     answered: AtomicBool,
     /// Number of requests so far.
     asked: AtomicU64,
-    /// The number of requests after which the server closes the connection, if it has announced that.
+    /// The number of requests after which the server closes the connection, if it has announced that on it.
     most_asked: AtomicU64,
+    /// What is known of the server's other connections.
+    order: Arc<Order>,
     /// Markers that have not been answered.
     markers: AtomicU64,
     marker_answered: Notify,
 }
 
 impl Load {
-    /// A connection on which nothing has been requested, and on which the server takes `most` requests.
-    pub fn new(most: u64) -> Self {
+    /// A connection on which nothing has been requested.
+    pub fn new(order: Arc<Order>) -> Self {
         Self {
             outstanding: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
@@ -61,7 +65,8 @@ impl Load {
             abandoned: Notify::new(),
             answered: AtomicBool::new(false),
             asked: AtomicU64::new(0),
-            most_asked: AtomicU64::new(most),
+            most_asked: AtomicU64::new(u64::MAX),
+            order,
             markers: AtomicU64::new(0),
             marker_answered: Notify::new(),
         }
@@ -115,7 +120,9 @@ impl Load {
     pub fn answered(&self, number: u64, more: Option<u64>) {
         self.answered.store(true, Ordering::Relaxed);
         if let Some(more) = more {
-            self.most_asked.store(number.saturating_add(more), Ordering::Relaxed);
+            let most = number.saturating_add(more);
+            self.most_asked.store(most, Ordering::Relaxed);
+            self.order.on_announced(most);
         }
     }
 
@@ -151,7 +158,15 @@ impl Load {
     pub fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
             || self.asked.load(Ordering::Relaxed).saturating_add(LEFT_FOR_MARKER)
-                >= self.most_asked.load(Ordering::Relaxed)
+                >= self.most_requests()
+    }
+
+    /// The number of requests that the server takes on this connection: as it has announced, or else as on others.
+    fn most_requests(&self) -> u64 {
+        match self.most_asked.load(Ordering::Relaxed) {
+            u64::MAX => self.order.most(),
+            announced => announced,
+        }
     }
 
     /// Closes the connection. Pending requests on it are lost.
@@ -233,5 +248,35 @@ impl Meter {
         self.most = self.most.max(self.pace.carry(bytes, self.rtt));
         let allowance = least.max(GROWTH * self.most);
         load.allowance.store(allowance, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each new connection got too many requests before its first response, which were then lost.
+    #[test]
+    fn a_limit_that_was_announced_on_another_connection_counts() {
+        let order = Arc::new(Order::default());
+        let (first, second) = (Load::new(Arc::clone(&order)), Load::new(Arc::clone(&order)));
+        first.asked(1);
+        first.answered(1, Some(4));
+        for _ in 0..3 {
+            assert!(!second.is_ended());
+            second.asked(1);
+        }
+        second.asked(1);
+        assert!(second.is_ended());
+        second.answered(1, Some(99));
+        assert!(!second.is_ended(), "its own limit is another one");
+    }
+
+    /// It could never be used, and another one would be opened for ever.
+    #[test]
+    fn a_new_connection_is_never_ended_by_what_others_announced() {
+        let order = Arc::new(Order::default());
+        Load::new(Arc::clone(&order)).answered(1, Some(0));
+        assert!(!Load::new(order).is_ended());
     }
 }

@@ -29,6 +29,10 @@ const UNKNOWN_LENGTH: u64 = 8;
 /// one request at a time.
 const STRIKES: u32 = 3;
 
+/// A server that ends shared connections after no more responses than this does not take several requests at a
+/// time: it says `Connection: close` each time, or refuses the second one.
+pub const HARDLY_ANSWERED: u64 = 3;
+
 /// What is sent on shared connections.
 const ALL: u8 = 0;
 const ONLY_RANGES: u8 = 1;
@@ -42,6 +46,8 @@ pub struct Order {
     /// Responses on the connection that the server ended last.
     last_end: AtomicU64,
     most: AtomicU64,
+    /// Requests that the server takes on a connection, as it announced last.
+    announced: AtomicU64,
     markers: AtomicU64,
     /// A file whose length is known, and that is served in ranges.
     reference: Mutex<Option<(Url, u64)>>,
@@ -78,6 +84,7 @@ impl Default for Order {
             strikes: AtomicU32::new(0),
             last_end: AtomicU64::new(0),
             most: AtomicU64::new(u64::MAX),
+            announced: AtomicU64::new(u64::MAX),
             markers: AtomicU64::new(0),
             reference: Mutex::default(),
         }
@@ -120,9 +127,17 @@ impl Order {
         }
     }
 
+    /// The server has announced on a connection that it takes `most` requests on it (`Keep-Alive: max=`). Others begin
+    /// with that limit: the first responses on them come too late for what was pipelined before.
+    pub fn on_announced(&self, most: u64) {
+        if most > HARDLY_ANSWERED {
+            self.announced.store(most, Ordering::Relaxed);
+        }
+    }
+
     /// Requests that the server takes on a connection.
     pub fn most(&self) -> u64 {
-        self.most.load(Ordering::Relaxed)
+        self.most.load(Ordering::Relaxed).min(self.announced.load(Ordering::Relaxed))
     }
 
     /// A connection has delivered several responses.

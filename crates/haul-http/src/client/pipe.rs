@@ -59,10 +59,11 @@ impl Pipe {
         let (queue, queued) = unbounded_channel();
         let (written, answered) = unbounded_channel();
         let (read, is_read) = oneshot::channel();
-        let load = Arc::new(Load::new(around.host.order.most()));
+        let load = Arc::new(Load::new(Arc::clone(&around.host.order)));
         let of_writer = Arc::clone(&load);
-        runtime
-            .spawn(async move { writer::run(writing, queued, written, &of_writer, is_read).await });
+        runtime.spawn(async move {
+            writer::run(writing, queued, written, &of_writer, rtt, is_read).await;
+        });
         let reader = Reader::new(reading, around, Arc::clone(&load), rtt, read);
         runtime.spawn(reader.run(answered));
         Self { load, queue, gauge, rtt, opened: Instant::now() }

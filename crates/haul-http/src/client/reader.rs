@@ -21,7 +21,7 @@ use super::connect::Host;
 use super::framing::{Event, Framing};
 use super::head::{Broken, Head};
 use super::load::{Load, Meter, Outstanding};
-use super::order::Verdict;
+use super::order::{HARDLY_ANSWERED, Verdict};
 use super::queued::{Queued, Step};
 use super::request::SLOWEST;
 use crate::parse::keep_alive;
@@ -56,10 +56,6 @@ const SENT_WITHIN: Duration = Duration::from_millis(100);
 /// one that never ends. Time in which nobody reads it does not count.
 const ENDLESS_AFTER: Duration = Duration::from_secs(300);
 const ENDLESS_BELOW: u64 = 64;
-
-/// A server that ends shared connections after no more responses than this does not take several requests at a
-/// time: it says `Connection: close` each time, or refuses the second one.
-const HARDLY_ANSWERED: u64 = 3;
 
 /// What a reader shares with others.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::head::Broken;
 use super::load::Load;
@@ -23,6 +23,10 @@ const ENOUGH: usize = 64 << 10;
 /// was answered has to be requested again if the connection ends.
 const MARKED: u64 = 16;
 
+/// The longest time that a request waits for the marker behind it, as a part of the RTT: its response counts only so
+/// much later.
+const MARKED_WITHIN: u32 = 8;
+
 /// After so long another marker is sent behind one that is not answered.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -33,13 +37,14 @@ pub async fn run<W: AsyncWrite + Unpin>(
     mut queued: UnboundedReceiver<Queued>,
     written: UnboundedSender<Queued>,
     load: &Load,
+    rtt: Duration,
     mut is_read: oneshot::Receiver<()>,
 ) {
     // The reader ends when the connection does, or once the server has sent an early last response. The server need
     // not read the rest of a request then.
     let is_over = tokio::select! {
         _ = &mut is_read => true,
-        () = send_all(&mut stream, &mut queued, &written, load) => false,
+        () = send_all(&mut stream, &mut queued, &written, load, rtt) => false,
     };
     // New requests on this connection fail at once.
     load.retire();
@@ -62,14 +67,19 @@ async fn send_all<W: AsyncWrite + Unpin>(
     queued: &mut UnboundedReceiver<Queued>,
     written: &UnboundedSender<Queued>,
     load: &Load,
+    rtt: Duration,
 ) {
     let mut buffer = Buffer::default();
-    let mut unproven = Unproven::default();
+    let mut unproven = Unproven::none();
     loop {
         let (mut next, is_over) = tokio::select! {
             biased;
             next = queued.recv() => { let is_over = next.is_none(); (next, is_over) }
             () = load.markers_answered(), if unproven.requests > 0 => (None, false),
+            () = sleep_until(unproven.since + rtt / MARKED_WITHIN), if unproven.requests > 0 => {
+                unproven.mark(&mut buffer, written, load);
+                (None, false)
+            }
             () = sleep(LATE), if load.has_marker() && unproven.spare.is_some() => {
                 unproven.mark_again(&mut buffer, written, load);
                 (None, false)
@@ -119,17 +129,26 @@ async fn send_all<W: AsyncWrite + Unpin>(
 }
 
 /// Requests behind which no marker was sent, and the marker for them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Unproven {
     requests: u64,
+    /// When the first of them was sent.
+    since: Instant,
     marker: Option<AsSent>,
     /// Another one, for when that is not answered.
     spare: Option<AsSent>,
 }
 
 impl Unproven {
+    fn none() -> Self {
+        Self { requests: 0, since: Instant::now(), marker: None, spare: None }
+    }
+
     fn add(&mut self, request: &mut Queued) {
         if let Step::Unproven { marker, .. } = &mut request.step {
+            if self.requests == 0 {
+                self.since = Instant::now();
+            }
             self.requests += 1;
             let before = std::mem::replace(&mut self.marker, marker.take());
             self.spare = before.or(self.spare.take());

@@ -37,7 +37,7 @@ impl Hashing {
         };
         let is_known = algorithms.split(|byte| *byte == b',').any(|name| name == FileHash::SHA256);
         if !is_known || *block != 0 {
-            let words = "only one sha256 digest of everything is made";
+            let words = "only sha256 with block size 0 is supported";
             return Err(Refusal::Server(Status::Unsupported, words));
         }
         let file = Open::file(jail, path, OpenFlags::READ, &Attrs::default())?;

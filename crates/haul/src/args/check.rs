@@ -19,8 +19,8 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "DEST")]
     pub(crate) destination: OsString,
 
-    /// Compare files by content instead of by size and time; digests that a server reports spare
-    /// reading its files
+    /// Compare files by content, not by size and time: both sides are read, unless a server
+    /// reports digests
     #[arg(short, long)]
     pub(crate) checksum: bool,
 

@@ -213,9 +213,7 @@ impl FileInMotion {
             self.ready.push_back(Action::Copy(id, wanted));
             return;
         }
-        if !self.mode.is_streamed() {
-            self.schedule.requested(id, now);
-        }
+        self.schedule.requested(id, now);
         self.read_on(id, now);
     }
 

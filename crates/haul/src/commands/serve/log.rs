@@ -95,7 +95,7 @@ impl Writer {
             if lost > 0 {
                 let lost = human::plural(lost, "event");
                 self.printer
-                    .warning("clients", &format!("{lost} dropped: the terminal is too slow"));
+                    .warning("clients", &format!("{lost} dropped (the output is too slow)"));
             }
         }
     }
