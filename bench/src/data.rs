@@ -1,7 +1,7 @@
 //! Data sets: files made from a seed, and the comparison of a copy with them.
 //!
-//! Content is pseudo-random and cannot be compressed. The digest of each file is kept from when it was
-//! made, so that a comparison reads the copy only.
+//! Content is pseudo-random and cannot be compressed. Each file is hashed as it is made, so a comparison
+//! reads only the copy.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,19 +11,18 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// What a data set holds.
+/// Number, size and layout of the files of a data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSpec {
     /// Number of files.
     pub files: u32,
-    /// Bytes of each.
+    /// Bytes of data in each file.
     pub bytes: u64,
     /// Directories that they are spread over evenly; 0 puts them at the top.
     #[serde(default)]
     pub directories: u32,
-    /// Size of each file when it is sparse: its bytes lie in pieces at even distances, and the rest
-    /// are holes.
+    /// Size of each file if it is sparse: its data are pieces at even distances, with holes between.
     #[serde(default)]
     pub sparse_size: Option<u64>,
 }
@@ -102,7 +101,7 @@ impl DataSpec {
 }
 
 impl Dataset {
-    /// Where it is.
+    /// Its root directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -117,8 +116,8 @@ impl Dataset {
         self.digests.get(n) == Some(content)
     }
 
-    /// Reads everything, so that it is in the page cache: some tools have the kernel forget what they
-    /// have read, and the next one would pay for that.
+    /// Reads everything into the page cache: some tools make the kernel drop what they have read, and
+    /// the next tool would pay for that.
     pub fn warm(&self) -> io::Result<()> {
         let mut block = vec![0; BLOCK];
         for name in self.names() {
@@ -133,9 +132,9 @@ impl Dataset {
     }
 
     /// The first difference between the files below `copy` and this set; none when `copy` has the same
-    /// names and contents. Metadata are not compared: not every tool and protocol keeps them.
+    /// names and contents. Metadata is not compared: not every tool and protocol preserves it.
     pub fn difference(&self, copy: &Path) -> io::Result<Option<String>> {
-        // Halves side by side: nothing is measured meanwhile, and many files take long to open.
+        // Two halves in parallel: nothing is measured meanwhile, and many files take long to open.
         let half = self.digests.len() / 2;
         let (first, second) = std::thread::scope(|scope| {
             let second = scope.spawn(|| self.difference_in(copy, half..self.digests.len()));
@@ -166,7 +165,7 @@ impl Dataset {
                 let bytes = found.len();
                 return Ok(Some(format!("{name} has {bytes} bytes instead of {expected}")));
             }
-            // st_blocks counts 512 bytes. Directory and extent blocks take some.
+            // st_blocks counts units of 512 bytes. Metadata such as extent blocks may add some.
             if self.spec.sparse_size.is_some() && found.blocks() * 512 > self.spec.bytes / 10 * 11 {
                 return Ok(Some(format!("{name} has its holes filled")));
             }
@@ -190,7 +189,7 @@ impl Dataset {
     }
 }
 
-/// Entries below `directory` that are no directories.
+/// Number of entries below `directory` that are not directories.
 fn count_files(directory: &Path) -> io::Result<u64> {
     let mut count = 0;
     for entry in fs::read_dir(directory)? {
@@ -200,7 +199,7 @@ fn count_files(directory: &Path) -> io::Result<u64> {
     Ok(count)
 }
 
-/// splitmix64: fast, and no compressor finds anything in it.
+/// splitmix64: fast and incompressible.
 struct Random(u64);
 
 impl Random {

@@ -1,17 +1,16 @@
 //! The process that outlives a benchmark and clears up after it.
 //!
-//! A benchmark starts servers, mounts and namespaces and writes gigabytes. Three processes see to it
-//! that nothing of that is left, however it ends:
+//! A benchmark starts servers, makes mounts and namespaces, and writes gigabytes. Three processes make
+//! sure that nothing of that is left, however it ends:
 //!
 //! - the **front** is what the user started. It holds one end of a pipe and passes signals on.
 //! - the **guard** has a session and a mount namespace of its own and the other end of the pipe. When
-//!   the front is gone, even by kill -9, or the worker has ended, it kills every process that is left
-//!   (all of them are its descendants: orphans come to it), unmounts, removes the directory.
+//!   the front is gone, even by kill -9, or the worker has ended, it kills every remaining process
+//!   (all are its descendants: it adopts orphans), unmounts, and removes the directory.
 //! - the **worker** does the work. It dies with the guard.
 //!
-//! Should the guard itself be killed, the front does what it would have done. Should both be killed,
-//! worker and servers die with the guard, and the next benchmark removes the directory, which it finds
-//! unlocked.
+//! If the guard is killed, the front does its work. If both are killed, worker and servers die with the
+//! guard, and the next benchmark finds the directory unlocked and removes it.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -39,7 +38,7 @@ use crate::sys;
 
 const PREFIX: &str = "haul-bench-";
 const LOCK: &str = "lock";
-/// How long the guard goes on killing what it can see before it says that something will not die.
+/// How long the guard keeps killing processes before it reports that some do not die.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The front: runs `worker` with its directory below `parent` under a guard, and returns its exit
@@ -63,7 +62,7 @@ pub fn run(parent: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
     let mut pipe = guard.stdin.take();
     let listener = thread::spawn(move || {
         let signal = signals.forever().next();
-        // The guard's end of the pipe ends, and the guard ends everything.
+        // The guard sees the end of the pipe and clears up.
         drop(pipe.take());
         signal
     });
@@ -88,10 +87,10 @@ pub fn guard(directory: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let lock = File::create(directory.join(LOCK))?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-    // Without the right to have one, there are no mounts either.
+    // A process that may not do this cannot mount anything either.
     if sys::unshare(UnshareFlags::NEWNS).is_ok() {
         mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
-        // Servers want directories and write sockets there: theirs is one of their own.
+        // Servers make directories and sockets in /run: they get one of their own.
         let settings: Option<&std::ffi::CStr> = None;
         mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), settings)?;
     }
@@ -113,12 +112,12 @@ pub fn guard(directory: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
 enum Event {
     /// The worker's exit status.
     Ended(i32),
-    /// The front is gone, or somebody wants the guard to end.
+    /// The front is gone, or a signal asks the guard to end.
     Stop,
 }
 
 /// This program once more, even if its file was replaced meanwhile: building haul may link the
-/// benchmark anew.
+/// benchmark again.
 fn this_program() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("haul-bench");
@@ -136,7 +135,7 @@ fn watch_pipe(events: Sender<Event>) {
     thread::spawn(move || {
         // Nothing is ever written: it ends, or fails, when the front is gone.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
-        // The receiver is gone only when the guard is ending anyway; so below.
+        // The receiver is gone only when the guard is ending anyway; same below.
         let _ = events.send(Event::Stop);
     });
 }
@@ -178,7 +177,7 @@ fn clear_up(directory: &Path) -> io::Result<()> {
     fs::remove_dir_all(directory).map_err(|error| at("removing", directory, &error))
 }
 
-/// Kills children until there are none: those of a killed child come to this process, its subreaper.
+/// Kills children until there are none: this process, a subreaper, adopts those of a killed child.
 fn kill_descendants() -> io::Result<()> {
     let start = Instant::now();
     loop {
@@ -200,8 +199,7 @@ fn kill_descendants() -> io::Result<()> {
     }
 }
 
-/// Process ids whose parent is `parent`, from `/proc`; those that have ended and wait for their
-/// parent included.
+/// Process ids of the children of `parent`, zombies included, from `/proc`.
 fn children_of(parent: u32) -> io::Result<Vec<u32>> {
     Ok(processes()?.into_iter().filter(|process| process.parent == parent).map(|p| p.id).collect())
 }
@@ -211,12 +209,12 @@ fn remove_stale(parent: &Path) -> io::Result<()> {
     for entry in fs::read_dir(parent).map_err(|error| at("listing", parent, &error))? {
         let path = entry?.path();
         let ours = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
-        // One without a lock file has only just been made.
+        // A directory without a lock file was made a moment ago.
         let Some(lock) = ours.then(|| File::open(path.join(LOCK)).ok()).flatten() else { continue };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             fs::remove_dir_all(&path).map_err(|error| at("removing", &path, &error))?;
             let left = writeln!(io::stderr(), "removed {}, left by another run", path.display());
-            // A notice that cannot be printed changes nothing.
+            // It does not matter if the notice cannot be printed.
             drop(left);
         }
     }

@@ -1,8 +1,8 @@
-//! Scenarios from their file: links, data sets and what is done with them, multiplied out.
+//! Scenarios from their file: combinations of protocols, links, directions and data sets.
 //!
-//! One `[[scenario]]` names several protocols, links, directions and data sets; each combination is a
-//! scenario of its own with a name such as `sftp/200ms-500mbit/download/one`. Everything is checked
-//! here once: whoever has a [`Plan`] has names that exist and values that make sense.
+//! One `[[scenario]]` names several of each; every combination is a scenario of its own with a name
+//! such as `sftp/200ms-500mbit/download/one`. Everything is checked here once: a [`Plan`] has only
+//! names that exist and valid values.
 
 use std::collections::BTreeMap;
 
@@ -26,12 +26,12 @@ pub struct Plan {
     scenarios: Vec<Scenario>,
 }
 
-/// One combination.
+/// One combination of protocol, link, direction and data set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// Its full name.
     pub name: String,
-    /// For a reader.
+    /// Its title in reports.
     pub title: String,
     /// What is measured.
     pub measure: Measure,
@@ -39,13 +39,13 @@ pub struct Scenario {
     pub protocol: Protocol,
     /// Where the server is.
     pub path: NetworkPath,
-    /// Which way data go.
+    /// The direction of the data.
     pub direction: Direction,
-    /// The data set's name, which tools choose their settings by.
+    /// The data set's name, by which tools choose their settings.
     pub data_name: String,
     /// The data set.
     pub data: DataSpec,
-    /// Where data lie.
+    /// Where the data is stored.
     pub storage: Storage,
     /// Counted runs of each tool.
     pub rounds: u32,
@@ -53,7 +53,7 @@ pub struct Scenario {
     pub time_limit: u64,
 }
 
-/// What the tools speak.
+/// A protocol, and the server for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
@@ -65,7 +65,7 @@ pub enum Protocol {
     Http,
     /// nginx with TLS.
     Https,
-    /// nginx that gives each answer 1 MiB/s after its first second and refuses a client's 13th connection.
+    /// nginx that limits each response to 1 MiB/s after its first second, and a client to 12 connections.
     HttpLimited,
     /// Apache's mod_dav.
     Dav,
@@ -85,7 +85,7 @@ pub enum Protocol {
     HaulDavs,
 }
 
-/// Between client and server.
+/// The network between client and server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NetworkPath {
     /// Both are this machine, and there is no server.
@@ -96,7 +96,7 @@ pub enum NetworkPath {
     Link(LinkSpec),
 }
 
-/// Which way data go.
+/// The direction of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -108,14 +108,14 @@ pub enum Direction {
     Upload,
 }
 
-/// Where data lie.
+/// Where the data is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Storage {
     /// The work directory.
     #[default]
     Disk,
-    /// A file system made anew for each result, where this machine can; otherwise the work directory.
+    /// A new file system for each result, where this machine can make one; otherwise the work directory.
     Fresh,
     /// A tmpfs, so that no disk limits a link.
     Ram,
@@ -184,7 +184,7 @@ impl Plan {
     }
 
     fn matching(&self, pattern: &str) -> Result<Vec<usize>, String> {
-        // A beginning of a name, such as `local` or `sftp/200ms-500mbit`, stands for all below it.
+        // The first parts of a name, such as `local` or `sftp/200ms-500mbit`, match all below them.
         let glob = |text: &str| -> Result<Glob, String> {
             GlobBuilder::new(text)
                 .literal_separator(false)
@@ -211,7 +211,7 @@ struct FileTable {
 
 #[derive(Debug, Deserialize)]
 struct DataTable {
-    /// For a reader: "one large file".
+    /// For titles: "one large file".
     title: String,
     #[serde(flatten)]
     spec: DataSpec,
@@ -340,8 +340,8 @@ impl ScenarioTable {
 }
 
 impl Scenario {
-    /// Payload bytes per second that the link carries at most in the direction of the data; none where
-    /// its rate changes.
+    /// Payload bytes per second that the link carries at most in the direction of the data; `None` if
+    /// its rate is unlimited or changes.
     pub fn payload_limit(&self) -> Option<f64> {
         let NetworkPath::Link(link) = &self.path else { return None };
         if link.changes.iter().any(|change| change.up.or(change.down).is_some()) {
@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scenarios_that_come_with_the_program_are_right() {
+    fn the_built_in_scenarios_are_valid() {
         let plan = Plan::parse("scenarios.toml", BUILT_IN).expect("they can be read");
         let names = |words: &[&str]| -> Vec<String> {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_an_error_that_names_it() {
+    fn an_error_names_the_mistake() {
         let parse = |text: &str| Plan::parse("my.toml", text).expect_err("a mistake");
         let data = "[data.one]\ntitle = 'a file'\nfiles = 1\nbytes = 1\n";
         let scenario =

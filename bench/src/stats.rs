@@ -1,7 +1,7 @@
-//! What is said of several rounds: median, smallest and largest.
+//! The summary of several rounds: median, smallest and largest.
 //!
-//! Rounds come in with their numbers, because round 0 only warms caches and connections up and is
-//! no figure. With a handful of rounds nothing finer than these three is honest.
+//! Values come with the number of their round, because round 0 only warms up caches and connections
+//! and is not counted. With a handful of rounds nothing finer than these three is honest.
 
 /// Median, smallest and largest of the counted rounds, in the unit of the values.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -17,7 +17,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Sums up (round, value), or none where no round counts.
+    /// Summarises pairs of round and value; `None` if no round counts.
     pub fn of_counted(rounds: impl IntoIterator<Item = (u32, f64)>) -> Option<Self> {
         let values: Vec<f64> = rounds
             .into_iter()
@@ -30,8 +30,8 @@ impl Summary {
         Some(Self { median, min, max, count: values.len() })
     }
 
-    /// The same of `amount` per value, such as bytes per second of seconds: the longest time is
-    /// the smallest rate. None where a value is not positive and there is no such quotient.
+    /// The summary of `amount` divided by each value, such as bytes per second from seconds: the
+    /// longest time gives the smallest rate. `None` if a value is not positive.
     pub fn per(self, amount: f64) -> Option<Self> {
         (self.min > 0.0).then(|| Self {
             median: amount / self.median,
@@ -42,12 +42,12 @@ impl Summary {
     }
 }
 
-/// Whether a round is a figure: round 0 is the warm-up.
+/// Whether a round counts: round 0 is the warm-up.
 pub fn counts(round: u32) -> bool {
     round > 0
 }
 
-/// The middle value, or the mean of the two middle ones; none of no values.
+/// The middle value, or the mean of the two middle ones; `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_warm_up_is_no_figure() {
+    fn the_warm_up_round_is_not_counted() {
         let summary = Summary::of_counted([(0, 100.0), (1, 2.0), (2, 4.0)]);
         assert_eq!(summary, Some(Summary { median: 3.0, min: 2.0, max: 4.0, count: 2 }));
         assert_eq!(Summary::of_counted([(0, 100.0)]), None);

@@ -1,7 +1,7 @@
-//! The tools that are compared, from their file: what each runs for which scenario.
+//! The tools that are compared, from their file: which command each runs for which scenario.
 //!
-//! A command is a line of shell that finds everything in variables (`$SRC`, `$DST`, `$URL`, …; the
-//! file says which), so that a reader can run it himself. Adding a tool is adding to the file.
+//! A command is a line of shell that takes everything from variables (`$SRC`, `$DST`, `$URL`, …; the
+//! file lists them), so that readers can run it themselves. A tool is added by adding it to the file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,16 +17,16 @@ use crate::scenario::{Direction, Protocol, Scenario};
 /// The tools that come with the program.
 pub const BUILT_IN: &str = include_str!("../tools.toml");
 
-/// All tools, each found or not.
+/// All tools, found or not.
 #[derive(Debug)]
 pub struct Tools(Vec<Tool>);
 
 /// One tool.
 #[derive(Debug)]
 pub struct Tool {
-    /// What it is called in tables.
+    /// Its name in tables.
     pub name: String,
-    /// Where it is, or what is missing.
+    /// Where it is, or why it is missing.
     pub found: Result<Found, String>,
     uses: Vec<Use>,
 }
@@ -36,7 +36,7 @@ pub struct Tool {
 pub struct Found {
     /// The program.
     pub path: PathBuf,
-    /// What it says of its version.
+    /// Its version, as it prints it.
     pub version: String,
 }
 
@@ -49,13 +49,13 @@ pub struct Use {
     protocols: Vec<Protocol>,
     #[serde(default)]
     directions: Vec<Direction>,
-    /// Data sets' names; none for all.
+    /// Names of data sets; empty for all.
     #[serde(default)]
     data: Vec<String>,
-    /// `default`, or what else tells it from its neighbours.
+    /// `default`, or a label that distinguishes it from the tool's other uses.
     #[serde(default = "default_settings")]
     pub settings: String,
-    /// What is run, by `sh -c`.
+    /// The command, run by `sh -c`.
     pub run: String,
 }
 
@@ -73,19 +73,19 @@ struct FileTable {
 #[serde(deny_unknown_fields)]
 struct ToolTable {
     name: String,
-    /// Its program, when it is not its name.
+    /// Its program, if not named like the tool.
     program: Option<String>,
-    /// Prints its version; the first line that has a digit counts.
+    /// A command that prints its version; the first line with a digit counts.
     version: String,
-    /// Debian's package.
+    /// Its package in Debian.
     package: Option<String>,
     #[serde(rename = "use", default)]
     uses: Vec<Use>,
 }
 
 impl Tools {
-    /// Reads a tools file and looks for each tool: at the path given, among the programs of this source
-    /// (which the file need not name), or on `PATH`.
+    /// Reads a tools file and looks for each tool: at its path in `given`, at that in `own` (programs
+    /// of this source, which the file need not name), or on `PATH`.
     pub fn find(
         file: &str,
         text: &str,
@@ -110,7 +110,7 @@ impl Tools {
         Ok(Self(tools.collect()))
     }
 
-    /// Those named only; an unknown name is an error.
+    /// Keeps the tools in `names` only, all if it is empty; an unknown name is an error.
     pub fn only(mut self, names: &[String]) -> Result<Self, String> {
         if let Some(name) = names.iter().find(|name| self.0.iter().all(|tool| tool.name != **name))
         {
@@ -122,12 +122,12 @@ impl Tools {
         Ok(self)
     }
 
-    /// All of them.
+    /// All tools.
     pub fn all(&self) -> &[Tool] {
         &self.0
     }
 
-    /// What can be used for a scenario.
+    /// The tools for a scenario, and their uses.
     pub fn for_scenario<'a>(&'a self, scenario: &Scenario) -> Vec<(&'a Tool, &'a Use)> {
         let pairs = self.0.iter().flat_map(|tool| tool.uses.iter().map(move |u| (tool, u)));
         pairs.filter(|(_, u)| u.fits(scenario)).collect()
@@ -145,7 +145,7 @@ impl Use {
 }
 
 impl Measure {
-    /// Connecting is a transfer of one byte, and uses the tools so.
+    /// Connecting uses the tools for a transfer, of one byte.
     fn as_used(self) -> Self {
         if self == Self::Connect { Self::Transfer } else { self }
     }
@@ -160,7 +160,7 @@ impl ToolTable {
     }
 }
 
-/// The first program of that name on `PATH`, or where system programs are.
+/// The first program of that name on `PATH`, or in the directories of system programs.
 pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_scenario_have_names_of_their_own() {
+    fn rows_of_a_scenario_have_distinct_names() {
         let tools = Tools::find("tools.toml", BUILT_IN, &BTreeMap::new(), &BTreeMap::new())
             .expect("readable");
         let plan = Plan::parse("scenarios.toml", scenario::BUILT_IN).expect("readable");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_tool_says_how_to_get_it_and_an_unknown_peer_is_an_error() {
+    fn a_missing_tool_is_reported_with_its_package_and_an_unknown_peer_is_an_error() {
         let text = "[[tool]]\nname = 'zzz'\nversion = 'x'\npackage = 'zzz-tools'\n";
         let own = BTreeMap::from([("haul".to_owned(), PathBuf::from("/bin/true"))]);
         let tools = Tools::find("t.toml", text, &BTreeMap::new(), &own).expect("readable");

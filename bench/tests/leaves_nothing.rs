@@ -1,7 +1,7 @@
 //! However a benchmark ends, nothing of it is left: no process, no namespace, no mount, no file.
 //!
-//! The real program runs a real sshd over a real link; where that is impossible the test says that it
-//! is skipped.
+//! The real program runs a real sshd over a real link; where that is impossible the test is skipped
+//! with a message.
 #![expect(
     clippy::expect_used,
     clippy::print_stderr,
@@ -22,7 +22,7 @@ use haul_bench::link::{LinkSpec, Means, Namespace, Network};
 use others::lineage;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// One at a time: what is on the machine is compared before and after.
+/// Tests run one at a time: they compare the state of the machine before and after.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> Option<MutexGuard<'static, ()>> {
@@ -55,14 +55,14 @@ storage = "ram"
 rounds = 1
 "#;
 
-/// A program that is at work: in its own directory, and with what it starts known by it.
+/// A benchmark that runs in a directory of its own, by which its processes are recognised.
 struct Bench {
     place: tempfile::TempDir,
     child: Option<Child>,
 }
 
 impl Bench {
-    /// Runs the scenarios with a tool that does `local` and `sftp`.
+    /// Runs the scenarios with a tool of the commands `local` and `sftp`.
     fn start(local: &str, sftp: &str) -> Self {
         let place =
             tempfile::Builder::new().prefix("leaves-nothing-").tempdir().expect("a directory");
@@ -139,7 +139,7 @@ impl Bench {
         self.child.as_mut().expect("it was started").wait().expect("it can be waited for")
     }
 
-    /// Nothing is there at once, or, when the front itself was killed, a moment later.
+    /// Asserts that nothing is left, at once or, if the front itself was killed, a moment later.
     fn leaves_nothing(&self, before: &Inventory) {
         let deadline = Instant::now() + Duration::from_secs(30);
         let left = || {
@@ -200,8 +200,8 @@ impl Inventory {
 }
 
 impl Inventory {
-    /// Others on this machine may begin and end meanwhile: what descends from a process that was there before,
-    /// and not through this one, is theirs.
+    /// Other programs may start and end processes meanwhile: one that descends from a process that existed
+    /// before, and not through this one, is theirs.
     fn adds_nothing_to(&self, before: &Self) -> bool {
         let own = std::process::id();
         let above: BTreeSet<u32> = lineage(own).into_iter().collect();
@@ -220,7 +220,7 @@ impl Inventory {
 
 const COPY: &str = "exec cp -r \"$SRC/.\" \"$DST/\"";
 const FETCH: &str = "exec scp -q -F \"$SSH_CONFIG\" \"bench:$REMOTE/*\" \"$DST/\"";
-/// Leaves processes of all kinds: in the background, in a session of their own, deaf to signals.
+/// Leaves processes of all kinds: in the background, in a session of their own, ignoring signals.
 const STUBBORN: &str = "setsid sh -c \"trap : TERM INT HUP; while :; do sleep 1; done\" & \
                         (trap \"\" TERM; sleep 300) & \
                         ssh -F \"$SSH_CONFIG\" bench \"sleep 301\"";
@@ -248,7 +248,7 @@ fn nothing_is_left_after_success() {
 }
 
 #[test]
-fn nothing_is_left_after_failures_and_they_are_in_the_exit_status() {
+fn nothing_is_left_after_failures_and_the_exit_status_shows_them() {
     let Some(_alone) = alone().filter(|_| has_sshd()) else { return };
     let before = Inventory::take(Path::new("/nowhere"));
     let mut bench = Bench::start("echo no >&2; (sleep 300 &) ; exit 3", COPY);
@@ -259,7 +259,7 @@ fn nothing_is_left_after_failures_and_they_are_in_the_exit_status() {
 }
 
 #[test]
-fn a_wrong_result_is_no_success() {
+fn a_wrong_result_fails_the_benchmark() {
     let Some(_alone) = alone().filter(|_| has_sshd()) else { return };
     let mut bench = Bench::start("cp -r \"$SRC/.\" \"$DST/\"; printf x >>\"$DST/file01\"", FETCH);
     assert_eq!(bench.end().code(), Some(1), "{}", bench.log());
@@ -271,7 +271,7 @@ fn a_wrong_result_is_no_success() {
 }
 
 #[test]
-fn nothing_is_left_when_a_signal_ends_it() {
+fn nothing_is_left_after_a_signal() {
     let Some(_alone) = alone().filter(|_| has_sshd()) else { return };
     let before = Inventory::take(Path::new("/nowhere"));
     for (signal, code) in [

@@ -1,7 +1,7 @@
-//! Reports of made-up results: what is read, how it is ranked, and what the pages say.
+//! Reports of made-up results: reading, ranking, and what the pages show.
 //!
-//! [`lines`] makes a benchmark as the runner would write it. The page made of it is left in the
-//! build's temporary directory as `report.html`, to be looked at.
+//! [`lines`] makes a benchmark as the runner would write it. The page made of it stays in the
+//! build's temporary directory as `report.html`, for inspection.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -98,7 +98,7 @@ fn rounds(scenario: &Scenario, tool: &str, seconds: f64) -> Vec<Run> {
     runs.collect()
 }
 
-/// A second of slow start, then steady with a little unrest.
+/// A second of slow start, then a steady rate with small variations.
 fn wire(seconds: f64, bytes: u64) -> Vec<WireSample> {
     let weight = |i: u32| (f64::from(i) / 10.0).min(1.0) * (1.0 + 0.08 * f64::from(i / 9 * 7 % 5));
     let steps = (seconds * 10.0) as u32;
@@ -240,7 +240,7 @@ fn a_torn_last_line_is_an_error_with_file_and_line() {
 }
 
 #[test]
-fn an_unknown_record_is_an_error_and_names_what_is_known() {
+fn an_unknown_record_is_an_error_that_lists_the_known_ones() {
     let error = error("{\"record\":\"weather\",\"rain\":true}\n");
     assert!(error.starts_with("results.jsonl, line 1: not a record of a benchmark"), "{error}");
     assert!(error.contains("weather") && error.contains("scenario"), "{error}");
@@ -305,7 +305,7 @@ fn speed_is_compared_to_haul_or_to_the_fastest_where_haul_did_not_run() {
 }
 
 #[test]
-fn a_failed_run_is_no_figure_and_is_told_with_its_cause() {
+fn a_failed_run_is_not_counted_and_its_cause_is_shown() {
     let results = only(sftp());
     let lftp = row(&results, "lftp");
     assert_eq!((lftp.counted, lftp.correct_runs()), (5, 4));
@@ -325,7 +325,7 @@ fn a_wrong_result_is_shown_as_a_failure_and_not_as_a_time() {
 }
 
 #[test]
-fn a_tool_that_fails_in_the_warm_up_says_so() {
+fn a_failure_in_the_warm_up_is_noted() {
     let (scenario, mut runs) = connect();
     runs.truncate(1);
     runs[0].outcome = Outcome::Failed { cause: "exit 255".to_owned() };
@@ -334,7 +334,7 @@ fn a_tool_that_fails_in_the_warm_up_says_so() {
 }
 
 #[test]
-fn several_files_are_sections_unless_they_are_of_one_benchmark() {
+fn each_file_is_a_section_unless_it_belongs_to_the_same_benchmark() {
     let other = file([mount()]).replace("1767225599", "1767300000");
     let (first, second) = (file([local()]), file([sftp()]));
     let results = Results::read([("a", &*first), ("b", &*second), ("c", &*other)]).unwrap();
@@ -376,7 +376,7 @@ fn a_copy_within_memory_is_flagged_in_both_reports() {
 }
 
 #[test]
-fn the_page_escapes_what_tools_and_systems_say() {
+fn the_page_escapes_texts_from_tools_and_systems() {
     let page = html(&read(&lines()));
     assert!(!page.contains("<script"));
     assert!(page.contains("0x&lt;script&gt;"));
@@ -384,7 +384,7 @@ fn the_page_escapes_what_tools_and_systems_say() {
 }
 
 #[test]
-fn the_page_needs_nothing_from_elsewhere() {
+fn the_page_is_self_contained() {
     let page = html(&read(&lines()));
     for outside in ["http://", "https://", "src=", "@import", "url(", "<link", "<object"] {
         assert!(!page.contains(outside), "{outside}");
@@ -392,7 +392,7 @@ fn the_page_needs_nothing_from_elsewhere() {
 }
 
 #[test]
-fn plots_follow_the_readers_colours_and_say_what_they_show() {
+fn plots_follow_the_readers_colours_and_have_titles_and_captions() {
     let page = html(&read(&lines()));
     fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("report.html"), &page).unwrap();
     let (_, body) = page.split_once("</style>").unwrap();
@@ -428,15 +428,15 @@ fn the_chart_has_a_bar_for_each_tool_and_the_limit_of_the_link() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_not_drawn_in_one_chart() {
+fn results_that_cannot_be_compared_are_not_drawn_in_one_chart() {
     let error = chart(&read(&file([sftp(), local()]))).unwrap_err();
     assert!(error.contains(SFTP) && error.contains(LOCAL), "{error}");
     assert!(chart(&read(&file([connect()]))).is_err());
 }
 
-/// It is drawn again with: haul-bench report bench/results/readme.jsonl --chart docs/chart.svg
+/// Redraw it with: haul-bench report bench/results/readme.jsonl --chart docs/chart.svg
 #[test]
-fn the_chart_of_the_documentation_is_that_of_the_recorded_results() {
+fn the_chart_in_the_documentation_matches_the_recorded_results() {
     let recorded = include_str!("../results/readme.jsonl");
     let results = Results::read([("readme.jsonl", recorded)]).unwrap();
     assert!(chart(&results).unwrap() == include_str!("../../docs/chart.svg"), "it is another one");

@@ -1,8 +1,8 @@
-//! The plain pipeline that haul's copying with a digest is measured against.
+//! The baseline for haul's copying with a digest: a plain pipeline.
 //!
-//! `plain-pipeline SOURCE DEST`: every file of the directory SOURCE (one level) at once, each with a
-//! reader, a hasher and a writer thread and queues of 10 blocks of 128 KiB between them; SHA-256;
-//! the digests go to DEST/SHA256SUMS. No part files, no journal, no metadata: what one writes first.
+//! `plain-pipeline SOURCE DEST` copies all files of the directory SOURCE (one level) at once, each with
+//! a reader, a hasher and a writer thread and queues of 10 blocks of 128 KiB between them; SHA-256;
+//! the digests go to DEST/SHA256SUMS. No part files, no journal, no metadata: the obvious first version.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -72,7 +72,7 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<Vec<u8>> {
         }
         block.truncate(length);
         let block = Arc::new(block);
-        // A stage that has ended says why when it is joined.
+        // A stage that has ended returns its error when it is joined.
         if to_hasher.send(Arc::clone(&block)).is_err() || to_writer.send(block).is_err() {
             break;
         }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::error::LinkError;
 use super::namespace::Namespace;
 
-/// 10.99.N.1 and fd99:N::1 the client, .2 and ::2 the server.
+/// The client has 10.99.N.1 and fd99:N::1, the server .2 and ::2.
 #[derive(Debug)]
 pub(super) struct Ends {
     pub(super) index: u8,

@@ -1,5 +1,5 @@
-//! What a link is like: round trip, rates, queue, loss, jitter, and how they change over time. Parsed
-//! once, from a command line or a scenario file, into values that make sense.
+//! The properties of a link: RTT, rates, queue, loss, jitter, and how they change over time. Parsed
+//! once, from a command line or a scenario file, into valid values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-/// Bytes of one packet, and what of them TCP over IPv4 with time stamps leaves for payload.
+/// Bytes of one packet.
 pub const MTU: u64 = 1500;
-/// See [`MTU`]: 20 bytes of IP, 20 of TCP, 12 of time stamps.
+/// Payload bytes of a packet: [`MTU`] less 20 bytes of IPv4, 20 of TCP, 12 of time stamps.
 pub const PAYLOAD_OF_MTU: u64 = 1448;
 
 /// A link between the client and one server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkSpec {
-    /// Both ways together.
+    /// Round-trip time.
     pub rtt: Duration,
-    /// Bits per second from client to server; none is unlimited.
+    /// Bits per second from client to server; `None`: unlimited.
     pub up: Option<f64>,
-    /// Bits per second from server to client; none is unlimited.
+    /// Bits per second from server to client; `None`: unlimited.
     pub down: Option<f64>,
     /// The longest that a packet waits for the line before the queue counts as full.
     pub queue: Duration,
@@ -27,18 +27,18 @@ pub struct LinkSpec {
     pub loss: f64,
     /// Largest extra delay of a packet, in each direction. Packets keep their order.
     pub jitter: Duration,
-    /// Seed of loss and jitter: the same seed loses the same packets in a row. netem takes none.
+    /// Seed of loss and jitter: the same seed drops the same packets. Unused with netem.
     pub seed: u64,
-    /// What becomes of it, in order of time.
+    /// Changes over time, in chronological order.
     pub changes: Vec<Change>,
 }
 
-/// A change of a link at a given time. What is not named stays as it was.
+/// A change of a link at a given time. `None` leaves a property as it was.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Change {
-    /// So long after the link, or a run over it, began.
+    /// Time since the link, or a run over it, began.
     pub after: Duration,
-    /// Round trip. A queue that was as long as its default is as long as the new default then.
+    /// Round-trip time. A queue of the default length becomes as long as the new default.
     pub rtt: Option<Duration>,
     /// Bits per second from client to server.
     pub up: Option<f64>,
@@ -51,8 +51,8 @@ pub struct Change {
 }
 
 impl LinkSpec {
-    /// A link of `rtt` and `bits` per second both ways, a queue of one round trip but at least 50 ms
-    /// (what routers are advised to have, and what bursts of several connections need), no loss.
+    /// A link of `rtt` and `bits` per second both ways, a queue of one RTT but at least 50 ms (what is
+    /// advised for routers, and what bursts of several connections need), no loss.
     pub fn new(rtt: Duration, bits: Option<f64>) -> Self {
         Self {
             rtt,
@@ -66,7 +66,7 @@ impl LinkSpec {
         }
     }
 
-    /// The link after each change, and when that is.
+    /// The time of each change, and the link after it.
     pub fn stages(&self) -> Vec<(Duration, Self)> {
         let mut now = Self { changes: Vec::new(), ..self.clone() };
         let stage = |change: &Change| {
@@ -84,10 +84,10 @@ impl LinkSpec {
         self.changes.iter().map(stage).collect()
     }
 
-    /// Adds a change. They are given in order of time.
+    /// Adds a change. Changes are added in chronological order.
     ///
     /// # Errors
-    /// It is not later than the one before.
+    /// `change` is not later than the one before.
     pub fn add_change(&mut self, change: Change) -> Result<(), String> {
         let last = self.changes.last().map_or(Duration::ZERO, |last| last.after);
         if change.after <= last {
@@ -105,14 +105,13 @@ impl LinkSpec {
         bits / 8.0 * PAYLOAD_OF_MTU as f64 / MTU as f64
     }
 
-    /// Large segments pass whole: where packets are lost at random they have to be single.
+    /// Whether large segments pass whole: random loss needs single packets.
     pub(crate) fn large_segments(&self) -> bool {
         self.loss == 0.0 && self.changes.iter().all(|change| change.loss.unwrap_or(0.0) == 0.0)
     }
 }
 
-/// As long as a round trip, as routers are advised, but at least 50 ms for bursts of several
-/// connections.
+/// One RTT, as is advised for routers, but at least 50 ms for bursts of several connections.
 fn default_queue(rtt: Duration) -> Duration {
     rtt.max(Duration::from_millis(50))
 }
@@ -188,7 +187,7 @@ fn megabits(mbit: Option<f64>) -> Result<Option<f64>, String> {
 impl FromStr for Change {
     type Err = String;
 
-    /// `4s:rtt=250ms,rate=300mbit`: a time, and what changes then: `rtt`, `rate` (both ways),
+    /// `4s:rtt=250ms,rate=300mbit`: a time and the new settings: `rtt`, `rate` (both ways),
     /// `rate-back`, `queue`, `loss`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (after, settings) = text
@@ -356,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_names_its_time_and_what_becomes_of_the_link() {
+    fn a_change_is_parsed_into_its_time_and_new_settings() {
         let change: Change = "4s:rtt=250ms,rate=300mbit".parse().expect("a change");
         let (after, rtt) = (Duration::from_secs(4), Duration::from_millis(250));
         let both =
@@ -370,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_change_does_not_name_stays() {
+    fn a_change_keeps_the_settings_that_it_does_not_name() {
         let mut spec = LinkSpec::new(Duration::from_millis(20), Some(3e8));
         let add = |spec: &mut LinkSpec, text: &str| {
             spec.add_change(text.parse().expect("a change")).expect("a later one");
@@ -383,7 +382,7 @@ mod tests {
             let (after, link) = &stages[n];
             (after.as_secs(), link.rtt.as_millis(), link.up, link.queue.as_millis())
         };
-        // The default queue follows the round trip, and one that was set stays.
+        // The default queue follows the RTT, a queue that was set stays.
         assert_eq!(shape(0), (4, 250, Some(3e8), 250));
         assert_eq!(shape(1), (5, 250, Some(5e7), 10));
         assert_eq!(shape(2), (6, 300, Some(5e7), 10));
@@ -396,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_named_by_what_is_special_about_it() {
+    fn a_link_is_described_without_its_default_settings() {
         let mut spec = LinkSpec::new(Duration::from_millis(200), Some(5e8));
         assert_eq!(spec.to_string(), "200 ms, 500 Mbit/s");
         spec.loss = 0.001;

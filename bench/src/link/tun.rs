@@ -19,12 +19,12 @@ use super::packet::{MAX_PACKET, Wire};
 use super::spec::LinkSpec;
 use crate::sys;
 
-/// Packets read in a row before those that have arrived are delivered.
+/// Packets read in a row before those that are due are delivered.
 const BATCH: usize = 64;
-/// How long a thread waits before it looks whether it is to stop.
+/// The longest that a thread waits before it checks whether to stop.
 const PATIENCE: Nanos = 50_000_000;
 
-/// Two devices and the two threads between them. Dropped, it stops.
+/// Two devices and the two threads between them, which stop when it is dropped.
 #[derive(Debug)]
 pub(super) struct Tun {
     clock: Arc<Clock>,
@@ -33,11 +33,11 @@ pub(super) struct Tun {
     pub(super) down: Arc<Counters>,
 }
 
-/// What all threads of a link know of time.
+/// Time, as the threads of a link share it.
 #[derive(Debug)]
 struct Clock {
     start: Instant,
-    /// Since `start`: when the changes of the link began to count.
+    /// From when the changes of the link are timed, in nanoseconds since `start`.
     began: AtomicU64,
     stopping: AtomicBool,
 }
@@ -49,7 +49,7 @@ impl Clock {
 }
 
 impl Tun {
-    /// Makes the devices of both ends and starts to carry.
+    /// Makes the devices of both ends and starts to carry packets.
     pub(super) fn start(
         client: &Namespace,
         server: &Namespace,
@@ -78,7 +78,7 @@ impl Tun {
         Ok(tun)
     }
 
-    /// Counts the times of changes from now on.
+    /// Times the changes of the link from now on.
     pub(super) fn restart(&self) {
         self.clock.began.store(self.clock.now(), Ordering::Relaxed);
     }
@@ -150,7 +150,7 @@ struct Carrier {
 
 impl Carrier {
     fn run(mut self, clock: &Clock) {
-        // The default slack of 50 µs would be added to every delay. Where it cannot be set, it is.
+        // The default slack of 50 µs would be added to every delay. If this fails, it is.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
         let now = || clock.now();
         let mut buffer = vec![0; MAX_PACKET];
@@ -162,7 +162,7 @@ impl Carrier {
                 match self.from.read(&mut buffer) {
                     Ok(length) => self.take(now(), &buffer[..length]),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // Nothing there; or the device is down, and then nothing will be.
+                    // No packet; or the device is down, and then none will come.
                     Err(_) => break,
                 }
                 taken += 1;
@@ -193,7 +193,7 @@ impl Carrier {
         }
     }
 
-    /// Until a packet comes, one arrives, the link changes, or it is time to look whether to stop.
+    /// Waits for a packet to be sent or to become due, a change of the link, or [`PATIENCE`].
     fn wait(&self, now: Nanos) {
         let wait = self.direction.next_event().map_or(PATIENCE, |due| due.saturating_sub(now));
         if wait == 0 {
@@ -205,7 +205,7 @@ impl Carrier {
             tv_nsec: (wait % 1_000_000_000).cast_signed(),
         };
         let mut readable = [PollFd::new(&self.from, PollFlags::IN)];
-        // Interrupted or not: the loop looks at everything anew.
+        // Interrupted or not: the loop checks everything again.
         let _ = poll(&mut readable, Some(&wait));
     }
 }

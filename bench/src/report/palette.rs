@@ -1,8 +1,8 @@
 //! Colours: which tool has which, and how a fixed colour of the plotting crate becomes one that
 //! follows the reader's light or dark setting.
 //!
-//! The crate writes colours as numbers into the SVG. Every [`Ink`] is drawn in a number of its own
-//! that no plot uses otherwise, and [`resolved`] turns those into CSS variables, which the page
+//! The crate writes colours as numbers into the SVG. Every [`Ink`] is drawn in a placeholder colour
+//! that no plot uses otherwise, and [`resolved`] replaces those by CSS variables, which the page
 //! defines once for light and once for dark.
 
 use std::collections::BTreeSet;
@@ -12,17 +12,17 @@ use plotters::style::RGBColor;
 use super::results::Results;
 use super::row::Row;
 
-/// Colours for tools besides haul. A page with more tools gives one to several, of different plots
-/// where that can be.
+/// Colours for tools besides haul. With more tools, several share a colour, on different plots if
+/// possible.
 const PEERS: u8 = 9;
 
-/// Marks a number as an ink: red and green of it.
+/// Red and green of the placeholder colours; blue is the ink's number.
 const MARK: (u8, u8) = (1, 2);
 
 /// What something is drawn with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ink {
-    /// What the page is made of: the seam around letters and whiskers.
+    /// The page's background: the seam around letters and whiskers.
     Page,
     /// Labels.
     Text,
@@ -41,12 +41,12 @@ pub(super) enum Ink {
 impl Ink {
     const ALL: [Self; 5] = [Self::Page, Self::Text, Self::Muted, Self::Grid, Self::Limit];
 
-    /// What it is drawn in until [`resolved`].
+    /// The placeholder colour, until [`resolved`].
     pub(super) fn colour(self) -> RGBColor {
         RGBColor(MARK.0, MARK.1, self.number())
     }
 
-    /// Lengths of dashes and gaps in units of the drawing, for what is drawn dashed.
+    /// Lengths of dashes and gaps in units of the drawing; `None` for solid lines.
     pub(super) fn dashes(self) -> Option<&'static str> {
         match self {
             Self::Limit => Some("12 8"),
@@ -55,7 +55,7 @@ impl Ink {
         }
     }
 
-    /// What a browser makes a colour of.
+    /// The colour in CSS.
     pub(super) fn css(self) -> String {
         match self {
             Self::Page => "var(--page)".to_owned(),
@@ -80,7 +80,7 @@ impl Ink {
     }
 }
 
-/// The SVG with the inks' CSS colours and dashes, which the crate would draw as many little lines.
+/// The SVG with the inks' CSS colours, and with dashes, which the crate would draw as many short lines.
 /// Only whole attribute values are touched: text is escaped and has no bare quotes.
 pub(super) fn resolved(svg: &str) -> String {
     let tools = (0..=PEERS).flat_map(|slot| [Ink::Tool(slot), Ink::DashedTool(slot)]);
@@ -105,12 +105,12 @@ impl Palette {
             results.rows().filter(|row| !row.is_haul()).map(|row| row.tool.as_str()).collect();
         let mut peers: Vec<(String, u8)> = Vec::new();
         for name in names {
-            let met = met_in_plots(results, name);
-            // The first slot that the fewest tools have that are on a plot with this one; of these
-            // the one with the fewest tools altogether.
+            let neighbours = on_plots_with(results, name);
+            // The slot that the fewest tools on a plot with this one have; of several, the one
+            // with the fewest tools altogether.
             let taken = |slot: &u8| {
                 let same = peers.iter().filter(|(_, other)| other == slot);
-                let beside = same.clone().filter(|(peer, _)| met.contains(peer.as_str()));
+                let beside = same.clone().filter(|(peer, _)| neighbours.contains(peer.as_str()));
                 (beside.count(), same.count())
             };
             let slot = (1..=PEERS).min_by_key(taken).unwrap_or(PEERS);
@@ -140,8 +140,8 @@ impl Palette {
     }
 }
 
-/// The tools that have figures where this one has, and so must be told from it.
-fn met_in_plots<'a>(results: &'a Results, tool: &str) -> BTreeSet<&'a str> {
+/// The tools that share a plot with `tool`, so that their colours should differ.
+fn on_plots_with<'a>(results: &'a Results, tool: &str) -> BTreeSet<&'a str> {
     let scenarios = results.sections.iter().flat_map(|section| &section.scenarios);
     let measured = scenarios.map(|scenario| {
         let rows = scenario.rows.iter().filter(|row| row.correct_runs() > 0);

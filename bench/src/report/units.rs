@@ -1,16 +1,16 @@
-//! Numbers as people read them: three significant digits, units that belong to the quantity.
+//! Numbers as people read them: three significant digits, units that suit the quantity.
 //!
 //! Rates and amounts of data are decimal, as links are sold; memory is binary, as it is built.
 
 /// 1 048 576 bytes.
 pub(super) const MIB: f64 = 1_048_576.0;
 
-/// Three significant digits; all digits before the point where there are more.
+/// Three significant digits, or all digits before the point if there are more.
 pub(super) fn significant(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
-    // Rounded before the digits are counted, for 99.96 is 100 and not 100.0.
+    // Rounded before the digits are counted, so that 99.96 gives 100 and not 100.0.
     let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
     let magnitude = rounded.abs().log10().floor();
     let decimals = (2.0 - magnitude).clamp(0.0, 9.0) as usize;
@@ -37,7 +37,7 @@ pub(super) fn mebibytes(bytes: f64) -> String {
     significant(bytes / MIB)
 }
 
-/// A setting, or a tick of an axis: as many digits as it has, and none that come from adding fractions up.
+/// A setting, or a tick of an axis: all its digits, without rounding errors of added fractions.
 pub(super) fn tick(value: f64) -> String {
     ((value * 1e6).round() / 1e6).to_string()
 }

@@ -1,4 +1,4 @@
-//! A mounted view: how long until it is there, until a file's first byte, and how fast it reads.
+//! Measures a mounted view: time until it is mounted, time to a file's first byte, reading rate.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -15,10 +15,10 @@ use super::stage::Stage;
 use crate::mounts::mounts_in;
 use crate::record::Outcome;
 
-/// Readers ask for so much at once; programs commonly do.
+/// Bytes per read call, a size that programs commonly use.
 const READ: usize = 128 << 10;
 
-/// What was seen of a mount.
+/// The measurements of a mount.
 #[derive(Debug)]
 pub(super) struct View {
     /// From the start of the command to the mount.
@@ -27,12 +27,12 @@ pub(super) struct View {
     pub(super) first_byte: Duration,
     /// Bytes per second from opening to the end.
     pub(super) rate: f64,
-    /// Whether the bytes were the right ones.
+    /// Whether the bytes were correct.
     pub(super) outcome: Outcome,
 }
 
-/// Waits until `job` has mounted on `point`, reads the first file of the data set, unmounts. The error
-/// is what went wrong with the mount, not with the benchmark.
+/// Waits until `job` has mounted on `point`, reads the first file of the data set, unmounts. The inner
+/// error is a failure of the mount, the outer one of the benchmark.
 pub(super) fn look(
     job: Job,
     stage: &Stage,
@@ -54,7 +54,7 @@ pub(super) fn look(
     Ok((measured, seen))
 }
 
-/// Whether it is mounted before the job ends and the time is over.
+/// Waits for the mount; false if the job ends or the deadline passes first.
 fn wait_for(job: &Job, point: &Path, deadline: Instant) -> io::Result<bool> {
     loop {
         if mounts_in(point)?.iter().any(|mount| mount == point) {
@@ -67,13 +67,13 @@ fn wait_for(job: &Job, point: &Path, deadline: Instant) -> io::Result<bool> {
     }
 }
 
-/// Reads the file on a thread of its own, because a mount whose server is gone never answers.
+/// Reads the file on a thread of its own, because a mount whose server is gone blocks forever.
 fn read(stage: &Stage, point: &Path, deadline: Instant) -> io::Result<Result<View, String>> {
     let name = stage.data.names().next().unwrap_or_default();
     let path: PathBuf = point.join(&name);
     let (sender, read) = channel();
     thread::spawn(move || {
-        // The receiver has given up when nobody wants to know any more.
+        // Fails if the receiver has timed out.
         let _ = sender.send(read_file(&path));
     });
     let patience = deadline.saturating_duration_since(Instant::now());
@@ -90,7 +90,7 @@ fn read(stage: &Stage, point: &Path, deadline: Instant) -> io::Result<Result<Vie
 }
 
 fn read_file(path: &Path) -> io::Result<(View, blake3::Hash)> {
-    // The lookup is not the reading.
+    // The lookup is not measured.
     fs::metadata(path)?;
     let (mut buffer, mut hasher) = (vec![0; READ], blake3::Hasher::new());
     let start = Instant::now();

@@ -1,10 +1,10 @@
-//! What a benchmark is to do, apart from its scenarios.
+//! The settings of a benchmark, apart from its scenarios.
 
 use std::path::PathBuf;
 
 use crate::link::Means;
 
-/// Where a benchmark works, and what of its scenarios it changes.
+/// Where a benchmark works, and what it overrides in its scenarios.
 #[derive(Debug)]
 pub struct Settings {
     /// An empty directory, which the guard removes.
@@ -13,8 +13,8 @@ pub struct Settings {
     pub results: PathBuf,
     /// The haul that is measured, for scenarios in which it is the server.
     pub haul: PathBuf,
-    /// Counted runs of each tool, where they are to be others than the scenario's.
+    /// Counted runs of each tool; `None`: as the scenario has it.
     pub rounds: Option<u32>,
-    /// How links are made; none where no scenario has one.
+    /// How links are made; `None` if no scenario has one.
     pub means: Option<Means>,
 }

@@ -1,4 +1,4 @@
-//! What a scenario needs around its runs: data, network, server, and the variables that commands find.
+//! What a scenario needs around its runs: data, network, server, and the variables of its commands.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,21 +15,21 @@ use crate::record;
 use crate::scenario::{Direction, NetworkPath, Scenario, Storage};
 use crate::servers::{Server, Site};
 
-/// A scenario set up. Dropped, the server stops and the network goes.
+/// A scenario set up. Dropping it stops the server and removes the network.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) server: Option<Server>,
     pub(super) wiring: Wiring,
     pub(super) data: Dataset,
     direction: Direction,
-    /// Makes a file system for each result, where that is wanted and possible.
+    /// Makes a file system for each result, if wanted and possible.
     fresh: Option<fresh::Maker>,
     /// Results of runs, each in a directory of its own.
     results: PathBuf,
     pub(super) private: PathBuf,
 }
 
-/// How client and server see each other.
+/// How client and server are connected.
 #[derive(Debug)]
 pub(super) enum Wiring {
     None,
@@ -81,7 +81,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// A new empty directory for the result of a run, as this machine sees it.
+    /// A new empty directory for the result of a run, by its path on this machine.
     pub(super) fn result(&self, run: usize) -> io::Result<PathBuf> {
         let path = self.results.join(format!("run{run}"));
         fs::create_dir(&path)?;
@@ -104,7 +104,7 @@ impl Stage {
         fs::remove_dir_all(result)
     }
 
-    /// The variables of one run; tools.toml says what they mean.
+    /// The variables of one run; tools.toml explains them.
     pub(super) fn variables(&self, result: &Path) -> Vec<(&'static str, OsString)> {
         let mut variables: Vec<(&'static str, OsString)> = vec![
             ("SRC", self.data.root().into()),
@@ -133,7 +133,7 @@ impl Stage {
             self.data.names().map(|name| format!("{prefix}{name}\n")).collect()
         };
         fs::write(self.private.join("names"), list(""))?;
-        // Of downloads only: an upload's URL is of its run.
+        // For downloads only: an upload has another URL in each run.
         let base = self.variables(Path::new("")).into_iter().find(|(key, _)| *key == "URL");
         if let Some((_, base)) = base {
             fs::write(self.private.join("urls"), list(&format!("{}/", base.to_string_lossy())))?;
@@ -154,7 +154,7 @@ impl Wiring {
         })
     }
 
-    /// Where tools run; none for this machine as it is.
+    /// Where tools run; `None`: this machine's own namespace.
     pub(super) fn client(&self) -> Option<&Namespace> {
         match self {
             Self::None => None,
@@ -163,7 +163,7 @@ impl Wiring {
         }
     }
 
-    /// A run begins: the changes of a link count from now on.
+    /// Begins a run: the changes of a link are timed from now on.
     pub(super) fn restart(&self) {
         if let Self::Linked(network) = self {
             network.restart();
@@ -180,18 +180,18 @@ impl Wiring {
         }
     }
 
-    /// What went over the wire so far. On loopback everything is both sent and received by the same
-    /// device, so that ways cannot be told apart: none.
+    /// Traffic over the wire so far. `None` on loopback: the same device sends and receives
+    /// everything, so directions cannot be distinguished.
     pub(super) fn traffic(&self) -> Option<Traffic> {
         match self {
-            // Counters that cannot be read are counters that are not there.
+            // Counters that cannot be read count as missing.
             Self::Linked(network) => network.traffic().ok(),
             Self::None | Self::Loopback(_) => None,
         }
     }
 }
 
-/// A link as results describe it.
+/// The link's description in the results.
 pub(super) fn shape(scenario: &Scenario) -> Option<record::LinkShape> {
     let NetworkPath::Link(spec) = &scenario.path else { return None };
     Some(record::LinkShape {

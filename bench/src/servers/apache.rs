@@ -17,7 +17,7 @@ pub(super) fn recipe(site: Site<'_>, with_tls: bool) -> io::Result<Recipe> {
     let (private, root, host) = (site.private.display(), site.root.display(), site.address);
     let (port, mut cacert, mut keys) =
         (if with_tls { TLS_PORT } else { PORT }, String::new(), String::new());
-    // Some builds have a module built in, and no file for it.
+    // Some modules may be built in and have no file.
     let mut modules = String::new();
     for (name, file) in [
         ("mpm_event", "mpm_event"),
@@ -44,7 +44,7 @@ pub(super) fn recipe(site: Site<'_>, with_tls: bool) -> io::Result<Recipe> {
     }
     let locks = site.private.join("dav");
     fs::create_dir_all(&locks)?;
-    // The lock database is written by the user that Apache becomes.
+    // Apache writes the lock database after it has changed to its own user.
     std::os::unix::fs::chown(&locks, Some(user_id("www-data")?), None)?;
     let configuration = site.private.join("apache.conf");
     fs::write(
@@ -71,7 +71,7 @@ pub(super) fn recipe(site: Site<'_>, with_tls: bool) -> io::Result<Recipe> {
     Ok(Recipe { command, port, variables, scheme, prefix: String::new() })
 }
 
-/// The number of a user of this machine.
+/// The ID of a user of this machine.
 fn user_id(name: &str) -> io::Result<u32> {
     fs::read_to_string("/etc/passwd")?
         .lines()

@@ -1,5 +1,5 @@
-//! What a transfer says of itself. The terminal display, NDJSON and tests are all consumers of
-//! these events and of nothing else.
+//! The events of a transfer. The terminal display, NDJSON and tests consume these events and nothing
+//! else.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use haul_storage::{Error, RelPath};
 
 use crate::digest::Digest;
 
-/// Something that happened, in the order in which it happened.
+/// Something that happened. Events are sent in the order in which they happen.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -20,27 +20,27 @@ pub enum Event {
         /// Their bytes.
         bytes: u64,
     },
-    /// Where the transfer stands; sent at the set interval and once at the end.
+    /// The progress so far; sent at the set interval and once at the end.
     Progress(Progress),
     /// The files in flight, in the order in which they began; sent just before [`Event::Progress`], and only with
     /// [`crate::Settings::shows_current`].
     Current(Vec<CurrentFile>),
     /// One file (or link, directory) is done.
     File(FileEvent),
-    /// An operation failed in a way that may pass, and is going to be tried again.
+    /// An operation failed transiently and will be retried.
     Retry {
         /// What happened.
         error: Arc<Error>,
-        /// Which try this will be; the first retry is 1.
+        /// The number of the retry, from 1.
         attempt: u32,
         /// The pause before it.
         pause: Duration,
     },
-    /// Something worth knowing that makes nothing fail.
+    /// Something worth knowing that is not a failure.
     Warning {
-        /// Where.
+        /// Where it occurred.
         location: String,
-        /// What.
+        /// What to tell the user.
         message: String,
     },
     /// One file, link or directory could not be copied; the others go on.
@@ -52,11 +52,11 @@ pub enum Event {
 pub struct CurrentFile {
     /// Which of the jobs it belongs to, counted from 0.
     pub job: usize,
-    /// Where it is going to be, below the destination's root.
+    /// Where it will be, below the destination's root.
     pub path: RelPath,
     /// Its length in bytes, if it is known.
     pub size: Option<u64>,
-    /// Bytes done, resumed ones too.
+    /// Bytes done, resumed ones included.
     pub bytes: u64,
     /// Bytes per second over the last seconds.
     pub bytes_per_second: u64,
@@ -67,11 +67,11 @@ pub struct CurrentFile {
 pub enum Action {
     /// Its bytes were copied.
     Copied,
-    /// It is there already.
+    /// It existed, and was not replaced.
     Unchanged,
     /// A symbolic or hard link was made.
     Linked,
-    /// It was removed from the destination, which the source does not have.
+    /// It was removed from the destination because the source does not have it.
     Removed,
 }
 
@@ -102,9 +102,9 @@ pub enum Reason {
     Content,
     /// A link leads elsewhere.
     Target,
-    /// Another user's file would have got rights of the owner.
+    /// Otherwise another user's file would have got set-ID bits or capabilities.
     Owner,
-    /// Files are replaced whatever they are.
+    /// The settings replace files in any case.
     Always,
 }
 
@@ -139,10 +139,10 @@ pub struct FileEvent {
     pub reason: Option<Reason>,
     /// Bytes that an earlier run had left in the part file.
     pub resumed_bytes: u64,
-    /// Its digest, if one was asked for.
+    /// Its digest, if one was requested.
     pub digest: Option<Digest>,
-    /// Whether it is not readable by all users: because of its own mode, at the source or at the destination, or
-    /// of the mode of a directory above that is copied as well.
+    /// Whether some users may not read it: because of its own mode, at the source or at the destination, or
+    /// the mode of a directory above that is copied as well.
     pub private: bool,
     /// With `dry_run`: nothing of this was done.
     pub dry_run: bool,
@@ -159,7 +159,7 @@ pub enum Phase {
     Ended,
 }
 
-/// Where a transfer stands.
+/// The progress of a transfer.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     /// What it is doing.
@@ -170,7 +170,7 @@ pub struct Progress {
     pub files: u64,
     /// Files of the plan so far.
     pub total_files: u64,
-    /// Bytes done, of unchanged and resumed ones too.
+    /// Bytes done, unchanged and resumed ones included.
     pub bytes: u64,
     /// Bytes of the plan so far.
     pub total_bytes: u64,
@@ -182,7 +182,7 @@ pub struct Progress {
     pub lanes: usize,
     /// Bytes that may be in flight.
     pub window_bytes: u64,
-    /// Shortest round trip of the link.
+    /// Shortest RTT of the link.
     pub rtt: Option<Duration>,
 }
 
@@ -211,9 +211,9 @@ pub struct Summary {
     pub removed: u64,
     /// Entries that could not be copied; each had an [`Event::Failed`].
     pub failed: u64,
-    /// Special files and others that were left out with a warning.
+    /// Special files and others that were skipped with a warning.
     pub skipped: u64,
-    /// Operations that were tried again.
+    /// Operations that were retried.
     pub retries: u64,
     /// From start to end.
     pub elapsed: Duration,
@@ -221,24 +221,24 @@ pub struct Summary {
     pub lanes: usize,
     /// The window at the end.
     pub window_bytes: u64,
-    /// Shortest round trip of the link.
+    /// Shortest RTT of the link.
     pub rtt: Option<Duration>,
     /// How long the first lane took to open.
     pub connect: Option<Duration>,
     /// Whether the caller stopped it before its end; a rerun continues.
     pub interrupted: bool,
-    /// Whether it ended early for want of space, which is one of the failures; a rerun continues.
+    /// Whether it ended early for lack of space, which counts as a failure; a rerun continues.
     pub out_of_space: bool,
 }
 
-/// Who hears the events. Called from the engine's tasks, one call at a time; it must not block.
+/// The consumer of events. Called from the engine's tasks, one call at a time; it must not block.
 #[derive(Clone)]
 pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
 
 impl EventSink {
-    /// A sink that calls `hear` for each event.
-    pub fn new(hear: impl Fn(Event) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(hear))
+    /// A sink that calls `consume` for each event.
+    pub fn new(consume: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(consume))
     }
 
     /// Sends one event.

@@ -1,4 +1,4 @@
-//! What is to be moved, and the way to stop it.
+//! What a transfer moves, and how to stop it.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use tokio::sync::watch;
 
 use crate::digest::Digest;
 
-/// One source and where it goes. `source_path` becomes `destination_path`: a file that file, a
-/// directory that directory (its content goes into it if it is there already).
+/// One source and its destination. `source_path` becomes `destination_path`, a file as well as a
+/// directory (whose content goes into `destination_path` if that exists).
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Where the source is.
+    /// The source's storage.
     pub source: Arc<dyn Storage>,
     /// A file, link or directory in it.
     pub source_path: RelPath,
-    /// Where the destination is.
+    /// The destination's storage.
     pub destination: Arc<dyn Storage>,
-    /// What the source is going to be there; missing directories above it are made.
+    /// The path of the copy in it; missing directories above are made.
     pub destination_path: RelPath,
-    /// The digest that the file has to have. A source that is a directory has none.
+    /// The digest that the file must have, if it is known. A directory has none.
     pub expected: Option<Digest>,
 }
 
@@ -33,17 +33,17 @@ pub struct NumberedJob {
 }
 
 impl NumberedJob {
-    /// A path of the source, for people.
+    /// A path of the source, for messages.
     pub fn source_name(&self, path: &RelPath) -> String {
         self.job.source.location().display(path).to_string()
     }
 
-    /// A path of the destination, for people.
+    /// A path of the destination, for messages.
     pub fn destination_name(&self, path: &RelPath) -> String {
         self.job.destination.location().display(path).to_string()
     }
 
-    /// What of a path of the destination is below that of the job.
+    /// The part of a destination path that is below the job's.
     pub fn below_destination<'a>(&self, path: &'a RelPath) -> &'a [u8] {
         let root = self.job.destination_path.as_bytes().len();
         let below = &path.as_bytes()[root..];
@@ -58,7 +58,7 @@ impl NumberedJob {
     }
 }
 
-/// Stops a transfer from outside. Clones are one and the same.
+/// Stops a transfer from outside. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct Cancel {
     sender: Arc<watch::Sender<bool>>,
@@ -73,12 +73,12 @@ impl Default for Cancel {
 }
 
 impl Cancel {
-    /// Asks the transfer to stop: what is in flight is finished, part files and journals stay.
+    /// Asks the transfer to stop: operations in flight are finished, part files and journals stay.
     pub fn cancel(&self) {
         self.sender.send_replace(true);
     }
 
-    /// One that is stopped with this one, or alone.
+    /// A child that is stopped with this one, or alone.
     #[must_use]
     pub(crate) fn child(&self) -> Self {
         debug_assert!(self.above.is_none(), "a child has no children");

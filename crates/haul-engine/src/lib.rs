@@ -3,12 +3,12 @@
 //! ```text
 //! jobs → plan → schedule → (read_at → digest → write_at) → commit → events
 //!                  ↑                     │
-//!                  └── window: what was just measured
+//!                  └── window: measurements
 //! ```
 //!
-//! [`transfer()`] takes [`Job`]s between opened storages and [`Settings`], says what happens as a
-//! stream of [`Event`]s and ends with a [`Summary`]. It knows no backend: everything goes through
-//! the traits of `haul-storage`.
+//! [`transfer()`] takes [`Job`]s between opened storages and [`Settings`], reports what happens as
+//! [`Event`]s and returns a [`Summary`]. It knows no backend: everything goes through the traits of
+//! `haul-storage`.
 
 pub mod budget;
 mod collision;

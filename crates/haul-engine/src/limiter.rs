@@ -1,24 +1,24 @@
 //! `--bwlimit`: a token bucket without I/O.
 //!
-//! Bytes are paid for before they move, by whoever moves them; what was paid for and did not move is given back. So
-//! the average is right whatever lengths come, from a file of a few bytes to a range longer than a second's worth.
+//! Bytes are paid for before they move; what was paid for and did not move is given back. So the average is
+//! right for all lengths, from a file of a few bytes to a range longer than a second's worth.
 
 use std::time::Duration;
 
 use crate::schedule::ALIGNMENT;
 
-/// Lets at most so many bytes per second pass.
+/// Limits bytes per second.
 #[derive(Debug)]
 pub struct Limiter {
     bytes_per_second: u64,
-    /// When the bytes let through so far are paid for.
+    /// When the bytes taken so far will have passed, at the limit.
     paid_until: Duration,
-    /// Time that was waited for bytes which were then given back: it is no idle time, and caught up with.
+    /// Time spent waiting for bytes that were then given back: not idle time, so it may be caught up with.
     waited_in_vain: Duration,
 }
 
 impl Limiter {
-    /// What may be caught up with after nobody wanted anything for a while.
+    /// The idle time that may be caught up with.
     const BURST: Duration = Duration::from_millis(250);
 
     /// A bucket that is empty at the start.
@@ -30,7 +30,7 @@ impl Limiter {
         }
     }
 
-    /// Takes `bytes` at time `now`, and says how long to wait before they may move.
+    /// Takes `bytes` at time `now`; returns how long to wait before they may move.
     pub fn take(&mut self, now: Duration, bytes: u64) -> Duration {
         let caught_up = Self::BURST.saturating_add(self.waited_in_vain);
         let start = self.paid_until.max(now.saturating_sub(caught_up));
@@ -39,21 +39,21 @@ impl Limiter {
         self.paid_until.saturating_sub(now)
     }
 
-    /// `bytes` of what was taken do not move after all.
+    /// Gives back `bytes` that were taken and do not move after all.
     pub fn give_back(&mut self, bytes: u64) {
         let cost = self.cost(bytes);
         self.paid_until = self.paid_until.saturating_sub(cost);
         self.waited_in_vain = self.waited_in_vain.saturating_add(cost);
     }
 
-    /// The longest range that does not clot the limit: what passes in a quarter of a second, in whole pieces as the
-    /// schedule hands them out.
+    /// The longest range that moves smoothly: the bytes of a quarter of a second, in multiples of the
+    /// schedule's alignment.
     pub fn range_bytes(&self) -> u64 {
         (self.bytes_per_second / 4 / ALIGNMENT * ALIGNMENT).max(ALIGNMENT)
     }
 
     fn cost(&self, bytes: u64) -> Duration {
-        // A transfer without end costs time without end.
+        // An unlimited length takes unlimited time.
         let seconds = bytes as f64 / self.bytes_per_second as f64;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// The rate at which `pieces` pass when each is asked for once the one before has passed.
+    /// The rate at which `pieces` pass when each is taken once the one before has passed.
     fn rate(limit: u64, pieces: impl Iterator<Item = u64>) -> f64 {
         let mut limiter = Limiter::new(limit);
         let (mut now, mut total) = (Duration::ZERO, 0);
@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_average_is_the_limit_whatever_lengths_come(
+        fn the_average_is_the_limit_for_all_lengths(
             limit in 10_240_u64..1 << 30,
             pieces in prop::collection::vec(1_u64..4 << 20, 1..200),
         ) {
@@ -87,7 +87,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_given_back_was_never_taken(
+        fn bytes_given_back_cost_nothing(
             limit in 10_240_u64..1 << 30,
             pieces in prop::collection::vec((1_u64..4 << 20, 0_u64..4 << 20), 1..200),
         ) {
@@ -95,7 +95,7 @@ mod tests {
             let (mut now, mut total) = (Duration::ZERO, 0);
             for (bytes, unused) in pieces {
                 limiter.take(now, bytes);
-                // What does not move is known at once, and what does is waited for.
+                // Bytes that do not move are known at once; the others are waited for.
                 limiter.give_back(unused.min(bytes));
                 now = now.max(limiter.paid_until);
                 total += bytes - unused.min(bytes);
@@ -108,7 +108,7 @@ mod tests {
     proptest! {
         /// A read of a long range waits for all of it, and may end early.
         #[test]
-        fn what_was_waited_for_in_vain_is_caught_up_with(
+        fn time_waited_in_vain_is_caught_up_with(
             limit in 10_240_u64..1 << 30,
             pieces in prop::collection::vec((1_u64..4 << 20, 0_u64..4 << 20), 1..200),
         ) {

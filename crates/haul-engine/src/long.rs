@@ -1,7 +1,7 @@
-//! Sources whose reads are dear to begin: what each lane gets of them.
+//! Sources whose reads are expensive to start: what each lane gets of them.
 //!
-//! Every read costs round trips and a slow start, so a lane should have one that lasts to the end:
-//! its share of all that is left, in whichever file it lies.
+//! Every read costs RTTs and a slow start, so a lane should have one that lasts to the end: its share
+//! of everything that is left, in any file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ pub struct LongReads {
     wanted: Arc<AtomicUsize>,
 }
 
-/// One that counts, until it is dropped.
+/// Counts as one until it is dropped.
 #[derive(Debug)]
 pub struct Counted {
     number: Arc<AtomicUsize>,
@@ -29,22 +29,22 @@ impl Counted {
 }
 
 impl LongReads {
-    /// One more.
+    /// Counts a read, until the result is dropped.
     pub fn begin(&self) -> Counted {
         Counted::new(&self.in_flight)
     }
 
-    /// Somebody has something left to hand out, and no lane for it.
+    /// Counts a file that has bytes left to assign and no lane for them, until the result is dropped.
     pub fn want(&self) -> Counted {
         Counted::new(&self.wanted)
     }
 
-    /// Whether somebody wants a lane: then none is for the second half of what another has.
+    /// Whether a file waits for a lane: then no lane may take the second half of another one's read.
     pub fn are_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed) > 0
     }
 
-    /// How many of `lanes` have none.
+    /// How many of `lanes` have no long read.
     pub fn free(&self, lanes: usize) -> usize {
         lanes.max(1).saturating_sub(self.in_flight.load(Ordering::Relaxed))
     }
@@ -56,13 +56,13 @@ impl Drop for Counted {
     }
 }
 
-/// How long the next read of a file should be of which `unassigned` bytes are left to hand out, when
-/// the transfer has `remaining` bytes left, `lanes` lanes, and `free` of them nothing to do. All
-/// reads of a file are about as long as the fair share of a lane, so that none is left over.
+/// The length of the next read of a file with `unassigned` bytes left to assign, when the transfer has
+/// `remaining` bytes left and `lanes` lanes, `free` of which are idle. All reads of a file are about as
+/// long as the fair share of a lane, so that no rest is left over.
 pub fn share(unassigned: u64, remaining: u64, lanes: usize, free: usize) -> u64 {
     let fair = (remaining / lanes.max(1) as u64).max(1);
     let reads = (unassigned.saturating_add(fair / 2) / fair).clamp(1, free.max(1) as u64);
-    // Rounded up, or a last bit would be left for one lane.
+    // Rounded up, or a few last bytes would be left for one lane.
     let share = unassigned.div_ceil(reads);
     share.checked_next_multiple_of(ALIGNMENT).unwrap_or(share)
 }
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn a_file_by_itself_is_shared_among_all_lanes() {
         assert_eq!(share(800 * MIB, 800 * MIB, 16, 16), 50 * MIB);
-        // What has arrived in the meantime leaves nothing over.
+        // Bytes that have arrived meanwhile leave no rest.
         assert_eq!(share(50 * MIB, 790 * MIB, 16, 1), 50 * MIB);
     }
 

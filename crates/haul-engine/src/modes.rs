@@ -8,8 +8,8 @@ const STICKY: u32 = 0o1000;
 
 /// A list of changes, applied one after the other: `u+w,go-rwx`, `D755,F644`, `a+rX`.
 ///
-/// Each begins with `D` (directories only), `F` (files only) or neither, and is an octal mode or, as for
-/// `chmod`, any of `ugoa`, one of `+-=` and any of `rwxXst`. Without `ugoa` it is for all.
+/// Each begins with `D` (directories only), `F` (files only) or neither, and is an octal mode or, as with
+/// `chmod`, any of `ugoa`, one of `+-=` and any of `rwxXst`. Without `ugoa` it applies to all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModeChanges(Vec<Change>);
 
@@ -30,8 +30,8 @@ enum Of {
 enum What {
     /// These bits and no others.
     Set(u32),
-    /// Within `who` (bits of user, group, others): `+`, `-` or `=` the `bits`; `execute`: the execute
-    /// bits too if it is a directory or anybody may execute it.
+    /// Within `who` (bits of user, group, others): `+`, `-` or `=` the `bits`; `execute`: also the execute
+    /// bits if it is a directory or any user may execute it.
     Change { who: u32, sign: Sign, bits: u32, execute: bool },
 }
 
@@ -48,12 +48,12 @@ impl ModeChanges {
         self.0.is_empty()
     }
 
-    /// Adds the changes of another list behind these.
+    /// Appends the changes of another list.
     pub fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
 
-    /// The mode that comes of `mode` (`0o7777`).
+    /// The mode that results from `mode` (`0o7777`).
     pub fn apply(&self, mode: u32, is_directory: bool) -> u32 {
         let concerned = self.0.iter().filter(|change| match change.of {
             Of::All => true,
@@ -150,7 +150,7 @@ mod tests {
 
     /// As `chmod` changes a file and a directory of these modes.
     #[test]
-    fn changes_are_those_of_chmod() {
+    fn changes_have_the_same_effect_as_with_chmod() {
         for (changes, file, directory) in [
             ("600", 0o600, 0o600),
             ("u+w", 0o640, 0o750),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mode_is_refused() {
+    fn invalid_modes_are_refused() {
         for wrong in ["", "8", "u", "u+q", "z+r", "10000", "D", "u+w,,", "g=u"] {
             assert!(wrong.parse::<ModeChanges>().is_err(), "{wrong}");
         }

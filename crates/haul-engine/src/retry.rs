@@ -1,20 +1,20 @@
-//! When and after which pause an operation is tried again. Looks only at an error's retry status.
+//! Whether an operation is retried, and after which pause. Depends only on an error's retry status.
 
 use std::time::Duration;
 
 use haul_storage::{Error, Retry};
 
-/// Counts tries of one operation.
+/// Counts retries of one operation.
 ///
-/// Only tries in a row without progress count against the limit. Progress is whatever the caller counts
-/// up: for a file, the bytes that have reached the destination, whichever of its ranges they belong to.
+/// Only retries in a row without progress count against the limit. Progress is a number that the caller
+/// counts up: for a file, the bytes of all its ranges that have reached the destination.
 #[derive(Debug)]
 pub struct Retries {
     most: u32,
     pause: Duration,
-    /// Since the operation itself got on; decides about the pause.
+    /// Retries since the operation itself made progress; they decide about the pause.
     tried: u32,
-    /// Since anything got on; decides about the end.
+    /// Retries since there was any progress; they decide about the end.
     in_vain: u32,
     progress: Option<u64>,
     salt: u64,
@@ -23,17 +23,17 @@ pub struct Retries {
 impl Retries {
     const LONGEST: Duration = Duration::from_secs(30);
 
-    /// At most `most` retries; the first after `pause`, each following after twice as long, up to
-    /// 30 s. `salt` spreads operations that failed together.
+    /// At most `most` retries; the first after `pause`, each further one after twice the pause, up to
+    /// 30 s. `salt` seeds the jitter, so that operations that failed together spread.
     pub const fn new(most: u32, pause: Duration, salt: u64) -> Self {
         Self { most, pause, tried: 0, in_vain: 0, progress: None, salt }
     }
 
-    /// The pause before the next try, when `progress` has been made altogether.
+    /// The pause before the next try; `progress` is the total so far.
     ///
     /// # Errors
-    /// The error, if there is to be no other try. If that is because there were too many it says so,
-    /// and nobody else tries again.
+    /// The error itself, if there is to be no retry. After too many retries it has their number, and the
+    /// status [`Retry::Never`].
     pub fn next(&mut self, error: Error, progress: u64) -> Result<(Error, Duration), Error> {
         if self.progress.replace(progress).is_some_and(|before| before != progress) {
             self.in_vain = 0;
@@ -55,7 +55,7 @@ impl Retries {
         self.tried
     }
 
-    /// The operation itself got on: the next pause is a first one again.
+    /// The operation itself has made progress: the next pause is a first one again.
     pub const fn reset(&mut self) {
         self.tried = 0;
     }
@@ -92,9 +92,9 @@ mod tests {
         assert!(error.to_string().contains("5 attempts in a row made no progress"), "{error}");
     }
 
-    /// A range that got an answer and no bytes began counting anew, so a file was tried without end.
+    /// Once, a range that got a response without bytes reset the count, so a file was retried forever.
     #[test]
-    fn only_progress_gives_further_tries() {
+    fn only_progress_allows_further_retries() {
         let mut retries = Retries::new(2, Duration::from_secs(1), 7);
         for progress in [0, 0, 10, 10, 20, 20] {
             assert!(retries.next(busy(), progress).is_ok(), "at {progress}");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_succeed_is_not_tried_again() {
+    fn an_operation_that_cannot_succeed_is_not_retried() {
         let mut retries = Retries::new(4, Duration::from_secs(1), 7);
         let error = retries.next(Error::new(ErrorKind::NoSpace, "write"), 0).unwrap_err();
         assert_eq!(error.to_string(), "cannot write (no space left)");

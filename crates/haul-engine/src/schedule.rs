@@ -1,17 +1,17 @@
 //! Which range of a file is next.
 //!
-//! A state machine without I/O. What is missing is handed out from the front in ranges; each range
-//! in the making is an assignment that reports how far it has come. When nothing is left to hand
-//! out, a free lane steals: what is stuck on a slow lane, all of it, or else the second half of the
-//! longest, so that no slow lane holds up the end. What a failed assignment leaves is missing again.
+//! A state machine without I/O. Missing bytes are assigned from the front in ranges; each assignment
+//! reports its progress. When nothing is left to assign, a free lane steals: a range that is stuck on a
+//! slow lane, all of it, or else the second half of the longest one, so that no slow lane delays the
+//! end. What a failed assignment leaves is missing again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use haul_storage::{Range, RangeSet};
 
-/// Ends of ranges lie on multiples of this many bytes (or at the end of what is missing), so that
-/// digests in tree form can take every range by itself.
+/// Ranges end at multiples of this many bytes (or at the end of the missing bytes), so that tree
+/// digests can hash every range by itself.
 pub const ALIGNMENT: u64 = 64 << 10;
 
 /// How many times its expected duration an assignment may take before it counts as stuck. Before its first
@@ -29,28 +29,28 @@ pub struct Schedule {
     missing: RangeSet,
     active: BTreeMap<u64, Active>,
     last_id: u64,
-    /// What the last one took that was moved to its end.
-    took: Option<Took>,
-    /// Before this nothing that is stuck is taken, unless another one has ended.
+    /// The last assignment that was moved to its end.
+    took: Option<Completed>,
+    /// Before this time no stuck range is taken, unless another one has completed.
     pause: Option<Duration>,
 }
 
-/// What an assignment took that was moved to its end.
+/// Time and bytes of an assignment that was moved to its end.
 #[derive(Debug, Clone, Copy)]
-struct Took {
+struct Completed {
     time: Duration,
     bytes: u64,
-    /// How many were being moved then, itself included.
+    /// Assignments that were being moved then, itself included.
     at_once: usize,
 }
 
-impl Took {
-    /// What so many bytes would take: no less than it took itself.
+impl Completed {
+    /// The expected time for `bytes` bytes: no less than its own.
     fn expected(&self, bytes: u64) -> Duration {
         self.time.mul_f64((bytes as f64 / self.bytes.max(1) as f64).max(1.0))
     }
 
-    /// The same if `at_once` are being moved, and share what the path carries.
+    /// The same if `at_once` assignments are being moved and share the path.
     fn expected_of(&self, bytes: u64, at_once: usize) -> Duration {
         self.expected(bytes).mul_f64((at_once as f64 / self.at_once as f64).min(1.0))
     }
@@ -60,7 +60,7 @@ impl Took {
 struct Active {
     at: u64,
     end: u64,
-    /// Its request, if it was sent.
+    /// Its request, once sent.
     request: Option<Request>,
 }
 
@@ -68,9 +68,9 @@ struct Active {
 #[derive(Debug, Clone, Copy)]
 struct Request {
     sent: Duration,
-    /// Where the assignment was then.
+    /// The offset that the assignment had reached then.
     from: u64,
-    /// When the last bytes came.
+    /// When the last bytes arrived.
     arrived: Option<Duration>,
 }
 
@@ -86,9 +86,9 @@ impl Active {
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// Whether a free lane would have it sooner, to judge by what another one took. `at_once` are being
-    /// moved now.
-    fn is_stuck(&self, now: Duration, took: Took, at_once: usize) -> bool {
+    /// Whether a free lane would probably be faster, judging by the time of a completed one. `at_once`
+    /// assignments are being moved now.
+    fn is_stuck(&self, now: Duration, took: Completed, at_once: usize) -> bool {
         let Some(request) = self.request.filter(|_| self.left() > 0) else { return false };
         let waited = now.saturating_sub(request.sent);
         let moved = self.at - request.from;
@@ -104,7 +104,7 @@ impl Active {
 /// A range that one lane is to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Assignment {
-    /// Names it in the calls that follow.
+    /// Identifies it in the calls that follow.
     pub id: u64,
     /// What to move.
     pub range: Range,
@@ -116,24 +116,24 @@ impl Schedule {
         self.missing.insert(range);
     }
 
-    /// Whether there is anything to hand out.
+    /// Whether there is anything left to assign.
     pub fn has_unassigned(&self) -> bool {
         !self.missing.is_empty()
     }
 
-    /// Bytes that are left to hand out.
+    /// Bytes that are left to assign.
     pub fn unassigned(&self) -> u64 {
         self.missing.total()
     }
 
-    /// Hands out the lowest missing bytes, at most about `range_bytes` of them: all that lie together if those are
-    /// no more.
+    /// Assigns the first missing bytes, at most about `range_bytes` of them, or the whole gap if it is no
+    /// longer than that.
     pub fn next(&mut self, range_bytes: u64) -> Option<Assignment> {
         let first = self.missing.first()?;
         let wanted = first.start().saturating_add(range_bytes.max(1));
         let aligned = wanted / ALIGNMENT * ALIGNMENT;
         let end = if wanted >= first.end() {
-            // Rounded down, it would leave a last bit that is shorter than the alignment.
+            // Rounded down, it would leave a rest that is shorter than the alignment.
             first.end()
         } else if aligned > first.start() {
             aligned
@@ -152,8 +152,8 @@ impl Schedule {
         }
     }
 
-    /// Takes an assignment that is stuck, all of it. The one who loses it learns of it from [`Schedule::wanted`] and
-    /// [`Schedule::advance`].
+    /// Takes over an assignment that is stuck, all of it. The lane that loses it learns so from
+    /// [`Schedule::wanted`] and [`Schedule::advance`].
     pub fn steal_stuck(&mut self, now: Duration) -> Option<Assignment> {
         let took = self.took?;
         if self.pause.is_some_and(|until| now < until) {
@@ -162,18 +162,19 @@ impl Schedule {
         let at_once = self.active.values().filter(|active| active.left() > 0).count();
         let mut stuck =
             self.active.values_mut().rev().filter(|active| active.is_stuck(now, took, at_once));
-        // What was requested last is answered last.
+        // The last request gets the last response.
         let victim = stuck.next()?;
         let range = Range::between(victim.at, victim.end);
         victim.end = victim.at;
-        // How long a stuck one took says nothing of the others: each would be waited for twice as long as the last.
+        // The time of a stuck one is no measure for others: each would wait twice as long as the last.
         victim.request = None;
-        // One at a time: where everything stands still for a while, not all is requested twice.
+        // One at a time: if the whole path stalls for a while, not everything is requested twice.
         self.pause = Some(now + LEAST_STUCK.max(took.time) * STUCK);
         Some(self.assign(range))
     }
 
-    /// Takes the second half of the assignment that has most left, if both halves have at least `least_bytes`.
+    /// Takes the second half of the assignment with the most bytes left, if both halves have at least
+    /// `least_bytes`.
     pub fn steal_half(&mut self, least_bytes: u64) -> Option<Assignment> {
         let (id, _) = self.active.iter().max_by_key(|(_, active)| active.left())?;
         self.steal_half_of(*id, least_bytes)
@@ -212,8 +213,8 @@ impl Schedule {
         Some(self.assign(range))
     }
 
-    /// Says that `bytes` more of assignment `id` are in hand, and gives what is still wanted of it:
-    /// bytes after its end belong to somebody else.
+    /// `bytes` more of assignment `id` have arrived. Returns the rest of it: bytes after its end belong to
+    /// another assignment.
     pub fn advance(&mut self, id: u64, bytes: u64, now: Duration) -> Range {
         let Some(active) = self.active.get_mut(&id) else { return Range::new(0, 0) };
         active.at = active.at.saturating_add(bytes).min(active.end);
@@ -223,7 +224,7 @@ impl Schedule {
         Range::between(active.at, active.end)
     }
 
-    /// What is still wanted of assignment `id`.
+    /// The rest of assignment `id`.
     pub fn wanted(&self, id: u64) -> Range {
         self.active
             .get(&id)
@@ -239,13 +240,13 @@ impl Schedule {
                 && request.arrived.is_some()
             {
                 let (time, bytes) = (now.saturating_sub(request.sent), active.at - request.from);
-                self.took = Some(Took { time, bytes, at_once });
+                self.took = Some(Completed { time, bytes, at_once });
                 self.pause = None;
             }
         }
     }
 
-    /// There is nothing behind what assignment `id` has moved: the file ends there.
+    /// The file ends where assignment `id` has got to.
     pub fn end_at(&mut self, id: u64) {
         if let Some(active) = self.active.get_mut(&id) {
             active.end = active.at;
@@ -268,7 +269,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl Schedule {
-        /// As a lane does that is free and has room.
+        /// As a free lane with room does.
         fn steal(&mut self, least_bytes: u64, now: Duration) -> Option<Assignment> {
             self.steal_stuck(now).or_else(|| self.steal_half(least_bytes))
         }
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_handed_out_from_the_front() {
+    fn ranges_are_assigned_from_the_front() {
         let mut schedule = Schedule::default();
         schedule.add(Range::new(0, 300 << 10));
         let starts: Vec<_> =
@@ -296,9 +297,9 @@ mod tests {
         );
     }
 
-    /// A second request would be sent for it, which costs round trips where reads are long.
+    /// A short rest would need a second request, which costs RTTs where reads are long.
     #[test]
-    fn a_range_for_all_that_is_missing_leaves_no_short_one_behind() {
+    fn a_range_for_everything_missing_leaves_no_short_rest() {
         for (start, length) in [(0, (5 << 20) + 100), (100, 300 << 10), (70_000, 1), (7, 65_536)] {
             let mut schedule = Schedule::default();
             schedule.add(Range::new(start, length));
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_lane_takes_half_of_what_the_slowest_has_left() {
+    fn a_free_lane_takes_half_of_the_rest_of_the_slowest() {
         let mut schedule = Schedule::default();
         schedule.add(Range::new(0, 64 << 20));
         let slow = schedule.next(u64::MAX).unwrap();
@@ -337,16 +338,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_stolen_that_is_not_worth_a_request() {
+    fn a_rest_that_is_not_worth_a_request_is_not_stolen() {
         let mut schedule = Schedule::default();
         schedule.add(Range::new(0, 1 << 20));
         schedule.next(u64::MAX).unwrap();
         assert_eq!(schedule.steal(1 << 20, NOW), None);
     }
 
-    /// Four that were asked for on one lane, one behind the other, and one on another that is faster.
+    /// Four ranges requested on one lane, one behind the other, and one on another lane that is faster.
     #[test]
-    fn what_waits_behind_a_slow_answer_is_taken_whole() {
+    fn a_range_behind_a_slow_response_is_taken_whole() {
         let mut schedule = Schedule::default();
         schedule.add(Range::new(0, 5 << 20));
         let slow: Vec<_> = (0..4).map(|_| schedule.next(1 << 20).unwrap()).collect();
@@ -370,9 +371,9 @@ mod tests {
         assert_eq!(schedule.steal(1 << 20, secs(4)).unwrap().range, slow[2].range);
     }
 
-    /// One lane has lost packets so often that TCP waits for half a minute, another brings a packet a second.
+    /// One lane has lost so many packets that TCP waits for half a minute, another gets a packet a second.
     #[test]
-    fn what_is_stuck_half_way_is_taken_from_there() {
+    fn a_range_that_is_stuck_half_way_is_taken_from_there() {
         let mut schedule = Schedule::default();
         schedule.add(Range::new(0, 4 << 16));
         let [done, silent, slow, steady] = [(); 4].map(|()| schedule.next(1 << 16).unwrap());
@@ -397,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stuck_is_no_measure_for_the_next() {
+    fn a_stuck_range_is_no_measure_for_the_next() {
         let mut schedule = Schedule::default();
         schedule.add(Range::new(0, 4 << 20));
         let ids: Vec<u64> = (0..4).map(|_| schedule.next(1 << 20).unwrap().id).collect();
@@ -416,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_late_by_little_is_waited_for() {
+    fn a_response_that_is_slightly_late_is_waited_for() {
         let mut schedule = Schedule::default();
         schedule.add(Range::new(0, 2 << 20));
         let (one, other) = (schedule.next(1 << 20).unwrap(), schedule.next(1 << 20).unwrap());
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_assignment_leaves_is_handed_out_again() {
+    fn the_rest_of_a_failed_assignment_is_assigned_again() {
         let mut schedule = Schedule::default();
         schedule.add(Range::new(0, 1 << 20));
         let failed = schedule.next(1 << 20).unwrap();
@@ -438,7 +439,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order, every byte is moved, and none is wanted by two.
+        /// For any events in any order, every byte is moved, and none belongs to two assignments.
         #[test]
         fn every_byte_is_moved_exactly_once(
             size in 0u64..(8 << 20),

@@ -1,4 +1,4 @@
-//! Counts what happens, and says it at intervals.
+//! Counts what happens, and reports it at intervals.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use haul_storage::{Error, Retry};
 use crate::flow::Flow;
 use crate::{Action, CurrentFile, Event, EventSink, FileEvent, Phase, Progress, Reason, Summary};
 
-/// Over how long a rate is averaged.
+/// The time over which a rate is averaged.
 const RATE_SPAN: Duration = Duration::from_secs(3);
 
-/// The counters of one transfer and the way to its listener.
+/// The counters of one transfer, and its event sink.
 #[derive(Debug)]
 pub struct Tally {
     events: EventSink,
-    /// As in the summary, for who looks often.
+    /// The same as in the summary, for readers that look often.
     moved: Arc<AtomicU64>,
     state: Mutex<State>,
 }
@@ -28,17 +28,17 @@ struct State {
     planned: bool,
     total_files: u64,
     total_bytes: u64,
-    /// What was counted ahead of the plan, and whether that is all.
+    /// Files and bytes counted ahead of the plan, and whether that is all.
     counted_files: u64,
     counted_bytes: u64,
     is_counted: bool,
-    /// Bytes of files that are being moved now and were moved before by this run or another.
+    /// Bytes done of the files that are being moved now, by this run or an earlier one.
     partial_bytes: u64,
     samples: VecDeque<(Duration, u64)>,
 }
 
 impl State {
-    /// Bytes of the planned files that are not moved.
+    /// Bytes of the planned files that are not done.
     const fn left(&self) -> u64 {
         self.total_bytes.saturating_sub(self.summary.bytes + self.partial_bytes)
     }
@@ -50,7 +50,7 @@ impl Tally {
         Self { events, moved: Arc::default(), state: Mutex::default() }
     }
 
-    /// Counts the bytes that have reached the destination.
+    /// The counter of bytes that have reached the destination.
     pub fn moved_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.moved)
     }
@@ -62,7 +62,7 @@ impl Tally {
         state.total_bytes = state.total_bytes.saturating_add(bytes);
     }
 
-    /// So many files and bytes were counted ahead of the plan; `all` of them.
+    /// The files and bytes counted so far ahead of the plan; `all` if the count is complete.
     pub fn counted(&self, files: u64, bytes: u64, all: bool) {
         let mut state = self.lock();
         (state.counted_files, state.counted_bytes) = (files, bytes);
@@ -75,7 +75,7 @@ impl Tally {
         state.total_bytes = state.total_bytes.saturating_sub(before).saturating_add(now);
     }
 
-    /// A planned file is left out after all.
+    /// A planned file is skipped after all.
     pub fn unplan_file(&self, bytes: u64) {
         let mut state = self.lock();
         state.total_files = state.total_files.saturating_sub(1);
@@ -97,8 +97,7 @@ impl Tally {
         self.lock().planned
     }
 
-    /// Bytes that are still to be moved, as far as the plan is known; without a complete plan there
-    /// is always more.
+    /// Bytes that are still to be moved; `u64::MAX` until the plan is complete.
     pub fn remaining(&self) -> u64 {
         let state = self.lock();
         if !state.planned {
@@ -107,7 +106,7 @@ impl Tally {
         state.left()
     }
 
-    /// Bytes of the files that are planned so far that are still to be moved.
+    /// Bytes that are still to be moved of the files planned so far.
     pub fn known_remaining(&self) -> u64 {
         self.lock().left()
     }
@@ -120,7 +119,7 @@ impl Tally {
         self.moved.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// `bytes` of a file were there already from an earlier run.
+    /// `bytes` of a file were left by an earlier run.
     pub fn resumed(&self, bytes: u64) {
         let mut state = self.lock();
         state.partial_bytes += bytes;
@@ -132,13 +131,13 @@ impl Tally {
         self.lock().partial_bytes += bytes;
     }
 
-    /// A file that had `partial` bytes is given up or started anew.
+    /// A file that had `partial` bytes is abandoned or restarted.
     pub fn forget(&self, partial: u64) {
         let mut state = self.lock();
         state.partial_bytes = state.partial_bytes.saturating_sub(partial);
     }
 
-    /// A file of the plan is done, of which `partial` bytes had been counted on the way.
+    /// A file of the plan is done; `partial` bytes of it had been counted as it moved.
     pub fn file(&self, event: FileEvent, partial: u64) {
         {
             let mut state = self.lock();
@@ -152,7 +151,7 @@ impl Tally {
         self.note(event);
     }
 
-    /// Something was done with an entry that is no file of the plan.
+    /// Something was done with an entry that is not a file of the plan.
     pub fn note(&self, event: FileEvent) {
         {
             let mut state = self.lock();
@@ -172,7 +171,7 @@ impl Tally {
         self.lock().summary.directories += 1;
     }
 
-    /// Something was left out, and why.
+    /// Something was skipped, and why.
     pub fn skipped(&self, location: String, message: impl Into<String>) {
         self.lock().summary.skipped += 1;
         self.warn(location, message);
@@ -183,7 +182,7 @@ impl Tally {
         self.events.send(Event::Warning { location, message: message.into() });
     }
 
-    /// An operation is going to be tried again.
+    /// An operation will be retried.
     pub fn retry(&self, error: Error, attempt: u32, pause: Duration) {
         self.lock().summary.retries += 1;
         debug_assert_ne!(error.retry(), Retry::Never);
@@ -196,12 +195,12 @@ impl Tally {
         self.events.send(Event::Failed(error));
     }
 
-    /// Says which files are in flight.
+    /// Reports which files are in flight.
     pub fn current(&self, files: Vec<CurrentFile>) {
         self.events.send(Event::Current(files));
     }
 
-    /// Says where the transfer stands.
+    /// Reports the progress of the transfer.
     pub fn progress(&self, flow: &Flow, phase: Option<Phase>) {
         let elapsed = flow.now();
         let decision = flow.decision();
@@ -215,7 +214,7 @@ impl Tally {
             }
             let (since, before) = state.samples.front().copied().unwrap_or_default();
             let seconds = elapsed.saturating_sub(since).as_secs_f64();
-            // What was counted may have become less meanwhile.
+            // The count may be too high by now, if files were removed meanwhile.
             let (mut total_files, mut total_bytes) = (state.total_files, state.total_bytes);
             if !state.planned {
                 total_files = total_files.max(state.counted_files);
@@ -242,7 +241,7 @@ impl Tally {
         self.events.send(Event::Progress(progress));
     }
 
-    /// The end.
+    /// The summary at the end.
     pub fn summary(&self, flow: &Flow, interrupted: bool) -> Summary {
         let (link, lanes) = flow.link();
         let mut summary = self.lock().summary.clone();

@@ -1,4 +1,4 @@
-//! Digests made from blocks in any order are those of the reference implementations.
+//! Digests of blocks in any order equal those of the reference implementations.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -85,7 +85,7 @@ async fn every_interesting_size_in_any_order_has_the_standard_digest() {
 }
 
 #[tokio::test]
-async fn the_digests_are_those_of_the_published_vectors() {
+async fn digests_match_the_published_vectors() {
     let hasher = FileHasher::new(DigestKind::Sha256, pool());
     hasher.update(0, Bytes::from_static(b"abc").into()).await.unwrap();
     assert_eq!(
@@ -128,7 +128,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn holes_count_as_the_zeros_that_they_are() {
+async fn holes_are_hashed_as_zeros() {
     let size = (40 << 20) + 5;
     let hole = 3000..((35 << 20) + 77);
     let mut whole = data(size).to_vec();
@@ -147,7 +147,7 @@ async fn holes_count_as_the_zeros_that_they_are() {
 }
 
 #[tokio::test]
-async fn a_range_that_is_missing_is_named() {
+async fn a_missing_range_is_named() {
     for kind in KINDS {
         let hasher = FileHasher::new(kind, pool());
         let data = data(10_240);
@@ -158,7 +158,7 @@ async fn a_range_that_is_missing_is_named() {
         let error = hasher.finish(4000).await.unwrap_err();
         assert!(error.to_string().contains("4096 bytes were fed"), "{error}");
     }
-    // Out of order only BLAKE3 gets on without the missing one.
+    // Only BLAKE3 continues without a missing range.
     let hasher = FileHasher::new(DigestKind::Blake3, pool());
     hasher.update(5000, data(1000).into()).await.unwrap();
     let error = hasher.finish(6000).await.unwrap_err();
@@ -171,7 +171,7 @@ async fn a_range_that_is_missing_is_named() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_fed_twice_are_refused_and_change_nothing() {
+async fn bytes_fed_twice_are_refused_and_change_nothing() {
     for kind in KINDS {
         let hasher = FileHasher::new(kind, pool());
         let data = data(10_000);
@@ -196,8 +196,8 @@ async fn an_offset_beyond_any_file_is_refused() {
 
 #[tokio::test]
 async fn a_block_far_out_does_not_disturb_a_tree_of_a_tebibyte() {
-    // Levels above 32 in the tree, offsets above 2^32; the root is checked by what it must not do:
-    // claim to be complete.
+    // Levels above 32 in the tree, offsets above 2^32; it is only checked that the root does not claim
+    // to be complete.
     let hasher = FileHasher::new(DigestKind::Blake3, pool());
     for index in (0..64u64).rev() {
         hasher.update((1 << 40) - (64 - index) * 4096, data(4096).into()).await.unwrap();
@@ -228,7 +228,7 @@ fn many_files_fed_from_two_workers_share_two_threads() {
         for outcome in runtime.block_on(join_all(updates)) {
             outcome.unwrap();
         }
-        // The runtime's end must not matter to what others wait for.
+        // The end of this runtime must not affect tasks that wait in others.
     };
     std::thread::scope(|scope| {
         scope.spawn(|| feed(0));
@@ -242,7 +242,7 @@ fn many_files_fed_from_two_workers_share_two_threads() {
 }
 
 #[tokio::test]
-async fn a_hasher_that_is_given_up_leaves_the_thread() {
+async fn a_dropped_hasher_frees_its_thread() {
     let pool = WorkPool::new("digest-test", 1).unwrap();
     for kind in KINDS {
         let hasher = FileHasher::new(kind, pool.clone());
@@ -256,7 +256,7 @@ async fn a_hasher_that_is_given_up_leaves_the_thread() {
 }
 
 #[tokio::test]
-async fn bytes_that_trickle_in_one_by_one_are_put_together() {
+async fn bytes_fed_one_by_one_are_joined() {
     let data = data(5000);
     let mut blocks = cut(data.len(), 1);
     assert_eq!(

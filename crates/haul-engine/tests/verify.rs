@@ -1,4 +1,4 @@
-//! Files are checked against their manifest, and everything that is wrong is said.
+//! Files are checked against their manifest, and every error is reported.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -34,7 +34,7 @@ struct Bench {
 }
 
 /// Everything but progress, as text.
-type Said = Vec<String>;
+type Messages = Vec<String>;
 
 impl Bench {
     fn new(kind: DigestKind) -> Self {
@@ -66,20 +66,20 @@ impl Bench {
         self.manifest.extend_from_slice(&line);
     }
 
-    /// A file that is as the manifest says.
+    /// A file that matches the manifest.
     fn add(&mut self, name: &str, content: &[u8]) {
         self.storage.add_file(self.base.join_path(&path(name)).as_bytes(), content);
         self.list(name, content);
     }
 
-    async fn try_verify(&self) -> (Result<VerifySummary>, Said) {
+    async fn try_verify(&self) -> (Result<VerifySummary>, Messages) {
         let name = path("manifest");
         if !self.storage.exists("manifest") {
             self.storage.add_file("manifest", &self.manifest);
         }
         let reader = ManifestReader::open(&*self.storage, &name, self.kind).await.unwrap();
-        let said = Mutex::new(Said::new());
-        let hear = |event| {
+        let messages = Mutex::new(Messages::new());
+        let sink = |event| {
             let text = match event {
                 VerifyEvent::Progress { .. } => return,
                 VerifyEvent::Matched { path, bytes, .. } => format!("matched {path} {bytes}"),
@@ -91,23 +91,23 @@ impl Bench {
                 VerifyEvent::Retry { path, attempt, .. } => format!("retry {path} {attempt}"),
                 event => format!("{event:?}"),
             };
-            said.lock().unwrap().push(text);
+            messages.lock().unwrap().push(text);
         };
         let storage = Arc::clone(&self.storage) as _;
-        let outcome = verify(storage, &self.base, reader, &self.options, hear, &self.cancel).await;
-        let mut said = said.into_inner().unwrap();
-        said.sort();
-        (outcome, said)
+        let outcome = verify(storage, &self.base, reader, &self.options, sink, &self.cancel).await;
+        let mut messages = messages.into_inner().unwrap();
+        messages.sort();
+        (outcome, messages)
     }
 
-    async fn verify(&self) -> (VerifySummary, Said) {
-        let (outcome, said) = self.try_verify().await;
-        (outcome.unwrap(), said)
+    async fn verify(&self) -> (VerifySummary, Messages) {
+        let (outcome, messages) = self.try_verify().await;
+        (outcome.unwrap(), messages)
     }
 }
 
 #[tokio::test]
-async fn files_of_all_sizes_that_are_as_listed_match() {
+async fn files_of_all_sizes_match_their_digests() {
     for kind in KINDS {
         let mut bench = Bench::new(kind);
         // None, one byte, one below and above what is read whole, a range, several ranges.
@@ -115,16 +115,16 @@ async fn files_of_all_sizes_that_are_as_listed_match() {
         for size in sizes {
             bench.add(&format!("dir/{size}"), &content(size));
         }
-        let (summary, said) = bench.verify().await;
-        assert!(summary.is_clean(), "{said:?}");
+        let (summary, messages) = bench.verify().await;
+        assert!(summary.is_clean(), "{messages:?}");
         assert_eq!(summary.matched, sizes.len() as u64);
         assert_eq!(summary.bytes, sizes.iter().sum::<usize>() as u64);
-        assert!(said.contains(&"matched dir/65537 65537".to_owned()), "{said:?}");
+        assert!(messages.contains(&"matched dir/65537 65537".to_owned()), "{messages:?}");
     }
 }
 
 #[tokio::test]
-async fn everything_that_is_wrong_is_said() {
+async fn every_error_is_reported() {
     let mut bench = Bench::new(DigestKind::Sha256);
     bench.add("good", b"good");
     bench.list("gone", b"");
@@ -143,7 +143,7 @@ async fn everything_that_is_wrong_is_said() {
     bench.storage.add_dir("directory");
     bench.list("directory", b"");
     bench.storage.add_file("not listed", "");
-    let (summary, said) = bench.verify().await;
+    let (summary, messages) = bench.verify().await;
     assert!(!summary.is_clean());
     let expected = VerifySummary {
         matched: 1,
@@ -154,8 +154,8 @@ async fn everything_that_is_wrong_is_said() {
         bytes: 4 + 9 + (1 << 20),
         ..VerifySummary::default()
     };
-    assert_eq!(summary, expected, "{said:#?}");
-    let all = said.join("\n");
+    assert_eq!(summary, expected, "{messages:#?}");
+    let all = messages.join("\n");
     for line in [
         "malformed 9: memory:manifest: cannot use manifest (line 9 has a name",
         "malformed 8: memory:manifest: cannot use manifest (line 8 is not",
@@ -182,7 +182,7 @@ impl std::fmt::Write for Text<'_> {
 }
 
 #[tokio::test]
-async fn strict_finds_what_is_not_listed_below_the_base_only() {
+async fn strict_finds_unlisted_files_only_below_the_base() {
     let mut bench = Bench::new(DigestKind::Blake3);
     bench.base = path("base");
     bench.options.strict = true;
@@ -198,25 +198,25 @@ async fn strict_finds_what_is_not_listed_below_the_base_only() {
     bench.storage.add_symlink("base/link", "a");
     let part = [b"base/".as_slice(), &part_name(b"unfinished")].concat();
     bench.storage.add_file(part, "");
-    let (summary, said) = bench.verify().await;
-    let extra: Vec<_> = said.iter().filter(|line| line.starts_with("extra")).collect();
+    let (summary, messages) = bench.verify().await;
+    let extra: Vec<_> = messages.iter().filter(|line| line.starts_with("extra")).collect();
     assert_eq!(extra, ["extra base/deep/.hidden", "extra base/deep/er/c", "extra base/zero"],);
     assert_eq!((summary.matched, summary.missing, summary.extra), (2, 1, 3));
-    // The manifest itself, when it lies below the base, is not extra.
+    // The manifest itself, if it is below the base, is not extra.
     bench.base = RelPath::root();
-    let (summary, said) = bench.verify().await;
-    assert_eq!(summary.extra, 7, "{said:?}");
+    let (summary, messages) = bench.verify().await;
+    assert_eq!(summary.extra, 7, "{messages:?}");
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_listed_is_said() {
+async fn a_directory_that_cannot_be_listed_is_reported() {
     let mut bench = Bench::new(DigestKind::Blake3);
     bench.options.strict = true;
     bench.add("closed/a", b"a");
     bench.storage.add_file("open/extra", "");
     bench.storage.faults().on(Operation::List).path("closed").fail(ErrorKind::PermissionDenied);
-    let (summary, said) = bench.verify().await;
-    assert_eq!((summary.matched, summary.unreadable, summary.extra), (1, 1, 1), "{said:?}");
+    let (summary, messages) = bench.verify().await;
+    assert_eq!((summary.matched, summary.unreadable, summary.extra), (1, 1, 1), "{messages:?}");
 }
 
 #[tokio::test]
@@ -236,7 +236,7 @@ async fn strict_compares_more_names_than_fit_in_memory() {
 }
 
 #[tokio::test]
-async fn names_of_windows_are_found_with_slashes() {
+async fn names_with_backslashes_are_found_with_slashes() {
     let mut bench = Bench::new(DigestKind::Sha256);
     bench.options.strict = true;
     bench.storage.add_file("dir/file", b"x");
@@ -246,9 +246,9 @@ async fn names_of_windows_are_found_with_slashes() {
     let text =
         format!("{x} *dir\\file\r\n{y} *as\\it\\stands\r\n{y} *not\\there\r\n{y} *..\\..\\up\r\n");
     bench.manifest = text.into_bytes();
-    let (summary, said) = bench.verify().await;
+    let (summary, messages) = bench.verify().await;
     assert_eq!(
-        said,
+        messages,
         [
             "matched as\\it\\stands 1",
             "matched dir/file 1",
@@ -270,12 +270,12 @@ async fn a_tag_chooses_the_digest() {
         Digest::of(DigestKind::Sha256, b"x"),
     );
     bench.manifest = text.into_bytes();
-    let (summary, said) = bench.verify().await;
-    assert_eq!(summary.matched, 2, "{said:?}");
+    let (summary, messages) = bench.verify().await;
+    assert_eq!(summary.matched, 2, "{messages:?}");
 }
 
 #[tokio::test]
-async fn what_fails_for_a_while_is_tried_again_where_it_stopped() {
+async fn reads_that_fail_transiently_are_retried_where_they_stopped() {
     for kind in KINDS {
         let mut bench = Bench::new(kind);
         bench.add("big", &content(3 << 20));
@@ -284,23 +284,23 @@ async fn what_fails_for_a_while_is_tried_again_where_it_stopped() {
         faults.on(Operation::ReadWhole).path("small").first(2).fail(ErrorKind::Busy);
         faults.on(Operation::Open).path("big").nth(1).fail(ErrorKind::Unreachable);
         faults.on(Operation::Read).path("big").nth(2).tear(300_000, ErrorKind::Unreachable);
-        let (summary, said) = bench.verify().await;
-        assert_eq!((summary.matched, summary.retries), (2, 4), "{said:?}");
+        let (summary, messages) = bench.verify().await;
+        assert_eq!((summary.matched, summary.retries), (2, 4), "{messages:?}");
         assert_eq!(summary.bytes, (3 << 20) + 5);
     }
 }
 
 #[tokio::test]
-async fn a_server_that_stays_away_is_given_up() {
+async fn a_file_on_an_unreachable_server_fails_after_the_retries() {
     let mut bench = Bench::new(DigestKind::Blake3);
     bench.add("a", b"");
     bench.storage.faults().on(Operation::ReadWhole).fail(ErrorKind::Unreachable);
-    let (summary, said) = bench.verify().await;
-    assert_eq!((summary.unreadable, summary.retries), (1, 3), "{said:?}");
+    let (summary, messages) = bench.verify().await;
+    assert_eq!((summary.unreadable, summary.retries), (1, 3), "{messages:?}");
 }
 
 #[tokio::test]
-async fn a_file_that_changes_while_it_is_read_is_not_called_damaged() {
+async fn a_file_that_changes_while_it_is_read_is_not_reported_as_damaged() {
     for shrink in [false, true] {
         let mut bench = Bench::new(DigestKind::Sha256);
         bench.add("log", &content(3 << 20));
@@ -311,8 +311,8 @@ async fn a_file_that_changes_while_it_is_read_is_not_called_damaged() {
             bench.storage.overwrite("log", 0, b"!");
             read.change();
         }
-        let (summary, said) = bench.verify().await;
-        assert_eq!(summary.unreadable, 1, "{said:?}");
+        let (summary, messages) = bench.verify().await;
+        assert_eq!(summary.unreadable, 1, "{messages:?}");
     }
 }
 
@@ -327,8 +327,8 @@ async fn holes_are_not_read() {
         bench.list("sparse", &whole);
         bench.storage.add_sparse_file("hole", size as u64, &[]);
         bench.list("hole", &vec![0; size]);
-        let (summary, said) = bench.verify().await;
-        assert_eq!((summary.matched, summary.bytes), (2, 2 * size as u64), "{said:?}");
+        let (summary, messages) = bench.verify().await;
+        assert_eq!((summary.matched, summary.bytes), (2, 2 * size as u64), "{messages:?}");
         assert_eq!(bench.storage.faults().count(Operation::Read), 2, "manifest and data");
     }
 }
@@ -344,21 +344,21 @@ async fn many_large_files_share_a_small_budget() {
                 bench.add(&number.to_string(), &content(700_000 + number));
             }
             let verified = tokio::time::timeout(Duration::from_secs(60), bench.verify());
-            let (summary, said) = verified.await.unwrap();
-            assert_eq!(summary.matched, 8, "{memory}: {said:?}");
+            let (summary, messages) = verified.await.unwrap();
+            assert_eq!(summary.matched, 8, "{memory}: {messages:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_storage_without_ranges_is_read_in_one_go() {
+async fn a_file_on_a_storage_without_ranges_is_one_read() {
     for kind in KINDS {
         let builder = MemoryStorage::builder()
             .with_capabilities(|capabilities| capabilities.ranged_reads = false);
         let mut bench = Bench::of(kind, builder);
         bench.add("big", &content(9 << 20));
-        let (summary, said) = bench.verify().await;
-        assert_eq!(summary.matched, 1, "{said:?}");
+        let (summary, messages) = bench.verify().await;
+        assert_eq!(summary.matched, 1, "{messages:?}");
     }
 }
 
@@ -375,14 +375,14 @@ async fn a_long_link_is_filled() {
         bench.add(&format!("small {number}"), b"x");
     }
     let started = tokio::time::Instant::now();
-    let (summary, said) = bench.verify().await;
-    assert_eq!(summary.matched, 41, "{said:?}");
-    // 1.7 s at full rate and some round trips to begin; one range after the other would take 12 s.
+    let (summary, messages) = bench.verify().await;
+    assert_eq!(summary.matched, 41, "{messages:?}");
+    // 1.7 s at full rate and some RTTs to begin; one range after the other would take 12 s.
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
-async fn it_stops_when_asked_to() {
+async fn verification_stops_when_it_is_cancelled() {
     let mut bench = Bench::new(DigestKind::Blake3);
     bench.add("a", b"a");
     bench.add("stalled", &content(1 << 20));
@@ -392,9 +392,9 @@ async fn it_stops_when_asked_to() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         cancel.cancel();
     };
-    let ((summary, said), ()) = tokio::join!(bench.verify(), stop);
+    let ((summary, messages), ()) = tokio::join!(bench.verify(), stop);
     assert!(summary.interrupted && !summary.is_clean());
-    assert_eq!(said, ["matched a 1"]);
+    assert_eq!(messages, ["matched a 1"]);
 }
 
 #[tokio::test]
@@ -417,10 +417,10 @@ async fn a_file_is_not_read_if_a_server_reports_the_listed_digest() {
         for size in [0, 1, 300_000] {
             bench.add(&format!("{size}"), &content(size));
         }
-        let (summary, said) = bench.verify().await;
-        assert!(summary.is_clean(), "{said:?}");
+        let (summary, messages) = bench.verify().await;
+        assert!(summary.is_clean(), "{messages:?}");
         assert_eq!((summary.matched, summary.reported, summary.bytes), (3, 3, 0));
-        assert_eq!(said, ["matched 0 0", "matched 1 1", "matched 300000 300000"]);
+        assert_eq!(messages, ["matched 0 0", "matched 1 1", "matched 300000 300000"]);
         let read = bench.storage.faults().calls();
         let read =
             read.iter().filter(|(of, _)| matches!(of, Operation::Read | Operation::ReadWhole));
@@ -436,7 +436,7 @@ async fn another_digest_of_a_server_proves_nothing() {
     bench.storage.add_file("wrong", "content");
     bench.list("wrong", b"another");
     bench.list("missing", b"");
-    let (summary, said) = bench.verify().await;
-    assert_eq!(said, ["matched right 300000", "mismatched wrong", "missing missing"]);
+    let (summary, messages) = bench.verify().await;
+    assert_eq!(messages, ["matched right 300000", "mismatched wrong", "missing missing"]);
     assert_eq!((summary.matched, summary.reported), (1, 0));
 }

@@ -1,6 +1,6 @@
-//! What is said about a proxy before it starts.
+//! The settings of a proxy before it starts.
 //!
-//! `start` opens the listener, so that errors come back to the test, and hands it to the thread.
+//! `start` opens the listener, so that its errors are returned to the test, and passes it to the thread.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -33,21 +33,20 @@ impl FaultProxy {
 }
 
 impl Builder {
-    /// Listens on `::1` instead of 127.0.0.1. The server may be of either kind.
+    /// Listens on `::1` instead of 127.0.0.1. The server may use either protocol.
     pub const fn on_ipv6(mut self) -> Self {
         self.ipv6 = true;
         self
     }
 
-    /// What all chance depends on; without it, 0.
+    /// The seed of all randomness; 0 by default.
     pub const fn seed(mut self, seed: u64) -> Self {
         self.rules.seed = seed;
         self
     }
 
-    /// So many bytes of memory may be under way in one direction of one connection; then the sending
-    /// side has to wait. Without it, 64 MiB. It bounds the throughput of a delay: capacity divided
-    /// by time.
+    /// At most `bytes` may be in flight in one direction of one connection; then the sending side has to
+    /// wait. The default is 64 MiB. With a delay it bounds the throughput: capacity divided by delay.
     pub const fn line_capacity(mut self, bytes: usize) -> Self {
         self.line_capacity = bytes;
         self
@@ -80,8 +79,8 @@ impl Builder {
     /// Listens on a free port, and forwards from now on.
     ///
     /// # Errors
-    /// Those of opening the listener, of making a pipe, and of starting a thread. That the server
-    /// cannot be reached is no error here: it shows with each connection.
+    /// Those of opening the listener, of making a pipe, and of starting a thread. An unreachable server is
+    /// not an error here: each connection fails.
     pub fn start(self) -> io::Result<FaultProxy> {
         let listener = if self.ipv6 {
             TcpListener::bind((Ipv6Addr::LOCALHOST, 0))?

@@ -1,8 +1,8 @@
-//! The thread of the proxy: it sleeps until a socket, a moment or a test wants something, and gives
-//! every connection its turn.
+//! The thread of the proxy: it sleeps until a socket is ready, a time has come or the test has an order,
+//! and gives every connection its turn.
 //!
-//! One thread owns all sockets. So a connection can be closed at any moment without another thread
-//! standing in a read or write on it, and dropping the proxy has one thread to wait for.
+//! One thread owns all sockets. So a connection can be closed at any time without another thread being
+//! blocked in a read or write on it, and dropping the proxy waits for one thread only.
 
 use std::io::{self, ErrorKind, PipeReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,10 +19,10 @@ use crate::shared::{Shared, State};
 use crate::socket::Side;
 use crate::{ConnectionState, Injected};
 
-/// After an error of accepting, most likely for want of file descriptors, so long is waited.
+/// The pause after a failed accept, most likely for lack of file descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// Nobody has to sleep longer at once.
+/// The longest sleep at once.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Everything that the thread owns.
@@ -34,7 +34,7 @@ pub(crate) struct Engine {
     shared: Arc<Shared>,
     connections: Vec<Connection>,
     buffer: Vec<u8>,
-    /// Not before then another connection is accepted.
+    /// No connection is accepted before this time.
     accept_at: Option<Instant>,
     turns: usize,
 }
@@ -58,9 +58,9 @@ impl Engine {
         }
     }
 
-    /// Works until it is told to stop. All connections are reset then.
+    /// Runs until it is stopped; then all connections are reset.
     pub(crate) fn run(mut self) {
-        // Also if this thread panics, nobody waits for it in vain.
+        // Even if this thread panics, the test does not wait for it in vain.
         let _farewell = Farewell(Arc::clone(&self.shared));
         let shared = Arc::clone(&self.shared);
         let mut paused = false;
@@ -77,7 +77,7 @@ impl Engine {
             };
             let cutting = state.cuts_made < state.cuts_ordered;
             if cutting && !state.paused && !state.stopping {
-                // Who has connected before the order is cut as well.
+                // Clients that connected before the order are cut as well.
                 self.accept(&mut state);
             }
             if state.stopping || cutting {
@@ -102,12 +102,12 @@ impl Engine {
         }
     }
 
-    /// Sleeps until there is something to do, and notes which sockets are ready. Says whether the
+    /// Sleeps until there is something to do, and marks the sockets that are ready. Returns whether the
     /// listener is.
     fn wait(&mut self, paused: bool) -> io::Result<bool> {
         let mut wake = self.accept_at.filter(|_| !paused);
         let mut watched: Vec<(&mut Side, PollFlags)> = Vec::new();
-        // While the proxy is paused, the bell is all it listens for.
+        // While the proxy is paused, it watches only the bell.
         for connection in self.connections.iter_mut().filter(|_| !paused) {
             let Wants { client, server, at } = connection.wants;
             wake = wake.into_iter().chain(at).min();
@@ -133,7 +133,7 @@ impl Engine {
         drop(fds);
         let mut ready = ready.into_iter();
         if ready.next().is_some_and(|flags| !flags.is_empty()) {
-            // What it rang for is in the state, which is looked at after this.
+            // The order behind the ring is in the state, which is checked next.
             let _rings = (&self.bell).read(&mut [0; 64])?;
         }
         let listener_ready = ready.next().is_some_and(|flags| !flags.is_empty());
@@ -148,7 +148,7 @@ impl Engine {
 
     /// Gives every connection its turn and accepts new ones.
     fn turn(&mut self, state: &mut State, listener_ready: bool) {
-        // Each time another begins, so that all get the same of a link that they share.
+        // Another one begins each time, so that all get the same share of a common link.
         self.turns = self.turns.wrapping_add(1);
         let begin = self.turns % self.connections.len().max(1);
         let (second, first) = self.connections.split_at_mut(begin);
@@ -168,7 +168,7 @@ impl Engine {
                 Ok((socket, client)) => self.admit(socket, client, state),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return,
-                    // It was gone before it was accepted; the next may be there.
+                    // The client was gone before it was accepted; another may be waiting.
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
                     _ => {
                         state.record.failed(None, "accept", &error);
@@ -208,7 +208,7 @@ impl Engine {
     }
 }
 
-/// Says that the thread is gone, however it went.
+/// Reports that the thread has ended, even by a panic.
 #[derive(Debug)]
 struct Farewell(Arc<Shared>);
 

@@ -1,4 +1,4 @@
-//! A TCP proxy for tests that stands between a client and a real server, and makes the network bad.
+//! A TCP proxy for tests that stands between a client and a real server and injects network faults.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -8,7 +8,7 @@
 //! use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
 //!
 //! # fn main() -> std::io::Result<()> {
-//! // A server that says hello to everybody who says something.
+//! // A server that greets each client that sends a byte.
 //! let listener = TcpListener::bind("127.0.0.1:0")?;
 //! let server = listener.local_addr()?;
 //! std::thread::spawn(move || {
@@ -17,44 +17,43 @@
 //!         let _ = client.write_all(b"hello, world");
 //!     }
 //! });
-//! let ask = |proxy: &FaultProxy, heard: &mut Vec<u8>| {
+//! let request = |proxy: &FaultProxy, received: &mut Vec<u8>| {
 //!     let mut client = TcpStream::connect(proxy.address())?;
 //!     client.write_all(b"?")?;
-//!     client.read_to_end(heard)
+//!     client.read_to_end(received)
 //! };
 //!
-//! // The first connection breaks after five bytes; all are slow.
+//! // The first connection breaks after five bytes; all are delayed.
 //! let proxy = FaultProxy::to(server)
 //!     .set(Connections::Nth(1), Direction::ToClient, Fault::CutHard { after: 5 })
 //!     .start()?;
 //! proxy.set(Connections::All, Direction::ToClient, Fault::delay(Duration::from_millis(10)));
 //!
-//! let mut heard = Vec::new();
-//! let broken = ask(&proxy, &mut heard);
-//! assert_eq!(heard, b"hello");
+//! let mut received = Vec::new();
+//! let broken = request(&proxy, &mut received);
+//! assert_eq!(received, b"hello");
 //! assert_eq!(broken.map_err(|error| error.kind()), Err(std::io::ErrorKind::ConnectionReset));
 //!
-//! heard.clear();
-//! ask(&proxy, &mut heard)?;
-//! assert_eq!(heard, b"hello, world");
-//! assert_eq!(proxy.fired().len(), 3); // one cut, two that were slow
+//! received.clear();
+//! request(&proxy, &mut received)?;
+//! assert_eq!(received, b"hello, world");
+//! assert_eq!(proxy.fired().len(), 3); // one cut, two delays
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # How data passes
 //!
-//! One thread owns the listener and all sockets, and sleeps in poll(2) until a socket, a moment or
-//! the test wants something. Each direction of a connection is a line:
+//! One thread owns the listener and all sockets, and sleeps in poll(2) until a socket is ready, a time has
+//! come or the test has an order. Each direction of a connection is a line:
 //!
 //! ```text
 //! read → rates (when is it through?) → line → delays (is it due?) → cuts, flips, holes → write
 //! ```
 //!
-//! Ends and resets of one side travel in the same line behind its bytes, and are passed on as what
-//! they are. It needs no async runtime, and its clock is the real one whatever a test's runtime
-//! says. It is for Unix; that a hard cut waits until the receiver has confirmed everything needs
-//! Linux, elsewhere it waits 200 ms.
+//! Ends and resets of one side travel in the same line behind its bytes, and are passed on as such. The
+//! proxy needs no async runtime, and uses real time even if the test's runtime does not. It is for Unix. On
+//! Linux a hard cut waits until the receiver has acknowledged everything, elsewhere for 200 ms.
 
 mod builder;
 mod connection;

@@ -1,7 +1,7 @@
 //! Both sockets of an open connection and the bytes between them.
 //!
-//! `pump` reads what there is room for, writes what is to leave, and says what it waits for. Ends
-//! and resets of one side travel through the same line as its bytes.
+//! `pump` reads what there is room for, writes what is due, and returns what it waits for. Ends and resets
+//! of one side travel through the same line as its bytes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -15,10 +15,10 @@ use crate::rules::StreamId;
 use crate::shared::State;
 use crate::socket::Side;
 
-/// So often a stream is read before it is the turn of others.
+/// Reads of one stream before others get their turn.
 const READS_PER_TURN: usize = 4;
 
-/// See the module.
+/// An open connection: both sockets, and the flows between them.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) client: Side,
@@ -27,11 +27,11 @@ pub(crate) struct Pair {
     to_client: Flow,
 }
 
-/// What comes of a turn.
+/// The result of a turn.
 #[derive(Debug)]
 pub(crate) enum Turn {
     Going(Wants),
-    /// To be reset when the receiver of this direction has everything.
+    /// To be reset once the receiver of this direction has everything.
     Cut(Direction),
     /// Both sides have ended.
     Finished,
@@ -46,7 +46,7 @@ pub(crate) struct Wants {
 }
 
 impl Wants {
-    /// Also that this moment comes.
+    /// Adds a time to wake up at.
     pub(crate) fn wake(&mut self, at: Instant) {
         self.at = Some(self.at.map_or(at, |earlier| earlier.min(at)));
     }
@@ -90,9 +90,9 @@ impl Pair {
         Turn::Going(self.wants(state))
     }
 
-    /// A sender that had ended its stream may break off later, which no read tells any more.
+    /// A sender that has ended its stream may reset it later, which no read reports any more.
     fn notice_hang_up(&mut self, direction: Direction, state: &mut State) {
-        // If the other direction is finished as well, this is no more than both ends having met.
+        // If the other direction is finished as well, this only shows that both sides have ended.
         let (other, ..) = self.parts(direction.reverse());
         let both_ended = other.outlet() == Outlet::Finished;
         let (flow, sender, _) = self.parts(direction);
@@ -102,7 +102,7 @@ impl Pair {
         }
     }
 
-    /// Reads.
+    /// Reads from the sender.
     fn pull(&mut self, direction: Direction, state: &mut State, buffer: &mut [u8]) {
         let (flow, sender, _) = self.parts(direction);
         for _ in 0..READS_PER_TURN {
@@ -113,7 +113,7 @@ impl Pair {
             let Some(space) = buffer.get_mut(..most) else { return };
             match sender.socket.read(space) {
                 Ok(count) if count > 0 => {
-                    // The time is taken after the read: nothing may be thought older than it is.
+                    // The time is taken after the read: no byte may seem older than it is.
                     flow.take(space.get(..count).unwrap_or_default(), state, Instant::now());
                     continue;
                 }
@@ -123,7 +123,7 @@ impl Pair {
                     return;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                // Whatever the error is called, this side is no more.
+                // After any other error, this side is gone.
                 Err(_) => sender.gone = true,
             }
             flow.end(sender.gone, state, Instant::now());
@@ -131,7 +131,7 @@ impl Pair {
         }
     }
 
-    /// Writes what is to leave. True if it is both sides' end.
+    /// Writes what is due. Returns whether both sides are to be reset.
     fn push(&mut self, direction: Direction, state: &mut State) -> bool {
         loop {
             let (flow, _, receiver) = self.parts(direction);
@@ -160,8 +160,8 @@ impl Pair {
         }
     }
 
-    /// A write told that the receiver is gone. What it sent before may still be read, and behind
-    /// that its reset is passed on.
+    /// A write has failed: the receiver is gone. What it sent before may still be read, and its reset is
+    /// passed on behind that.
     fn lose_receiver(&mut self, direction: Direction, state: &mut State) {
         let (flow, _, receiver) = self.parts(direction);
         flow.abandon();
@@ -204,7 +204,7 @@ impl Pair {
                 Step::Write(_) | Step::Finish | Step::CutHard | Step::CutSoft => wants.wake(now),
             }
         }
-        // Without events the system still tells of a reset, once.
+        // Even without events, poll still reports a reset, once.
         let watch =
             |side: &Side, events: PollFlags| (!side.hung || !events.is_empty()).then_some(events);
         wants.client = watch(&self.client, events[0]);
@@ -225,7 +225,7 @@ impl Pair {
 fn finish(flow: &mut Flow, receiver: &Side) {
     if flow.outlet() == Outlet::Open {
         flow.finish();
-        // It fails if this side has broken off, which reading from it tells.
+        // It fails if this side is gone, which reading from it shows.
         let _: std::io::Result<()> = receiver.socket.shutdown(Shutdown::Write);
     }
 }

@@ -1,5 +1,5 @@
-//! What the proxy asks of sockets beyond std: connecting without waiting, closing with a reset,
-//! and whether the receiver has everything.
+//! Socket operations that std lacks: a non-blocking connect, closing with a reset, and whether the
+//! peer has acknowledged everything.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-/// A socket of a connection, and what is known about it.
+/// One socket of a proxied connection, and its state.
 #[derive(Debug)]
 pub(crate) struct Side {
     pub(crate) socket: TcpStream,
-    /// Whether a read is worth trying: so until one has nothing.
+    /// Whether a read is worth trying: until one would block.
     pub(crate) readable: bool,
-    /// Whether a write is worth trying: so until one is refused.
+    /// Whether a write is worth trying: until one would block.
     pub(crate) writable: bool,
-    /// Whether the system says that it is over in both directions. That would wake the proxy again
-    /// and again; once is enough.
+    /// Whether poll has reported a hangup (both directions are closed). It would wake the proxy
+    /// again and again; once is enough.
     pub(crate) hung: bool,
-    /// Whether the peer has broken it off.
+    /// Whether the peer has reset the connection.
     pub(crate) gone: bool,
 }
 
@@ -26,20 +26,20 @@ impl Side {
     /// A socket that was just accepted or is being connected.
     pub(crate) fn new(socket: TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        // Small writes go out at once: what delays, the tests order.
+        // Small writes go out at once: only faults that a test sets cause delays.
         socket.set_nodelay(true)?;
         Ok(Self { socket, readable: false, writable: false, hung: false, gone: false })
     }
 
-    /// Closes it with a reset. What the system has not sent yet is lost.
+    /// Closes the socket with a reset. Bytes that the system has not sent yet are lost.
     pub(crate) fn reset(self) {
-        // It fails only on a socket that is no more, and then the peer has no need of a reset.
+        // This fails only on a socket that no longer exists, and then the peer needs no reset.
         let _: rustix::io::Result<()> =
             sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
     }
 }
 
-/// Begins to connect. The socket becomes writable when that has worked or failed.
+/// Begins to connect. The socket becomes writable once this has succeeded or failed.
 pub(crate) fn connect(server: SocketAddr) -> io::Result<Side> {
     let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let side = Side::new(open(family)?.into())?;
@@ -63,21 +63,21 @@ fn open(family: AddressFamily) -> rustix::io::Result<std::os::fd::OwnedFd> {
     Ok(socket)
 }
 
-/// Whether connecting worked, once the socket is writable.
+/// Whether the connect succeeded. Call this once the socket is writable.
 pub(crate) fn connected(side: &Side) -> io::Result<()> {
     sockopt::socket_error(&side.socket)??;
-    // Where nobody listens, the system may connect a socket to itself if chance gives it the same
-    // port.
+    // Where nothing listens, the system may connect a socket to itself, if it happens to choose the
+    // same port.
     if side.socket.local_addr()? == side.socket.peer_addr()? {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     Ok(())
 }
 
-/// Bytes written to a socket that the system of the peer has not confirmed. None where the system
-/// does not say.
+/// Bytes written to a socket that the peer's system has not acknowledged. `None` where the system
+/// does not report it.
 ///
-/// There is an ioctl for this, but no safe way to it; /proc knows it as well.
+/// There is an ioctl for this, but no safe wrapper; /proc has the number as well.
 #[cfg(target_os = "linux")]
 pub(crate) fn unconfirmed(socket: &TcpStream) -> Option<u64> {
     let (local, peer) = (socket.local_addr().ok()?, socket.peer_addr().ok()?);
@@ -93,13 +93,13 @@ pub(crate) fn unconfirmed(socket: &TcpStream) -> Option<u64> {
     u64::from_str_radix(queues.split(':').next()?, 16).ok()
 }
 
-/// See above.
+/// Not reported here.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn unconfirmed(_socket: &TcpStream) -> Option<u64> {
     None
 }
 
-/// An address as /proc/net/tcp writes it: words of four bytes as the processor sees them.
+/// An address as /proc/net/tcp writes it: words of four bytes in native byte order.
 #[cfg(target_os = "linux")]
 fn in_hex(address: SocketAddr) -> String {
     use std::fmt::Write;
@@ -136,7 +136,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_system_says_what_the_peer_has_not_confirmed() {
+    fn unacknowledged_bytes_are_read_from_proc() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let (mut client, mut server) = pair(address);
             assert_eq!(unconfirmed(&client), Some(0), "{address}");
@@ -154,8 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_listens_connecting_fails() {
-        // A port that is taken, so that no other test listens on it.
+    fn connecting_to_a_port_without_listener_fails() {
+        // The port is bound, so that no other test can listen on it.
         let taken = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         rustix::net::bind(&taken, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let taken = TcpStream::from(taken);

@@ -1,7 +1,7 @@
-//! What the proxy has seen and done, for tests to ask about.
+//! Statistics of what the proxy has seen and done, for tests.
 //!
-//! `Record` is written by the thread of the proxy as things happen, always before the client or the
-//! server can notice them; tests get copies of the `Stats` in it.
+//! The proxy's thread updates `Record` as things happen, always before the client or the server can
+//! notice them; tests get copies of the `Stats` in it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,16 +9,16 @@ use std::net::SocketAddr;
 
 use crate::{Direction, Fault, RuleId};
 
-/// Everything since the proxy was started, at one moment.
+/// A snapshot of everything since the proxy was started.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
-    /// Connections that were accepted, those that were then refused among them.
+    /// Accepted connections, including those that were then refused.
     pub accepted: u64,
     /// Connections that were reset right after they were accepted.
     pub refused: u64,
-    /// Connections that are open now. A stalled one is, and one that only one side has ended.
+    /// Connections that are open now, including stalled ones and those that only one side has ended.
     pub open: u64,
-    /// The most that ever were open at once.
+    /// The most connections that were open at once.
     pub peak_open: u64,
     /// Bytes to the server over all connections.
     pub to_server: Bytes,
@@ -26,20 +26,20 @@ pub struct Stats {
     pub to_client: Bytes,
     /// Every connection; number 1 is the first.
     pub connections: Vec<ConnectionStats>,
-    /// Every fault that was met, in the order in which they were first met.
+    /// Every fault that took effect, in the order in which it first did.
     pub fired: Vec<Fired>,
-    /// What went wrong without having been ordered.
+    /// Errors that no rule asked for.
     pub failures: Vec<Failure>,
 }
 
 impl Stats {
-    /// Connection `number`, counted from 1, if there was one.
+    /// Connection `number`, counted from 1, if there is one.
     pub fn connection(&self, number: u64) -> Option<&ConnectionStats> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
         self.connections.get(index)
     }
 
-    /// Whether a rule was met, with any connection.
+    /// Whether a rule took effect on any connection.
     pub fn has_fired(&self, rule: RuleId) -> bool {
         self.fired.iter().any(|fired| fired.rule == rule)
     }
@@ -48,7 +48,7 @@ impl Stats {
 /// Bytes in one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bytes {
-    /// Read from the sending side, also what was then dropped.
+    /// Read from the sending side, including bytes that were then dropped.
     pub read: u64,
     /// Handed to the system for the receiving side.
     pub delivered: u64,
@@ -59,9 +59,9 @@ pub struct Bytes {
 pub struct ConnectionStats {
     /// Counted from 1.
     pub number: u64,
-    /// The address it came from.
+    /// The client's address.
     pub client: SocketAddr,
-    /// What has become of it.
+    /// Whether it is open, or how it ended.
     pub state: ConnectionState,
     /// Bytes to the server.
     pub to_server: Bytes,
@@ -79,15 +79,15 @@ impl ConnectionStats {
     }
 }
 
-/// What has become of a connection.
+/// Whether a connection is open, or how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// Open, or stalled, or not yet cut.
+    /// Open, stalled, or not yet cut.
     Open,
-    /// Both sides ended it in an orderly way.
+    /// Both sides ended it with FIN.
     Finished,
-    /// Reset: by a fault, by [`FaultProxy::cut_all`](crate::FaultProxy::cut_all), or because one
-    /// side did.
+    /// Reset: by a fault, by [`FaultProxy::cut_all`](crate::FaultProxy::cut_all), or by one of its
+    /// sides.
     Cut,
     /// Reset right after it was accepted.
     Refused,
@@ -95,16 +95,16 @@ pub enum ConnectionState {
     Unreachable,
 }
 
-/// A fault that was met.
+/// A fault that took effect.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fired {
-    /// The rule that ordered it.
+    /// The rule that caused it.
     pub rule: RuleId,
-    /// With which connection, counted from 1.
+    /// The connection, counted from 1.
     pub connection: u64,
     /// What happened.
     pub what: Injected,
-    /// How often with this connection: bytes for flips, portions for delays and rates, otherwise 1.
+    /// How often on this connection: bytes for flips, portions for delays and rates, otherwise 1.
     pub times: u64,
 }
 
@@ -113,42 +113,42 @@ pub struct Fired {
 pub enum Injected {
     /// It was refused by [`FaultProxy::refuse`](crate::FaultProxy::refuse).
     Refused,
-    /// It was refused because so many were open already.
+    /// It was refused because this many were open already.
     OverLimit(u64),
     /// It was accepted and not forwarded.
     Stalled,
-    /// Something happened to its bytes.
+    /// A fault of its bytes.
     Stream {
-        /// In which direction.
+        /// The direction of the bytes.
         direction: Direction,
-        /// What.
+        /// The fault.
         fault: Fault,
-        /// The offset at which it was first met. For [`Fault::Truncate`] and the cuts, this many
+        /// The offset at which it first took effect. For [`Fault::Truncate`] and the cuts, this many
         /// bytes were let through.
         at: u64,
     },
 }
 
-/// Something that went wrong without having been ordered.
+/// An error that no rule asked for.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// With which connection, counted from 1, if with one.
+    /// The connection, counted from 1, if it concerns one.
     pub connection: Option<u64>,
-    /// In doing what: `accept`, `connect`, `poll`, `set up`.
+    /// The operation that failed: `accept`, `connect`, `poll`, `set up`.
     pub operation: &'static str,
     /// The kind of the error.
     pub kind: io::ErrorKind,
-    /// The error in words.
+    /// The text of the error.
     pub message: String,
 }
 
-/// The stats that are being written.
+/// The statistics that the proxy's thread updates.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) stats: Stats,
-    /// Where in `fired` a fault already is.
+    /// The index of a fault in `stats.fired`.
     fired: BTreeMap<(RuleId, u64, Option<Direction>), usize>,
-    /// Whether somebody who waits should look.
+    /// Whether waiting tests should look again.
     dirty: bool,
 }
 
@@ -158,7 +158,7 @@ impl Record {
         std::mem::take(&mut self.dirty)
     }
 
-    /// A connection was accepted. It gets its number.
+    /// A connection was accepted. Returns its number.
     pub(crate) fn accepted(&mut self, client: SocketAddr) -> u64 {
         self.dirty = true;
         self.stats.accepted += 1;
@@ -199,7 +199,7 @@ impl Record {
         self.count(number, direction, |count| count.delivered += bytes as u64);
     }
 
-    /// A fault was met.
+    /// A fault took effect.
     pub(crate) fn fire(&mut self, rule: RuleId, connection: u64, what: Injected) {
         self.dirty = true;
         let direction = match what {
@@ -214,7 +214,7 @@ impl Record {
         }
     }
 
-    /// A fault that stays was met: it counts once.
+    /// A permanent fault took effect: it counts once.
     pub(crate) fn fire_once(&mut self, rule: RuleId, connection: u64, what: Injected) {
         let direction = match what {
             Injected::Stream { direction, .. } => Some(direction),

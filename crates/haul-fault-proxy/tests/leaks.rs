@@ -1,6 +1,7 @@
-//! A proxy that is dropped leaves no thread, no file descriptor and no socket.
+//! A dropped proxy leaves no thread, no file descriptor and no socket.
 //!
-//! It is alone in its process, so that nobody else's threads and sockets come and go meanwhile.
+//! This test has a process of its own, so that no other test's threads and sockets come and go
+//! meanwhile.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -15,7 +16,7 @@ fn count(directory: &str) -> usize {
     std::fs::read_dir(directory).unwrap().count()
 }
 
-/// Sockets of any state with this local address, but for those that only wait out their time.
+/// Sockets with this local port in any state but TIME_WAIT.
 fn sockets(address: SocketAddr) -> usize {
     const TIME_WAIT: &str = "06";
     let port = format!(":{:04X}", address.port());
@@ -29,7 +30,7 @@ fn sockets(address: SocketAddr) -> usize {
 
 #[test]
 fn a_dropped_proxy_leaves_no_thread_and_no_socket() {
-    // A server that never accepts has no threads of its own. The system connects clients to it.
+    // A server that never accepts needs no threads. The system completes its clients' handshakes.
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let (threads, files) = (count("/proc/self/task"), count("/proc/self/fd"));
     for round in 0..20 {
@@ -42,7 +43,7 @@ fn a_dropped_proxy_leaves_no_thread_and_no_socket() {
             .set(Connections::Nth(6), Direction::ToServer, Fault::Rate(1))
             .start()
             .unwrap();
-        // The refused one may notice already while it connects.
+        // The refused client may notice while it is still connecting.
         let mut clients: Vec<_> =
             (0..7).filter_map(|_| TcpStream::connect(proxy.address()).ok()).collect();
         for client in &mut clients {
@@ -58,7 +59,7 @@ fn a_dropped_proxy_leaves_no_thread_and_no_socket() {
 
         assert_eq!(count("/proc/self/fd"), files + clients.len());
         assert_eq!(sockets(address), 0);
-        // The system lets a thread be joined a little before it takes it off its list.
+        // A joined thread stays on the system's list for a short time.
         let begin = Instant::now();
         while count("/proc/self/task") > threads {
             assert!(begin.elapsed() < Duration::from_secs(60), "a thread is left");
@@ -67,14 +68,14 @@ fn a_dropped_proxy_leaves_no_thread_and_no_socket() {
         let refused = TcpStream::connect(address).map_err(|error| error.kind());
         assert_eq!(refused.map(drop), Err(ErrorKind::ConnectionRefused));
         for mut client in clients {
-            // One had got its orderly end before; behind that a reset is another error.
+            // One client got FIN before; a reset behind that is another error.
             let end = client.read(&mut [0]).map_err(|error| error.kind());
             assert!(
                 matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)),
                 "{end:?}"
             );
         }
-        // The clients of the server, of which it knows nothing, are gone as well.
+        // The proxy's connections to the server, never accepted, are closed as well.
         server.set_nonblocking(true).unwrap();
         while server.accept().is_ok() {}
         assert_eq!(count("/proc/self/fd"), files);

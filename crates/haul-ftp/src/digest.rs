@@ -1,5 +1,5 @@
-//! Asks the server for the digest of a file: by `HASH` (draft-bryan-ftp-hash), or by `XSHA256`, which is older and in no
-//! standard.
+//! Asks the server for the digest of a file: by `HASH` (draft-bryan-ftp-hash), or by `XSHA256`, which is
+//! older and not standardised.
 
 use haul_storage::{Digest, DigestKind, Error, ErrorKind, RelPath, Result};
 
@@ -13,7 +13,7 @@ pub(crate) async fn of(inner: &Inner, path: &RelPath, kind: DigestKind) -> Resul
         return Ok(None);
     };
     let on_server = inner.on_server(path);
-    // Behind a space XSHA256 takes the bounds of a range.
+    // XSHA256 takes what follows a space for the bounds of a range.
     if how == HashCommand::Xsha256 && on_server.contains(&b' ') {
         return Ok(None);
     }
@@ -25,10 +25,10 @@ pub(crate) async fn of(inner: &Inner, path: &RelPath, kind: DigestKind) -> Resul
     if reply.is_unknown_command() {
         inner.server.learnt.learn(Lesson::NoHash);
     }
-    // The same code is sent for a directory, for what must not be read, and for nothing.
+    // The same code is sent for a directory, an unreadable file and a missing one.
     match inner.find(path).await? {
         None => Err(inner.at(Error::new(ErrorKind::NotFound, "read the digest"), path)),
-        // ProFTPD refuses what has no bytes.
+        // ProFTPD refuses empty files.
         Some(found) if found.is_file() && found.size == Some(0) => Ok(Some(Digest::of(kind, b""))),
         Some(_) => Ok(None),
     }

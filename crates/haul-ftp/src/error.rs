@@ -1,7 +1,7 @@
-//! What a refusal means, as an [`Error`].
+//! Maps refusals to an [`Error`].
 //!
 //! FTP has few codes: 550 is "no such file" as well as "permission denied" and "directory not empty".
-//! The words tell on many servers; where they do not, whoever asked looks what is there
+//! On many servers the text tells them apart; otherwise the caller looks at what is there
 //! ([`Inner::explain`](crate::inner::Inner::explain)).
 
 use std::io;
@@ -16,27 +16,27 @@ pub(crate) fn refused(operation: &'static str, reply: &Reply) -> Error {
     Error::new(kind, operation).because(format!("the server replied: {reply}")).with_retry(retry)
 }
 
-/// That a reply says it is done.
+/// Fails unless the reply reports success.
 pub(crate) fn done(operation: &'static str, reply: &Reply) -> Result<()> {
     if reply.is_done() { Ok(()) } else { Err(refused(operation, reply)) }
 }
 
-/// A server that does not keep to the protocol.
+/// The server violates the protocol.
 pub(crate) fn protocol(operation: &'static str, cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Protocol, operation).because(cause)
 }
 
-/// A connection that is lost: another one may do.
+/// The connection was lost: a retry on another one may succeed.
 pub(crate) fn lost(operation: &'static str, cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unreachable, operation).because(cause)
 }
 
-/// An error of a connection. Whatever it is, another connection may do.
+/// An I/O error of a connection. Whatever it is, a retry on another connection may succeed.
 pub(crate) fn broken(operation: &'static str, error: io::Error) -> Error {
     Error::new(ErrorKind::Unreachable, operation).with_source(error)
 }
 
-/// Whether a refusal says that there are connections enough.
+/// Whether the server refuses because it has too many connections.
 pub(crate) fn is_too_many(reply: &Reply) -> bool {
     let text = reply.text().to_ascii_lowercase();
     let words =
@@ -50,9 +50,9 @@ pub(crate) fn wants_resumption(reply: &Reply) -> bool {
     reply.code() == 522 && reply.text().to_ascii_lowercase().contains("reuse")
 }
 
-/// Whether the server's process for this connection has crashed: what vsftpd says before it exits,
-/// whatever was asked. Another connection has another process.
-/// At the login it says so for mistakes of its configuration, which another connection meets again.
+/// Whether the server's process for this connection has crashed: vsftpd sends this before it exits,
+/// whatever the command was. Another connection has another process.
+/// During login it reports mistakes in its configuration this way, which every connection runs into.
 pub(crate) fn has_crashed(reply: &Reply) -> bool {
     reply.code() == 500 && reply.text().starts_with("OOPS")
 }
@@ -82,7 +82,7 @@ fn kind_of(reply: &Reply) -> (ErrorKind, Retry) {
     }
 }
 
-/// What the words of strerror(3) and of Windows tell, which most servers pass on.
+/// The kind by the texts of strerror(3) and of Windows, which most servers pass on.
 fn by_words(reply: &Reply) -> Option<ErrorKind> {
     const WORDS: [(&str, ErrorKind); 15] = [
         ("no such file", ErrorKind::NotFound),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_and_words_tell_what_went_wrong() {
+    fn replies_are_mapped_to_errors_by_code_and_text() {
         for (line, kind, retry) in [
             ("421 There are too many connections", ErrorKind::Busy, Retry::Later),
             ("425 Cannot open data connection", ErrorKind::Unreachable, Retry::Later),

@@ -1,4 +1,4 @@
-//! What a storage and its files share: where paths are on the server, and what is there.
+//! State that a storage and its files share: paths on the server, and what exists there.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -18,20 +18,20 @@ use crate::server::{Server, SetTime};
 use crate::wire::listing::Found;
 use crate::wire::{Command, KEPT_TIMES, Reply, format_time};
 
-/// The most directories that are remembered.
+/// The most directories that are cached.
 const REMEMBERED: usize = 4096;
 
-/// What a storage and its files share.
+/// State that a storage and its files share.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) host: Arc<FtpHost>,
     pub(crate) server: Arc<Server>,
     pub(crate) location: Location,
     pub(crate) root: Vec<u8>,
-    /// What the server can do: with times and without; and both where nothing begins in the middle.
+    /// The server's capabilities, indexed by whether `REST` is missing and whether setting times is.
     pub(crate) capabilities: [[Capabilities; 2]; 2],
     pub(crate) journals: Option<PathBuf>,
-    /// What is known to be a directory.
+    /// Paths that are known to be directories.
     pub(crate) directories: Mutex<HashSet<RelPath>>,
 }
 
@@ -45,18 +45,18 @@ impl Inner {
         [&self.root, slash, path.as_bytes()].concat()
     }
 
-    /// What the server can do, as far as it is known now.
+    /// The server's capabilities, as far as they are known now.
     pub(crate) fn capabilities(&self) -> &Capabilities {
         let [rest, times] = [self.server.rest(), self.server.set_time().is_some()];
         &self.capabilities[usize::from(!rest)][usize::from(!times)]
     }
 
-    /// Says where an error is.
+    /// Adds the location to an error.
     pub(crate) fn at(&self, error: Error, path: &RelPath) -> Error {
         error.at(self.location.display(path))
     }
 
-    /// Where the journal of an upload lies on this machine.
+    /// The path of an upload's journal on this machine.
     pub(crate) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
         let key = format!("ftp {}\0{}", self.host.name(), self.on_server(path).escape_ascii());
         let name = remote_journal_name(key.as_bytes());
@@ -79,7 +79,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// That `path` could be made: what is above it is a directory.
+    /// Checks that `path` could be created: its parent is a directory.
     pub(crate) async fn check_parent(&self, path: &RelPath) -> Result<()> {
         let Some(parent) = path.parent() else { return Ok(()) };
         if parent.is_root() || self.directories().contains(&parent) {
@@ -102,7 +102,7 @@ impl Inner {
         directories.insert(path.clone());
     }
 
-    /// Something may be gone, with all that was in it.
+    /// Forgets a path, and everything below it, that may no longer exist.
     pub(crate) fn forget(&self, path: &RelPath) {
         self.directories().retain(|known| !known.starts_with(path));
     }
@@ -111,7 +111,7 @@ impl Inner {
         self.directories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// That something may get this name.
+    /// Checks that a file may get this name.
     pub(crate) fn check_new_name(&self, path: &RelPath) -> Result<()> {
         if self.server.any_names || std::str::from_utf8(path.name()).is_ok() {
             return Ok(());
@@ -129,7 +129,7 @@ impl Inner {
         })
     }
 
-    /// A command that sets a file's time, where that can be done.
+    /// The command that sets a file's time, if the server supports that.
     pub(crate) fn set_time(&self, path: &[u8], time: Option<Timestamp>) -> Result<Option<Command>> {
         let text = |time| format_time(KEPT_TIMES.kept(time));
         let Some((how, time)) = self.server.set_time().zip(time.and_then(text)) else {
@@ -142,7 +142,8 @@ impl Inner {
         Command::new(verb, [time.as_bytes(), b" ", path].concat()).map(Some)
     }
 
-    /// Takes the answer to such a command. Where nothing announces it, it may turn out not to be so.
+    /// Checks the reply to such a command. If setting times was only assumed to work, a refusal is learnt
+    /// and no error.
     pub(crate) fn time_was_set(&self, reply: &Reply) -> Result<()> {
         let learnt = &self.server.learnt;
         if reply.is_done() {
@@ -158,8 +159,7 @@ impl Inner {
         Err(refused("set the time", reply))
     }
 
-    /// Finds out why something could not be made or opened at `path`, where the server's words do not
-    /// tell.
+    /// Finds out why `path` could not be created or opened, if the server's text does not tell.
     pub(crate) async fn explain(&self, error: Error, path: &RelPath) -> Error {
         let unclear = matches!(error.kind(), ErrorKind::Other | ErrorKind::PermissionDenied);
         if !unclear {

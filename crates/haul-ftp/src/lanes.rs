@@ -1,12 +1,12 @@
 //! The lanes to one host. A lane serves one operation at a time: a task takes an idle lane and returns it.
 //!
-//! Downloads and uploads have as many as are wished for; a command takes any that is free. So that nothing waits
-//! for itself (a copy from a host to the same host, a look at a file while another one is written), each of the
-//! three can always have one, and a lane whose holder does nothing with it does not count.
+//! Downloads and uploads each get up to the requested number; a command takes any free lane. To avoid
+//! deadlock (a copy from a host to the same host, a stat of one file while another is written), each of
+//! the three purposes can always have one lane, and a lane whose holder is stalled does not count.
 //!
-//! Where the server accepts no further lane, that needs two more rules. A download whose bytes are not consumed
-//! gives its lane back when another task needs it, and goes on later. And as long as something is read, a second
-//! upload does not take the last lane: both might wait for what is read.
+//! If the server accepts no further lane, two more rules apply. A download whose bytes are not consumed
+//! returns its lane when another task needs it, and continues later. And while something is being read,
+//! a second upload does not take the last lane: both might wait for the bytes that are read.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
@@ -24,23 +24,23 @@ use crate::login::{Login, Opened};
 use crate::server::Server;
 use crate::session::Session;
 
-/// So long a download may stand still in case somebody goes on with it. Servers end what stands for
-/// minutes.
-const STANDS: Duration = Duration::from_secs(3);
+/// How long a download stays parked for a reader that may continue it. Servers end transfers that stall
+/// for minutes.
+const PARKED_LIMIT: Duration = Duration::from_secs(3);
 
-/// So long the answers are waited for that nobody wants any more.
+/// How long to wait for the replies to abandoned commands.
 const CATCH_UP: Duration = Duration::from_secs(10);
 
-/// So long somebody waits for a lane that the server refuses, while others hold all there are.
+/// How long a task waits while the server refuses further lanes and others hold all open ones.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often the holder of a lane looks whether another task needs it.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// A round trip that was seen no longer ago tells what the queue is now.
+/// How recent an RTT sample has to be to describe the present queue.
 const RECENT: Duration = Duration::from_millis(500);
 
-/// What a lane is taken for, each in a queue of its own.
+/// What a lane is taken for. Each purpose has a queue of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Command,
@@ -59,14 +59,14 @@ pub(crate) struct Lanes {
     pool: Arc<pool::Lanes<Opener>>,
 }
 
-/// A lane that is taken; it goes back when it is dropped.
+/// A lane in use; dropping it returns it.
 #[derive(Debug)]
 pub(crate) struct Lane {
     /// Only dropping takes it.
     session: Option<Session>,
     purpose: Purpose,
     is_stalled: bool,
-    /// It was named as the one to be given back for another task.
+    /// This lane was chosen to be returned for another task.
     is_recalled: bool,
     pool: Arc<pool::Lanes<Opener>>,
 }
@@ -84,12 +84,12 @@ impl Drop for Read {
 }
 
 impl Lanes {
-    /// No lane yet. All that lanes do, encryption above all, is done on `runtime`.
+    /// Opens no lane yet. All work of the lanes, encryption above all, runs on `runtime`.
     pub(crate) fn new(login: Login, runtime: Handle) -> Arc<Self> {
         let login = Arc::new(login);
-        // Of several lanes those that receive more than they were asked for are in the way of the others.
-        let (idle, uses, stood_in_vain) = (Vec::new(), Uses::default(), true);
-        let opener = Opener { login: Arc::clone(&login), idle, uses, rtt: None, stood_in_vain };
+        // With several lanes, one that receives more than was requested takes bandwidth from the others.
+        let (idle, uses, parked_in_vain) = (Vec::new(), Uses::default(), true);
+        let opener = Opener { login: Arc::clone(&login), idle, uses, rtt: None, parked_in_vain };
         Arc::new(Self { login, pool: pool::Lanes::new(opener, runtime) })
     }
 
@@ -98,34 +98,34 @@ impl Lanes {
         self.login.name()
     }
 
-    /// What the server turned out to do and not to do.
+    /// What was learnt about the server.
     pub(crate) fn learnt(&self) -> &Arc<Learnt> {
         self.login.learnt()
     }
 
-    /// What the server can do, once a lane was open.
+    /// The server, known once a lane was open.
     pub(crate) fn known_server(&self) -> Option<Arc<Server>> {
         self.login.known_server()
     }
 
-    /// Wishes for `lanes` lanes.
+    /// Sets the number of lanes to use.
     pub(crate) fn wish(&self, lanes: usize) {
         self.pool.wish(lanes);
     }
 
-    /// Says that much is going to be moved, and over `lanes` lanes at least where the path is long.
+    /// Announces a large transfer: over a long path at least `lanes` lanes are opened.
     pub(crate) fn expect(&self, lanes: usize) {
         self.pool.with(|_, _, supply| supply.expect(lanes));
     }
 
-    /// What the link looks like.
+    /// The state of the link: RTTs and lanes.
     pub(crate) fn status(&self) -> LinkStatus {
         self.pool.tend();
         self.pool.with(|opener, gauges, supply| {
             let mut seen =
                 self.known_server().map_or(Vec::new(), |server| server.in_use.round_trips());
             if seen.is_empty() {
-                // Nothing is sent over a control connection while a file goes over its data connection.
+                // Control connections are idle during a transfer, so they are only asked if there is none.
                 seen.extend(gauges.iter().filter_map(|gauge| gauge.round_trips()));
             }
             let at_present = seen.iter().filter_map(|seen| seen.at_present(RECENT));
@@ -134,23 +134,23 @@ impl Lanes {
         })
     }
 
-    /// Whether there ever was a lane.
+    /// Whether any lane has ever been open.
     pub(crate) fn have_been_open(&self) -> bool {
         self.pool.with(|_, _, supply| supply.has_been_open())
     }
 
-    /// Whether a download that has come to the end of its range is to be left standing: the next range
-    /// often begins there where there is one lane. Where there are several it was worth it last time.
+    /// Whether to park a download that has reached the end of its range: with one lane the next range
+    /// often begins there; with several, only if the last parked download was used.
     pub(crate) fn leave_standing(&self) -> bool {
-        self.pool.with(|opener, _, supply| supply.wished() == 1 || !opener.stood_in_vain)
+        self.pool.with(|opener, _, supply| supply.wished() == 1 || !opener.parked_in_vain)
     }
 
-    /// Runs something beside.
+    /// Spawns a task on the lanes' runtime.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.pool.spawn(work);
     }
 
-    /// A lane for a moment.
+    /// A lane for a short command.
     pub(crate) async fn command(&self) -> Result<Lane> {
         self.take(Purpose::Command, None).await
     }
@@ -161,7 +161,7 @@ impl Lanes {
         Read { pool: Arc::clone(&self.pool) }
     }
 
-    /// A lane to read from `offset` on what was opened as `opening`, best the one whose download stands
+    /// A lane to read the file opened as `opening` from `offset` on, preferably one with a download parked
     /// there.
     pub(crate) async fn reader(&self, opening: u64, offset: u64) -> Result<Lane> {
         self.take(Purpose::Read, Some((opening, offset))).await
@@ -190,36 +190,36 @@ impl Lanes {
     }
 }
 
-/// What lanes are used for, by purpose.
+/// The use of lanes, by purpose.
 #[derive(Debug, Default)]
 struct Uses {
     taken: [usize; pool::QUEUES + 1],
-    /// Lanes whose holder does nothing with them.
+    /// Lanes whose holders are stalled.
     stalled: [usize; pool::QUEUES + 1],
-    /// Reads that have not ended, with and without a lane.
+    /// Reads in progress, with or without a lane.
     reads: usize,
-    /// A lane is being given back for another task.
+    /// A lane is being returned for another task.
     is_recalling: bool,
 }
 
 impl Uses {
-    /// Whether one more lane may be used for that, of so many that are wished for.
+    /// Whether one more lane may be used for `purpose`, if `wished` lanes are requested.
     fn may_have(&self, purpose: Purpose, wished: usize) -> bool {
         let most = wished + self.stalled[purpose as usize];
         purpose == Purpose::Command || self.taken[purpose as usize] < most
     }
 
-    /// Whether one more of `most` lanes may be used for that; `most` is `None` if there can be more.
+    /// The same, if there are at most `most` lanes (`None`: more can be opened).
     fn may_take(&self, purpose: Purpose, wished: usize, most: Option<usize>) -> bool {
-        // Two uploads on the last two lanes would both wait for a lane that brings what they write.
+        // Two uploads on the last two lanes would both wait for a lane that reads what they write.
         let written = self.taken[Purpose::Write as usize];
         let takes_last = most.is_some_and(|most| written > 0 && written + 1 >= most);
         let has_to_leave_it = purpose == Purpose::Write && self.reads > 0 && takes_last;
         self.may_have(purpose, wished) && !has_to_leave_it
     }
 
-    /// Whether the first task that waits for that may have one of the idle lanes, and leaves one to each of
-    /// those before it.
+    /// Whether the first task waiting for `purpose` may take an idle lane and still leave one for each task
+    /// ahead of it.
     fn is_next(
         &self,
         purpose: Purpose,
@@ -233,14 +233,14 @@ impl Uses {
         may_take(purpose) && before < idle
     }
 
-    /// Whether a download that nobody takes anything of should be ended for the sake of those who wait: another
-    /// reader, or the first use for something else.
+    /// Whether a stalled download should be ended for a waiting task: another reader, or a purpose that has
+    /// no lane yet.
     fn recalls(&self, waiting: &[usize]) -> bool {
         let needs_it = |queue: &usize| *queue == Purpose::Read as usize || self.taken[*queue] == 0;
         !self.is_recalling && waiting.iter().any(needs_it)
     }
 
-    /// How many lanes there may be for the sake of somebody who wants one for that.
+    /// How many lanes there may be when a task waits for `purpose`.
     fn most_for(&self, purpose: Purpose, wished: usize) -> usize {
         let stalled: usize = self.stalled.iter().sum();
         let others = if self.taken[purpose as usize] == 0 {
@@ -252,7 +252,7 @@ impl Uses {
         wished + stalled + others
     }
 
-    /// How many lanes are missing for the tasks that wait, while so many are open and opening.
+    /// How many more lanes the waiting tasks need, given those that are open and opening.
     fn missing(&self, waiting: &[usize], wished: usize, open: usize, opening: usize) -> usize {
         let spare = opening + self.taken[Purpose::CatchUp as usize];
         let in_need = |there: usize| {
@@ -267,21 +267,21 @@ impl Uses {
     }
 }
 
-/// Opens lanes, and says who may have which.
+/// Opens lanes and assigns them.
 #[derive(Debug)]
 struct Opener {
     login: Arc<Login>,
-    /// In the order in which they were given back.
+    /// In the order in which they were returned.
     idle: Vec<Session>,
     uses: Uses,
-    /// The shortest round trip of a handshake.
+    /// The shortest RTT of a handshake.
     rtt: Option<Duration>,
-    /// The last download that was left standing was of no use.
-    stood_in_vain: bool,
+    /// The last parked download was not used.
+    parked_in_vain: bool,
 }
 
 impl Opener {
-    /// Takes the idle lane that suits best, if it is the turn of the first task that waits for that.
+    /// Takes the idle lane that suits best, if it is the turn of the first task waiting for `purpose`.
     fn take(
         &mut self,
         purpose: Purpose,
@@ -298,11 +298,11 @@ impl Opener {
     }
 
     fn best(&mut self, at: Option<(u64, u64)>, supply: &mut Supply) -> Option<Session> {
-        let stands_there = |session: &Session| {
+        let is_parked_there = |session: &Session| {
             at.is_some_and(|(opening, offset)| session.is_parked_at(opening, offset))
         };
-        if let Some(found) = self.idle.iter().position(stands_there) {
-            self.stood_in_vain = false;
+        if let Some(found) = self.idle.iter().position(is_parked_there) {
+            self.parked_in_vain = false;
             return Some(self.idle.remove(found));
         }
         while let Some(free) = self.idle.iter().rposition(|session| session.parked_for().is_none())
@@ -313,16 +313,16 @@ impl Opener {
             }
             supply.on_lost(1);
         }
-        self.stood_in_vain |= at.is_some() && !self.idle.is_empty();
+        self.parked_in_vain |= at.is_some() && !self.idle.is_empty();
         (!self.idle.is_empty()).then(|| self.idle.remove(0))
     }
 
-    /// Whether, if no lane comes, none that is used for something else needs to come back.
+    /// Whether no lane is idle or used for `purpose`, so that none will be returned for it.
     fn is_hopeless(&self, purpose: Purpose) -> bool {
         self.uses.taken[purpose as usize] == 0 && self.idle.is_empty()
     }
 
-    /// Names the lane of a download that nobody takes anything of to be given back, if another task needs it.
+    /// Whether the calling holder, a stalled download, has to return its lane for another task.
     fn recall(&mut self, supply: &Supply) -> bool {
         let is_short = supply.is_refused() && self.idle.is_empty();
         let recalls = is_short && self.uses.recalls(&supply.waiting());
@@ -331,7 +331,7 @@ impl Opener {
     }
 
     /// Takes a lane back.
-    fn give_back(
+    fn take_back(
         &mut self,
         (session, purpose): (Session, Purpose),
         (is_stalled, is_recalled): (bool, bool),
@@ -344,10 +344,10 @@ impl Opener {
         if session.control.is_broken() {
             supply.on_lost(1);
         } else if session.is_worn_out() {
-            // It is replaced, and nothing was wrong with it.
+            // It is replaced, and does not count as lost.
         } else if session.is_usable() {
             if session.parked_for().is_some() {
-                pool.spawn(end_standing(Arc::downgrade(pool)));
+                pool.spawn(end_parked(Arc::downgrade(pool)));
             }
             self.idle.push(session);
         } else {
@@ -359,7 +359,7 @@ impl Opener {
 
 impl Connect for Opener {
     type Connection = Opened;
-    /// What a session has as long as there is one.
+    /// A session's gauge, shared as long as the session lives.
     type Lane = RttGauge;
 
     const MOST_OPENING: usize = 8;
@@ -374,7 +374,7 @@ impl Connect for Opener {
         let shortest = self.rtt.map_or(rtt, |seen| seen.min(rtt));
         self.rtt = Some(shortest);
         supply.on_path(shortest >= LONG_RTT);
-        // The server has let it log in.
+        // The login succeeded.
         supply.on_taken_in();
         let gauge = Arc::clone(session.gauge());
         self.idle.push(session);
@@ -384,7 +384,7 @@ impl Connect for Opener {
     fn review(&mut self, gauges: &mut Vec<Arc<RttGauge>>, supply: &mut Supply) -> usize {
         gauges.retain(|gauge| Arc::strong_count(gauge) > 1);
         while gauges.len() > supply.wished() && !supply.is_waited_for() && !self.idle.is_empty() {
-            // The one that was given back first has been idle for the longest.
+            // The one that was returned first has been idle for the longest.
             let closed = self.idle.remove(0);
             gauges.retain(|gauge| !Arc::ptr_eq(gauge, closed.gauge()));
         }
@@ -393,7 +393,7 @@ impl Connect for Opener {
     }
 }
 
-/// Reads the replies of abandoned commands.
+/// Reads the replies to abandoned commands.
 async fn catch_up(mut session: Session, pool: Weak<pool::Lanes<Opener>>) {
     let caught_up = timeout(CATCH_UP, async {
         while !session.control.is_in_step() && !session.control.is_broken() {
@@ -407,11 +407,11 @@ async fn catch_up(mut session: Session, pool: Weak<pool::Lanes<Opener>>) {
     drop(Lane::new(Some(session), Purpose::CatchUp, pool));
 }
 
-/// Ends downloads that stand for too long, a while from now.
-async fn end_standing(pool: Weak<pool::Lanes<Opener>>) {
-    sleep(STANDS).await;
+/// Ends downloads that have been parked for [`PARKED_LIMIT`].
+async fn end_parked(pool: Weak<pool::Lanes<Opener>>) {
+    sleep(PARKED_LIMIT).await;
     while let Some(pool) = pool.upgrade() {
-        let old = |session: &Session| session.parked_for().is_some_and(|time| time >= STANDS);
+        let old = |session: &Session| session.parked_for().is_some_and(|time| time >= PARKED_LIMIT);
         let session = pool.with(|opener, _, _| {
             let at = opener.idle.iter().position(old)?;
             opener.uses.taken[Purpose::Command as usize] += 1;
@@ -419,7 +419,7 @@ async fn end_standing(pool: Weak<pool::Lanes<Opener>>) {
         });
         let Some(session) = session else { return };
         let mut lane = Lane::new(Some(session), Purpose::Command, pool);
-        // If it fails the lane is broken and not given back.
+        // If it fails, the lane is broken and not reused.
         drop(lane.unpark().await);
     }
 }
@@ -433,8 +433,8 @@ impl Lane {
         Self { session, purpose, is_stalled: false, is_recalled: false, pool }
     }
 
-    /// Waits until another task needs this lane, which its holder does nothing with and has to give back then. Of
-    /// several such lanes one is named at a time.
+    /// Waits until another task needs this lane; its stalled holder has to return it then. Only one
+    /// such lane is recalled at a time.
     pub(crate) async fn recalled(&mut self) {
         while !self.pool.with(|opener, _, supply| opener.recall(supply)) {
             sleep(LOOK).await;
@@ -442,7 +442,7 @@ impl Lane {
         self.is_recalled = true;
     }
 
-    /// Says whether the holder does nothing with it.
+    /// Sets whether the holder is stalled.
     pub(crate) fn stall(&mut self, stalls: bool) {
         let was_stalled = std::mem::replace(&mut self.is_stalled, stalls);
         self.pool.with(|opener, _, _| {
@@ -473,7 +473,7 @@ impl Drop for Lane {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
             let (taken, state) = ((session, self.purpose), (self.is_stalled, self.is_recalled));
-            self.pool.with(|opener, _, supply| opener.give_back(taken, state, &self.pool, supply));
+            self.pool.with(|opener, _, supply| opener.take_back(taken, state, &self.pool, supply));
             self.pool.tend();
         }
     }
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_whose_holder_does_nothing_with_it_does_not_count() {
+    fn a_stalled_lane_does_not_count() {
         let mut uses = Uses { taken: [0, 2, 0, 0], ..Uses::default() };
         assert!(!uses.may_have(Purpose::Read, 2));
         assert_eq!(uses.missing(&[1], 2, 2, 0), 0);
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_upload_leaves_the_last_lane_to_what_is_read() {
+    fn a_second_upload_leaves_the_last_lane_to_readers() {
         let uses = Uses { taken: [0, 0, 1, 0], reads: 1, ..Uses::default() };
         assert!(!uses.is_next(Purpose::Write, &[2], 4, (1, Some(2))));
         assert!(uses.is_next(Purpose::Read, &[2, 1], 4, (1, Some(2))), "it waits for less long");
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_download_that_stands_still_is_ended_for_another_one_or_for_the_first_upload() {
+    fn a_stalled_download_is_ended_for_another_reader_or_the_first_upload() {
         let mut uses = Uses { taken: [0, 1, 1, 0], stalled: [0, 1, 0, 0], ..Uses::default() };
         assert!(uses.recalls(&[2, 1]));
         assert!(uses.recalls(&[0]), "no lane is used for commands");

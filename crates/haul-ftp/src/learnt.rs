@@ -1,8 +1,8 @@
-//! What a server turns out to do or not to do, whatever it announced. A lesson is learnt once for the
-//! host, by whichever lane meets it; from then on all lanes go the other way.
+//! What a server turns out to support or not, whatever it announced. The first lane that notices learns
+//! it for the host; from then on all lanes use the alternative.
 //!
-//! Whatever failed while a lesson was learnt is tried again at once ([`Learnt::since`]): there are few
-//! lessons, so that ends.
+//! An operation that failed while a lesson was learnt is retried at once ([`Learnt::since`]). There are few
+//! lessons, so these retries end.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,46 +12,46 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Lesson {
-    /// Commands that arrive together with others are lost: send one, wait for its reply.
+    /// Commands that arrive together are lost: send one, then wait for its reply.
     OneAtATime = 1,
-    /// `MLSD` is not known.
+    /// `MLSD` is unknown.
     NoMlsd = 1 << 1,
-    /// `MLST` is not known.
+    /// `MLST` is unknown.
     NoMlst = 1 << 2,
-    /// `SIZE` is not known, or refused for files that are there.
+    /// `SIZE` is unknown, or refused for files that exist.
     NoSize = 1 << 3,
-    /// `SIZE` has been answered: where it is refused, there is no such file.
+    /// `SIZE` has succeeded once: if it is refused, there is no such file.
     SizeWorks = 1 << 4,
-    /// `MDTM` is not known.
+    /// `MDTM` is unknown.
     NoMdtm = 1 << 5,
     /// `REST` is refused.
     NoRest = 1 << 6,
     /// `EPSV` is refused.
     NoEpsv = 1 << 7,
-    /// A data connection to a port from `EPSV` was made.
+    /// A data connection to a port from `EPSV` succeeded.
     EpsvWorks = 1 << 8,
-    /// None could be made; ask `PASV`.
+    /// None succeeded; use `PASV`.
     EpsvLeadsNowhere = 1 << 9,
-    /// `LIST -a` lists what `LIST` lists, and hidden names.
+    /// `LIST -a` lists what `LIST` lists, plus hidden names.
     ListAllWorks = 1 << 10,
     /// `LIST -a` is refused, or taken for a path.
     ListPlain = 1 << 11,
-    /// The server says when a transfer begins (150).
+    /// The server announces the beginning of a transfer (150).
     SaysBegin = 1 << 12,
-    /// A rename does not replace what has the name.
+    /// A rename does not replace an existing file.
     RenameKeeps = 1 << 13,
-    /// Times are not set, although it seemed so.
+    /// Times cannot be set, although it seemed so.
     NoTimes = 1 << 14,
-    /// A time was set: where that is refused, it is about the one file.
+    /// A time was set once: a later refusal concerns that file only.
     TimesWork = 1 << 15,
-    /// It makes no digests, although it announced that.
+    /// It computes no digests, although it announced them.
     NoHash = 1 << 16,
 }
 
-/// Directories that cannot be listed and are remembered.
+/// The most unlistable directories that are remembered.
 const UNLISTABLE: usize = 4096;
 
-/// All that was learnt of a host.
+/// Everything that was learnt about a host.
 #[derive(Debug, Default)]
 pub(crate) struct Learnt {
     lessons: AtomicU32,
@@ -69,7 +69,7 @@ impl Learnt {
         self.lessons.load(Ordering::Relaxed) & lesson as u32 != 0
     }
 
-    /// Remembers that a directory cannot be listed, so that nothing can be found out that way.
+    /// Remembers that a directory cannot be listed.
     pub(crate) fn learn_unlistable(&self, directory: &[u8]) {
         let mut unlistable = self.unlistable.lock().unwrap_or_else(PoisonError::into_inner);
         if unlistable.len() < UNLISTABLE {
@@ -77,18 +77,18 @@ impl Learnt {
         }
     }
 
-    /// Whether a directory is known not to be listed.
+    /// Whether a directory is known to be unlistable.
     pub(crate) fn is_unlistable(&self, directory: &[u8]) -> bool {
         let unlistable = self.unlistable.lock().unwrap_or_else(PoisonError::into_inner);
         unlistable.contains(directory)
     }
 
-    /// What is known now, for [`Self::since`].
+    /// The present state, for [`Self::since`].
     pub(crate) fn mark(&self) -> u32 {
         self.lessons.load(Ordering::Relaxed)
     }
 
-    /// Whether something was learnt since `mark`, which is brought up to date.
+    /// Whether something was learnt since `mark`; updates `mark`.
     pub(crate) fn since(&self, mark: &mut u32) -> bool {
         let now = self.mark();
         std::mem::replace(mark, now) != now

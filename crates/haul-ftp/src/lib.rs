@@ -5,17 +5,17 @@
 //!    └ FtpStorage (a directory) → read, write, whole, list
 //! ```
 //!
-//! A lane is a control connection that is logged in; it does one transfer at a time. `wire` is the
-//! protocol without its connections, `control` the way of commands and replies, `login` how a lane
-//! opens, `session` how a transfer begins and ends, `lanes` who gets which. `look` finds out what is at
-//! a path, `place` gives files their names, `learnt` is what a server turns out not to do.
+//! A lane is a logged-in control connection; it does one transfer at a time. `wire` is the protocol
+//! without I/O, `control` sends commands and receives replies, `login` opens a lane, `session` begins
+//! and ends transfers, `lanes` assigns lanes to tasks. `look` stats a path, `place` gives files their
+//! names, `learnt` remembers what a server does not support.
 //!
 //! The control connection is our own and not suppaftp's (12.2.1): that waits for each reply before the
-//! next command, so a range costs six round trips instead of three; its data connections cannot follow
-//! an implicit TLS; it doubles the byte 0xff in names; it knows names as text only.
+//! next command, so a range costs six RTTs instead of three; its data connections do not work with
+//! implicit TLS; it doubles the byte 0xff in names; it knows names as text only.
 //!
-//! What FTP cannot do: links, modes, locks, sync, writing in any order. Everything else depends on the
-//! server, and is decided by what it announces (`FEAT`).
+//! FTP has no links, modes, locks, sync or writes in any order. Everything else depends on the server
+//! and what it announces (`FEAT`).
 
 mod control;
 mod data;

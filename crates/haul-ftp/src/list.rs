@@ -1,11 +1,11 @@
 //! Listings: `MLSD` where the server knows it, and `LIST` where it does not.
 //!
-//! `MLSD` tells kind, size and time, and passes through. `LIST` tells a time without seconds or a
-//! zone, so the files' times are asked for one by one, many questions in a flight; the lane is not free
-//! for that before the listing has ended, so it is kept meanwhile, up to a limit.
+//! `MLSD` has kind, size and time, and is passed on as it arrives. `LIST` has times without seconds or
+//! zone, so the time of each file is requested, many in one flight. The lane is busy until the listing
+//! has ended, so the listing is buffered meanwhile, up to a limit.
 //!
-//! Without `-a` some servers leave out names that begin with a dot; others refuse it, or take it for a
-//! path and list nothing. Until it is known to be understood, `LIST` is asked for as well.
+//! Without `-a` some servers leave out names that begin with a dot; others refuse `-a`, or take it for a
+//! path and list nothing. Until `-a` is known to work, a plain `LIST` is requested as well.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,37 +27,38 @@ use crate::stream::Stream;
 use crate::wire::listing::{Found, Line, facts, is_heading, list_line};
 use crate::wire::{Command, Reply, parse_time};
 
-/// Batches that wait for whoever reads.
+/// Batches that are queued for the consumer.
 const WAITING: usize = 4;
 
-/// The entries of a batch, and the questions of a flight: their answers fit into any socket's buffer,
-/// so that neither end waits for the other to read.
+/// Entries per batch, and commands per flight: their replies fit into any socket's buffer, so that
+/// neither end waits for the other to read.
 const BATCH: usize = 200;
 
-/// The most entries of a listing that has to be kept.
+/// The most entries of a listing that is buffered.
 const MOST_KEPT: usize = 1_000_000;
 
-/// The most bytes of its lines.
+/// The most bytes of the lines of such a listing.
 const MOST_BYTES_KEPT: usize = 128 << 20;
 
-/// A listing with `-a` that has more entries is one: a directory that is called `-a` is smaller.
+/// A listing with `-a` that has more entries is trusted: a directory called `-a` would be smaller.
 const MOST_DOUBTED: usize = 1000;
 
-/// Lines without a sense that are kept while it is not known whether `-a` is understood.
-const MOST_NONSENSE: usize = 100;
+/// Errors of unparsable lines that are buffered until it is known whether `-a` works.
+const MOST_ERRORS: usize = 100;
 
 type Batch = Result<Vec<Entry>>;
 
-/// The way to whoever reads the listing.
+/// The queue to the consumer of the listing.
 struct Outbox {
     sender: mpsc::Sender<Batch>,
-    /// What has no room there, of a listing that is read to its end because its lane is needed.
+    /// Batches that do not fit there, of a listing that is read to its end because its lane is needed.
     kept: Vec<Batch>,
 }
 
 impl Outbox {
-    /// Hands a batch on; false if nobody wants it. While nobody takes it the lane stands still, unless another task
-    /// needs it: a listing cannot be continued later, so the rest of it is kept then.
+    /// Hands on a batch; false if the consumer is gone. While the consumer is slow the lane stalls,
+    /// unless another task needs it: a listing cannot be continued later, so the rest of it is buffered
+    /// then.
     async fn hand_on(&mut self, lane: &mut Lane, batch: Batch) -> bool {
         if !self.kept.is_empty() {
             self.kept.push(batch);
@@ -80,11 +81,11 @@ impl Outbox {
         !self.sender.is_closed()
     }
 
-    /// Hands on what was kept, and how the listing ended, without a lane.
+    /// Hands on the buffered batches and the final error, if any, without a lane.
     async fn finish(self, failure: Option<Error>) {
         for batch in self.kept.into_iter().chain(failure.map(Err)) {
             if self.sender.send(batch).await.is_err() {
-                // Nobody is there any more to hear of it.
+                // The consumer is gone.
                 return;
             }
         }
@@ -98,11 +99,11 @@ enum Way {
     Facts,
     /// `LIST -a`.
     All,
-    /// The same, and nobody knows whether the server understands it.
+    /// `LIST -a`, not known to be understood by the server.
     MaybeAll,
     /// `LIST`.
     Plain,
-    /// The same, to be compared with the other one.
+    /// `LIST`, to be compared with the listing by `LIST -a`.
     MaybePlain,
 }
 
@@ -137,7 +138,7 @@ pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
     Ok(batches.boxed())
 }
 
-/// Begins a listing; no data if the server says that there is nothing.
+/// Begins a listing; no data if the server reports an empty directory.
 async fn open(inner: &Inner, path: &RelPath) -> Result<(Lane, Way, Option<Stream>)> {
     let on_server = inner.on_server(path);
     let mut lane = inner.host.lanes.reader(NO_OPENING, 0).await?;
@@ -147,12 +148,12 @@ async fn open(inner: &Inner, path: &RelPath) -> Result<(Lane, Way, Option<Stream
             Err(error) if error.kind() == ErrorKind::Unsupported && lane.is_usable() => {
                 inner.server.learnt.learn(Lesson::NoMlsd);
             }
-            // It may be the name that it does not like.
+            // The server may refuse only this name.
             Err(error) if error.kind() == ErrorKind::InvalidInput && lane.is_usable() => {}
             Err(error) => return why(inner, path, lane, Way::Facts, error).await,
         }
     }
-    // The path of a LIST may be taken for options or a pattern, that of a CWD is a path.
+    // LIST may take its path for options or a pattern, CWD does not.
     let entered = lane.exchange(&[Command::new("CWD", &on_server)?]).await?;
     if let Some(reply) = entered.iter().find(|reply| !reply.is_done()) {
         return why(inner, path, lane, Way::Plain, refused("list", reply)).await;
@@ -184,7 +185,7 @@ async fn open(inner: &Inner, path: &RelPath) -> Result<(Lane, Way, Option<Stream
     }
 }
 
-/// What it means that a directory cannot be listed.
+/// Finds out why a directory cannot be listed.
 async fn why(
     inner: &Inner,
     path: &RelPath,
@@ -208,7 +209,7 @@ async fn why(
     }
 }
 
-/// Whether a refusal says that a directory is empty. That it is there was seen before.
+/// Whether a refusal means that the directory, which is known to exist, is empty.
 fn is_empty(error: &Error) -> bool {
     const WORDS: [&str; 6] = [
         "no files",
@@ -227,23 +228,23 @@ struct Listing {
     directory: RelPath,
 }
 
-/// What is kept of a listing.
+/// A buffered listing.
 #[derive(Default)]
-struct Kept {
+struct Buffered {
     found: Vec<(RelPath, Found)>,
-    /// Lines that make no sense.
+    /// Errors of unparsable lines.
     errors: Vec<Error>,
-    /// More of them.
-    nonsense: bool,
-    /// The directory itself was listed, as `-a` wants it.
+    /// There were more of them.
+    too_many_errors: bool,
+    /// The directory itself was listed, as `-a` requires.
     itself: bool,
 }
 
-impl Kept {
-    /// Whether it is what `-a` is for: all that `plain` has, and maybe more.
+impl Buffered {
+    /// Whether it has all entries of `plain`, as a listing with `-a` should.
     fn includes(&self, plain: &Self) -> bool {
         let names: HashSet<_> = self.found.iter().map(|(path, _)| path).collect();
-        !self.nonsense && plain.found.iter().all(|(path, _)| names.contains(path))
+        !self.too_many_errors && plain.found.iter().all(|(path, _)| names.contains(path))
     }
 }
 
@@ -253,7 +254,7 @@ impl Listing {
         if way == Way::MaybeAll {
             if kept.itself {
                 self.inner.server.learnt.learn(Lesson::ListAllWorks);
-            } else if kept.nonsense || kept.found.len() <= MOST_DOUBTED {
+            } else if kept.too_many_errors || kept.found.len() <= MOST_DOUBTED {
                 let Some(chosen) = self.compare(&mut lane, kept, outbox).await? else {
                     return Ok(());
                 };
@@ -277,13 +278,13 @@ impl Listing {
         Ok(())
     }
 
-    /// Asks without `-a` what is there, and chooses.
+    /// Lists without `-a` as well, and chooses the better listing.
     async fn compare(
         &self,
         lane: &mut Lane,
-        all: Kept,
+        all: Buffered,
         outbox: &mut Outbox,
-    ) -> Result<Option<Kept>> {
+    ) -> Result<Option<Buffered>> {
         let learnt = &self.inner.server.learnt;
         let data = match lane.transfer(0, Command::bare("LIST"), "list").await {
             Ok(data) => data,
@@ -304,17 +305,18 @@ impl Listing {
         Ok(Some(all))
     }
 
-    /// Reads a listing; what can be handed on is. `None`: nobody wants it any more.
+    /// Reads a listing, hands on what needs no further requests, and returns the rest. `None`: the
+    /// consumer is gone.
     async fn read(
         &self,
         lane: &mut Lane,
         way: Way,
         mut data: Stream,
         outbox: &mut Outbox,
-    ) -> Result<Option<Kept>> {
+    ) -> Result<Option<Buffered>> {
         let doubted = matches!(way, Way::MaybeAll | Way::MaybePlain);
         let mut lines = Lines::default();
-        let mut kept = Kept::default();
+        let mut kept = Buffered::default();
         let mut batch = Vec::new();
         let mut bytes = 0;
         loop {
@@ -345,16 +347,16 @@ impl Listing {
                         if way == Way::Facts && !lacks_size {
                             batch.push(found.entry(path));
                         } else if kept.found.last().is_none_or(|(last, _)| *last != path) {
-                            // Further versions of a file (VMS) have the same name.
+                            // On VMS, further versions of a file have the same name.
                             bytes += line.len();
                             kept.found.push((path, found));
                         }
                     }
-                    Err(error) if doubted && kept.errors.len() < MOST_NONSENSE => {
+                    Err(error) if doubted && kept.errors.len() < MOST_ERRORS => {
                         kept.errors.push(error);
                     }
-                    Err(_) if way == Way::MaybeAll && !kept.itself => kept.nonsense = true,
-                    // It concerns one entry; the others are told all the same.
+                    Err(_) if way == Way::MaybeAll && !kept.itself => kept.too_many_errors = true,
+                    // It concerns one entry; the others are reported nevertheless.
                     Err(error) => {
                         if !outbox.hand_on(lane, Err(error)).await {
                             return lane.stop(data).await.map(|()| None);
@@ -387,8 +389,8 @@ impl Listing {
         }
     }
 
-    /// A listing has no length. Over TLS, whoever does not want it to be complete cannot pretend that it
-    /// ends, unless it is a server that never says so.
+    /// Checks that a listing, which has no length, was not cut short. Over TLS an attacker cannot forge
+    /// its end (`close_notify`), unless the server is one that never sends it.
     fn ended(&self, data: &Stream, unfinished: bool) -> Result<()> {
         let known = &self.inner.server.ends_tls;
         match data.ended_properly() {
@@ -401,8 +403,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Asks for what the listing does not tell: times that `LIST` has not, and lengths where they are
-    /// missing.
+    /// Requests what the listing lacks: times after `LIST`, and missing lengths.
     async fn complete(
         &self,
         lane: &mut Lane,
@@ -411,19 +412,19 @@ impl Listing {
     ) -> Result<()> {
         let server = &self.inner.server;
         let mut asked = Vec::new();
-        let mut questions = Vec::new();
+        let mut commands = Vec::new();
         for (path, found) in entries.iter_mut().filter(|(_, found)| found.is_file()) {
             let on_server = self.inner.on_server(path);
             let time = times && found.modified.is_none() && server.mdtm();
             let size = found.size.is_none() && server.size();
-            // A name that cannot be sent can be listed; opening it says why not.
-            let question = |verb| Command::new(verb, &on_server).ok();
-            let time = if time { question("MDTM") } else { None };
-            let size = if size { question("SIZE") } else { None };
+            // A name that cannot be sent is listed all the same; opening it reports the reason.
+            let command = |verb| Command::new(verb, &on_server).ok();
+            let time = if time { command("MDTM") } else { None };
+            let size = if size { command("SIZE") } else { None };
             asked.push((found, time.is_some(), size.is_some()));
-            questions.extend(time.into_iter().chain(size));
+            commands.extend(time.into_iter().chain(size));
         }
-        let mut replies = lane.exchange(&questions).await?.into_iter();
+        let mut replies = lane.exchange(&commands).await?.into_iter();
         for (found, time, size) in asked {
             if let Some(reply) = replies.by_ref().take(usize::from(time)).next() {
                 found.modified = reply.is_done().then(|| parse_time(reply.last_line())).flatten();
@@ -437,7 +438,7 @@ impl Listing {
         Ok(())
     }
 
-    /// What a line says; nothing for headings, the directory itself and the one above.
+    /// Parses a line; `None` for headings, the directory itself and its parent.
     fn entry(&self, line: &[u8], with_facts: bool) -> Result<Option<(RelPath, Found)>> {
         let read = if with_facts { facts(line) } else { list_line(line) };
         let Some(Line { name, found }) = read else {

@@ -1,10 +1,10 @@
-//! Opens a lane: the connection, TLS, the login, and what the server can do.
+//! Opens a lane: connection, TLS, login, and the server's features.
 //!
 //! ```text
 //! TCP, 220 → AUTH TLS, handshake → PBSZ, PROT, USER → PASS → FEAT, OPTS, TYPE, SYST, PWD
 //! ```
 //!
-//! Each arrow is a round trip. What follows the login is asked of the first lane only.
+//! Each arrow is one RTT. The commands after the login are sent on the first lane only.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ use crate::stream::{Patience, Security, Stream};
 use crate::wire::{Command, Features, Reply, quoted};
 
 const ANONYMOUS: &str = "anonymous";
-/// What is customary as its password: who we are. Some servers look for the `@`.
+/// The customary password names the client. Some servers require the `@`.
 const ANONYMOUS_PASSWORD: &str = "haul@";
 
 /// How lanes to one host are opened.
@@ -39,33 +39,33 @@ pub(crate) struct Login {
     port: u16,
     options: FtpOptions,
     prompter: Arc<dyn Prompter>,
-    /// What the server has accepted.
+    /// The password that the server has accepted.
     password: OnceLock<Secret>,
-    /// Held by the lane that finds out the password, so that the others do not try as well.
+    /// Held by the lane that tries passwords, so that the others wait.
     trial: Mutex<Trial>,
     config: OnceLock<Arc<ClientConfig>>,
     /// Learnt by the first lane.
     server: OnceLock<Arc<Server>>,
-    /// It was asked, and goes on in plain text.
+    /// The server refused TLS; connections continue in plain text.
     offers_no_tls: AtomicBool,
-    /// TLS was agreed on: from then on nothing is sent without.
+    /// TLS was negotiated: from then on it is required.
     offers_tls: AtomicBool,
     waits: HostWaits,
     learnt: Arc<Learnt>,
 }
 
-/// What became of passwords before one was accepted.
+/// The state of passwords until one is accepted.
 #[derive(Debug, Default)]
 struct Trial {
-    /// How often one was typed.
+    /// How often the user was prompted.
     typed: u32,
-    /// The last one that was typed has been refused, and may be typed again.
+    /// The last typed password was refused, and the user may try again.
     is_mistyped: bool,
-    /// Why none is tried any more.
+    /// Why no further password is tried.
     refused: Option<String>,
 }
 
-/// A lane, and what opening it took.
+/// A new lane, and the RTT of its handshake.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) session: Session,
@@ -103,24 +103,24 @@ impl Login {
         with_port(&self.host, if standard { 0 } else { self.port })
     }
 
-    /// What the server can do, once a lane was open.
+    /// The server, known once a lane was open.
     pub(crate) fn known_server(&self) -> Option<Arc<Server>> {
         self.server.get().cloned()
     }
 
-    /// What the server turned out to do and not to do.
+    /// What was learnt about the server.
     pub(crate) const fn learnt(&self) -> &Arc<Learnt> {
         &self.learnt
     }
 
-    /// Opens a lane; again if something was learnt from the failure.
+    /// Opens a lane; retries if something was learnt from the failure.
     pub(crate) async fn open(&self) -> Result<Opened> {
         let mut lessons = self.learnt.mark();
         loop {
             match self.try_open().await {
-                // What is refused once more could lock an account.
+                // Only transient errors: another refused login could lock the account.
                 Err(error) if error.retry() == Retry::Later && self.learnt.since(&mut lessons) => {}
-                // On a connection of its own: some servers end one at which a login has failed.
+                // On a new connection: some servers close one after a failed login.
                 Err(error)
                     if error.kind() == ErrorKind::Unauthenticated && self.asks_again().await => {}
                 outcome => return outcome.map_err(|error| error.at(self.name())),
@@ -160,7 +160,7 @@ impl Login {
             return Err(refused("connect", &greeting));
         }
         if greeting.text().contains("Microsoft FTP Service") {
-            // lftp knows it as one that loses commands which come too early (`ftp:sync-mode`).
+            // lftp lists it as a server that loses pipelined commands (`ftp:sync-mode`).
             self.learnt.learn(Lesson::OneAtATime);
         }
         if pipelines(&greeting.text()) {
@@ -183,7 +183,7 @@ impl Login {
         Ok(Opened { session, rtt })
     }
 
-    /// Asks for TLS, as far as that is wanted.
+    /// Negotiates TLS, depending on the options.
     async fn secure(&self, control: &mut Control) -> Result<Option<Security>> {
         let has_none = self.offers_no_tls.load(Ordering::Relaxed);
         if self.options.tls == TlsMode::Never || has_none {
@@ -250,7 +250,7 @@ impl Login {
         }
     }
 
-    /// Sends the password. Until one was accepted one lane tries, and the others wait for the outcome.
+    /// Sends the password. Until one is accepted, one lane tries and the others wait for the outcome.
     async fn try_password(&self, control: &mut Control, user: &str) -> Result<()> {
         let mut trial = self.trial.lock().await;
         if let Some(password) = self.password.get() {
@@ -266,7 +266,7 @@ impl Login {
         let answer = control.ask(&Command::password(password.expose())?).await?;
         let outcome = self.let_in(user, &answer);
         match &outcome {
-            // Only who holds the trial sets it.
+            // Only the holder of `trial` sets it, so this cannot fail.
             Ok(()) => drop(self.password.set(password)),
             Err(error) if error.kind() == ErrorKind::Unauthenticated => {
                 if trial.typed == before || trial.typed >= MOST_TYPED {
@@ -281,8 +281,8 @@ impl Login {
         outcome
     }
 
-    /// Whether a password that was typed has been refused since the last time, and may be typed again. A server
-    /// that refuses the name already is not asked once more.
+    /// Whether a typed password was refused since the last call, and the user may try again. Not if the
+    /// server refuses the user name itself.
     async fn asks_again(&self) -> bool {
         let mut trial = self.trial.lock().await;
         let is_mistyped = mem::take(&mut trial.is_mistyped);
@@ -298,7 +298,7 @@ impl Login {
         }
     }
 
-    /// Logs in as it was right before, with all of it in one flight.
+    /// Logs in the way that worked before, with all commands in one flight.
     async fn log_in_again(
         &self,
         control: &mut Control,
@@ -311,7 +311,7 @@ impl Login {
             commands.extend([Command::new("PBSZ", "0")?, Command::new("PROT", "P")?]);
         }
         commands.push(Command::new("USER", user)?);
-        // Who was let in without a password has none here, and is again.
+        // No password: the first login needed none.
         let password = self.password.get();
         if let Some(password) = password {
             commands.push(Command::password(password.expose())?);
@@ -333,7 +333,7 @@ impl Login {
     }
 
     fn not_logged_in(&self, user: &str, reply: &Reply) -> Error {
-        // Who has been let in before is not refused for the password.
+        // A 530 after a successful login is not about the password.
         let too_many = is_too_many(reply) || (reply.code() == 530 && self.server.get().is_some());
         if too_many {
             let cause = format!("the server replied: {reply}");
@@ -356,13 +356,13 @@ impl Login {
         given.ok_or_else(|| {
             let user = user.escape_debug();
             let cause = format!("the server requires a password for {user}, and none was given");
-            // Who has given up is not asked for each lane.
+            // A user who gave no password is not prompted again for every lane.
             trial.refused = Some(cause.clone());
             denied(cause)
         })
     }
 
-    /// What the server can do. The first lane asks; later ones say only how they want it.
+    /// The server's features. The first lane requests them; later ones only set the transfer type and UTF-8.
     async fn server(&self, control: &mut Control, greeting: &Reply) -> Result<Arc<Server>> {
         let binary = Command::new("TYPE", "I")?;
         let utf8 = utf8()?;
@@ -413,7 +413,7 @@ fn is_binary(reply: &Reply) -> Result<()> {
     if reply.is_done() {
         return Ok(());
     }
-    // Anything else alters what passes.
+    // Any other type alters the bytes.
     Err(Error::new(ErrorKind::Unsupported, "set the transfer type")
         .because(format!("the server replied: {reply}")))
 }
@@ -429,7 +429,7 @@ mod tests {
 
     use super::*;
 
-    /// Types a wrong password, as often as asked.
+    /// Types a wrong password at every prompt.
     #[derive(Debug)]
     struct Mistypes;
 
@@ -446,9 +446,9 @@ mod tests {
         async fn notice(&self, _: &str) {}
     }
 
-    /// Such a server was connected to again and again, without a pause.
+    /// haul used to reconnect to such a server endlessly, without a pause.
     #[tokio::test]
-    async fn a_server_that_refuses_the_name_after_one_wrong_password_is_left_alone() {
+    async fn a_server_that_refuses_the_user_after_a_wrong_password_gets_no_third_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let connections = Arc::new(AtomicUsize::new(0));

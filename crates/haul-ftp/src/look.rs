@@ -1,5 +1,5 @@
-//! What is at a path: one command where the server knows `MLST`, three in one flight where it does
-//! not, and the listing of the directory above where it does not tell lengths either.
+//! Finds out what is at a path: by `MLST` if the server supports it, otherwise by three commands in one
+//! flight, or by a listing of the parent directory if the server does not report lengths either.
 
 use haul_storage::{EntryKind, Error, ErrorKind, Result};
 
@@ -10,8 +10,7 @@ use crate::session::Session;
 use crate::wire::listing::{Found, facts, list_line};
 use crate::wire::{Command, Reply, parse_time};
 
-/// Looks what is at a path (absolute, on the server); `None` if nothing is. The length of a file is always
-/// known.
+/// Stats an absolute path on the server; `None` if nothing is there. The length of a file is always known.
 pub(crate) async fn look(session: &mut Session, path: &[u8]) -> Result<Option<Found>> {
     let Some(mut found) = find(session, path).await? else { return Ok(None) };
     if found.is_file() && found.size.is_none() {
@@ -47,7 +46,7 @@ fn by_facts(reply: &Reply) -> Result<Option<Found>> {
     unless_absent(refused("access", reply), reply)
 }
 
-/// `SIZE` is of files only, `CWD` of directories only.
+/// `SIZE` succeeds for files only, `CWD` for directories only.
 async fn by_commands(session: &mut Session, path: &[u8]) -> Result<Option<Found>> {
     let mut commands = vec![Command::new("CWD", path)?, Command::new("MDTM", path)?];
     if session.server.size() {
@@ -88,8 +87,8 @@ async fn by_commands(session: &mut Session, path: &[u8]) -> Result<Option<Found>
     Ok(found.map(|found| Found { modified: modified.or(found.modified), ..found }))
 }
 
-/// Looks for the name among those in the directory above. Where no length has been told yet, another file
-/// there shows whether lengths are told at all.
+/// Looks up the name in a listing of the parent directory. If no `SIZE` has succeeded yet, another file there
+/// shows whether the server supports it.
 async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>> {
     let (parent, name) = parent_and_name(path);
     if name.is_empty() {
@@ -127,7 +126,7 @@ async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>>
             Err(error) if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Busy) => {
                 return Err(error);
             }
-            // Where this way is refused the next may not be.
+            // The next way may be accepted.
             Err(_) => {}
         }
         if let Some(found) = found {
@@ -138,7 +137,7 @@ async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>>
         }
     }
     if !listed {
-        // A directory to drop files in. Nothing can be found out there.
+        // A drop directory (write only): its contents cannot be determined.
         learnt.learn_unlistable(parent);
     }
     if let Some(another) = another.filter(|_| session.server.size()) {
@@ -151,7 +150,7 @@ async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>>
     Ok(None)
 }
 
-/// The directory above an absolute path, and the name in it.
+/// The parent directory of an absolute path, and the name in it.
 fn parent_and_name(path: &[u8]) -> (&[u8], &[u8]) {
     let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     (&path[..slash.max(1).min(path.len())], &path[(slash + 1).min(path.len())..])
@@ -163,8 +162,8 @@ fn is_plain(name: &[u8]) -> bool {
         && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._-+,=@".contains(byte))
 }
 
-/// The length of a file of which neither listing nor `MLST` tells it: by `SIZE`, by what is said when its
-/// download begins, or by its download.
+/// The length of a file if neither listing nor `MLST` has it: by `SIZE`, by the reply that begins its
+/// download, or by downloading it.
 pub(crate) async fn measure(session: &mut Session, path: &[u8]) -> Result<u64> {
     if session.server.size() {
         let replies = session.exchange(&[Command::new("SIZE", path)?]).await?;
@@ -199,12 +198,12 @@ pub(crate) fn size(reply: &Reply) -> Option<u64> {
     digits.parse().ok().filter(|_| reply.is_done())
 }
 
-/// 550 is what servers say of what is not there, most of them without a reason.
+/// `None` if the refusal means that nothing is there: 550, most often without a reason.
 fn unless_absent(error: Error, reply: &Reply) -> Result<Option<Found>> {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(None),
         ErrorKind::Other if matches!(reply.code(), 550 | 553) => Ok(None),
-        // Names that the server does not take are not there.
+        // A name that the server does not accept does not exist.
         ErrorKind::InvalidInput if reply.code() != 501 => Ok(None),
         _ => Err(error),
     }

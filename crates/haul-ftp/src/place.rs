@@ -1,9 +1,9 @@
-//! How something that is finished gets its name.
+//! Gives a finished file its name.
 //!
-//! Most servers replace what has the name. Where a server refuses that, the old file is renamed aside, the
-//! new one gets the name, and then the old one is removed; if the new one does not get it, the old one is
-//! renamed back. A run that is killed in between leaves the old file aside; the next one that writes the
-//! name puts it back, or removes it when the name is taken.
+//! On most servers a rename replaces an existing file. If a server refuses that, the old file is renamed
+//! aside, the new one gets the name, and the old one is removed; if the new one cannot get the name, the old
+//! one is renamed back. A run that is killed in between leaves the old file aside; the next run that writes
+//! this name renames it back, or removes it if the name is taken.
 
 use haul_storage::{Error, ErrorKind, RelPath, Result, Retry, aside_name};
 
@@ -12,15 +12,15 @@ use crate::inner::Inner;
 use crate::learnt::Lesson;
 use crate::wire::{Command, Reply};
 
-/// A rename that was not done.
+/// A rename that failed.
 struct Refused {
     error: Error,
-    /// It is the new name that was refused.
+    /// The new name was refused (RNTO).
     name: bool,
 }
 
 impl Inner {
-    /// Gives what is at `from` (on the server) the name `to`.
+    /// Renames `from` (a path on the server) to `to`.
     pub(crate) async fn take_name(&self, from: &[u8], to: &RelPath, replace: bool) -> Result<()> {
         if !replace {
             self.recover(to).await?;
@@ -32,13 +32,13 @@ impl Inner {
         let aside = self.on_server(&self.aside_of(to)?);
         let Refused { error, name } = match self.try_rename(from, &on_server, &aside).await {
             Ok(false) => return Ok(()),
-            // A run was killed before it came to that.
+            // An earlier run was killed before it could remove it.
             Ok(true) => return self.remove_aside(&aside, to).await,
             Err(refused) => refused,
         };
         let passing = error.retry() == Retry::Later;
         if !name || passing || error.kind() == ErrorKind::NotFound {
-            // What is there is not in the way.
+            // An existing file is not the reason.
             return Err(self.explain(error, to).await);
         }
         match self.find(to).await? {
@@ -55,17 +55,17 @@ impl Inner {
         }
     }
 
-    /// Replaces what is at `to`, which the server does not do by itself.
+    /// Replaces the file at `to` on a server whose rename does not replace.
     async fn replace(&self, from: &[u8], to: &RelPath, aside: &[u8], refusal: Error) -> Result<()> {
         let on_server = self.on_server(to);
-        // What an earlier run left aside is older than what has the name now.
+        // A file that an earlier run left aside is older than the present one.
         let stale = [Command::new("DELE", aside)?];
         let [away, place] = [rename(&on_server, aside)?, rename(from, &on_server)?];
         let commands: Vec<_> = stale.into_iter().chain(away).chain(place).collect();
         let replies = match self.host.tell(&commands).await {
             Ok(replies) => replies,
             Err(error) => {
-                // Nobody knows how far it came. If this fails, too, the next run sees to it.
+                // It is unknown how far it got. If this fails too, the next run recovers.
                 self.server.learnt.learn(Lesson::RenameKeeps);
                 drop(self.recover(to).await);
                 return Err(self.at(error, to));
@@ -104,8 +104,8 @@ impl Inner {
         }
     }
 
-    /// Puts back what a killed run left aside of `path`, or removes it where the name is taken. Asks only
-    /// servers that do not replace by renaming: there is nothing aside on others.
+    /// Renames back the old `path` that a killed run left aside, or removes it if the name is taken. Only on
+    /// servers whose rename does not replace: others never have a file aside.
     pub(crate) async fn recover(&self, path: &RelPath) -> Result<()> {
         if self.server.rename_replaces() {
             return Ok(());
@@ -116,7 +116,7 @@ impl Inner {
         if !there.iter().all(Reply::is_pending) {
             return Ok(());
         }
-        // Some servers say so of every name, and look when it gets another one.
+        // Some servers accept RNFR for every name, and check at RNTO.
         let there = self.host.look(&aside).await.map_err(|error| self.at(error, path))?;
         if there.is_none() {
             return Ok(());
@@ -131,7 +131,7 @@ impl Inner {
         let replies = self.host.ask(&rename(aside, &self.on_server(path))?).await;
         let replies = replies.map_err(|error| self.at(error, path))?;
         match replies.iter().find(|reply| !reply.is_pending() && !reply.is_done()) {
-            // It was done, and the lane was lost before that could be said.
+            // If the file is back, the rename succeeded and only its reply was lost.
             Some(reply) if self.find(path).await?.is_none() => {
                 Err(self.at(refused("put the old file back", reply), path))
             }
@@ -157,7 +157,7 @@ impl Inner {
         Err(self.at(error.because(cause), path))
     }
 
-    /// Where the old file waits while a new one takes its name.
+    /// The name of the old file while a new one takes its place.
     fn aside_of(&self, path: &RelPath) -> Result<RelPath> {
         path.with_name(aside_name(path.name())).map_err(|error| {
             let invalid = Error::new(ErrorKind::InvalidInput, "replace");
@@ -165,8 +165,7 @@ impl Inner {
         })
     }
 
-    /// Also says whether there is something aside: of what can be renamed every server knows whether it
-    /// is there.
+    /// Renames, and returns whether a file was left aside: RNFR shows that on every server.
     async fn try_rename(&self, from: &[u8], to: &[u8], aside: &[u8]) -> Result<bool, Refused> {
         let failed = |error| Refused { error, name: false };
         let mut commands = rename(from, to).map_err(failed)?.to_vec();

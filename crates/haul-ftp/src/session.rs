@@ -1,8 +1,8 @@
-//! One lane: a control connection that is logged in, and at most one data connection beside it.
+//! One lane: a logged-in control connection, and at most one data connection beside it.
 //!
-//! A data connection is made in the fewest round trips that FTP allows: one to ask for a port, then
-//! the connection, its TLS and the command that uses it go out together. The server has then to wait
-//! for whichever comes last, and it does.
+//! A data connection is made in the fewest RTTs that FTP allows: one to request a port, then the
+//! connection, its TLS handshake and the command that uses it start together. The server waits for
+//! whichever arrives last.
 
 use std::fmt;
 use std::io;
@@ -23,28 +23,28 @@ use crate::server::Server;
 use crate::stream::{Patience, Security, Stream};
 use crate::wire::{Command, HashCommand, Reply, SHA_256, announced_size, extended_port, port};
 
-/// So long a data connection may take to be made. Where it is not allowed through, nobody says so.
+/// Limit for opening a data connection. Firewalls drop it silently.
 const DATA_LIMIT: Duration = Duration::from_secs(20);
 
-/// So long the reason is waited for why a data connection was refused.
+/// How long to wait for the reply that says why a data connection was refused.
 const REASON: Duration = Duration::from_secs(2);
 
-/// So long the last word on a transfer is waited for that was broken off.
+/// How long to wait for the final reply to a transfer that was stopped.
 const LAST_WORD: Duration = Duration::from_secs(10);
 
-/// How long data is waited for from a server that says that a transfer is done, and has never said of one
-/// that it begins.
+/// How long to wait for data from a server that reports a transfer as done and has never announced the
+/// beginning of one.
 const UNANNOUNCED: Duration = Duration::from_secs(2);
 
-/// The longest silence of a server that reads a file for its digest: 180 GB at 100 MB/s.
+/// The longest silence of a server while it hashes a file: 180 GB at 100 MB/s.
 const HASH_SILENCE: Duration = Duration::from_secs(30 * 60);
 
-/// Whom a control connection leads to, so that data connections go to the same host.
+/// The far end of the control connection, so that data connections go to the same host.
 #[derive(Debug, Clone)]
 pub(crate) enum Peer {
-    /// The address that it was made to, with the zone of an IPv6 address.
+    /// Its address, with the zone of an IPv6 address.
     Direct(SocketAddr),
-    /// A host by way of a proxy, which may know another address of it than this machine.
+    /// A host behind a proxy, which may resolve the name to another address than this machine would.
     Through(Arc<str>, DialOptions),
 }
 
@@ -61,7 +61,7 @@ impl Peer {
         }
     }
 
-    /// Whether it is known to be reached over IPv6, where there is no `PASV`.
+    /// Whether it is known to be reached over IPv6, which has no `PASV`.
     fn is_ipv6(&self) -> bool {
         match self {
             Self::Direct(address) => !address.ip().to_canonical().is_ipv4(),
@@ -105,25 +105,25 @@ pub(crate) struct Session {
     pub(crate) server: Arc<Server>,
     /// How data connections are encrypted.
     security: Option<Security>,
-    /// Where the control connection goes.
+    /// The far end of the control connection.
     peer: Peer,
     /// How long data connections may be silent.
     patience: Patience,
-    /// What the server has said of the length of the transfer that began.
+    /// The length of the present transfer, if the server announced it.
     announced: Option<u64>,
-    /// It said that the transfer is done when it was to begin.
+    /// The server reported the transfer as done instead of announcing its beginning.
     over: bool,
-    /// SHA-256 is what `HASH` makes on this connection.
+    /// `OPTS HASH` has selected SHA-256 on this connection.
     selected_hash: bool,
-    /// Not to be used again.
+    /// This lane should not be reused.
     worn_out: bool,
     gauge: Arc<RttGauge>,
     _hold: Hold,
-    /// A download that was stopped and can be gone on with.
+    /// A paused download that can be continued.
     parked: Option<Parked>,
 }
 
-/// A download that stands still, and where: of what was there when the file was opened.
+/// A paused download, of the file as it was at `opening`, and its offset.
 #[derive(Debug)]
 struct Parked {
     opening: u64,
@@ -164,28 +164,28 @@ impl Session {
         }
     }
 
-    /// Reads the round trips of the control connection.
+    /// Measures the RTT of the control connection.
     pub(crate) const fn gauge(&self) -> &Arc<RttGauge> {
         &self.gauge
     }
 
-    /// Whether the next command gets the next reply, at once or after a parked download is ended.
+    /// Whether the next command gets the next reply, either at once or after ending a parked download.
     pub(crate) fn is_usable(&self) -> bool {
         self.control.is_in_step() || (self.parked.is_some() && !self.control.is_broken())
     }
 
-    /// Whether nothing should be asked over it any more.
+    /// Whether the lane should not be reused.
     pub(crate) const fn is_worn_out(&self) -> bool {
         self.worn_out
     }
 
-    /// Sends commands and gives their replies.
+    /// Sends commands and returns their replies.
     pub(crate) async fn exchange(&mut self, commands: &[Command]) -> Result<Vec<Reply>> {
         self.unpark().await?;
         self.control.exchange(commands).await
     }
 
-    /// Asks for a digest. The server may be silent for [`HASH_SILENCE`] until it has read the file.
+    /// Requests a digest. The server may be silent for [`HASH_SILENCE`] until it has read the file.
     pub(crate) async fn hash(&mut self, how: HashCommand, command: Command) -> Result<Reply> {
         let is_other = matches!(how, HashCommand::Hash { is_default: false });
         if is_other && !self.selected_hash {
@@ -200,8 +200,7 @@ impl Session {
         replies?.pop().ok_or_else(|| protocol("read the digest", "a reply is missing"))
     }
 
-    /// The data of a file from `offset` on: from a download of `opening` that stands there, or from a
-    /// new one.
+    /// The data of a file from `offset` on: from a download of `opening` parked there, or a new one.
     pub(crate) async fn retrieve(
         &mut self,
         path: &[u8],
@@ -219,7 +218,7 @@ impl Session {
         Ok(data)
     }
 
-    /// A connection for the bytes of a file from `offset` on; at 0 the file is emptied.
+    /// A data connection that writes a file from `offset` on; with offset 0 the file is truncated.
     pub(crate) async fn store(&mut self, path: &[u8], offset: u64) -> Result<Stream> {
         let mut data = self.transfer(offset, Command::new("STOR", path)?, "write").await?;
         if self.over {
@@ -232,12 +231,12 @@ impl Session {
         Ok(data)
     }
 
-    /// What the server said of the length of the transfer that has begun last.
+    /// The length that the server announced for the last transfer.
     pub(crate) const fn announced(&self) -> Option<u64> {
         self.announced
     }
 
-    /// A connection for what `command` gives or takes.
+    /// Opens a data connection for `command`.
     pub(crate) async fn transfer(
         &mut self,
         offset: u64,
@@ -270,14 +269,14 @@ impl Session {
             tokio::select! {
                 biased;
                 begun = &mut beginning => match begun {
-                    // Who has nothing to send may never take the connection.
+                    // A server with nothing to send may never accept the connection.
                     Ok(Begun::Over) => (begun, timeout(UNANNOUNCED, connecting).await.ok()),
                     Ok(Begun::Starts(_)) => (begun, Some(connecting.await)),
                     Err(_) => (begun, None),
                 },
                 connected = &mut connecting => match &connected {
                     Ok(_) => (beginning.await, Some(connected)),
-                    // The server may have a reason not to be there, and says it.
+                    // The server may report why the connection failed.
                     Err(_) => match timeout(REASON, &mut beginning).await {
                         Ok(begun) => (begun, Some(connected)),
                         Err(_) => (Ok(Begun::Starts(None)), Some(connected)),
@@ -293,8 +292,8 @@ impl Session {
             self.epsv_failed();
         }
         if (begun.is_err() || failed) && security.is_some() {
-            // The handshake that was broken off took a ticket with it, and each is good for one. When
-            // they run out a server that demands resumption refuses what is right.
+            // The aborted handshake used up a session ticket, and each is good for one handshake. Once
+            // they run out, a server that requires resumption refuses valid connections.
             self.worn_out = true;
         }
         match (begun?, connected) {
@@ -315,8 +314,8 @@ impl Session {
         }
     }
 
-    /// The data of a transfer that the server calls done without having said that it begins: some never
-    /// say that, most have nothing to send.
+    /// The data of a transfer that the server reports as done without announcing its beginning: some never
+    /// announce it, most have nothing to send.
     async fn unannounced(&self, stream: Option<Stream>) -> Stream {
         match stream.filter(|_| !self.server.learnt.knows(Lesson::SaysBegin)) {
             Some(stream) if timeout(UNANNOUNCED, stream.readable()).await.is_ok() => stream,
@@ -324,15 +323,15 @@ impl Session {
         }
     }
 
-    /// A firewall or an address translation may know `PASV` and not `EPSV`. Over IPv6 there is only that.
+    /// A firewall or NAT may support `PASV` and not `EPSV`. IPv6 has only `EPSV`.
     fn epsv_failed(&self) {
         if !self.peer.is_ipv6() && !self.server.learnt.knows(Lesson::EpsvWorks) {
             self.server.learnt.learn(Lesson::EpsvLeadsNowhere);
         }
     }
 
-    /// Asks for a port to connect to; also says whether it is one from `EPSV`. A download that stands
-    /// still is ended with the same round trip.
+    /// Requests a port to connect to, and returns whether it is from `EPSV`. A parked download is ended in
+    /// the same RTT.
     async fn passive(&mut self, operation: &'static str) -> Result<(u16, bool)> {
         let blocked = self.server.learnt.knows(Lesson::EpsvLeadsNowhere);
         if self.server.epsv() && !blocked {
@@ -365,7 +364,7 @@ impl Session {
         )))
     }
 
-    /// The port from `EPSV`, `None` if the server does not give one that way.
+    /// The port from `EPSV`, `None` if the server does not support it.
     async fn extended_passive(&mut self, operation: &'static str) -> Result<Option<u16>> {
         if !self.server.in_turn {
             self.unpark().await?;
@@ -388,7 +387,7 @@ impl Session {
         Ok(None)
     }
 
-    /// The last word on a transfer whose data connection is closed.
+    /// Reads the final reply to a transfer whose data connection is closed.
     pub(crate) async fn finish(&mut self, operation: &'static str) -> Result<()> {
         if std::mem::take(&mut self.over) {
             return Ok(());
@@ -396,9 +395,9 @@ impl Session {
         done(operation, &self.control.last_reply().await?)
     }
 
-    /// Ends a download before its end. The connection is closed, which every server notices because
-    /// it is sending, and answers the transfer once. `ABOR` would be answered once or twice, and by
-    /// vsftpd only when the transfer is over anyway.
+    /// Stops a download early by closing its data connection. Every server notices that because it is
+    /// sending, and replies once. `ABOR` would get one or two replies, and from vsftpd only when the
+    /// transfer is over anyway.
     pub(crate) async fn stop(&mut self, data: Stream) -> Result<()> {
         drop(data);
         if std::mem::take(&mut self.over) {
@@ -413,27 +412,27 @@ impl Session {
         }
     }
 
-    /// Lets a download stand at `at`, in case that is where somebody goes on.
+    /// Parks a download at `at`, in case the next read begins there.
     pub(crate) fn park(&mut self, opening: u64, at: u64, mut data: Stream) {
         if std::mem::take(&mut self.over) {
-            // There is no last word to come.
+            // No final reply will follow.
             return;
         }
         data.rest();
         self.parked = Some(Parked { opening, at, since: Instant::now(), data });
     }
 
-    /// Whether a download stands there.
+    /// Whether a download of `opening` is parked at `offset`.
     pub(crate) fn is_parked_at(&self, opening: u64, offset: u64) -> bool {
         self.parked.as_ref().is_some_and(|parked| parked.is_at(opening, offset))
     }
 
-    /// How long a download has been standing.
+    /// How long a download has been parked.
     pub(crate) fn parked_for(&self) -> Option<Duration> {
         self.parked.as_ref().map(|parked| parked.since.elapsed())
     }
 
-    /// Ends a download that stands still.
+    /// Ends a parked download.
     pub(crate) async fn unpark(&mut self) -> Result<()> {
         match self.parked.take() {
             Some(parked) => self.stop(parked.data).await,
@@ -442,15 +441,15 @@ impl Session {
     }
 }
 
-/// What a server says to the command that begins a transfer.
+/// The server's response to the command that begins a transfer.
 enum Begun {
-    /// It begins, with so many bytes if that was said.
+    /// It begins, with the length if announced.
     Starts(Option<u64>),
     /// It is done.
     Over,
 }
 
-/// Sends what begins a transfer, and waits until it has begun.
+/// Sends the commands that begin a transfer, and waits until it has begun.
 async fn begin(
     control: &mut Control,
     learnt: &Learnt,
@@ -479,7 +478,7 @@ async fn begin(
     }
     let reply = control.reply().await?;
     if let Some(refusal) = refusal {
-        // It would come from its beginning now, as if nothing was wrong.
+        // Without REST the file would silently be sent from its beginning.
         control.break_off();
         return Err(refused(operation, &refusal));
     }
@@ -519,7 +518,7 @@ fn no_data_connection(
     let what = format!("cannot open the data connection to {endpoint}");
     match failed.filter(|error| error.kind() != io::ErrorKind::TimedOut) {
         Some(error) => {
-            // What is wrong with TLS will be wrong again.
+            // TLS errors are permanent.
             let tls = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
             let retry = if tls { Retry::Never } else { Retry::Later };
             lost(operation, what).with_source(error).with_retry(retry)

@@ -1,4 +1,4 @@
-//! Small files in one go, each on one lane from beginning to end.
+//! Reads and writes small files, each on one lane from beginning to end.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::look;
 use crate::read::NO_OPENING;
 use crate::wire::Command;
 
-/// Part files of one name that may be written at once.
+/// The most part files of one name that may be written at once.
 const OTHERS: usize = 9;
 
-/// Looks, reads, and looks again whether it changed.
+/// Stats and reads a file, then stats it again to detect changes.
 pub(crate) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Whole> {
     let mut tries = inner.host.tries();
     loop {
@@ -42,7 +42,7 @@ async fn try_read(inner: &Inner, path: &RelPath, limit: u64) -> Result<Whole> {
     }
     let mut data = lane.retrieve(&on_server, NO_OPENING, 0).await?;
     let mut block = Block::new();
-    // One byte more than there should be shows whether there is more.
+    // Reading one byte more than expected shows whether the file has grown.
     let most = before.size + 1;
     while (block.len() as u64) < most {
         match receive(&mut data, most - block.len() as u64).await {
@@ -80,7 +80,7 @@ fn changed(cause: String) -> Error {
     Error::new(ErrorKind::Changed, "read").because(cause)
 }
 
-/// Writes a part file, and gives it its name when the server says that all of it is there.
+/// Writes a part file, and renames it once the server has confirmed its size.
 pub(crate) async fn write(
     inner: &Arc<Inner>,
     path: &RelPath,
@@ -102,7 +102,7 @@ pub(crate) async fn write(
         Err(error) => Err(inner.explain(error, path).await),
     };
     let Err(error) = outcome else { return Ok(()) };
-    // The old file may be aside still; then nothing is removed.
+    // The old file may still be aside; then the part file is kept.
     let only_copy = options.replace && error.kind() != ErrorKind::NotFound && {
         inner.find(path).await.is_ok_and(|found| found.is_none())
             && inner.host.look(&part).await.is_ok_and(|found| {
@@ -110,14 +110,14 @@ pub(crate) async fn write(
             })
     };
     if error.kind() != ErrorKind::Unreachable && !only_copy {
-        // The first error is the one to report; what is left the next run finds.
+        // Only the first error is reported; the next run finds a file that is left.
         drop(inner.host.tell(&[Command::new("DELE", &part)?]).await);
     }
     Err(error)
 }
 
-/// The part file to write, which nobody else of this process writes: where a long upload of that name
-/// is under way, it has its own.
+/// A part file that no other task of this process writes: a long upload of the same name in progress has
+/// its own.
 fn begin_writing(inner: &Inner, path: &RelPath) -> Result<(Vec<u8>, Writing)> {
     let usual = inner.on_server(&inner.part_of(path)?);
     if let Some(writing) = inner.host.try_begin_writing(&usual) {
@@ -151,13 +151,13 @@ async fn write_part(
         return Err(reason(&mut lane, data, error).await);
     }
     end_upload(&mut lane, data).await?;
-    let mut questions = Vec::new();
+    let mut commands = Vec::new();
     let sized = inner.server.size();
     if sized {
-        questions.push(Command::new("SIZE", part)?);
+        commands.push(Command::new("SIZE", part)?);
     }
-    questions.extend(time);
-    let mut replies = lane.exchange(&questions).await?.into_iter();
+    commands.extend(time);
+    let mut replies = lane.exchange(&commands).await?.into_iter();
     let size = replies.by_ref().take(usize::from(sized)).next();
     if let Some(size) = size.as_ref().and_then(look::size) {
         inner.server.learnt.learn(Lesson::SizeWorks);

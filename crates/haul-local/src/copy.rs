@@ -1,5 +1,5 @@
-//! Copies within the storage: blocks are shared where the file system can (btrfs, XFS), else the
-//! kernel moves them, else they pass through a buffer of this thread.
+//! Copies within the storage: by reflink where the file system can (btrfs, XFS), else within the
+//! kernel, else through a buffer of this thread.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::volume::{Volume, umask};
 use crate::write::Part;
 
 impl Volume {
-    /// Copies a file to a new name. It gets the mode of the source as far as the umask lets it, and
-    /// the current time.
+    /// Copies a file to a new name. The copy gets the mode of the source, less the umask, and the
+    /// current time.
     pub(crate) fn copy(
         self: &Arc<Self>,
         pool: WorkPool,
@@ -30,7 +30,7 @@ impl Volume {
         let outcome =
             self.copy_data(source, &part).and_then(|()| part.commit(source.size(), &options));
         if outcome.is_err() {
-            // The first error says what is wrong.
+            // The first error is the one to report.
             let _ = part.abort(false);
         }
         outcome

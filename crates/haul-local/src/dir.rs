@@ -1,12 +1,13 @@
-//! From a [`RelPath`] to an open directory and a name in it.
+//! Resolves a [`RelPath`] to an open directory and a name in it.
 //!
-//! This is where promise 4 is kept for local trees: the directory of every path is opened beneath
-//! the root without following a link, and everything else happens relative to that descriptor with
-//! calls that do not follow the last name.
+//! This keeps promise 4 for local trees: the directory of every path is opened beneath the root
+//! without following a link, and everything else happens relative to that descriptor, with calls
+//! that do not follow the last name.
 //!
-//! Descriptors of the directories last used are kept, because many small files share a directory.
-//! A kept one is believed for a moment only ([`BELIEVED`]), since other programs may rename
-//! directories; what this storage itself removes or renames is forgotten at once.
+//! Recently used directories are cached, because many small files share a directory. A cached
+//! descriptor is used for a short time only ([`CACHE_LIFETIME`]), since other programs may rename
+//! directories. Directories that this storage itself removes or renames are dropped from the cache
+//! at once.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -19,12 +20,12 @@ use rustix::io::{Errno, Result};
 
 use crate::platform::Platform;
 
-/// How many directories are kept open. Each costs a descriptor; 1 024 is a common limit of those.
-const KEPT: usize = 128;
+/// Most directories in the cache. Each takes a descriptor, and 1 024 is a common limit of those.
+const CACHE_SIZE: usize = 128;
 
-/// How long a kept directory is taken to still be at its path. A directory of small files is
-/// filled in a few milliseconds; opening it anew costs 2 µs.
-const BELIEVED: Duration = Duration::from_millis(50);
+/// How long a cached directory is assumed to be at its path still. Filling a directory with small
+/// files takes a few milliseconds; opening it again costs 2 µs.
+const CACHE_LIFETIME: Duration = Duration::from_millis(50);
 
 /// An open directory.
 pub(crate) type Directory = Arc<OwnedFd>;
@@ -33,11 +34,11 @@ pub(crate) type Directory = Arc<OwnedFd>;
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: Directory,
-    kept: Mutex<HashMap<Vec<u8>, Kept>>,
+    cached: Mutex<HashMap<Vec<u8>, Cached>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Cached {
     directory: Directory,
     opened: Instant,
     used: Instant,
@@ -45,15 +46,15 @@ struct Kept {
 
 impl Tree {
     pub(crate) fn new(root: OwnedFd) -> Self {
-        Self { root: Arc::new(root), kept: Mutex::default() }
+        Self { root: Arc::new(root), cached: Mutex::default() }
     }
 
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
-    /// Does `work` with the directory that holds `path` and the name in it (`.` for the root). If a
-    /// kept directory turns out to be gone, once more with a fresh one.
+    /// Runs `work` with the directory that holds `path` and the name in it (`.` for the root). If a
+    /// cached directory turns out to be gone, runs it again with a newly opened one.
     pub(crate) fn at<T>(
         &self,
         platform: &dyn Platform,
@@ -63,7 +64,7 @@ impl Tree {
         let (parent, name) = split(path);
         let (directory, fresh) = self.open(platform, parent)?;
         match work(&directory, name) {
-            // In a directory that was removed nothing is found, and ext4 makes nothing (EPERM).
+            // In a removed directory nothing is found, and ext4 refuses to create anything (EPERM).
             Err(Errno::NOENT | Errno::PERM | Errno::STALE) if !fresh => {
                 self.lock().remove(parent);
                 let (directory, _) = self.open(platform, parent)?;
@@ -73,32 +74,32 @@ impl Tree {
         }
     }
 
-    /// The directory at `path`, and whether it was opened just now.
+    /// The directory at `path`, and whether it was opened by this call.
     fn open(&self, platform: &dyn Platform, path: &[u8]) -> Result<(Directory, bool)> {
         if path.is_empty() {
             return Ok((Arc::clone(&self.root), true));
         }
         let now = Instant::now();
-        if let Some(kept) = self.lock().get_mut(path)
-            && now.duration_since(kept.opened) < BELIEVED
+        if let Some(cached) = self.lock().get_mut(path)
+            && now.duration_since(cached.opened) < CACHE_LIFETIME
         {
-            kept.used = now;
-            return Ok((Arc::clone(&kept.directory), false));
+            cached.used = now;
+            return Ok((Arc::clone(&cached.directory), false));
         }
         let directory = Arc::new(platform.open_directory(self.root(), path)?);
-        let mut kept = self.lock();
-        if kept.len() >= KEPT && !kept.contains_key(path) {
-            let oldest = kept.iter().min_by_key(|(_, kept)| kept.used);
+        let mut cached = self.lock();
+        if cached.len() >= CACHE_SIZE && !cached.contains_key(path) {
+            let oldest = cached.iter().min_by_key(|(_, cached)| cached.used);
             if let Some(path) = oldest.map(|(path, _)| path.clone()) {
-                kept.remove(&path);
+                cached.remove(&path);
             }
         }
-        let entry = Kept { directory: Arc::clone(&directory), opened: now, used: now };
-        kept.insert(path.to_vec(), entry);
+        let entry = Cached { directory: Arc::clone(&directory), opened: now, used: now };
+        cached.insert(path.to_vec(), entry);
         Ok((directory, true))
     }
 
-    /// Forgets a directory that is removed or renamed, and all below it.
+    /// Drops a directory that was removed or renamed, and all below it, from the cache.
     pub(crate) fn forget(&self, path: &RelPath) {
         let gone = path.as_bytes();
         self.lock().retain(|path, _| {
@@ -107,7 +108,7 @@ impl Tree {
         });
     }
 
-    /// If something on the way to `path` is no directory: which, and what it is instead.
+    /// If a component on the way to `path` is not a directory: names it and its kind.
     pub(crate) fn obstacle(&self, platform: &dyn Platform, path: &RelPath) -> Option<String> {
         let mut above = RelPath::root();
         for name in split(path).0.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
@@ -125,12 +126,12 @@ impl Tree {
         None
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Cached>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Directory and name; the root is `.` in itself.
+/// Splits a path into directory and name; the root is `.` in itself.
 fn split(path: &RelPath) -> (&[u8], &[u8]) {
     let bytes = path.as_bytes();
     match bytes.iter().rposition(|byte| *byte == b'/') {
@@ -140,7 +141,7 @@ fn split(path: &RelPath) -> (&[u8], &[u8]) {
     }
 }
 
-/// Refuses what cannot be done to the root itself.
+/// Returns an error for the root, which an operation cannot apply to.
 pub(crate) fn below_root(operation: &'static str, path: &RelPath) -> haul_storage::Result<()> {
     if path.is_root() {
         return Err(Error::new(ErrorKind::InvalidInput, operation).because("it is the root"));

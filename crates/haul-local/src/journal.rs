@@ -1,4 +1,4 @@
-//! The journal beside a part file of this machine. Its calls block, and run on disk threads.
+//! The journal beside a local part file. All calls block, and run on disk threads.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -15,10 +15,10 @@ use crate::dir::Directory;
 use crate::stat::size_of;
 use crate::volume::Volume;
 
-/// No system call takes a path of so many bytes (`PATH_MAX` of Linux, its NUL included).
+/// System calls refuse paths of this many bytes (`PATH_MAX` of Linux, which includes the NUL).
 const PATH_MAX: usize = 4096;
 
-/// What is recorded of one part file.
+/// What is recorded about one part file.
 #[derive(Debug)]
 pub(crate) struct PartRecord {
     place: Option<Place>,
@@ -31,12 +31,13 @@ pub(crate) struct PartRecord {
 struct Place {
     source: SourceVersion,
     path: PathBuf,
-    /// The directory that `path` goes through, where the whole path is longer than the system takes.
+    /// Keeps the directory open that `path` goes through, if the full path would exceed `PATH_MAX`.
     _pinned: Option<OwnedFd>,
 }
 
 impl PartRecord {
-    /// Reads the journal of the part file `found`. `None` if there is no part file or it is not to be resumed.
+    /// Reads the journal of the part file `found`; `None` means that there is no part file, or that
+    /// it must not be resumed.
     pub(crate) fn look(
         volume: &Volume,
         directory: &Directory,
@@ -56,12 +57,12 @@ impl PartRecord {
                 Journal::held(&place.path, &place.source, size_of(&stat), Writes::AnyOrder)
             }
         };
-        // Without a source the caller knows what is in it.
+        // Without a source, only the caller can know what the part file contains.
         let resumes = found.is_some() && (!is_recorded || matches!(held, Held::Ranges(_)));
         Ok(Self { place, held, resumes, journal: Mutex::default() })
     }
 
-    /// Whether the part file that was found is resumed; otherwise it has to be emptied.
+    /// Whether the part file is resumed; if not, the caller has to empty it.
     pub(crate) fn resumes(&self) -> bool {
         self.resumes
     }
@@ -70,7 +71,7 @@ impl PartRecord {
         &self.held
     }
 
-    /// Starts the journal, when the part file holds what `held` says and no more.
+    /// Starts the journal, once the part file contains exactly the ranges of `held`.
     pub(crate) fn start(&mut self) -> Result<()> {
         let Some(Place { source, path, .. }) = &self.place else { return Ok(()) };
         let journal = Journal::start(path, source, &self.held.ranges())?;
@@ -82,9 +83,9 @@ impl PartRecord {
         self.with(|journal| journal.append(ranges.iter()))
     }
 
-    /// Makes the part file durable by `sync`, and notes that.
+    /// Syncs the part file by `sync`, and records that it was synced.
     pub(crate) fn synced(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
-        // Locked meanwhile, because what is recorded later need not be durable.
+        // The lock is held meanwhile: ranges recorded later need not be on disk.
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         sync()?;
         journal.as_mut().map_or(Ok(()), Journal::mark_synced)
@@ -101,7 +102,7 @@ impl PartRecord {
 }
 
 impl Volume {
-    /// Where the journal of `path` is; `None` if that path is longer than the system takes.
+    /// The path of the journal of `path`; `None` if it exceeds `PATH_MAX`.
     pub(crate) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
         let mut journal = self.root.clone();
         if let Some(parent) = path.parent() {
@@ -113,7 +114,7 @@ impl Volume {
 }
 
 impl Place {
-    /// `None` if no path leads to the journal.
+    /// `None` if no path can name the journal.
     fn of(
         volume: &Volume,
         directory: &Directory,

@@ -1,19 +1,19 @@
 //! Local file systems.
 //!
-//! [`LocalStorage`] is a directory tree of this machine as a [`haul_storage::Storage`]. A call
-//! becomes one job on a thread of the disk pool (`storage`), which resolves the path beneath the
-//! root (`dir`) and does its system calls there; large files go block by block, each block one
-//! system call and each hop to a thread worth at least 256 KiB (`read`, `write`). What only Linux
-//! has is in `platform`, with a portable stand-in that is tested too.
+//! [`LocalStorage`] is a local directory tree as a [`haul_storage::Storage`]. Each call becomes a
+//! job on a disk thread (`storage`), which resolves the path beneath the root (`dir`) and makes the
+//! system calls. Large files are moved in blocks of one system call each, and a switch to a disk
+//! thread moves at least 256 KiB (`read`, `write`). Calls that only Linux has are in `platform`,
+//! with a portable replacement that is tested too.
 //!
-//! [`SplitStorage`] lies over any storage and shows a folder of numbered parts as one file: the
-//! form in which FAT32 holds what is longer than it allows.
+//! [`SplitStorage`] wraps any storage and shows a folder of numbered parts as one file: this is how
+//! files that exceed the limit of FAT32 are stored.
 //!
-//! [`PipeStorage`] is the standard input or output.
+//! [`PipeStorage`] is standard input or output.
 //!
-//! Part files: while a file is written it is `.NAME.haul-part`, mode 0600, exclusively locked
-//! (`flock`), so a second run gets `Busy`. Small files written whole have no name at all until they
-//! are complete, where the file system can do that.
+//! Part files: an incomplete file is `.NAME.haul-part`, with mode 0600 and an exclusive lock
+//! (`flock`), so a second run gets `Busy`. Small files that are written whole have no name until
+//! they are complete, where the file system supports that.
 
 mod copy;
 mod dir;

@@ -1,5 +1,5 @@
-//! Listing a directory in batches: names come from the kernel in its order, and every batch is
-//! described in the order of inode numbers, which is how a cold disk has them side by side. Only
+//! Lists a directory in batches: names arrive in the kernel's order, and each batch is statted in
+//! the order of inode numbers, since neighbouring inodes are read together from a cold disk. Only
 //! one batch is in memory.
 
 use std::collections::VecDeque;
@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use crate::stat::entry;
 use crate::volume::Volume;
 
-/// Entries in a batch: enough that the hop to a disk thread costs nothing beside them.
+/// Entries in a batch: enough to make the switch to a disk thread negligible.
 const BATCH: usize = 512;
 
-/// A listing on its way.
+/// A listing in progress.
 struct Listing {
     volume: Arc<Volume>,
     path: RelPath,
@@ -37,7 +37,7 @@ impl Volume {
             Ok((directory, names))
         });
         let (directory, names) = opened.map_err(|errno| {
-            // Linux says ENOTDIR for a link as well; tell the two apart.
+            // Linux returns ENOTDIR for a link as well.
             let is_link = matches!(errno, Errno::NOTDIR | Errno::LOOP)
                 && self
                     .stat(path)
@@ -53,14 +53,14 @@ impl Volume {
     }
 }
 
-/// Starts a listing; the error of opening comes at once, not in the stream.
+/// Starts a listing. Failing to open the directory is an error of this call, not of the stream.
 pub(crate) async fn list(
     volume: Arc<Volume>,
     pool: WorkPool,
     path: &RelPath,
 ) -> Result<EntryStream> {
     let path = path.clone();
-    // Most directories have fewer entries than a batch, and are then one job.
+    // Most directories have fewer entries than a batch, and take one job.
     let open = move || volume.open_listing(&path).map(Listing::next_batch);
     let listing = pool.run_first(open).await?;
     let items = stream::unfold(listing, move |mut listing| {
@@ -108,7 +108,7 @@ impl Listing {
         for (_, name) in names {
             match self.describe(&name) {
                 Ok(Some(entry)) => entries.push(entry),
-                // It vanished since the kernel named it.
+                // It vanished after the kernel listed it.
                 Ok(None) => {}
                 Err(error) => self.ready.push_back(Err(error)),
             }

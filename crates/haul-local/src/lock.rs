@@ -1,8 +1,8 @@
-//! Keeping other runs out of a tree: `flock` on its directory.
+//! Locks a tree against other runs: `flock` on its directory.
 //!
-//! A file needs no lock of its own: whoever writes it holds the lock of its part file, and locking
-//! anything beside it would leave litter or lock its neighbours. So for a file, or where nothing is
-//! yet, the answer is a lock that holds nothing.
+//! A file needs no lock of its own: its writer locks the part file, and a lock on anything beside
+//! it would leave litter or lock its neighbours. So the lock of a file, or of a path that does not
+//! exist, is empty.
 
 use haul_storage::{ErrorKind, Lock, RelPath, Result};
 use rustix::fs::{FlockOperation, Mode, OFlags};

@@ -11,14 +11,14 @@ use crate::statfs::left_out;
 use crate::volume::Volume;
 use crate::xattrs::{Holder, has_acl};
 
-/// Set-user-ID and set-group-ID: who may set them must be who owns the file.
+/// Set-user-ID and set-group-ID bits, which lend the rights of the owner.
 const SET_ID: u32 = 0o6000;
 
 const OWNER_CHANGES: u32 = 0o600;
 
-/// Sets the modification time, and the access time to now. File systems on libfuse 2 (exfat-fuse,
-/// fusefat, and others that do not set `utime_omit_ok`) ignore a request that has only one of the two, and
-/// report success.
+/// Arguments that set the modification time, and the access time to now. File systems on libfuse 2
+/// (exfat-fuse, fusefat, and others that do not set `utime_omit_ok`) ignore a request that has only
+/// one of the two, and report success.
 fn times(modified: Timestamp) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
@@ -26,12 +26,12 @@ fn times(modified: Timestamp) -> Timestamps {
     }
 }
 
-/// Sets the metadata of a file that is about to appear under its name.
+/// Sets the metadata of a file before it gets its name.
 ///
 /// The order is owner, attributes, mode, time: a change of owner clears set-ID bits and
 /// capabilities, a mode without write permission forbids setting `user.*` attributes, and every
 /// change but the last would move the time. Set-ID bits and capabilities are kept only together
-/// with the owner, for they lend the owner's rights.
+/// with the owner, since they lend the owner's rights.
 pub(crate) fn apply(
     file: BorrowedFd<'_>,
     metadata: &Metadata,
@@ -39,7 +39,7 @@ pub(crate) fn apply(
 ) -> Result<(), (&'static str, Errno)> {
     let stat = rustix::fs::fstat(file).map_err(|error| ("access", error))?;
     let owner = metadata.owner.filter(|_| can.owner);
-    // Only if it is another one: without privilege even the attempt is refused.
+    // Only if it differs: without privilege even the attempt fails.
     if let Some((user, group)) = owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid)) {
         let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
         left_out(rustix::fs::fchown(file, user, group)).map_err(|error| ("set owner", error))?;
@@ -56,8 +56,8 @@ pub(crate) fn apply(
         && let Some(mode) = metadata.mode
     {
         let mode = if owner.is_some() { mode } else { mode & !SET_ID };
-        // Attributes may have been an ACL, which changes the mode; a change of owner only clears
-        // bits that the file does not have yet.
+        // An ACL among the attributes changes the mode; a change of owner only clears bits that the
+        // file does not have yet.
         if mode != mode_of(&stat) || changed {
             let set = rustix::fs::fchmod(file, permissions(mode));
             left_out(set).map_err(|error| ("set mode", error))?;
@@ -93,11 +93,12 @@ impl Volume {
         Ok(metadata)
     }
 
-    /// Sets what is given on an existing entry, link or not. Set-ID bits are set as asked: here
-    /// somebody names one entry.
+    /// Sets the given metadata on an existing entry, which may be a link. Set-ID bits are set as
+    /// requested: the caller names one entry.
     ///
-    /// All steps work on one open handle: a rename in the directory meanwhile cannot make owner and mode go to
-    /// different files. If one step fails the others are still done, and the first error is returned.
+    /// All steps use one open handle, so a rename in the directory meanwhile cannot make owner and
+    /// mode apply to different files. If a step fails, the others are still done, and the first
+    /// error is returned.
     pub(crate) fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
         const OPERATION: &str = "set metadata";
         let kind = self.at(OPERATION, path, |directory, name| {
@@ -172,8 +173,8 @@ impl Volume {
         Ok(Handle { file, path: None })
     }
 
-    /// The mode that a file appears with if none is given: that of the file which it replaces, or
-    /// what the umask leaves.
+    /// The mode of a file for which none is given: that of the file it replaces, or 0666 less the
+    /// umask.
     pub(crate) fn default_mode(
         &self,
         directory: BorrowedFd<'_>,
@@ -190,7 +191,7 @@ impl Volume {
         }
     }
 
-    /// Folds an error of [`apply`].
+    /// Converts an error of [`apply`].
     pub(crate) fn apply_error(
         &self,
         path: &RelPath,
@@ -204,10 +205,10 @@ impl Volume {
     }
 }
 
-/// An entry held fast for calls that would otherwise follow a link put in its place.
+/// A handle to an entry for calls that would otherwise follow a link put in its place.
 pub(crate) struct Handle {
     file: OwnedFd,
-    /// A path to `file`, if it was opened for nothing but that.
+    /// A path that names `file` (O_PATH), for calls without a form that takes such a descriptor.
     path: Option<std::ffi::CString>,
 }
 
@@ -243,14 +244,14 @@ impl Handle {
         }
     }
 
-    /// Makes the attributes those of `wanted`. `user.*` can be read and changed only where the mode lets the owner
-    /// do so: where it does not, it does for the moment.
+    /// Replaces the attributes by `wanted`. `user.*` attributes are accessible only if the mode
+    /// lets the owner read and write; if it does not, it is changed for the moment.
     fn make_xattrs(&self, wanted: &Xattrs, mode: u32) -> SysResult<()> {
         match self.holder().replace_all(wanted) {
             Err(Errno::ACCESS) if mode & OWNER_CHANGES != OWNER_CHANGES => {
                 self.set_mode(mode | OWNER_CHANGES)?;
                 let made = self.holder().replace_all(wanted);
-                // An ACL brings a mode of its own.
+                // An ACL sets the mode itself.
                 let restored = if has_acl(wanted) { Ok(()) } else { self.set_mode(mode) };
                 made.and(restored)
             }

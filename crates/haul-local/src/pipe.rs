@@ -1,8 +1,8 @@
 //! Standard input and output as storages of one file each.
 //!
-//! The file has no known length, is read or written once, from the first byte to the last, and has no
-//! name to commit to: a byte that was written cannot be taken back. So an output is started only once, and
-//! a transfer that would have to start anew fails instead.
+//! The file has no known length, is read or written once from the first byte to the last, and
+//! cannot be renamed: bytes that were written cannot be taken back. So an output can start only
+//! once, and a transfer that would have to restart fails.
 
 use std::fs::File;
 use std::io::{ErrorKind as Io, Read, Write};
@@ -22,11 +22,11 @@ use haul_storage::{
 };
 use tokio::sync::mpsc;
 
-/// Bytes of a read, and how many reads may wait for their writer.
+/// Bytes per read, and how many blocks may wait for the consumer.
 const BLOCK: usize = 512 << 10;
 const AHEAD: usize = 4;
 
-/// A stream that this process was started with.
+/// Standard input or output, or another pipe or device.
 #[derive(Debug)]
 pub struct PipeStorage {
     location: Location,
@@ -56,21 +56,21 @@ impl std::fmt::Debug for Output {
 }
 
 impl PipeStorage {
-    /// What is read from `file`, to its end.
+    /// Reads `file` to its end.
     pub fn input(file: File) -> Arc<Self> {
         Self::with(End::Input(Mutex::new(Some(file))), "standard input")
     }
 
-    /// The same of a pipe or device with a name of its own.
+    /// Like `input`, for a pipe or device with a name.
     pub fn input_named(file: File, location: &Location) -> Arc<Self> {
         Self::with(End::Input(Mutex::new(Some(file))), &location.to_string())
     }
 
-    /// What is written to `file`. `reader_is_gone` is called when its reader has closed it: the transfer
-    /// has nothing left to do.
+    /// Writes to `file`. `reader_is_gone` is called when the reader has closed its end, so that the
+    /// transfer has nothing left to do.
     ///
     /// # Errors
-    /// There is no thread to write with.
+    /// If no thread can be started.
     pub fn output(
         file: File,
         reader_is_gone: impl Fn() + Send + Sync + 'static,
@@ -250,7 +250,7 @@ fn read(mut file: File, blocks: &mpsc::Sender<Result<Block>>) {
                 Ok(0) => break Ok(true),
                 Ok(length) => {
                     filled += length;
-                    // A slow writer's bytes go on at once.
+                    // Data of a slow writer is passed on at once.
                     if filled == BLOCK || length < BLOCK / 8 {
                         break Ok(false);
                     }
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_output_that_has_bytes_is_not_started_anew() {
+    async fn an_output_with_bytes_cannot_restart() {
         let directory = tempfile::tempdir().unwrap();
         let name = directory.path().join("out");
         let storage = PipeStorage::output(File::create(&name).unwrap(), || {}).unwrap();

@@ -1,8 +1,8 @@
 //! A file opened for reading.
 //!
-//! A range goes out as consecutive blocks. Each is filled on a disk thread by one or more system
-//! calls of the block size into one pooled buffer, and the next is read when it is asked for: how
-//! much is in flight is decided by how many ranges the engine has open.
+//! A range is a stream of consecutive blocks. A disk thread fills each into one pooled buffer, with
+//! one or more system calls, and starts the next when it is polled for. So the number of ranges
+//! that the engine has open bounds the bytes in flight.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use crate::stat::{identity_of, metadata_of, size_of};
 use crate::volume::Volume;
 
-/// Below this length a file is read ahead well enough by itself, and advice is only a call more.
+/// The kernel's default read-ahead is enough for shorter files, and advice is an additional call.
 const ADVISE_FROM: u64 = 1024 * 1024;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct LocalReader {
     identity: Identity,
 }
 
-/// What the disk threads need of it.
+/// The part of a reader that disk threads use.
 #[derive(Debug)]
 pub(crate) struct Opened {
     volume: Arc<Volume>,
@@ -118,7 +118,7 @@ impl ReadAt for LocalReader {
 }
 
 impl Opened {
-    /// The first bytes of `range`, as many as one hop to a disk thread is worth; none at the end.
+    /// Reads the first bytes of `range`, as many as one job should move; an empty block at the end.
     pub(crate) fn read(&self, range: Range) -> Result<Block> {
         let hop = self.volume.buffers.size();
         let length = usize::try_from(range.len()).unwrap_or(usize::MAX).min(hop);
@@ -133,7 +133,7 @@ impl Opened {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(Errno::INTR) => {}
-                // What was read goes out; the error comes again with the next block.
+                // Return what was read; the error occurs again with the next block.
                 Err(_) if filled > 0 => break,
                 Err(errno) => return Err(self.volume.error("read", &self.path, errno)),
             }

@@ -1,4 +1,4 @@
-//! How much room there is on a disk, and how much a file takes.
+//! Free space of a disk, and the space that a file occupies.
 
 use haul_storage::{RelPath, Result, Space, Volume as SharedBy};
 use rustix::fs::{AtFlags, fstat, fstatvfs, statat};
@@ -6,18 +6,18 @@ use rustix::fs::{AtFlags, fstat, fstatvfs, statat};
 use crate::stat::id_of;
 use crate::volume::Volume;
 
-/// The unit of `st_blocks` on every system, whatever the file system has.
+/// The unit of `st_blocks`, which does not depend on the file system.
 const STAT_BLOCK: u64 = 512;
 
 impl Volume {
-    /// The space where `path` is or would be. Quotas count as far as statvfs(3) shows them: those of projects on XFS
-    /// and ext4 and of subvolumes, not those of users.
+    /// The space of the file system where `path` is or would be. Quotas count as far as statvfs(3)
+    /// shows them: those of projects on XFS and ext4 and of subvolumes, not those of users.
     pub(crate) fn space(&self, path: &RelPath) -> Result<Option<Space>> {
         let mut directory = path.clone();
         loop {
             match self.space_in(&directory) {
                 Ok(space) => return Ok(space),
-                // It does not exist, or is no directory: what counts is the one above.
+                // It does not exist or is not a directory: use its parent.
                 Err(error) => match directory.parent() {
                     Some(parent) => directory = parent,
                     None => return Err(error),
@@ -28,11 +28,11 @@ impl Volume {
 
     fn space_in(&self, directory: &RelPath) -> Result<Option<Space>> {
         const OPERATION: &str = "read the free space";
-        // Any name in it leads to the directory itself, opened beneath the root.
+        // With any name in it, the path resolves to the directory itself, opened beneath the root.
         let inside = directory.join(b"x").unwrap_or_else(|_| directory.clone());
         self.at(OPERATION, &inside, |directory, _| {
             let found = fstatvfs(directory)?;
-            // A file system without a limit (tmpfs with size=0) says that it has no blocks at all.
+            // A file system without a limit (tmpfs with size=0) reports no blocks at all.
             if found.f_blocks == 0 {
                 return Ok(None);
             }
@@ -53,7 +53,7 @@ impl Volume {
         })
     }
 
-    /// Bytes that a file takes up.
+    /// Bytes that a file occupies.
     pub(crate) fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
         self.at("stat", path, |directory, name| {
             let found = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;

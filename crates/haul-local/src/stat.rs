@@ -1,4 +1,4 @@
-//! Between `struct stat` and haul's vocabulary.
+//! Conversions from `struct stat`.
 
 use std::os::fd::AsFd;
 
@@ -6,7 +6,7 @@ use haul_storage::{Entry, EntryKind, FileId, Identity, Metadata, RelPath, Specia
 use rustix::fs::{AtFlags, FileType, Mode, Stat};
 use rustix::io::Result as SysResult;
 
-/// Describes `name` in `directory` without following it.
+/// Stats `name` in `directory` without following it.
 pub(crate) fn entry(path: RelPath, directory: impl AsFd, name: &[u8]) -> SysResult<Entry> {
     let stat = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let (kind, size) = match FileType::from_raw_mode(stat.st_mode) {
@@ -21,7 +21,7 @@ pub(crate) fn entry(path: RelPath, directory: impl AsFd, name: &[u8]) -> SysResu
     let is_link = matches!(kind, EntryKind::Symlink(_));
     let mut entry = Entry::new(path, kind, size);
     entry.modified = Some(modified_of(&stat));
-    // A link's bits mean nothing and cannot be set.
+    // The mode of a link means nothing and cannot be set.
     entry.mode = (!is_link).then(|| mode_of(&stat));
     entry.owner = Some((stat.st_uid, stat.st_gid));
     entry.id = Some(id_of(&stat));
@@ -29,8 +29,8 @@ pub(crate) fn entry(path: RelPath, directory: impl AsFd, name: &[u8]) -> SysResu
     Ok(entry)
 }
 
-/// Which version of a file it is. The change time is left out: it moves with a chmod or a further
-/// hard link, which do not change what is read.
+/// The version of a file. The change time is left out: a chmod or another hard link moves it
+/// without changing the content.
 pub(crate) fn identity_of(stat: &Stat) -> Identity {
     Identity {
         size: size_of(stat),
@@ -68,7 +68,7 @@ pub(crate) fn mode_of(stat: &Stat) -> u32 {
     u32_of(stat.st_mode) & 0o7777
 }
 
-/// Permission bits as the system has them; its type has 16 or 32 bits.
+/// Permission bits in the type of the system, which has 16 or 32 bits.
 pub(crate) fn permissions(mode: u32) -> Mode {
     Mode::from_raw_mode((mode & 0o7777) as rustix::fs::RawMode)
 }
@@ -77,7 +77,7 @@ pub(crate) fn u32_of(bits: impl Into<u32>) -> u32 {
     bits.into()
 }
 
-/// A device number is only compared; some systems have it signed.
+/// Device numbers are only compared; on some systems they are signed.
 #[cfg(target_os = "linux")]
 fn device_of(stat: &Stat) -> u64 {
     widened(stat.st_dev)

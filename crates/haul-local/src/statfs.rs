@@ -1,17 +1,17 @@
-//! Which file system the root is on, and what follows from that for the capabilities.
+//! The file system that the root is on, and the capabilities that follow from it.
 
 use haul_storage::{Capabilities, KeptTimes, Medium, Writes};
 use rustix::io::{Errno, Result as SysResult};
 
-/// The longest file on FAT32: its length is kept in 32 bits.
+/// The longest file on FAT32, which stores lengths in 32 bits.
 #[cfg(any(target_os = "linux", test))]
 const FAT_MAX_FILE: u64 = u32::MAX as u64;
 
-/// Files up to this many bytes are moved whole: one job on a disk thread for each instead of one
-/// for opening, each block and the commit.
+/// Files up to this many bytes are moved whole: one job on a disk thread each, instead of one each
+/// for opening, every block and the commit.
 const WHOLE_LIMIT: u64 = 256 * 1024;
 
-/// What a file system can keep.
+/// Properties of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileSystem {
     /// Links, owners and permission bits.
@@ -19,11 +19,11 @@ pub(crate) struct FileSystem {
     pub(crate) xattrs: bool,
     pub(crate) kept_times: KeptTimes,
     pub(crate) max_file_size: Option<u64>,
-    /// A write is a copy into the page cache, and no message to a server or a daemon.
+    /// A write is a copy into the page cache rather than a message to a server or a daemon.
     pub(crate) page_cache: bool,
-    /// A file may take less space than its length.
+    /// A file may occupy less space than its length.
     pub(crate) compact: bool,
-    /// Copies within it may share their space.
+    /// Copies within it may share space.
     pub(crate) shares: bool,
 }
 
@@ -31,7 +31,8 @@ pub(crate) struct FileSystem {
 const TMPFS: u32 = 0x0102_1994;
 
 impl FileSystem {
-    /// btrfs and all others that are not known to be less. They may compress, and share what is equal.
+    /// btrfs, and all others that are not known to offer less. They may compress, and share equal
+    /// data.
     pub(crate) const COMMON: Self = Self {
         unix: true,
         xattrs: true,
@@ -42,7 +43,8 @@ impl FileSystem {
         shares: true,
     };
 
-    /// By `f_type` of statfs(2); numbers from linux/magic.h and the drivers.
+    /// The file system with this `f_type` of statfs(2); numbers are from linux/magic.h and the
+    /// drivers.
     #[cfg(any(target_os = "linux", test))]
     pub(crate) const fn of_magic(magic: u32) -> Self {
         const MSDOS: u32 = 0x4d44;
@@ -76,7 +78,7 @@ impl FileSystem {
         }
     }
 
-    /// Whether files on it are in memory.
+    /// Whether its files are in memory.
     #[cfg(target_os = "linux")]
     pub(crate) const fn is_memory(magic: u32) -> bool {
         magic == TMPFS
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn only_file_systems_that_are_known_for_it_store_every_byte_of_a_file() {
+    fn file_systems_that_may_compress_or_share_are_known() {
         let kept = |magic| {
             let found = FileSystem::of_magic(magic);
             (found.compact, found.shares)

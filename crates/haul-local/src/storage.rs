@@ -21,7 +21,7 @@ use crate::read::LocalReader;
 use crate::volume::Volume;
 use crate::write::{LocalWriter, Part};
 
-/// A directory tree of this machine.
+/// A local directory tree.
 #[derive(Debug, Clone)]
 pub struct LocalStorage {
     volume: Arc<Volume>,
@@ -29,8 +29,8 @@ pub struct LocalStorage {
 }
 
 impl LocalStorage {
-    /// Opens the directory `root`; links in `root` itself are followed, none below it. Blocks for
-    /// the moment that this takes.
+    /// Opens the directory `root`. Links in `root` itself are followed, those below it are not.
+    /// Blocks for a moment.
     pub fn open(root: &Path, options: LocalOptions) -> Result<Arc<Self>> {
         const OPERATION: &str = "open";
         let location = Location::Local(root.to_path_buf());
@@ -51,12 +51,12 @@ impl LocalStorage {
         Ok(Arc::new(Self { volume: Arc::new(volume), pool }))
     }
 
-    /// Where the journal of `path` is; `None` if that path is longer than the system takes.
+    /// The path of the journal of `path`; `None` if it exceeds `PATH_MAX`.
     pub(crate) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
         self.volume.journal_path(path)
     }
 
-    /// Runs `work`, which is short and much else waits for, on a disk thread.
+    /// Runs `work` on a disk thread, ahead of bulk work: it is short, and much else waits for it.
     async fn run<T: Send + 'static>(
         &self,
         path: &RelPath,

@@ -1,6 +1,6 @@
-//! What all calls of one storage share: the tree, the platform, what the file system can do, and
-//! how an error of a system call becomes an [`Error`]. Everything here blocks; `storage` moves it
-//! to the disk threads.
+//! State that all calls of one storage share: the tree, the platform, the capabilities of the file
+//! system, and how an error of a system call becomes an [`Error`]. Everything here blocks;
+//! `storage` runs it on disk threads.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,9 +29,9 @@ pub(crate) struct Volume {
     pub(crate) capabilities: Capabilities,
     pub(crate) options: LocalOptions,
     pub(crate) buffers: BufferPool,
-    /// Bytes of one write.
+    /// Bytes per write call.
     pub(crate) write_step: usize,
-    /// The flags of `Platform::read_flags` were refused once (files of another owner).
+    /// Whether the flags of `Platform::read_flags` were refused once (files of another owner).
     plain_reads: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl Volume {
         }
     }
 
-    /// Does `work` in the directory of `path`, and names operation and path if it fails.
+    /// Runs `work` in the directory of `path`; an error names operation and path.
     pub(crate) fn at<T>(
         &self,
         operation: &'static str,
@@ -72,7 +72,7 @@ impl Volume {
         outcome.map_err(|errno| self.error(operation, path, errno))
     }
 
-    /// Folds a failed system call.
+    /// Converts the error of a system call.
     pub(crate) fn error(&self, operation: &'static str, path: &RelPath, errno: Errno) -> Error {
         let error = match errno {
             Errno::LOOP | Errno::NOTDIR | Errno::MLINK => {
@@ -91,7 +91,7 @@ impl Volume {
         error.at(self.location.display(path))
     }
 
-    /// An error found out without a system call.
+    /// An error that was found without a system call.
     pub(crate) fn refuse(
         &self,
         kind: ErrorKind,
@@ -106,7 +106,8 @@ impl Volume {
         self.at("stat", path, |directory, name| entry(path.clone(), directory, name))
     }
 
-    /// Opens a regular file for reading; nothing else, and without waiting for a pipe's writer.
+    /// Opens a regular file for reading. Refuses anything else, without waiting for the writer of a
+    /// pipe.
     pub(crate) fn open_file(
         &self,
         operation: &'static str,
@@ -171,7 +172,7 @@ impl Volume {
             Err(error) if replace && error.kind() == ErrorKind::AlreadyExists => {}
             outcome => return outcome,
         }
-        // Always the same name: what a killed run has left is removed by the next one.
+        // Always the same name, so the leftover of a killed run is removed by the next one.
         let name = haul_storage::temporary_name(path.name(), "link");
         let temporary = path.with_name(name).map_err(|error| {
             self.refuse(ErrorKind::InvalidInput, OPERATION, path, format!("its name {error}"))
@@ -188,7 +189,7 @@ impl Volume {
         let renamed = self.at(OPERATION, path, |directory, name| {
             rustix::fs::renameat(directory, temporary.name(), directory, name)
         });
-        // Renaming one name of a file over another name of it does nothing, so the first stays.
+        // Renaming a file over another link to it does nothing, so the temporary name remains.
         let is_hard = matches!(link, LinkKind::Hard(_));
         if renamed.is_err() || is_hard {
             let _ = self.tree.at(self.platform.as_ref(), &temporary, |directory, name| {
@@ -212,7 +213,8 @@ impl Volume {
         }
     }
 
-    /// Does `work` with two places, and blames the first only if that is certain.
+    /// Runs `work` with two paths. An error names the first path only if that is certainly at
+    /// fault.
     fn between(
         &self,
         operation: &'static str,
@@ -244,7 +246,8 @@ impl Volume {
         below_root(OPERATION, path).map_err(|error| error.at(&self.location))?;
         let is_dir = self.at(OPERATION, path, |directory, name| {
             match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-                // POSIX has EPERM for a directory, Linux EISDIR; EPERM has other causes as well.
+                // For a directory, POSIX has EPERM and Linux EISDIR; EPERM has other causes as
+                // well.
                 Err(Errno::ISDIR | Errno::PERM) => {
                     match rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR) {
                         Err(Errno::EXIST) => Err(Errno::NOTEMPTY),
@@ -270,22 +273,22 @@ impl Volume {
             self.between(OPERATION, from, to, |from_directory, old, to_directory, new| {
                 rustix::fs::renameat(from_directory, old, to_directory, new)
             });
-        // A file's path is in no kept directory's, so this costs a look only.
+        // A file is not in the cache, so this costs only a lookup.
         self.tree.forget(from);
         self.tree.forget(to);
         outcome
     }
 }
 
-/// A device or socket that nobody serves answers ENXIO; it is of the wrong kind either way.
+/// Without a peer, devices and sockets return ENXIO; they are of the wrong kind either way.
 fn no_device(outcome: rustix::io::Result<OwnedFd>) -> rustix::io::Result<OwnedFd> {
     outcome.map_err(|error| if error == Errno::NXIO { Errno::INVAL } else { error })
 }
 
-/// A name for something beside `name` that nobody else uses.
+/// A unique name beside `name`.
 pub(crate) fn temporary_name(name: &[u8]) -> Vec<u8> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
-    // A run that was killed may have left its own, and process numbers come again.
+    // Process ids recur, and a killed run may have left such a file.
     static STARTED: OnceLock<u128> = OnceLock::new();
     let started = STARTED.get_or_init(|| {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -295,7 +298,7 @@ pub(crate) fn temporary_name(name: &[u8]) -> Vec<u8> {
     haul_storage::temporary_name(name, &format!("{}-{started:x}-{number}", std::process::id()))
 }
 
-/// The permission bits that new files do not get.
+/// The umask.
 pub(crate) fn umask() -> u32 {
     static UMASK: OnceLock<u32> = OnceLock::new();
     *UMASK.get_or_init(|| {

@@ -1,8 +1,8 @@
-//! Small files in one go: a handful of system calls in one job on a disk thread.
+//! Small files: a handful of system calls in one job on a disk thread.
 //!
 //! A file is written without a name and linked when it is complete, so a killed run leaves no
-//! litter; where a file of the name has to be replaced, or the file system has no such files, it
-//! goes through a part file as large ones do.
+//! litter. To replace a file, it is linked under the name of the part file and then renamed. Where
+//! files without names are not supported, or a part file exists, it is written as large files are.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ impl Volume {
             return Err(self.refuse(ErrorKind::Changed, OPERATION, path, cause));
         }
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        // One byte more than there should be shows growth without a further call.
+        // One byte of spare capacity reveals growth without a further call.
         let mut bytes: Vec<u8> = Vec::with_capacity(size + 1);
         let grown_or_end = loop {
             let room = rustix::buffer::spare_capacity(&mut bytes);
             match rustix::io::read(&file, room) {
                 Ok(0) => break bytes.len(),
                 Ok(_) if bytes.len() > size => break bytes.len(),
-                // At the expected end: that is confirmed by the times below.
+                // At the expected end, which the times below confirm.
                 Ok(_) if bytes.len() == size => break size,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.error(OPERATION, path, errno)),
@@ -66,7 +66,7 @@ impl Volume {
         }
         let create = CreateOptions::default();
         let part = match Part::create(Arc::clone(self), path, &create) {
-            // Another run is at a longer version of it; the last one to finish stays.
+            // Another run writes a longer version; the last one to finish wins.
             Err(error) if error.kind() == ErrorKind::Busy => {
                 Part::create_as(Arc::clone(self), path, temporary_name(path.name()), &create)?
             }
@@ -75,13 +75,13 @@ impl Volume {
         let size = block.len() as u64;
         let outcome = part.write(0, &block).and_then(|()| part.commit(size, options));
         if outcome.is_err() {
-            // The first error says what is wrong.
+            // The first error is the one to report.
             let _ = part.abort(false);
         }
         outcome
     }
 
-    /// Writes a file without a name and gives it one. `false` if that cannot be done here.
+    /// Writes a file without a name and links it. `false` if that is not supported here.
     fn write_unnamed(
         &self,
         path: &RelPath,
@@ -116,8 +116,8 @@ impl Volume {
                     left_out(rustix::fs::fchmod(&file, permissions(mode)))
                         .map_err(|errno| self.error("set mode", path, errno))?;
                 }
-                // By way of the part file's name, which a later run looks for: if this one is killed
-                // here, nothing stays. It is locked as a part file is, and has no journal.
+                // Through the name of the part file, which later runs look for, so nothing stays if
+                // this one is killed here. It is locked like any part file, and has no journal.
                 match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                     Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {}
                     Err(errno) => return Err(self.error("lock", path, errno)),
@@ -130,7 +130,8 @@ impl Volume {
                 }
                 match self.platform.link_unnamed(file.as_fd(), to, &part) {
                     Ok(()) => {}
-                    // Of an interrupted run, which is continued or replaced, or of another one.
+                    // Of an interrupted run, to be resumed or replaced, or of another one that is
+                    // running.
                     Err(Errno::EXIST) => return Ok(false),
                     Err(errno) => return Err(self.error("commit", path, errno)),
                 }
@@ -139,7 +140,7 @@ impl Volume {
                     return Err(self.error("commit", path, errno));
                 }
             }
-            // The file system makes unnamed files and cannot link them (overlays do that).
+            // The file system creates unnamed files but cannot link them (overlays).
             Err(Errno::NOENT | Errno::OPNOTSUPP | Errno::PERM | Errno::XDEV) => return Ok(false),
             Err(errno) => return Err(self.error("commit", path, errno)),
         }

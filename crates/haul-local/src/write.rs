@@ -1,8 +1,8 @@
 //! A file that is being written: `.NAME.haul-part` until its commit.
 //!
-//! The part file is locked exclusively as long as it is open. Room is reserved at the first write
-//! of data that passes through here (a copy inside the kernel shares blocks instead), beyond the
-//! file's length, so that the length never looks like progress. Its journal lies beside it.
+//! The part file is locked exclusively while it is open. Space is reserved at the first write of
+//! data that passes through haul (a copy within the kernel may share blocks instead), beyond the
+//! file's length, so that the length never looks like progress. The journal is beside it.
 
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,16 +25,16 @@ use crate::stat::{id_of, mode_of, permissions, size_of, widened};
 use crate::statfs::left_out;
 use crate::volume::{Volume, temporary_name};
 
-/// Files shorter than this are not worth a call to reserve their room.
+/// Shorter files are not worth a call to reserve their space.
 const RESERVE_FROM: u64 = 8 * 1024 * 1024;
 
-/// The most pieces in one system call (`IOV_MAX` of Linux).
+/// Most pieces per system call (`IOV_MAX` of Linux).
 const MAX_PIECES: usize = 1024;
 
-/// How often a part file is opened again because another run finished it in between.
+/// How often a part file is opened again because another run finished it meanwhile.
 const RACES: usize = 16;
 
-/// One piece of a copy inside the kernel: about 100 ms of a fast disk, after which a dropped
+/// Bytes per job of a copy within the kernel: about 100 ms on a fast disk, after which a dropped
 /// future takes effect.
 const COPY_STEP: u64 = 128 * 1024 * 1024;
 
@@ -46,12 +46,12 @@ const ABORTED: u8 = 2;
 pub(crate) struct LocalWriter {
     part: Arc<Part>,
     pool: WorkPool,
-    /// Held while a thread writes. A file takes one write at a time anyway (the kernel locks the
-    /// inode), and threads that wait for that lock spin.
+    /// Held while a thread writes. The kernel locks the inode, so a file takes one write at a time
+    /// anyway, and threads that wait for that lock spin.
     writing: tokio::sync::Mutex<()>,
 }
 
-/// What the disk threads need of it.
+/// The part of a writer that disk threads use.
 #[derive(Debug)]
 pub(crate) struct Part {
     volume: Arc<Volume>,
@@ -60,7 +60,7 @@ pub(crate) struct Part {
     part: Vec<u8>,
     pub(crate) file: Arc<OwnedFd>,
     record: PartRecord,
-    /// Room still to be reserved.
+    /// Bytes still to be reserved.
     reserve: Mutex<Option<u64>>,
     /// `false` until something was written or copied.
     touched: AtomicBool,
@@ -77,8 +77,8 @@ impl Part {
         Self::create_as(volume, path, part_name(path.name()), options)
     }
 
-    /// The same with another name for the part file, for something quick that another run's part
-    /// file must not hold up.
+    /// Like [`Part::create`] with another name for the part file, for a short write that must not
+    /// wait for the part file of another run.
     pub(crate) fn create_as(
         volume: Arc<Volume>,
         path: &RelPath,
@@ -111,8 +111,8 @@ impl Part {
         let mut record = PartRecord::look(&volume, &directory, path, options, found)?;
         let resumed = record.resumes();
         if !resumed && name == part_name(path.name()) {
-            // A journal of a part file that is gone would make holes of the new one look like
-            // data. It goes first: there must be no instant with a journal and no data.
+            // With the journal of a vanished part file, holes of the new one would look like data.
+            // It is removed first, so that a journal never exists without its data.
             let journal = journal_name(path.name());
             match rustix::fs::unlinkat(&directory, journal, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
@@ -125,7 +125,7 @@ impl Part {
         }
         if let Err(error) = record.start() {
             if record.held().ranges().is_empty() {
-                // The error to report is the first one.
+                // The first error is the one to report.
                 let _ = rustix::fs::unlinkat(&directory, &name, AtFlags::empty());
             }
             return Err(error);
@@ -148,7 +148,7 @@ impl Part {
         self.volume.error(operation, &self.path, errno)
     }
 
-    /// Refuses what comes after a commit or abort.
+    /// Returns an error after a commit or abort.
     fn still_open(&self, operation: &'static str) -> Result<()> {
         let cause = match self.state.load(Ordering::Acquire) {
             OPEN => return Ok(()),
@@ -179,7 +179,7 @@ impl Part {
         Ok(())
     }
 
-    /// Copies inside the kernel; `None` if that cannot be done, else how many bytes.
+    /// Copies within the kernel. Returns the bytes copied, or `None` if that is not possible.
     pub(crate) fn copy(&self, from: &crate::read::Opened, range: Range) -> Result<Option<u64>> {
         self.still_open("copy")?;
         let platform = &self.volume.platform;
@@ -198,7 +198,7 @@ impl Part {
             match platform.copy_range(source, target, range.start() + done, length) {
                 Ok(Some(0)) => return Err(from.shrank()),
                 Ok(Some(copied)) => done += copied as u64,
-                // Later than at the first call it can only be a real error.
+                // After a success it can only be a real error.
                 Ok(None) if done == 0 => return Ok(None),
                 Ok(None) => return Err(self.error("copy", Errno::IO)),
                 Err(errno) => return Err(self.error("copy", errno)),
@@ -228,9 +228,9 @@ impl Part {
         const OPERATION: &str = "commit";
         self.still_open(OPERATION)?;
         let name = self.path.name();
-        // Also gives back what was reserved beyond the end.
+        // Also releases what was reserved beyond the end.
         if let Err(errno) = rustix::fs::ftruncate(&self.file, size) {
-            // fusefat refuses it always.
+            // fusefat always refuses it.
             let is_right = rustix::fs::fstat(&self.file).is_ok_and(|stat| size_of(&stat) == size);
             if !is_right {
                 return Err(self.error(OPERATION, errno));
@@ -277,10 +277,10 @@ impl Part {
     }
 }
 
-/// Permission bits until the commit: what will be private is never readable by others.
+/// Permission bits until the commit, so that a private file is never readable by others.
 const PART_MODE: u32 = 0o600;
 
-/// Whether the journal beside a part file, if there is one, is of the user whom the part file belongs to.
+/// Whether the journal beside a part file, if there is one, belongs to the same user.
 fn has_own_journal(part: &OwnedFd, directory: &Directory, path: &RelPath) -> bool {
     let journal = journal_name(path.name());
     let part = rustix::fs::fstat(part);
@@ -298,9 +298,8 @@ enum Locked {
     NoFile,
 }
 
-/// Opens or makes the part file and locks it. Another run may commit (rename) or remove it between
-/// opening and locking; then the lock is on a file that has the name no longer, and it is tried
-/// again.
+/// Opens or creates the part file and locks it. Another run may commit (rename) or remove it
+/// between opening and locking; then the locked file no longer has the name, and haul tries again.
 fn open_locked(volume: &Volume, directory: &Directory, name: &[u8]) -> SysResult<Locked> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let mode = permissions(PART_MODE);
@@ -315,7 +314,7 @@ fn open_locked(volume: &Volume, directory: &Directory, name: &[u8]) -> SysResult
                 Err(Errno::LOOP | Errno::MLINK | Errno::ISDIR | Errno::NXIO) => {
                     return Ok(Locked::NoFile);
                 }
-                // A run that was killed just before it gave the file its name had set its mode.
+                // A run that was killed just before the rename had set the final mode.
                 Err(Errno::ACCESS) if !made_writable => {
                     made_writable = true;
                     volume.handle(directory.as_fd(), name)?.set_mode(PART_MODE)?;
@@ -327,7 +326,7 @@ fn open_locked(volume: &Volume, directory: &Directory, name: &[u8]) -> SysResult
         };
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Ok(Locked::ByAnother),
-            // Network file systems without locks: better without than not at all.
+            // Network file systems without locks: proceed without one.
             Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(error) => return Err(error),
         }
@@ -363,7 +362,7 @@ fn is_ours(volume: &Volume, directory: &Directory, found: &Stat) -> SysResult<bo
     if found.st_uid == user || !volume.capabilities.owner {
         return Ok(true);
     }
-    // Some file systems show the same owner for all files (FUSE with `uid=`, NFS for root).
+    // Some file systems show one owner for all files (FUSE with `uid=`, NFS for root).
     let name = temporary_name(b"haul");
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let new = rustix::fs::openat(directory, &name, flags, permissions(PART_MODE))?;
@@ -372,7 +371,7 @@ fn is_ours(volume: &Volume, directory: &Directory, found: &Stat) -> SysResult<bo
     Ok(owner? == found.st_uid)
 }
 
-/// Writes all pieces of a block, at most `step` bytes a system call.
+/// Writes all pieces of a block, at most `step` bytes per system call.
 pub(crate) fn write_all(
     file: impl AsFd,
     mut offset: u64,
@@ -413,7 +412,7 @@ pub(crate) fn write_all(
     Ok(())
 }
 
-/// Makes data durable, with as little else as the system allows.
+/// Syncs data, and no more metadata than necessary.
 fn sync_data(file: impl AsFd) -> SysResult<()> {
     #[cfg(target_os = "macos")]
     return rustix::fs::fsync(file);
@@ -421,12 +420,12 @@ fn sync_data(file: impl AsFd) -> SysResult<()> {
     rustix::fs::fdatasync(file)
 }
 
-/// Makes a name durable.
+/// Syncs a directory, which makes a name durable.
 pub(crate) fn sync_directory(directory: impl AsFd) -> SysResult<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let readable = rustix::fs::openat(directory, c".", flags, Mode::empty())?;
     match rustix::fs::fsync(readable) {
-        // Some file systems have nothing to sync there.
+        // Some file systems cannot sync directories, and need not.
         Err(Errno::INVAL) => Ok(()),
         outcome => outcome,
     }
@@ -454,7 +453,7 @@ impl WriteAt for LocalWriter {
 
     async fn record(&self, ranges: RangeSet) -> Result<()> {
         let part = Arc::clone(&self.part);
-        // Permits wait for it, and so may all other ranges.
+        // Permits wait for the record, and other ranges may wait for those.
         self.pool.run_first(move || part.record.append(&ranges)).await
     }
 
@@ -472,7 +471,7 @@ impl WriteAt for LocalWriter {
         while !rest.is_empty() {
             let (from, next) = (Arc::clone(source.opened()), rest);
             let Some(done) = self.run(move |part| part.copy(&from, next)).await? else {
-                // A refusal after a success leaves what was copied; it is written again.
+                // Bytes copied before this refusal are written again.
                 return Ok(false);
             };
             rest = rest.split_at(done).1;

@@ -1,4 +1,4 @@
-//! Reading: what is no file, odd names, holes, block sizes, listings.
+//! Reading: special files, unusual names, holes, block sizes, listings.
 
 mod common;
 
@@ -16,7 +16,7 @@ use haul_storage::{
 };
 use rustix::fs::{CWD, Mode};
 
-/// `mkfifo` and an open for reading would wait for a writer for ever.
+/// Opening a pipe for reading would otherwise wait for a writer forever.
 #[tokio::test]
 async fn a_named_pipe_is_refused_and_does_not_block() {
     let root = tempfile::tempdir().unwrap();
@@ -54,7 +54,7 @@ async fn a_socket_and_a_device_are_recognised_and_refused() {
 }
 
 #[tokio::test]
-async fn any_name_that_a_file_system_allows_is_kept() {
+async fn every_name_that_the_file_system_allows_is_kept() {
     let long = [b'n'; 255];
     let names: [&[u8]; 7] =
         [b"line\nbreak", b"\xff\xfe not utf-8", &long, b"-rf", b" ", b"...", b"\x1b[31m"];
@@ -78,11 +78,11 @@ async fn any_name_that_a_file_system_allows_is_kept() {
 }
 
 #[tokio::test]
-async fn every_block_size_gives_the_same_bytes() {
+async fn every_block_size_reads_and_writes_the_same_bytes() {
     let root = tempfile::tempdir().unwrap();
     let bytes = pattern(3_000_001);
     fs::write(root.path().join("file"), &bytes).unwrap();
-    // The smallest and largest that must work; one that divides nothing; the default.
+    // The smallest and the largest to support; one that divides nothing; the default.
     for block_size in [1, 1024, 300_007, 1 << 20, 1 << 30] {
         let options = LocalOptions { block_size, ..LocalOptions::default() };
         let storage = LocalStorage::open(root.path(), options).unwrap();
@@ -101,9 +101,9 @@ async fn every_block_size_gives_the_same_bytes() {
     }
 }
 
-/// 1 TiB of hole with three islands of data: only these are touched.
+/// 1 TiB of hole with three islands of data: only those are read.
 #[tokio::test]
-async fn a_sparse_file_of_1_tib_is_copied_as_its_data() {
+async fn only_the_data_of_a_sparse_file_of_1_tib_is_copied() {
     const LENGTH: u64 = 1 << 40;
     let root = tempfile::tempdir().unwrap();
     let source = fs::File::create(root.path().join("source")).unwrap();
@@ -150,7 +150,7 @@ async fn a_sparse_file_of_1_tib_is_copied_as_its_data() {
 }
 
 #[tokio::test]
-async fn a_hole_until_the_end_is_no_data() {
+async fn a_hole_at_the_end_is_not_data() {
     let root = tempfile::tempdir().unwrap();
     let file = fs::File::create(root.path().join("file")).unwrap();
     file.write_at(b"x", 0).unwrap();
@@ -159,7 +159,7 @@ async fn a_hole_until_the_end_is_no_data() {
     let reader = linux.open(&path("file")).await.unwrap();
     assert!(reader.next_data(0).await.unwrap().unwrap().end() < 10 << 20);
     assert_eq!(reader.next_data(5 << 20).await.unwrap(), None);
-    // What knows nothing of holes says that all is data.
+    // Without support for holes, everything is data.
     let reader = portable.open(&path("file")).await.unwrap();
     assert_eq!(reader.next_data(7).await.unwrap(), Some(Range::between(7, 10 << 20)));
 }
@@ -171,7 +171,7 @@ async fn a_file_that_changed_while_it_was_open_is_noticed() {
     put(&*storage, "file", b"one").await.unwrap();
     let reader = storage.open(&path("file")).await.unwrap();
     assert_eq!(&reader.recheck().await.unwrap(), reader.identity());
-    // A changed mode or a further name is no other content.
+    // A changed mode or another hard link does not change the content.
     fs::hard_link(root.path().join("file"), root.path().join("other")).unwrap();
     assert_eq!(&reader.recheck().await.unwrap(), reader.identity());
     fs::write(root.path().join("file"), "four").unwrap();
@@ -189,7 +189,7 @@ async fn a_file_longer_than_the_limit_is_not_read_whole() {
 }
 
 #[tokio::test]
-async fn a_listing_comes_in_batches_and_forgives_what_vanishes() {
+async fn a_listing_is_batched_and_skips_vanished_entries() {
     let root = tempfile::tempdir().unwrap();
     for number in 0..2000 {
         fs::write(root.path().join(format!("{number}")), "").unwrap();
@@ -207,7 +207,7 @@ async fn a_listing_comes_in_batches_and_forgives_what_vanishes() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_opened_names_its_path() {
+async fn an_error_of_opening_names_the_path() {
     let root = tempfile::tempdir().unwrap();
     let storage = open(root.path());
     let error = storage.open(&path("a/b")).await.unwrap_err();

@@ -1,5 +1,4 @@
-//! Writing: part files, their lock and their journal, taking a name, full disks, what a commit
-//! sets.
+//! Writing: part files, their locks and journals, renames, full disks, metadata set by a commit.
 
 mod common;
 
@@ -20,7 +19,7 @@ use haul_storage::{
 };
 
 #[tokio::test]
-async fn until_the_commit_there_is_only_a_private_part_file() {
+async fn before_the_commit_only_a_private_part_file_exists() {
     let root = tempfile::tempdir().unwrap();
     for storage in both(root.path()) {
         let options = CreateOptions { source: Some(source(6)), ..CreateOptions::default() };
@@ -41,7 +40,7 @@ async fn until_the_commit_there_is_only_a_private_part_file() {
 }
 
 #[tokio::test]
-async fn a_part_file_that_is_held_is_busy_for_everybody_else() {
+async fn a_locked_part_file_is_busy_for_other_runs() {
     let root = tempfile::tempdir().unwrap();
     let [one, other] = both(root.path());
     let writer = one.create(&path("file"), &CreateOptions::default()).await.unwrap();
@@ -55,9 +54,9 @@ async fn a_part_file_that_is_held_is_busy_for_everybody_else() {
     other.create(&path("file"), &options).await.unwrap();
 }
 
-/// A part file may be renamed or removed by its owner between another's open and lock.
+/// The owner may rename or remove a part file between another writer's open and lock.
 #[tokio::test]
-async fn writers_that_come_and_go_never_share_a_part_file() {
+async fn concurrent_writers_never_share_a_part_file() {
     let root = tempfile::tempdir().unwrap();
     let storages = [open(root.path()), open(root.path())];
     let tasks = storages.map(|storage| {
@@ -85,7 +84,7 @@ async fn writers_that_come_and_go_never_share_a_part_file() {
     assert_eq!(names(root.path()), ["file"]);
 }
 
-/// Otherwise the ranges of an old journal would be taken for data of the new part file.
+/// Otherwise ranges of the old journal would be taken for data of the new part file.
 #[tokio::test]
 async fn a_journal_without_its_part_file_is_removed() {
     let root = tempfile::tempdir().unwrap();
@@ -147,7 +146,7 @@ async fn a_part_file_that_cannot_be_resumed_is_emptied_and_the_reason_is_given()
     }
 }
 
-/// The run has no place for its records, and must not say that it has begun anything.
+/// Without a place for its records, a run must not leave anything behind.
 #[tokio::test]
 async fn a_journal_that_cannot_be_started_leaves_no_part_file() {
     let root = tempfile::tempdir().unwrap();
@@ -160,7 +159,7 @@ async fn a_journal_that_cannot_be_started_leaves_no_part_file() {
 }
 
 #[tokio::test]
-async fn what_is_there_is_replaced_only_if_asked() {
+async fn an_existing_file_is_replaced_only_on_request() {
     let root = tempfile::tempdir().unwrap();
     for storage in both(root.path()) {
         put(&*storage, "file", b"old").await.unwrap();
@@ -170,7 +169,7 @@ async fn what_is_there_is_replaced_only_if_asked() {
             writer.write_at(0, block(b"new")).await.unwrap();
             let error = writer.commit(3, &fresh()).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::AlreadyExists);
-            // The part file is still there for another try.
+            // The part file remains for another attempt.
             let outcome = writer.commit(3, &replacing()).await.map_err(|error| error.kind());
             assert_eq!(outcome.err(), refusal);
             drop(writer.abort(false).await);
@@ -188,7 +187,7 @@ async fn what_is_there_is_replaced_only_if_asked() {
 }
 
 #[tokio::test]
-async fn a_reserved_length_is_neither_length_nor_content() {
+async fn reserved_space_is_neither_length_nor_content() {
     let root = tempfile::tempdir().unwrap();
     let storage = open(root.path());
     let options =
@@ -197,16 +196,16 @@ async fn a_reserved_length_is_neither_length_nor_content() {
     writer.write_at(0, block(b"start")).await.unwrap();
     let part = fs::metadata(root.path().join(".file.haul-part")).unwrap();
     assert_eq!(part.len(), 5);
-    // The source turned out to be shorter: nothing stays reserved.
+    // The source turned out to be shorter: the excess is released.
     writer.commit(5, &fresh()).await.unwrap();
     let file = fs::metadata(root.path().join("file")).unwrap();
     assert_eq!(file.len(), 5);
     assert!(file.blocks() * 512 <= 64 << 10, "{} blocks", file.blocks());
 }
 
-/// ext4 keeps what it has found of the room that it does not have.
+/// ext4 keeps what it could allocate of space that does not suffice.
 #[tokio::test]
-async fn a_file_for_which_there_is_no_room_takes_none() {
+async fn a_failed_reservation_releases_its_space() {
     let Some(mounted) = Mounted::image("ext4", 64) else { return };
     let root = mounted.path();
     let storage = open(&root);
@@ -221,7 +220,7 @@ async fn a_file_for_which_there_is_no_room_takes_none() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_no_space_and_leaves_nothing_under_the_name() {
+async fn a_full_disk_is_reported_and_leaves_no_file() {
     let Some(small) = Mounted::tmpfs("4m") else { return };
     for storage in both(&small.path()) {
         let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
@@ -239,7 +238,7 @@ async fn a_full_disk_is_no_space_and_leaves_nothing_under_the_name() {
         assert_eq!(whole.kind(), ErrorKind::NoSpace, "{whole}");
         assert_eq!(names(&small.path()), [""; 0]);
     }
-    // With the length known, the first write tells, before the time of the rest is spent.
+    // With the length known, the first write fails, before time is spent on the rest.
     let storage = open(&small.path());
     let options =
         CreateOptions { resume: false, size: Some(16 << 20), sparse: false, source: None };
@@ -250,7 +249,7 @@ async fn a_full_disk_is_no_space_and_leaves_nothing_under_the_name() {
 }
 
 #[tokio::test]
-async fn what_a_part_file_holds_need_not_be_free_once_more() {
+async fn a_resumed_file_needs_space_for_its_rest_only() {
     let Some(small) = Mounted::tmpfs("16m") else { return };
     let storage = open(&small.path());
     let options = CreateOptions { resume: true, size: Some(12 << 20), sparse: false, source: None };
@@ -269,7 +268,7 @@ async fn a_commit_sets_mode_time_and_attributes() {
     let xattrs = vec![(b"user.comment".to_vec(), b"kept\0".to_vec())];
     for storage in both(root.path()) {
         let metadata = Metadata {
-            // Without write permission, which must not hinder the attributes.
+            // A mode without write permission must not prevent setting attributes.
             mode: Some(0o440),
             modified: Some(Timestamp { seconds: -5, nanos: 123_456_789 }),
             owner: None,
@@ -290,7 +289,7 @@ async fn a_commit_sets_mode_time_and_attributes() {
     }
 }
 
-/// They lend the owner's rights, and the owner of a copy is who made it.
+/// They lend the owner's rights, and the owner of a copy is the user who made it.
 #[tokio::test]
 async fn set_id_bits_are_kept_only_together_with_the_owner() {
     let root = tempfile::tempdir().unwrap();
@@ -328,7 +327,7 @@ async fn a_replaced_file_keeps_its_mode_if_none_is_given() {
 }
 
 #[tokio::test]
-async fn the_time_of_a_link_can_be_set_and_its_target_stays() {
+async fn the_time_of_a_link_is_set_without_changing_its_target() {
     let root = tempfile::tempdir().unwrap();
     for storage in both(root.path()) {
         put(&*storage, "file", b"1").await.unwrap();
@@ -350,7 +349,7 @@ async fn the_time_of_a_link_can_be_set_and_its_target_stays() {
 }
 
 #[tokio::test]
-async fn a_link_that_a_killed_run_left_beside_a_name_goes_when_the_name_is_replaced() {
+async fn replacing_by_a_link_removes_the_temporary_link_of_a_killed_run() {
     let root = tempfile::tempdir().unwrap();
     let storage = open(root.path());
     put(&*storage, "one", b"1").await.unwrap();
@@ -368,7 +367,7 @@ async fn a_link_that_a_killed_run_left_beside_a_name_goes_when_the_name_is_repla
 }
 
 #[tokio::test]
-async fn replacing_a_name_by_another_of_the_same_file_leaves_no_litter() {
+async fn replacing_a_hard_link_by_itself_leaves_no_litter() {
     let root = tempfile::tempdir().unwrap();
     let storage = open(root.path());
     put(&*storage, "one", b"1").await.unwrap();
@@ -381,7 +380,7 @@ async fn replacing_a_name_by_another_of_the_same_file_leaves_no_litter() {
 }
 
 #[tokio::test]
-async fn what_was_written_is_read_back_from_the_medium() {
+async fn written_data_can_be_read_back_from_the_medium() {
     let root = tempfile::tempdir().unwrap();
     let storage = open(root.path());
     let bytes = pattern(3 << 20);
@@ -394,7 +393,7 @@ async fn what_was_written_is_read_back_from_the_medium() {
 }
 
 #[tokio::test]
-async fn a_copy_within_the_kernel_has_the_same_bytes_or_is_not_made() {
+async fn a_copy_within_the_kernel_is_exact_or_declined() {
     let root = tempfile::tempdir().unwrap();
     let bytes = pattern(5 << 20);
     fs::write(root.path().join("source"), &bytes).unwrap();
@@ -412,7 +411,7 @@ async fn a_copy_within_the_kernel_has_the_same_bytes_or_is_not_made() {
     }
     let writer = portable.create(&path("copy"), &CreateOptions::default()).await.unwrap();
     assert!(!writer.copy_from(&*source, ranges[0]).await.unwrap());
-    // Between file systems, if there are two here.
+    // Between file systems, if this machine has two.
     if let Ok(shm) = tempfile::tempdir_in("/dev/shm") {
         let writer = open(shm.path()).create(&path("copy"), &CreateOptions::default()).await;
         let writer = writer.unwrap();
@@ -424,7 +423,7 @@ async fn a_copy_within_the_kernel_has_the_same_bytes_or_is_not_made() {
 }
 
 #[tokio::test]
-async fn a_source_that_became_shorter_is_noticed_by_a_copy() {
+async fn a_copy_notices_that_its_source_became_shorter() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("source"), pattern(1 << 20)).unwrap();
     let storage = open(root.path());
@@ -436,9 +435,9 @@ async fn a_source_that_became_shorter_is_noticed_by_a_copy() {
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Changed);
 }
 
-/// btrfs and XFS share the blocks of a copy: it takes no room.
+/// btrfs and XFS share the blocks of a copy, which then occupies no space.
 #[tokio::test]
-async fn a_copy_shares_its_blocks_where_the_file_system_can() {
+async fn a_copy_shares_blocks_where_the_file_system_can() {
     for kind in ["btrfs", "xfs"] {
         let Some(mounted) = Mounted::image(kind, 512) else { continue };
         let root = mounted.path();

@@ -1,6 +1,6 @@
-//! A host and its port as one text, as URLs and messages have it.
+//! Host and port as text, for URLs and messages.
 
-/// `host:port`, an IPv6 address in its brackets.
+/// `host:port`, with brackets around an IPv6 address, and without the port if that is 0.
 pub fn with_port(host: &str, port: u16) -> String {
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     if port == 0 { host } else { format!("{host}:{port}") }

@@ -1,6 +1,6 @@
-//! A TCP connection to whichever address of a host answers first (Happy Eyeballs, RFC 8305): the
-//! addresses are dialled side by side, one more every 250 ms or as soon as one has failed, so that
-//! none waits for another's timeout. Through a SOCKS proxy it is that proxy's addresses which are raced.
+//! Opens a TCP connection to the first address of a host that responds (Happy Eyeballs, RFC 8305):
+//! one more address is dialled every 250 ms, or as soon as one has failed, so that none waits for
+//! another's timeout. Through a SOCKS proxy, the addresses of the proxy are raced.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,24 +21,24 @@ const STAGGER: Duration = Duration::from_millis(250);
 /// How to reach a host.
 #[derive(Debug, Clone, Default)]
 pub struct DialOptions {
-    /// Which kind of addresses is used.
+    /// The address family to use.
     pub family: Family,
-    /// The address of this machine to come from.
+    /// The local address to connect from.
     pub bind: Option<String>,
-    /// How long it may take until a connection is there.
+    /// Timeout until the connection is established.
     pub limit: Option<Duration>,
-    /// After this long without a sign of life of bytes that were sent the connection is lost.
+    /// The connection is lost if sent bytes are not acknowledged for this long.
     pub silence: Option<Duration>,
-    /// The proxy to go through.
+    /// The proxy to connect through.
     pub proxy: Option<Socks5>,
 }
 
-/// How all hosts of a program are reached.
+/// Options that apply to all hosts of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// Which kind of addresses is used.
+    /// The address family to use.
     pub family: Family,
-    /// How long it may take until a connection is there.
+    /// Timeout until a connection is established.
     pub limit: Duration,
 }
 
@@ -48,7 +48,7 @@ impl Default for Reach {
     }
 }
 
-/// Which kind of addresses is used.
+/// The address family to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Family {
     /// IPv4 and IPv6.
@@ -60,7 +60,7 @@ pub enum Family {
     V6,
 }
 
-/// A connection, and how long its handshake took: one round trip.
+/// A connection, and its RTT as measured by the handshake.
 #[derive(Debug)]
 pub struct Dialled {
     /// The connection, without Nagle's delay.
@@ -72,8 +72,7 @@ pub struct Dialled {
 /// Connects to a host.
 ///
 /// # Errors
-/// `Unreachable`, with what became of every address. A name that does not exist will not exist a
-/// moment later: that is not to be tried again.
+/// `Unreachable`, with the failure of every address. It is not retried if the name does not exist.
 pub async fn dial(host: &str, port: u16, options: &DialOptions) -> Result<Dialled> {
     let unreachable = || {
         let error = Error::new(ErrorKind::Unreachable, "connect");
@@ -99,25 +98,25 @@ pub async fn dial(host: &str, port: u16, options: &DialOptions) -> Result<Dialle
 async fn direct(host: &str, port: u16, options: &DialOptions) -> Result<Dialled> {
     let unreachable = || Error::new(ErrorKind::Unreachable, "connect").at(with_port(host, port));
     let addresses = addresses(host, port, options.family).await.map_err(|error| {
-        let retry = if may_pass(&error) { Retry::Later } else { Retry::Never };
+        let retry = if is_transient(&error) { Retry::Later } else { Retry::Never };
         unreachable().with_source(error).with_retry(retry)
     })?;
     let only = format!("{}: ", with_port(host, port));
     race(&addresses, options).await.map_err(|failures| {
-        // An address that was given as one is named already.
+        // If the host was given as an address, the error names it already.
         unreachable().because(failures.strip_prefix(&only).unwrap_or(&failures))
     })
 }
 
-/// Connects to a host by way of a proxy; if this machine looks up its name, to its addresses one after the
-/// other.
+/// Connects to a host through a proxy. If this machine resolves the name, its addresses are tried
+/// one after the other.
 async fn through(proxy: &Socks5, host: &str, port: u16, options: &DialOptions) -> Result<Dialled> {
-    // A zone is this machine's, and means nothing to the proxy.
+    // An IPv6 zone is local, and means nothing to the proxy.
     let bare = host.split('%').next().unwrap_or(host);
     let targets = match Target::named(bare, port) {
         Target::Name(..) if !proxy.resolves() => {
             let found = addresses(host, port, options.family).await.map_err(|error| {
-                let retry = if may_pass(&error) { Retry::Later } else { Retry::Never };
+                let retry = if is_transient(&error) { Retry::Later } else { Retry::Never };
                 Error::new(ErrorKind::Unreachable, "connect").with_source(error).with_retry(retry)
             })?;
             found.into_iter().map(Target::Address).collect()
@@ -126,7 +125,7 @@ async fn through(proxy: &Socks5, host: &str, port: u16, options: &DialOptions) -
     };
     let mut failure = None;
     for target in targets {
-        // The limits are those of the connection, wherever it leads.
+        // The same limits apply to the connection to the proxy.
         let to_proxy = direct(proxy.host(), proxy.port(), options).await.map_err(|error| {
             let retry = error.retry();
             let cause = format!("the proxy {proxy} cannot be reached: {}", error.cause());
@@ -156,18 +155,18 @@ async fn addresses(host: &str, port: u16, family: Family) -> io::Result<Vec<Sock
     Ok(found)
 }
 
-/// Whether a failed lookup may succeed later. The standard library keeps the number of
-/// getaddrinfo(3) to itself and gives its words, which are never translated here: nothing sets a
-/// locale. These are those of `EAI_AGAIN` in glibc, in musl, and in the BSDs and macOS. A number of the
-/// system, as in "too many open files", is there for `EAI_SYSTEM` only.
-fn may_pass(error: &io::Error) -> bool {
+/// Whether a failed lookup may succeed later. The standard library hides the error number of
+/// getaddrinfo(3) and returns its message, which is never translated here because nothing sets a
+/// locale. These are the messages for `EAI_AGAIN` of glibc, of musl, and of the BSDs and macOS. The
+/// number of a system error, such as "too many open files", exists only for `EAI_SYSTEM`.
+fn is_transient(error: &io::Error) -> bool {
     const AGAIN: [&str; 3] =
         ["Temporary failure in name resolution", "Try again", "temporarily unavailable"];
     let words = error.to_string();
     error.raw_os_error().is_some() || AGAIN.iter().any(|again| words.contains(again))
 }
 
-/// Families in turn, beginning with that of the first address (RFC 8305, 4).
+/// Alternates families, beginning with that of the first address (RFC 8305, 4).
 fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first().copied() else { return addresses };
     let (same, other): (Vec<_>, Vec<_>) =
@@ -187,7 +186,7 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     }
 }
 
-/// The first that succeeds, or all failures in words.
+/// The first connection that succeeds, or a text with all failures.
 async fn race(addresses: &[SocketAddr], options: &DialOptions) -> Result<Dialled, String> {
     let mut waiting = addresses.iter();
     let mut attempts = FuturesUnordered::new();
@@ -225,8 +224,8 @@ async fn connect(address: SocketAddr, options: &DialOptions) -> io::Result<Diall
     Ok(Dialled { stream, rtt })
 }
 
-/// Keepalives tell a dead link only to who is reading. Whoever has bytes under way that nobody
-/// confirms is told by the kernel after the same time; a slow link that moves bytes is not dead.
+/// Keepalives reveal a dead link only to a reader. With this, the kernel fails a connection whose
+/// sent bytes are not acknowledged for `limit`; a slow link that moves bytes is not affected.
 #[cfg(target_os = "linux")]
 fn limit_silence(stream: &TcpStream, limit: Option<Duration>) -> io::Result<()> {
     if let Some(limit) = limit {
@@ -255,17 +254,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_does_not_answer_does_not_hold_up_the_next() {
+    async fn a_silent_address_does_not_delay_the_next() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let there = listener.local_addr().unwrap();
-        // Of TEST-NET-1 (RFC 5737): nobody is there, and mostly nobody says so.
+        // From TEST-NET-1 (RFC 5737): no host is there, and usually no error is returned.
         let silent: SocketAddr = "192.0.2.1:9".parse().unwrap();
         let dialled = race(&[silent, there], &DialOptions::default()).await.unwrap();
         assert_eq!(dialled.stream.peer_addr().unwrap(), there);
     }
 
     #[tokio::test]
-    async fn when_no_address_answers_all_failures_are_named() {
+    async fn if_all_addresses_fail_all_failures_are_named() {
         let free =
             |address: &str| std::net::TcpListener::bind(address).unwrap().local_addr().unwrap();
         let addresses = [free("127.0.0.1:0"), free("[::1]:0")];
@@ -276,8 +275,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_does_not_exist_is_not_tried_again() {
-        // Longer than a label may be (RFC 1035, 2.3.4): no resolver has to be asked.
+    async fn a_name_that_does_not_exist_is_not_retried() {
+        // Longer than a label may be (RFC 1035, 2.3.4), so no resolver is asked.
         let name = "a".repeat(64);
         let error = dial(&name, 22, &DialOptions::default()).await.unwrap_err();
         assert_eq!(
@@ -289,12 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_that_failed_for_the_moment_is_tried_again() {
+    fn a_transient_lookup_failure_is_retried() {
         let failed = |words: &str| io::Error::other(format!("failed to lookup: {words}"));
-        assert!(may_pass(&failed("Temporary failure in name resolution")));
-        assert!(may_pass(&io::Error::from_raw_os_error(24)));
-        assert!(!may_pass(&failed("Name or service not known")));
-        assert!(!may_pass(&failed("No address associated with hostname")));
-        assert!(!may_pass(&io::Error::other("the host has no address of the requested family")));
+        assert!(is_transient(&failed("Temporary failure in name resolution")));
+        assert!(is_transient(&io::Error::from_raw_os_error(24)));
+        assert!(!is_transient(&failed("Name or service not known")));
+        assert!(!is_transient(&failed("No address associated with hostname")));
+        assert!(!is_transient(&io::Error::other(
+            "the host has no address of the requested family"
+        )));
     }
 }

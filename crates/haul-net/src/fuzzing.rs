@@ -1,4 +1,5 @@
-//! Entry points of the fuzz targets: each takes any bytes and panics if a promise about them is broken.
+//! Entry points of the fuzz targets: each takes arbitrary bytes and panics if an invariant is
+//! violated.
 
 use futures_util::FutureExt;
 use tokio::io::{join, sink};
@@ -6,7 +7,8 @@ use tokio::io::{join, sink};
 use super::secret::Secret;
 use super::socks::{Socks5, Target};
 
-/// What a SOCKS proxy sends: what follows its reply is left to the server.
+/// Parses the responses of a SOCKS proxy, and checks that bytes behind its reply are left to the
+/// server.
 pub fn socks(data: &[u8]) {
     let login = Some(("user".to_owned(), Secret::new("password")));
     for login in [None, login] {
@@ -15,7 +17,7 @@ pub fn socks(data: &[u8]) {
         let target = Target::named("host.example", 443);
         let connected = proxy.connect(&mut stream, &target).now_or_never();
         let (left, _) = stream.into_inner();
-        // The choice of a method, and a reply with an address of at least no bytes.
+        // At least the choice of a method, and a reply with an address of no bytes, were consumed.
         if matches!(connected, Some(Ok(_))) {
             assert!(data.starts_with(&[5]) && left.len() + 2 + 4 + 2 < data.len(), "{data:?}");
         }

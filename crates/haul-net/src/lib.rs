@@ -1,5 +1,5 @@
-//! What haul's backends share of the network: reaching a host, TLS, passwords, what the kernel
-//! knows of a connection, pools of lanes, who is waited for, and what servers have in common.
+//! Network code that haul's backends share: dialling, TLS, passwords, TCP statistics of the kernel,
+//! pools of lanes, reports about silent hosts, and the common part of the servers.
 
 mod authority;
 mod dial;

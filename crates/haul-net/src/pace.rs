@@ -1,26 +1,26 @@
-//! How much a lane carries.
+//! Measures how much a lane carries.
 
 use std::time::{Duration, Instant};
 
-/// On a short path what a lane carries is measured over this time.
+/// Shortest interval of a measurement, for paths with short RTTs.
 const LEAST_ROUND: Duration = Duration::from_millis(10);
 
-/// What a lane carries in a round trip.
+/// Bytes that a lane carries per RTT.
 #[derive(Debug)]
 pub struct Pace {
     began: Instant,
-    /// In this round trip, and in the last one that is over.
+    /// In the current interval, and in the one before.
     carried: u64,
     before: u64,
 }
 
 impl Pace {
-    /// Of a lane that begins now.
+    /// Starts to measure a new lane.
     pub fn new() -> Self {
         Self { began: Instant::now(), carried: 0, before: 0 }
     }
 
-    /// Counts what was carried; gives what is carried in a round trip.
+    /// Counts `bytes`; returns what the lane carries per RTT.
     pub fn carry(&mut self, bytes: u64, rtt: Duration) -> u64 {
         let now = Instant::now();
         let round = rtt.clamp(LEAST_ROUND, Duration::from_secs(1));

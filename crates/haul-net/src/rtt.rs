@@ -1,13 +1,13 @@
-//! How long packets take on a connection, as the kernel sees it.
+//! RTTs of a connection, as measured by the kernel.
 //!
-//! The kernel times every packet that it sends until its acknowledgement comes. The shortest of
-//! these times is the path, and what they are longer than that at present is packets that wait in
-//! queues, on either way. So who receives learns of the queue before them as well: the
-//! acknowledgements of its requests come through it.
+//! The kernel times every packet that it sends until the acknowledgement arrives. The shortest of
+//! these times is the path's RTT; the excess over it is time in queues, in either direction. So a
+//! receiver notices the queue in front of it as well, because the acknowledgements of its requests
+//! pass through it.
 //!
-//! A connection over which bytes only come has nothing to time but its handshake. There the kernel
-//! times how long it takes from an acknowledgement to the bytes that were sent after it
-//! ([`Direction::In`]); a server that pauses between bytes makes that longer.
+//! A connection that only receives has nothing to time but its handshake. There the kernel measures
+//! the time from an acknowledgement to the bytes sent after it ([`Direction::In`]); a server that
+//! pauses between bytes makes that longer.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::tcp_info::{Direction, TcpInfo};
 
-/// Reads the round trips of one connection, for as long as that is open.
+/// Reads the RTTs of one connection while it is open.
 #[derive(Debug)]
 pub struct RttGauge {
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux is asked"))]
@@ -26,14 +26,14 @@ pub struct RttGauge {
     last: Mutex<Option<Mean>>,
 }
 
-/// A second descriptor of a socket. Whoever ends the connection drops it as well: the far end
-/// learns of the end when all are gone.
+/// A second descriptor of a socket. It must be dropped to close the connection: the peer sees the
+/// end when all descriptors are closed.
 #[derive(Debug)]
 pub struct Hold {
     _socket: Arc<OwnedFd>,
 }
 
-/// The kernel's running mean, and how many packets it has seen arrive.
+/// The kernel's running mean, and the number of packets delivered.
 #[derive(Debug, Clone, Copy)]
 struct Mean {
     micros: f64,
@@ -41,27 +41,27 @@ struct Mean {
     latest: f64,
 }
 
-/// Round trips of packets.
+/// RTTs of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RttSample {
-    /// The shortest of the last minutes.
+    /// The shortest RTT of the last minutes.
     pub shortest: Duration,
-    /// That of the packets that were timed since the last look; where bytes only come, a running mean.
+    /// The mean RTT of packets timed since the last sample; for receivers, a running mean.
     pub now: Duration,
-    /// How long nothing has been sent, or where bytes only come nothing has come: as old is `now`.
+    /// Time since anything was sent (for receivers: received), which is the age of `now`.
     pub idle: Duration,
 }
 
 impl RttSample {
-    /// The round trip at present, if packets were timed in the last two or in `recent`.
+    /// The current RTT, if packets were timed within two RTTs or within `recent`.
     pub fn at_present(&self, recent: Duration) -> Option<Duration> {
         (self.idle <= (self.shortest * 2).max(recent)).then_some(self.now)
     }
 }
 
-/// How much longer than `shortest`, the path's shortest round trip, those of its connections are at
-/// present. Each kernel socket has a shortest round trip of its own, and one opened after the path has
-/// become longer has another than those before: so they are compared with one and the same.
+/// How far the median of the connections' current RTTs exceeds `shortest`, the shortest RTT of the
+/// path. A socket opened after the path became longer has measured a longer shortest RTT than those
+/// before, so all are compared with the path's.
 pub fn queueing(
     at_present: impl IntoIterator<Item = Duration>,
     shortest: Option<Duration>,
@@ -72,7 +72,7 @@ pub fn queueing(
 }
 
 impl RttGauge {
-    /// For a connected TCP socket, until what comes with it is dropped.
+    /// For a connected TCP socket, until the returned [`Hold`] is dropped.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -80,7 +80,7 @@ impl RttGauge {
         Self::of_data(socket, Direction::Out)
     }
 
-    /// The same for a connection of which it is known which way its bytes go.
+    /// Like `of`, for a connection whose direction is known.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -90,8 +90,8 @@ impl RttGauge {
         Ok((gauge, Hold { _socket: socket }))
     }
 
-    /// What is known now; `None` where the system does not tell, or has not yet measured anything,
-    /// and when the connection is closed.
+    /// The RTTs now; `None` if the system does not report them or has not measured any yet, and
+    /// after the connection was closed.
     pub fn round_trips(&self) -> Option<RttSample> {
         let info = self.info()?;
         let micros = f64::from(info.mean_us);
@@ -121,9 +121,8 @@ impl RttGauge {
 }
 
 impl Mean {
-    /// The kernel tells a mean in which each new packet counts an eighth (RFC 6298), and so follows
-    /// slowly what few packets see. From how far it moved and how many packets there were follows
-    /// what they saw.
+    /// The kernel reports a mean in which each new packet weighs an eighth (RFC 6298), so a few
+    /// packets hardly move it. Their own mean follows from how far it moved and how many they were.
     fn followed_by(self, micros: f64, delivered: u32) -> Self {
         let packets = delivered.wrapping_sub(self.delivered);
         let latest = if packets == 0 {
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_is_in_use_tells_its_round_trips() {
+    fn a_connection_in_use_reports_its_rtt() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_over_which_bytes_only_come_tells_its_round_trips() {
+    fn a_connection_that_only_receives_reports_its_rtt() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
@@ -190,7 +189,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(60));
         far.write_all(&piece[..64 << 10]).unwrap();
         near.read_exact(&mut piece[..64 << 10]).unwrap();
-        // The one has nothing new to say, as nothing was sent.
+        // The other one has no new sample, since nothing was sent.
         let (old, new) = (sent.round_trips().unwrap().idle, gauge.round_trips().unwrap().idle);
         assert!(old >= new + Duration::from_millis(40), "{old:?} {new:?}");
         drop((near, hold, _sent));
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_packets_saw_is_worked_out_from_how_the_mean_moved() {
+    fn the_rtt_of_new_packets_is_derived_from_the_mean() {
         let mut mean = Mean { micros: 1000.0, delivered: u32::MAX, latest: 1000.0 };
         let mut kernel = 1000.0;
         for (packets, saw) in [(1, 1000.0), (2, 5000.0), (1, 3000.0), (40, 9000.0)] {
@@ -210,11 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_a_path_that_has_become_longer_are_compared_with_its_shortest() {
+    fn all_connections_are_compared_with_the_shortest_rtt_of_the_path() {
         let ms = Duration::from_millis;
         let seen = |shortest, now, idle| RttSample { shortest, now, idle };
         let recent = ms(100);
-        // Two from before the path became longer, two that were opened after it, and one at rest.
+        // Two from before the path became longer, two opened afterwards, and an idle one.
         let all = [
             seen(ms(20), ms(250), ms(5)),
             seen(ms(20), ms(260), ms(5)),
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_is_not_connected_tells_nothing() {
+    fn a_socket_that_is_not_connected_has_no_rtt() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (gauge, _hold) = RttGauge::of(&listener).unwrap();
         assert_eq!(gauge.round_trips(), None);

@@ -1,7 +1,8 @@
-//! SOCKS version 5 (RFC 1928), with user and password (RFC 1929): a proxy that passes a TCP connection on.
+//! SOCKS version 5 (RFC 1928), with user and password (RFC 1929): a proxy that forwards a TCP
+//! connection.
 //!
 //! ```text
-//! methods → method (→ user and password → verdict) → CONNECT → reply, then the bytes of the server
+//! methods → method (→ user and password → status) → CONNECT → reply, then bytes from the server
 //! ```
 
 use std::fmt;
@@ -16,7 +17,7 @@ use super::authority::with_port;
 use super::secret::Secret;
 
 const VERSION: u8 = 5;
-/// Of the negotiation of user and password, which counts for itself.
+/// Version of the authentication by user and password, which is independent.
 const LOGIN_VERSION: u8 = 1;
 
 const NO_LOGIN: u8 = 0;
@@ -28,7 +29,7 @@ const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
-/// The longest name, user and password: their length is one byte.
+/// Longest name, user and password: their length is sent in one byte.
 const LONGEST: usize = 255;
 
 /// A SOCKS5 proxy.
@@ -40,7 +41,7 @@ pub struct Socks5 {
     resolves: bool,
 }
 
-/// As in a URL, without user and password.
+/// As in a URL, without the credentials.
 impl fmt::Display for Socks5 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.resolves { "socks5h" } else { "socks5" };
@@ -49,9 +50,9 @@ impl fmt::Display for Socks5 {
 }
 
 impl Socks5 {
-    /// A proxy at `host:port`, which is given `login` if it requires one. `resolves`: it looks up the
-    /// names of servers, not this machine (`socks5h`). `None` if user or password are empty or longer than 255
-    /// bytes, which the protocol cannot send.
+    /// A proxy at `host:port`, with credentials in case it requires them. With `resolves`, the
+    /// proxy resolves host names instead of this machine (`socks5h`). `None` if user or password
+    /// are empty or longer than 255 bytes, which the protocol cannot send.
     pub fn new(
         host: &str,
         port: u16,
@@ -77,16 +78,16 @@ impl Socks5 {
         self.port
     }
 
-    /// Whether it looks up names.
+    /// Whether the proxy resolves host names.
     pub const fn resolves(&self) -> bool {
         self.resolves
     }
 
-    /// Has the proxy connect to `target`, and gives how long that took: a round trip to the server. What
-    /// follows on `stream` is the server's.
+    /// Requests a connection to `target`, and returns how long that took: the RTT to the server.
+    /// What follows on `stream` is from the server.
     ///
     /// # Errors
-    /// The proxy refuses, cannot reach the server, or does not speak SOCKS5.
+    /// If the proxy refuses, cannot reach the server, or does not speak SOCKS5.
     pub(crate) async fn connect(
         &self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -110,7 +111,7 @@ impl Socks5 {
         if reply != 0 {
             return Err(self.refused(reply));
         }
-        // Its own address towards the server, which is not needed.
+        // The proxy's own address towards the server, which is not needed.
         let length = match kind {
             IPV4 => 4,
             IPV6 => 16,
@@ -122,7 +123,7 @@ impl Socks5 {
         Ok(rtt)
     }
 
-    /// Agrees on a method, and logs in if it is that of user and password.
+    /// Negotiates a method, and authenticates if that is user and password.
     async fn greet(&self, stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Result<()> {
         let methods: &[u8] = if self.login.is_some() {
             &[VERSION, 2, NO_LOGIN, LOGIN]
@@ -176,7 +177,7 @@ impl Socks5 {
         Ok(bytes)
     }
 
-    /// What a reply other than 0 means (RFC 1928, 6).
+    /// The error for a reply other than 0 (RFC 1928, 6).
     fn refused(&self, reply: u8) -> Error {
         let (kind, retry, cause) = match reply {
             1 => (ErrorKind::Unreachable, Retry::Later, "general failure"),
@@ -196,7 +197,7 @@ impl Socks5 {
             .with_retry(retry)
     }
 
-    /// What does not begin as SOCKS5 does.
+    /// The error for a response that is not SOCKS5.
     fn wrong(&self, version: u8) -> Error {
         let cause = match version {
             b'H' => "it is an HTTP proxy",
@@ -220,17 +221,17 @@ impl Socks5 {
     }
 }
 
-/// Whom a proxy is to connect to.
+/// The target of a connection through a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
     /// An address.
     Address(SocketAddr),
-    /// A name that the proxy looks up.
+    /// A name for the proxy to resolve.
     Name(&'a str, u16),
 }
 
 impl<'a> Target<'a> {
-    /// A host that was written as an address is one.
+    /// Parses `host` as an address, or keeps it as a name.
     pub(crate) fn named(host: &'a str, port: u16) -> Self {
         match host.parse::<IpAddr>() {
             Ok(address) => Self::Address(SocketAddr::new(address, port)),
@@ -238,7 +239,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// As it stands in a request; `None` if it is too long.
+    /// Appends the target to a request; `None` if the name is too long.
     fn write(&self, to: &mut Vec<u8>) -> Option<()> {
         let port = match self {
             Self::Address(SocketAddr::V4(address)) => {
@@ -268,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    /// What is expected, and what is answered.
+    /// The bytes expected from the client, and the response.
     type Step<'a> = (&'a [u8], &'a [u8]);
 
     fn proxy(login: Option<(&str, &str)>) -> Socks5 {
@@ -276,7 +277,7 @@ mod tests {
         Socks5::new("p", 1080, login, true).unwrap()
     }
 
-    /// Plays a proxy that expects and answers in turn; gives how the client ended, and what it left unread.
+    /// Plays a proxy by a script; returns the client's outcome, and what it left unread.
     async fn played(
         proxy: &Socks5,
         target: Target<'_>,
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_sent_to_the_proxy_and_what_follows_is_left_to_the_server() {
+    async fn a_name_is_sent_to_the_proxy_and_bytes_after_the_reply_are_the_servers() {
         let request = b"\x05\x01\x00\x03\x06server\x01\xbb";
         for bound in [
             &b"\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x50"[..],
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn user_and_password_are_sent_to_a_proxy_that_wants_them() {
+    async fn user_and_password_are_sent_only_on_request() {
         let proxy = proxy(Some(("ada", "geheim")));
         let login = &b"\x01\x03ada\x06geheim"[..];
         let request = &b"\x05\x01\x00\x03\x01h\x00\x50"[..];
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_proxy_refuses_is_reported_in_words() {
+    async fn errors_of_the_proxy_are_explained() {
         let methods = &b"\x05\x01\x00"[..];
         let request = &b"\x05\x01\x00\x03\x01h\x00\x50"[..];
         let cases: [(&[Step<'_>], &str, Retry); 6] = [
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused_at_once() {
+    fn credentials_and_names_that_cannot_be_sent_are_refused() {
         let long = "x".repeat(256);
         for (user, password) in [("", "p"), ("u", ""), (&long[..], "p"), ("u", &long[..])] {
             let login = Some((user.to_owned(), Secret::new(password)));

@@ -1,7 +1,7 @@
-//! TLS as a client: whom to trust, and who we are.
+//! TLS for clients: which servers to trust, and client certificates.
 //!
 //! ```text
-//! TlsOptions → client_config → a handshake → explain (why it failed, in words)
+//! TlsOptions → client_config → a handshake → explain (why it failed)
 //! ```
 
 use std::io;
@@ -20,35 +20,37 @@ use rustls::{
     SignatureScheme,
 };
 
-/// What to read ahead below TLS ([`tokio::io::BufReader`]): rustls asks for a few thousand bytes at a time.
+/// Buffer size for reading below TLS ([`tokio::io::BufReader`]): rustls reads a few thousand bytes
+/// at a time.
 pub const READ_AHEAD: usize = 128 << 10;
 
-/// What the user said about TLS.
+/// The user's TLS options.
 #[derive(Debug, Clone, Default)]
 pub struct TlsOptions {
-    /// Files with certificates (PEM) of authorities that are trusted instead of the system's.
+    /// PEM files with the authorities to trust instead of the system's.
     pub authorities: Vec<PathBuf>,
-    /// Talk to whoever answers.
+    /// Accept any certificate.
     pub insecure: bool,
-    /// Who we are, to servers that ask: a certificate with what leads to it, and its key (PEM).
+    /// A client certificate with its chain, and its key (PEM), for servers that request one.
     pub identity: Option<Identity>,
 }
 
 /// A certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The certificate and those that lead to it.
+    /// The certificate and its chain.
     pub certificate: PathBuf,
-    /// The private key; may be the same file.
+    /// The private key; may be in the same file.
     pub key: PathBuf,
 }
 
 impl TlsOptions {
-    /// A configuration that offers these protocols by ALPN (RFC 7301), the best first. Connections
-    /// that share it resume each other's sessions.
+    /// A configuration that offers these protocols by ALPN (RFC 7301), in order of preference.
+    /// Connections that share it resume each other's sessions.
     ///
     /// # Errors
-    /// A file that cannot be read or has no certificate in it; a system without trusted authorities.
+    /// If a file cannot be read or contains no certificate, or if the system has no trusted
+    /// authorities.
     pub fn client_config(&self, protocols: &[&[u8]]) -> Result<Arc<ClientConfig>> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -76,7 +78,7 @@ impl TlsOptions {
 
     fn trusted(&self, provider: &Arc<CryptoProvider>) -> Result<Trusted> {
         if self.insecure {
-            return Ok(Trusted::Anybody);
+            return Ok(Trusted::Any);
         }
         let mut named = Vec::new();
         for file in &self.authorities {
@@ -114,11 +116,11 @@ impl TlsOptions {
     }
 }
 
-/// The name that a host's certificate has to be for. The zone of an IPv6 address is none of it: that is a
-/// matter of this machine (RFC 6874, 4).
+/// The name that a host's certificate must be valid for. The zone of an IPv6 address is local and
+/// not part of it (RFC 6874, 4).
 ///
 /// # Errors
-/// It is neither a name nor an address.
+/// If it is neither a name nor an address.
 pub fn server_name(host: &str) -> Result<ServerName<'static>> {
     let name = match host.split_once('%') {
         Some((address, _)) if address.parse::<std::net::Ipv6Addr>().is_ok() => address,
@@ -128,7 +130,7 @@ pub fn server_name(host: &str) -> Result<ServerName<'static>> {
         .map_err(|error| Error::new(ErrorKind::InvalidInput, "connect").at(host).with_source(error))
 }
 
-/// Why a handshake with a host failed. A certificate that is refused will be refused again.
+/// Explains why a handshake with a host failed. A refused certificate is not retried.
 pub fn explain(error: io::Error, host: &str) -> Error {
     let tls = error.get_ref().and_then(|source| source.downcast_ref::<rustls::Error>());
     let refused = |cause: String| {
@@ -164,7 +166,7 @@ pub fn explain(error: io::Error, host: &str) -> Error {
     }
 }
 
-/// How the user can trust a certificate that is not trusted.
+/// How the user can trust an untrusted certificate.
 fn hint(why: &CertificateError) -> Option<&'static str> {
     match why {
         CertificateError::UnknownIssuer => Some("name its authority with --cacert FILE"),
@@ -195,7 +197,7 @@ fn in_words(why: &CertificateError, host: &str) -> String {
             "the server's certificate is not from an authority that is trusted here".to_owned()
         }
         CertificateError::Revoked => "the server's certificate has been revoked".to_owned(),
-        // `openssl req -x509` makes such certificates by default.
+        // `openssl req -x509` creates such certificates by default.
         CertificateError::Other(why) if is_authority(why) => {
             "the server's certificate is self-signed, or that of an authority".to_owned()
         }
@@ -203,7 +205,8 @@ fn in_words(why: &CertificateError, host: &str) -> String {
     }
 }
 
-/// The name in `DnsName("host.example")` or `IpAddress(192.0.2.1)`, which is how rustls shows names.
+/// Extracts the name from `DnsName("host.example")` or `IpAddress(192.0.2.1)`, which is how rustls
+/// displays names.
 fn plain_name(name: &str) -> &str {
     let inner = name.split_once('(').and_then(|(_, inner)| inner.strip_suffix(')'));
     inner.unwrap_or(name).trim_matches('"')
@@ -234,7 +237,8 @@ fn unusable(error: rustls::Error) -> Error {
     Error::new(ErrorKind::Other, "set up TLS").with_source(error)
 }
 
-/// Whose certificates are taken. A signature that the certificate's key has not made never is.
+/// Verifies server certificates. A signature that was not made by the certificate's key is never
+/// accepted.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,
@@ -243,12 +247,12 @@ struct Verifier {
 
 #[derive(Debug)]
 enum Trusted {
-    /// Those of trusted authorities, and those that the user has named themselves. Most self-signed
-    /// certificates say that they are authorities, which a server's must not be; whoever names one
-    /// means it.
+    /// Certificates of trusted authorities, and those that the user named. Most self-signed
+    /// certificates claim to be authorities, which a server's certificate must not be; a user who
+    /// names one means it.
     Known { by_authority: Arc<WebPkiServerVerifier>, named: Vec<CertificateDer<'static>> },
     /// Any (`--insecure`).
-    Anybody,
+    Any,
 }
 
 impl ServerCertVerifier for Verifier {
@@ -271,7 +275,7 @@ impl ServerCertVerifier for Verifier {
             now,
         );
         match verified {
-            // Whether it is valid at this time has been looked at before that.
+            // The verifier has checked the validity period before it returns this error.
             Err(rustls::Error::InvalidCertificate(CertificateError::Other(why)))
                 if is_authority(&why) && named.iter().any(|named| named == end_entity) =>
             {
@@ -316,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_knows_nothing_of_zones() {
+    fn an_ipv6_zone_is_not_part_of_the_server_name() {
         let without = server_name("fe80::1").unwrap();
         assert_eq!(server_name("fe80::1%eth0").unwrap(), without);
         assert!(server_name("host%eth0").is_err() && server_name("%").is_err());

@@ -1,13 +1,13 @@
-//! Long waits for the far end, reported: whoever waits longer than [`REPORTED_AFTER`] says for what.
+//! Reports long waits for a peer: a wait longer than [`REPORTED_AFTER`] is reported with what is
+//! expected.
 //!
 //! ```text
-//! Waits (one a program) → HostWaits (one a host) → watch, within: around whatever is awaited
+//! Waits (one per program) → HostWaits (one per host) → watch, within: around each awaited future
 //! ```
 //!
-//! A host that sends anything is not waited for, whichever of its connections that comes on: reports
-//! are about a host that has gone silent, not about one slow answer among many. One report a host is
-//! made at a time, however many tasks wait for it. A wait costs one timer, as with
-//! [`tokio::time::timeout`].
+//! Bytes on any connection of a host end its silence: reports are about silent hosts, not about one
+//! slow response among many. A host gets one report at a time, however many tasks wait for it. A
+//! wait costs one timer, like [`tokio::time::timeout`].
 
 use std::fmt;
 use std::pin::pin;
@@ -17,29 +17,29 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-/// How long a host is silent before that is reported.
+/// How long a host is silent before a report.
 pub const REPORTED_AFTER: Duration = Duration::from_secs(10);
 
-/// How long a host is silent before a connection to it is given up, unless it is set.
+/// Default for how long a host may be silent before a connection to it is closed.
 pub const SILENCE: Duration = Duration::from_secs(60);
 
-/// The next reports come after this many times [`REPORTED_AFTER`].
+/// Further reports follow after this many times [`REPORTED_AFTER`].
 const AGAIN_AFTER: u32 = 3;
 
-/// Something that has been waited for a long time.
+/// A long wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
     /// Host and port, as people write them.
     pub host: String,
-    /// What is expected from it, such as `answer to OPTIONS /a`.
+    /// What is expected from it, such as `response to OPTIONS /a`.
     pub what: String,
-    /// For how long so far.
+    /// How long it has lasted so far.
     pub waited: Duration,
 }
 
 type Report = dyn Fn(&Wait) + Send + Sync;
 
-/// Where long waits are reported, and how long they may be. The default reports none.
+/// Reports long waits, and limits them. The default reports none.
 #[derive(Clone)]
 pub struct Waits {
     after: Duration,
@@ -47,7 +47,7 @@ pub struct Waits {
     report: Option<Arc<Report>>,
 }
 
-/// The waits for one host. Clones are the same host.
+/// The waits for one host; clones share its state.
 #[derive(Debug, Clone)]
 pub struct HostWaits {
     host: Option<Arc<Host>>,
@@ -70,15 +70,15 @@ struct Host {
     name: String,
     waits: Waits,
     began: Instant,
-    /// When something came last, and when a report was made last: milliseconds since `began`.
+    /// Time of the last bytes and of the last report, in milliseconds since `began`.
     heard: AtomicU64,
     reported: AtomicU64,
     /// Open [`Pause`]s.
     paused: AtomicUsize,
 }
 
-/// While it lives, waits for the host are not reported: a person is asked for something that the host
-/// waits for.
+/// While it exists, waits for the host are not reported: the user is being asked for input that the
+/// host waits for.
 #[derive(Debug)]
 pub struct Pause(Option<Arc<Host>>);
 
@@ -88,24 +88,24 @@ impl Waits {
         Self { report: Some(Arc::new(report)), ..Self::default() }
     }
 
-    /// Reports them after another time than [`REPORTED_AFTER`].
+    /// Reports waits after another time than [`REPORTED_AFTER`].
     #[must_use]
     pub fn after(self, after: Duration) -> Self {
         Self { after, ..self }
     }
 
-    /// How long a host may be silent before a connection to it is given up.
+    /// How long a host may be silent before a connection to it is closed.
     pub const fn silence(&self) -> Duration {
         self.silence
     }
 
-    /// Gives up a connection after another time than [`SILENCE`].
+    /// Closes a connection after another time than [`SILENCE`].
     #[must_use]
     pub fn with_silence(self, silence: Duration) -> Self {
         Self { silence, ..self }
     }
 
-    /// Those for one host, named for people.
+    /// The waits for one host, with a name for the user.
     pub fn of(&self, host: impl Into<String>) -> HostWaits {
         let host = self.report.is_some().then(|| {
             Arc::new(Host {
@@ -122,12 +122,12 @@ impl Waits {
 }
 
 impl HostWaits {
-    /// How long the host may be silent before a connection to it is given up.
+    /// How long the host may be silent before a connection to it is closed.
     pub const fn silence(&self) -> Duration {
         self.silence
     }
 
-    /// Awaits `future`, which needs something from the host: what, `what` says in a few words.
+    /// Awaits `future`, which needs something from the host; `what` describes that in a few words.
     pub async fn watch<T>(&self, what: impl Fn() -> String, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         let Some(host) = &self.host else { return future.await };
@@ -141,7 +141,7 @@ impl HostWaits {
         }
     }
 
-    /// The same for `limit` at most; `None` if it takes longer.
+    /// Like [`HostWaits::watch`], with a time limit; `None` if it takes longer.
     pub async fn within<T>(
         &self,
         limit: Duration,
@@ -168,14 +168,14 @@ impl HostWaits {
         }
     }
 
-    /// Something has come from the host, or was taken by it, that nobody had to wait for.
+    /// Notes that the host has sent or taken bytes outside of a watched wait.
     pub fn heard(&self) {
         if let Some(host) = &self.host {
             host.heard();
         }
     }
 
-    /// Reports no wait until the result is dropped, and counts from then on.
+    /// Suspends reports until the result is dropped; silence counts from then on.
     #[must_use]
     pub fn pause(&self) -> Pause {
         if let Some(host) = &self.host {
@@ -211,7 +211,7 @@ impl Host {
         self.began + Duration::from_millis(millis)
     }
 
-    /// Since when the host is silent, as far as a wait knows that `began` at that time.
+    /// Since when the host is silent, for a wait that began at `began`.
     fn silent_since(&self, began: Instant) -> Instant {
         self.at(self.heard.load(Ordering::Relaxed)).max(began)
     }
@@ -224,7 +224,7 @@ impl Host {
         }
     }
 
-    /// Reports a wait, unless somebody else has just done so or the host was heard meanwhile.
+    /// Reports a wait, unless another task has just done so or the host was heard meanwhile.
     fn report(&self, began: Instant, now: Instant, what: &impl Fn() -> String) {
         if self.paused.load(Ordering::Relaxed) > 0 {
             self.heard_at(now);
@@ -272,7 +272,7 @@ mod tests {
 
     type Reports = Arc<Mutex<Vec<(String, u64)>>>;
 
-    /// A host, and what was reported of it with whole seconds.
+    /// A host, and its reports with the wait in whole seconds.
     fn reported() -> (Arc<Host>, Reports) {
         let all = Reports::default();
         let heard = Arc::clone(&all);
@@ -283,7 +283,7 @@ mod tests {
         (waits.of("host:80").host.unwrap(), all)
     }
 
-    /// Looks at a wait that began at second `began` in each second of `seconds`.
+    /// Checks a wait that began at second `began` in each second of `seconds`.
     fn wait(host: &Host, began: u64, seconds: std::ops::Range<u64>, what: &str) {
         let at = |second| host.began + Duration::from_secs(second);
         for second in seconds {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_wait_is_reported_and_again_after_three_times_as_long() {
+    fn a_long_wait_is_reported_again_after_three_times_as_long() {
         let (host, all) = reported();
         wait(&host, 0, 0..10, "a");
         assert_eq!(*all.lock().unwrap(), []);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn many_that_wait_for_one_host_make_one_report() {
+    fn many_waits_for_one_host_make_one_report() {
         let (host, all) = reported();
         for second in 0..30 {
             for what in ["a", "b", "c"] {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_heard_elsewhere_is_not_silent() {
+    fn a_host_heard_on_another_connection_is_not_silent() {
         let (host, all) = reported();
         for second in (0..60).step_by(8) {
             host.heard_at(host.began + Duration::from_secs(second));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_while_a_person_is_asked_is_not_reported() {
+    fn waits_during_a_prompt_are_not_reported() {
         let waits = Arc::new(Mutex::new(0));
         let reports = Arc::clone(&waits);
         let of_host = Waits::new(move |_| *reports.lock().unwrap() += 1).of("host:80");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_awaited_is_reported_until_it_is_there() {
+    async fn a_watched_future_is_reported_until_it_completes() {
         let (reports, mut reported) = unbounded_channel();
         let waits = Waits::new(move |wait| drop(reports.send(wait.clone())));
         let host = waits.after(Duration::from_millis(1)).of("host:80");
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_limit_ends_a_wait() {
+    async fn a_wait_ends_at_its_limit() {
         let what = || "a".to_owned();
         for waits in [Waits::default(), Waits::new(|_| {}).after(Duration::from_millis(1))] {
             let host = waits.of("host:80");

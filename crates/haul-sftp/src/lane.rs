@@ -24,7 +24,7 @@ impl SshDial {
         Self { host }
     }
 
-    /// The error as one of the host, unless it is that of a jump host.
+    /// Attributes the error to the host, unless it is one of a jump host.
     fn named(&self, error: Error) -> Error {
         if self.host.is_jump_host(error.location()) {
             return error;
@@ -48,7 +48,7 @@ impl Dial for SshDial {
         let server = connection.server_version().to_owned();
         let rtt = Some(connection.rtt());
         let round_trips = connection.round_trips();
-        // The connection lasts as long as somebody reads.
+        // The connection lives as long as its stream.
         let incoming = stream::unfold((incoming, connection), |(mut incoming, kept)| async move {
             let next = incoming.next().await.transpose()?;
             Some((next, (incoming, kept)))

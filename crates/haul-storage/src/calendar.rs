@@ -1,4 +1,4 @@
-//! Timestamps and the Gregorian calendar, in UTC. The backends' date formats are built on these two conversions.
+//! Conversions between timestamps and the Gregorian calendar, in UTC. The backends' date formats use these.
 
 use jiff::SignedDuration;
 use jiff::civil::{Date, DateTime};
@@ -22,7 +22,7 @@ impl Timestamp {
         EPOCH.checked_add(since).ok()?.checked_add(nanos).ok()
     }
 
-    /// The date, `YYYY-MM-DD`, or the seconds since 1970 as `date -d` takes them (`@N`) where the calendar has none.
+    /// The date, `YYYY-MM-DD`; outside the calendar the seconds since 1970 as `date -d` accepts them (`@N`).
     pub fn date(self) -> String {
         self.utc().map_or_else(|| format!("@{}", self.seconds), |time| time.date().to_string())
     }

@@ -1,8 +1,8 @@
-//! What a storage can do, so that the engine chooses a way that works instead of trying.
+//! What a storage can do. The engine plans by it instead of trying.
 
 use crate::{DigestKind, KeptTimes};
 
-/// In which order a file may be written.
+/// The order in which a file may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Writes {
     /// At any offset, many at once.
@@ -14,14 +14,14 @@ pub enum Writes {
 /// What lies between this process and the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Medium {
-    /// A disk or memory of this machine: no lanes to open, no round trip to hide.
+    /// A disk or memory of this machine: no lanes to open, no RTT to hide.
     Disk,
     /// A network link: the window decides about lanes and bytes in flight.
     Link,
 }
 
-/// What a storage can do. A backend begins with [`Capabilities::least`] and claims what it can; the
-/// conformance kit then holds it to every claim.
+/// What a storage can do. A backend starts from [`Capabilities::least`] and declares its capabilities; the
+/// conformance suite checks every one.
 ///
 /// ```
 /// use haul_storage::{Capabilities, Medium};
@@ -35,15 +35,15 @@ pub enum Medium {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// What lies between.
+    /// What lies between this process and the storage.
     pub medium: Medium,
-    /// Whether a read may start anywhere; if not, a file is read from its start in one go.
+    /// Whether a read may start at any offset; if not, a file is read from its start in one go.
     pub ranged_reads: bool,
-    /// In which order a file may be written.
+    /// The order in which a file may be written.
     pub writes: Writes,
-    /// Whether `rename` replaces in one step.
+    /// Whether `rename` replaces an existing file atomically.
     pub rename: bool,
-    /// Whether `copy` and `WriteAt::copy_from` work without the bytes passing through here.
+    /// Whether `copy` and `WriteAt::copy_from` work without the bytes passing through this process.
     pub server_copy: bool,
     /// Whether symbolic links exist.
     pub symlinks: bool,
@@ -51,46 +51,45 @@ pub struct Capabilities {
     pub hard_links: bool,
     /// Whether a commit can be made durable.
     pub sync: bool,
-    /// Whether part files survive a broken run and can be continued.
+    /// Whether part files survive an interrupted run and can be resumed.
     pub resume: bool,
-    /// Whether `lock` keeps a second run out.
+    /// Whether `lock` excludes a second run.
     pub lock: bool,
     /// Whether the modification time can be set.
     pub times: bool,
-    /// Which modification times are kept, as far as that is known beforehand.
+    /// Range and precision of modification times, as far as known beforehand.
     pub kept_times: KeptTimes,
     /// Whether permission bits can be set.
     pub mode: bool,
-    /// Whether user and group can be set (by somebody who may).
+    /// Whether user and group can be set (given the privileges).
     pub owner: bool,
     /// Whether extended attributes exist.
     pub xattrs: bool,
-    /// The kinds of digests that [`Storage::digest`](crate::Storage::digest) reports of every file.
+    /// The kinds of digests that [`Storage::digest`](crate::Storage::digest) returns for every file.
     pub digests: Vec<DigestKind>,
-    /// Whether reads should be as long as possible: beginning one takes round trips and a slow start,
-    /// going on takes nothing.
+    /// Whether reads should be as long as possible, because starting one costs RTTs and a slow start.
     pub long_reads: bool,
-    /// Whether a lane takes more requests to read while one is being answered.
+    /// Whether a lane accepts further read requests while one is answered.
     pub pipelined_reads: bool,
-    /// The same for requests to write.
+    /// Whether a lane accepts further write requests while one is answered.
     pub pipelined_writes: bool,
-    /// Whether reading bounds by itself what is under way, to somewhat more than what comes in a round
-    /// trip, however much is asked for.
+    /// True if the backend itself limits the bytes in flight of its reads, to slightly more than the bytes
+    /// received per RTT, however many are requested.
     pub bounded_reads: bool,
-    /// Bytes that are worth a write, where each is a request that the far end opens the file for; 0 if
-    /// any are.
+    /// Preferred size of a write in bytes, for servers that open the file for each write request; 0 if any
+    /// size will do.
     pub write_bytes: u64,
-    /// The most lanes that may be open; `None` if there is no known limit.
+    /// Maximum number of open lanes; `None` if no limit is known.
     pub max_lanes: Option<usize>,
-    /// The longest possible file in bytes; `None` if there is no known limit.
+    /// The longest possible file in bytes; `None` if no limit is known.
     pub max_file_size: Option<u64>,
-    /// Files up to this many bytes are best moved whole by `read_whole` and `write_whole`.
+    /// Files up to this many bytes are best moved by `read_whole` and `write_whole`.
     pub whole_limit: u64,
 }
 
 impl Capabilities {
-    /// A storage that claims nothing: files are read from their start and written in order, and no limit
-    /// is known.
+    /// A storage with the fewest capabilities: files are read from their start and written in order, and no
+    /// limit is known.
     pub const fn least(medium: Medium) -> Self {
         Self {
             medium,
@@ -120,7 +119,7 @@ impl Capabilities {
         }
     }
 
-    /// The same with a change.
+    /// Returns these capabilities with a change.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);

@@ -33,15 +33,15 @@ impl DigestKind {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest {
-    /// By which function.
+    /// The digest function.
     pub kind: DigestKind,
     /// Its 256 bits.
     pub bytes: [u8; 32],
 }
 
 impl Digest {
-    /// The digest of bytes that are all at hand. Hashes on the calling thread, at the speed of one
-    /// core: meant for small files.
+    /// The digest of bytes in memory. Hashes on the calling thread, at the speed of one core: meant for
+    /// small files.
     pub fn of(kind: DigestKind, bytes: &[u8]) -> Self {
         let bytes = match kind {
             DigestKind::Blake3 => *blake3::hash(bytes).as_bytes(),
@@ -50,7 +50,7 @@ impl Digest {
         Self { kind, bytes }
     }
 
-    /// The digest that 64 hexadecimal digits stand for; `None` for anything else.
+    /// Parses 64 hexadecimal digits; `None` for anything else.
     pub fn from_hex(kind: DigestKind, hex: &[u8]) -> Option<Self> {
         let mut bytes = [0; 32];
         if hex.len() != 2 * bytes.len() {

@@ -1,11 +1,11 @@
-//! What a listing says of one thing, and what can be set on it.
+//! Entries of listings: attributes, version, and the metadata that can be set.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::{Digest, Error, ErrorKind, RelPath, Result};
 
-/// A point in time as file systems keep it: seconds since 1970-01-01 UTC and nanoseconds.
+/// A point in time as file systems store it: seconds since 1970-01-01 UTC and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Timestamp {
     /// Seconds since the epoch; negative before it.
@@ -20,8 +20,8 @@ impl Timestamp {
     /// After all others.
     pub const LATEST: Self = Self { seconds: i64::MAX, nanos: 999_999_999 };
 
-    /// The time, rounded down to a multiple of `precision_ns` where that is a second or less, and
-    /// to whole multiples of seconds where it is more (FAT keeps 2 s).
+    /// The time, rounded down to a multiple of `precision_ns`; above one second, to a multiple of its
+    /// whole seconds (FAT has 2 s).
     #[must_use]
     pub fn rounded_down(self, precision_ns: u64) -> Self {
         const SECOND_NS: u64 = 1_000_000_000;
@@ -64,7 +64,7 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// Which kind of special file.
+/// The kind of a special file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpecialKind {
     /// A named pipe.
@@ -75,7 +75,7 @@ pub enum SpecialKind {
     BlockDevice,
     /// A character device.
     CharDevice,
-    /// Something that the storage cannot name.
+    /// The storage cannot tell.
     Unknown,
 }
 
@@ -91,25 +91,25 @@ impl fmt::Display for SpecialKind {
     }
 }
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// A symbolic link and what it points to, as it stands there.
+    /// A symbolic link, with its target as stored.
     Symlink(Vec<u8>),
-    /// Anything that has no bytes to copy.
+    /// A file without bytes to copy.
     Special(SpecialKind),
 }
 
-/// Which file it is below its name, where a storage can tell: device and inode number.
+/// Identifies a file independently of its name, where a storage can tell: device and inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
-    /// The file system.
+    /// The file system's device number.
     pub device: u64,
-    /// The file in it.
+    /// The inode number in it.
     pub inode: u64,
 }
 
@@ -117,15 +117,15 @@ pub struct FileId {
 /// known once the file has been read to its end.
 pub const UNKNOWN_SIZE: u64 = u64::MAX;
 
-/// One thing in a listing. Links are not followed. Made by [`Entry::new`]; what else is known is set afterwards.
+/// One entry of a listing. Links are not followed. [`Entry::new`] creates it; other fields are set later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Where, below the storage's root.
+    /// The path below the storage's root.
     pub path: RelPath,
-    /// What.
+    /// The type.
     pub kind: EntryKind,
-    /// Length in bytes, or [`UNKNOWN_SIZE`]; 0 for what is no file.
+    /// Length in bytes, or [`UNKNOWN_SIZE`]; 0 for anything but files.
     pub size: u64,
     /// Last modification, if the storage keeps it.
     pub modified: Option<Timestamp>,
@@ -133,9 +133,9 @@ pub struct Entry {
     pub mode: Option<u32>,
     /// User and group number, if the storage has them.
     pub owner: Option<(u32, u32)>,
-    /// Which file it is, if the storage can tell.
+    /// The file's identity, if the storage can tell.
     pub id: Option<FileId>,
-    /// How many names the file has; 1 where a storage cannot tell.
+    /// Number of hard links; 1 where a storage cannot tell.
     pub links: u64,
     /// Version tag (an ETag), if the storage has one.
     pub tag: Option<String>,
@@ -145,7 +145,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An entry with nothing known but path, kind and size.
+    /// An entry of which only path, kind and size are known.
     pub fn new(path: RelPath, kind: EntryKind, size: u64) -> Self {
         Self {
             path,
@@ -161,15 +161,15 @@ impl Entry {
         }
     }
 
-    /// The same thing at another path.
+    /// The same entry at another path.
     #[must_use]
     pub fn at(self, path: RelPath) -> Self {
         Self { path, ..self }
     }
 
-    /// Whether both have the same content, by digests of one kind that came with them; `None` if they have none. Tags
-    /// are not compared: servers make them of names, times and inodes, so they tell versions of one file apart and
-    /// say nothing about another file.
+    /// Whether both have the same content, judged by their digests; `None` unless both have one of the same
+    /// kind. Tags are not compared: servers derive them from names, times and inodes, so they distinguish
+    /// versions of one file and say nothing about another file.
     ///
     /// ```
     /// use haul_storage::{Digest, DigestKind, Entry, EntryKind, RelPath};
@@ -196,7 +196,7 @@ impl Entry {
         self.kind == EntryKind::Directory
     }
 
-    /// This entry, if it is a regular file, which is all that can be opened.
+    /// This entry, if it is a regular file; nothing else can be opened.
     ///
     /// # Errors
     /// `IsADirectory` or `InvalidInput`, without a location.
@@ -225,22 +225,22 @@ impl Entry {
     }
 }
 
-/// Which version of a file is being read: if any of it differs later, the file has changed.
+/// Identifies a version of a file: if any field differs later, the file has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Identity {
     /// Length in bytes, or [`UNKNOWN_SIZE`].
     pub size: u64,
     /// Last modification.
     pub modified: Option<Timestamp>,
-    /// Which file it is.
+    /// The file's identity.
     pub id: Option<FileId>,
     /// Version tag.
     pub tag: Option<String>,
 }
 
 impl Identity {
-    /// Whether it tells versions of the same length apart. Without a time and a tag a later run cannot
-    /// know that what it reads continues what an earlier one read.
+    /// Whether it distinguishes versions of the same length. Without time and tag, a later run cannot
+    /// know whether it reads the same version as an earlier run.
     pub fn tells_versions_apart(&self) -> bool {
         self.modified.is_some() || self.tag.is_some()
     }
@@ -265,7 +265,7 @@ impl fmt::Display for Identity {
 /// Extended attributes: full name (`user.comment`) and value.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What can be set on an entry. What is `None` stays as it is.
+/// Metadata that can be set on an entry. Fields that are `None` stay unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
     /// Permission bits (`0o7777`).
@@ -274,8 +274,8 @@ pub struct Metadata {
     pub modified: Option<Timestamp>,
     /// User and group number.
     pub owner: Option<(u32, u32)>,
-    /// All extended attributes, of the kinds that the storage keeps: setting them removes the others. `None`
-    /// where the storage has none, or they were not read.
+    /// All extended attributes, of the kinds that the storage supports: setting them removes all others.
+    /// `None` if the storage has none, or they were not read.
     pub xattrs: Option<Xattrs>,
 }
 
@@ -285,15 +285,15 @@ impl Metadata {
     /// The extended attribute that holds a file's capabilities on Linux.
     const CAPABILITY: &'static [u8] = b"security.capability";
 
-    /// Whether it lends the rights of a file's owner to others.
+    /// Whether it grants a file's privileges to other users: set-ID bits or capabilities.
     pub fn has_privileges(&self) -> bool {
         let is_capability = |(name, _): &(Vec<u8>, Vec<u8>)| name == Self::CAPABILITY;
         self.mode.is_some_and(|mode| mode & Self::SET_ID != 0)
             || self.xattrs.as_ref().is_some_and(|xattrs| xattrs.iter().any(is_capability))
     }
 
-    /// Without what lends the rights of a file's owner to others: set-ID bits and capabilities. They may
-    /// be set only on a file that has the owner they were made for.
+    /// Without set-ID bits and capabilities: these may be set only on a file with the owner that they were
+    /// granted for.
     #[must_use]
     pub fn without_privileges(mut self) -> Self {
         self.mode = self.mode.map(|mode| mode & !Self::SET_ID);
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_before_the_epoch_survive_the_way_through_system_time() {
+    fn times_before_the_epoch_survive_conversion_to_system_time_and_back() {
         for (seconds, nanos) in [(0, 0), (-1, 999_999_999), (-1, 0), (1, 1), (-7, 5)] {
             let time = Timestamp { seconds, nanos };
             assert_eq!(Timestamp::from(SystemTime::from(time)), time);

@@ -1,9 +1,9 @@
-//! The one error of haul.
+//! haul's only public error type.
 //!
-//! Policy: a backend has private error enums and folds them into [`Error`] at its edge, naming the
-//! kind, whether trying again can help, the operation and the location. Nobody above a backend looks
-//! at its private types; the retry policy reads [`Error::retry`] and nothing else. An error is
-//! reported once, by whoever decides not to go on.
+//! Policy: a backend has private error enums and converts them to [`Error`] at its edge, with the kind,
+//! whether a retry can help, the operation and the location. No code above a backend looks at its
+//! private types; the retry policy reads [`Error::retry`] and nothing else. An error is reported once,
+//! by the code that decides not to continue.
 
 use std::error::Error as StdError;
 use std::{fmt, io};
@@ -13,41 +13,41 @@ use crate::text;
 /// A result with haul's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kind of thing went wrong, in terms that do not depend on the backend.
+/// The kind of an error, independent of the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Nothing is there under that name.
+    /// No entry has that name.
     NotFound,
-    /// The far end or the operating system refuses.
+    /// The far end or the operating system refuses the operation.
     PermissionDenied,
-    /// Something is there already that may not be replaced, or is of another type.
+    /// An entry exists that may not be replaced, or has another type.
     AlreadyExists,
-    /// A directory is where a file is needed.
+    /// The path is a directory where a file is needed.
     IsADirectory,
-    /// Something that is no directory is where one is needed.
+    /// The path is not a directory where one is needed.
     NotADirectory,
     /// A directory that should be empty is not.
     NotEmpty,
     /// The device or quota is full.
     NoSpace,
-    /// The source is not what it was when it was opened.
+    /// The source has changed since it was opened.
     Changed,
-    /// Data does not have the digest that it should have.
+    /// The data does not have the expected digest.
     Corrupt,
-    /// This storage cannot do that.
+    /// The storage does not support the operation.
     Unsupported,
     /// No credentials, or wrong ones.
     Unauthenticated,
     /// The host or a server on it cannot be reached, or the connection is lost.
     Unreachable,
-    /// Somebody else is using it, or the server asks to come back later.
+    /// Another process is using it, or the server asks to retry later.
     Busy,
-    /// The far end answered something that its protocol does not allow.
+    /// The far end's response violates the protocol.
     Protocol,
-    /// The operation was stopped from this side.
+    /// The operation was stopped at this end.
     Interrupted,
-    /// The request makes no sense.
+    /// The request is invalid.
     InvalidInput,
     /// An input or output error below the file system.
     Io,
@@ -56,7 +56,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// A few words for people.
+    /// A short description for users.
     pub const fn describe(self) -> &'static str {
         match self {
             Self::NotFound => "not found",
@@ -89,18 +89,18 @@ impl ErrorKind {
     }
 }
 
-/// Whether the same operation could succeed if tried again.
+/// Whether the same operation could succeed if retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Retry {
     /// It will fail the same way.
     Never,
     /// It may succeed after a pause.
     Later,
-    /// The whole file has to be started anew; what was read so far belongs to another version.
+    /// The whole file has to be restarted; what was read so far belongs to another version.
     FromStart,
 }
 
-/// What went wrong, where, doing what, and whether a retry can help.
+/// An error with kind, retry status, operation, location and cause.
 pub struct Error {
     inner: Box<Inner>,
 }
@@ -112,14 +112,14 @@ struct Inner {
     location: String,
     detail: Option<String>,
     hint: Option<String>,
-    /// Attempts in a row that made no progress.
+    /// Consecutive attempts without progress.
     attempts: Option<u32>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
-    /// An error of `kind` met while doing `operation` (a verb: "open", "read"). Its retry status is
-    /// the usual one of the kind.
+    /// An error of `kind` during `operation` (a verb: "open", "read"), with the kind's default retry
+    /// status.
     pub fn new(kind: ErrorKind, operation: &'static str) -> Self {
         Self {
             inner: Box::new(Inner {
@@ -135,12 +135,12 @@ impl Error {
         }
     }
 
-    /// Folds an error of the operating system.
+    /// Converts an error of the operating system.
     pub fn from_io(operation: &'static str, error: io::Error) -> Self {
         Self::new(kind_of_io(&error), operation).with_source(error)
     }
 
-    /// Says where. An inner location that is already known stays.
+    /// Sets the location, unless it is already known: the innermost one is kept.
     #[must_use]
     pub fn at(mut self, location: impl fmt::Display) -> Self {
         if self.inner.location.is_empty() {
@@ -149,7 +149,7 @@ impl Error {
         self
     }
 
-    /// Adds the cause in words.
+    /// Sets the cause as text.
     #[must_use]
     pub fn because(mut self, detail: impl Into<String>) -> Self {
         self.inner.detail = Some(detail.into());
@@ -163,7 +163,7 @@ impl Error {
         self
     }
 
-    /// The same error once more, for another one who waits for the outcome. The error underneath becomes words.
+    /// A copy of the error for another task that waits for the same result. The source error becomes text.
     #[must_use]
     pub fn again(&self) -> Self {
         let mut again = Self::new(self.kind(), self.operation());
@@ -172,14 +172,14 @@ impl Error {
         again.because(self.cause()).with_retry(self.retry())
     }
 
-    /// Adds the error underneath.
+    /// Sets the source error.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.inner.source = Some(source.into());
         self
     }
 
-    /// Says that this was the last of so many attempts in a row, none of which made progress.
+    /// Records that this was the last of `attempts` consecutive attempts without progress.
     #[must_use]
     pub fn after_attempts(mut self, attempts: u32) -> Self {
         self.inner.attempts = Some(attempts);
@@ -203,12 +203,12 @@ impl Error {
         self.inner.retry
     }
 
-    /// What was being done.
+    /// The operation that failed, as a verb.
     pub fn operation(&self) -> &'static str {
         self.inner.operation
     }
 
-    /// Where; empty if not yet known.
+    /// The location; empty if not yet known.
     pub fn location(&self) -> &str {
         &self.inner.location
     }
@@ -224,13 +224,13 @@ impl Error {
         }
     }
 
-    /// The cause without operation and location: the words given, or the error underneath, or the
-    /// kind. With the number of attempts, if there were several.
+    /// The cause without operation and location: the text given, or the source error, or the kind; with
+    /// the number of attempts if there were several.
     pub fn cause(&self) -> String {
         let cause = match (&self.inner.detail, &self.inner.source) {
-            (Some(detail), Some(source)) => format!("{detail}: {}", words(&**source)),
+            (Some(detail), Some(source)) => format!("{detail}: {}", text_of(&**source)),
             (Some(detail), None) => detail.clone(),
-            (None, Some(source)) => words(&**source),
+            (None, Some(source)) => text_of(&**source),
             (None, None) => self.inner.kind.describe().to_owned(),
         };
         match self.inner.attempts {
@@ -242,13 +242,12 @@ impl Error {
     }
 }
 
-/// The cause of an error of the system: in the words that are used for all backends, or in those of the system without
-/// its number.
+/// The text of a system error: the wording common to all backends, otherwise the system's without its number.
 pub fn io_cause(error: &io::Error) -> String {
     let text = error.to_string();
     let Some(number) = error.raw_os_error() else { return text };
     match kind_of_io(error) {
-        // A file system that is read-only has words of its own.
+        // The system's text for a read-only file system is more precise.
         ErrorKind::PermissionDenied if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {}
         kind @ (ErrorKind::NotFound
         | ErrorKind::PermissionDenied
@@ -262,13 +261,13 @@ pub fn io_cause(error: &io::Error) -> String {
     text.strip_suffix(&number).map_or_else(|| text.clone(), str::to_owned)
 }
 
-/// An error in words.
-fn words(error: &(dyn StdError + 'static)) -> String {
+/// The text of an error.
+fn text_of(error: &(dyn StdError + 'static)) -> String {
     error.downcast_ref().map_or_else(|| error.to_string(), io_cause)
 }
 
-/// `LOCATION: cannot OPERATION (CAUSE)` in one line. Causes quote servers and peers, so what would steer
-/// a terminal is escaped; [`Error::cause`] has it as it is.
+/// `LOCATION: cannot OPERATION (CAUSE)` in one line. Causes quote servers and peers, so control characters
+/// are escaped; [`Error::cause`] returns them unescaped.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.inner.location.is_empty() {
@@ -323,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_once_more_is_the_same() {
+    fn a_copy_of_an_error_has_the_same_text_hint_and_retry_status() {
         let error = Error::new(ErrorKind::Busy, "open").at("x").because("c").hinting("wait");
         let error = error.with_retry(Retry::Never);
         let again = error.again();
@@ -332,13 +331,13 @@ mod tests {
     }
 
     #[test]
-    fn an_error_reads_location_operation_cause() {
+    fn an_error_is_printed_as_location_operation_cause() {
         let error = Error::new(ErrorKind::NoSpace, "write").at("/mnt/a").because("disk full");
         assert_eq!(error.to_string(), "/mnt/a: cannot write (disk full)");
     }
 
     #[test]
-    fn an_error_is_one_line_and_steers_no_terminal_whatever_it_quotes() {
+    fn a_printed_error_is_one_line_without_control_characters() {
         let error =
             Error::new(ErrorKind::Protocol, "list").at("a\x1b[2J").because("500 \u{9b}31m\n0k");
         assert_eq!(error.to_string(), "a\\033[2J: cannot list (500 \\302\\23331m\\0120k)");
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_attempts_says_how_many_there_were() {
+    fn an_error_after_several_attempts_prints_their_number() {
         let error = |attempts| Error::new(ErrorKind::Busy, "read").after_attempts(attempts);
         assert_eq!(error(1).to_string(), "cannot read (busy)");
         let several = "cannot read (busy; 11 attempts in a row made no progress)";
@@ -354,13 +353,13 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_location_stays() {
+    fn the_innermost_location_is_kept() {
         let error = Error::new(ErrorKind::NotFound, "open").at("a").at("b");
         assert_eq!(error.location(), "a");
     }
 
     #[test]
-    fn retry_status_follows_the_kind_unless_said_otherwise() {
+    fn the_retry_status_follows_the_kind_unless_overridden() {
         assert_eq!(Error::new(ErrorKind::Busy, "open").retry(), Retry::Later);
         assert_eq!(Error::new(ErrorKind::NoSpace, "write").retry(), Retry::Never);
         assert_eq!(Error::new(ErrorKind::Changed, "read").retry(), Retry::FromStart);
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_quota_is_no_space() {
+    fn an_exceeded_quota_has_the_kind_no_space() {
         let error = Error::from_io("write", io::Error::from(io::ErrorKind::QuotaExceeded));
         assert_eq!(error.kind(), ErrorKind::NoSpace);
     }

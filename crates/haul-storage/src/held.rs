@@ -1,27 +1,27 @@
-//! What a part file holds of earlier runs, and of which source.
+//! The ranges that a part file holds from earlier runs, and the source that they belong to.
 
 use std::fmt;
 
 use crate::{Identity, RangeSet, Writes};
 
-/// A source, and which version of it.
+/// A source and its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceVersion {
     /// Its location, as shown to users.
     pub name: String,
-    /// Its version, which has to tell versions of the same length apart
+    /// Its version, which has to distinguish versions of the same length
     /// ([`Identity::tells_versions_apart`]).
     pub identity: Identity,
 }
 
-/// As journals name it: two sources with the same text are the same one.
+/// The text by which journals identify a source: equal texts are equal sources.
 impl fmt::Display for SourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}", self.name, self.identity)
     }
 }
 
-/// What a part file holds of earlier runs.
+/// What a part file holds from earlier runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Held {
     /// The writer keeps no record, so no later run can resume.
@@ -29,12 +29,12 @@ pub enum Held {
     Unrecorded,
     /// Ranges that earlier runs have written and recorded for the same source; often none.
     Ranges(RangeSet),
-    /// A part file was found and emptied, because it cannot be resumed; the reason, for people.
+    /// A part file was found and emptied, because it cannot be resumed; the reason, for users.
     StartedOver(String),
 }
 
 impl Held {
-    /// What a part file of `length` bytes holds of the `ranges` that are recorded.
+    /// What a part file of `length` bytes holds of the recorded `ranges`.
     pub fn of(mut ranges: RangeSet, length: u64, writes: Writes) -> Self {
         if writes == Writes::InOrder {
             // Bytes in flight when the connection broke are recorded but not in the part file, which is complete up

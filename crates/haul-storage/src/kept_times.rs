@@ -1,9 +1,9 @@
-//! Which modification times a storage keeps.
+//! Range and precision of the modification times that a storage can hold.
 
 use crate::Timestamp;
 
-/// How fine and how far a storage keeps times. A time outside of the range becomes the nearest one in it;
-/// one between two steps is rounded down.
+/// Precision and range of a storage's times. A time outside of the range becomes the nearest one in it;
+/// a time between two steps is rounded down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeptTimes {
     /// The step in nanoseconds: 1 on most Linux file systems, 2 000 000 000 on FAT.
@@ -19,7 +19,7 @@ impl KeptTimes {
     pub const ALL: Self =
         Self { step_ns: 1, earliest: Timestamp::EARLIEST, latest: Timestamp::LATEST };
 
-    /// Whole seconds, from the first to the last one given.
+    /// Whole seconds, from `first` to `last`.
     pub const fn seconds(first: i64, last: i64) -> Self {
         Self {
             step_ns: 1_000_000_000,
@@ -33,7 +33,7 @@ impl KeptTimes {
         Self { step_ns, ..Self::ALL }
     }
 
-    /// What a time reads as after it was set.
+    /// The time that the storage reports after `time` was set.
     #[must_use]
     pub fn kept(&self, time: Timestamp) -> Timestamp {
         self.in_range(time).rounded_down(self.step_ns)

@@ -1,12 +1,12 @@
-//! The vocabulary that the engine and every backend of haul share.
+//! The types and traits that the engine and all backends of haul share.
 //!
 //! A [`Location`] says where something is. A [`Storage`] is an opened location: everything below
 //! its root is named by a [`RelPath`], which cannot escape that root. Data leaves a storage through
 //! [`ReadAt`] and enters one through [`WriteAt`], both positional and concurrent, as [`Block`]s.
-//! What a storage can and cannot do is in its [`Capabilities`]; what went wrong is an [`Error`].
+//! [`Capabilities`] say what a storage can do; every failure is an [`Error`].
 //!
-//! This crate knows no backend and no engine. With the feature `testing` it has the in-memory
-//! backend (`memory`) and the conformance kit (`conformance`) that every backend has to pass.
+//! This crate depends on no backend and no engine. With the feature `testing` it has the in-memory
+//! backend (`memory`) and the conformance suite (`conformance`) that every backend has to pass.
 
 mod block;
 mod calendar;

@@ -1,9 +1,8 @@
 //! Names below a storage's root.
 //!
-//! Whatever a listing, a manifest or a user calls a file becomes a [`RelPath`] before anything is
-//! opened by it. The type holds promise 4: it has no `..`, no `.`, no empty component, no NUL, and
-//! no leading slash, so joining it to a root cannot leave that root (symbolic links aside, which
-//! are the backend's to refuse).
+//! Every name from a listing, a manifest or a user becomes a [`RelPath`] before it is opened. The type
+//! guarantees that there is no `..`, no `.`, no empty component, no NUL and no leading slash, so joining
+//! it to a root cannot leave that root (symbolic links are the backend's to refuse).
 
 use std::fmt;
 
@@ -24,9 +23,9 @@ pub enum RelPathError {
     EmptyComponent,
     /// A component is `.` or `..`.
     DotComponent,
-    /// There is a NUL byte in it.
+    /// It contains a NUL byte.
     Nul,
-    /// A single name was wanted, and there is a `/` in it.
+    /// A single name is required, but it contains `/`.
     Separator,
 }
 
@@ -61,7 +60,7 @@ impl RelPath {
         Ok(Self { bytes: bytes.to_vec() })
     }
 
-    /// The entry called `name` in the directory that this path names.
+    /// The entry `name` in this directory.
     pub fn join(&self, name: impl AsRef<[u8]>) -> Result<Self, RelPathError> {
         let name = name.as_ref();
         if name.contains(&b'/') {
@@ -77,7 +76,7 @@ impl RelPath {
         Ok(Self { bytes })
     }
 
-    /// `other` taken as a path below this one.
+    /// The path `other` below this one.
     pub fn join_path(&self, other: &Self) -> Self {
         if self.is_root() {
             return other.clone();
@@ -105,7 +104,7 @@ impl RelPath {
         }
     }
 
-    /// The directory that holds this entry; `None` for the root.
+    /// The parent directory; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         if self.is_root() {
             return None;
@@ -114,7 +113,7 @@ impl RelPath {
         Some(Self { bytes: self.bytes[..end].to_vec() })
     }
 
-    /// The same directory, another name.
+    /// Another name in the same directory.
     pub fn with_name(&self, name: impl AsRef<[u8]>) -> Result<Self, RelPathError> {
         self.parent().unwrap_or_default().join(name)
     }
@@ -146,8 +145,8 @@ fn check_name(name: &[u8]) -> Result<(), RelPathError> {
     }
 }
 
-/// For people: escaped as [`text::name`] does, so that a name can neither break a line of a report nor
-/// steer a terminal.
+/// Escaped like [`text::name`], so that a name can neither break a line of a report nor control a
+/// terminal.
 impl fmt::Display for RelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_root() {

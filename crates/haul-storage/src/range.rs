@@ -10,7 +10,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// The range of `length` bytes from `start`; cut off at `u64::MAX`.
+    /// The range of `length` bytes from `start`, truncated at `u64::MAX`.
     pub const fn new(start: u64, length: u64) -> Self {
         Self { start, end: start.saturating_add(length) }
     }
@@ -35,18 +35,18 @@ impl Range {
         self.end - self.start
     }
 
-    /// Whether there is no byte in it.
+    /// Whether the range has no bytes.
     pub const fn is_empty(self) -> bool {
         self.start == self.end
     }
 
-    /// What two ranges have in common; empty (at the later start) if nothing.
+    /// The bytes in both ranges; empty (at the later start) if there are none.
     pub fn intersection(self, other: Self) -> Self {
         let start = self.start.max(other.start);
         Self::between(start, self.end.min(other.end))
     }
 
-    /// The first `length` bytes and what is left after them.
+    /// The first `length` bytes and the rest.
     pub fn split_at(self, length: u64) -> (Self, Self) {
         let middle = self.start.saturating_add(length).min(self.end);
         (Self::between(self.start, middle), Self::between(middle, self.end))
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_that_would_overflow_is_cut_off() {
+    fn a_range_that_would_overflow_is_truncated() {
         assert_eq!(Range::new(u64::MAX - 1, 10).len(), 1);
     }
 
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_do_not_touch_have_nothing_in_common() {
+    fn the_intersection_of_disjoint_ranges_is_empty() {
         assert!(Range::new(0, 5).intersection(Range::new(9, 5)).is_empty());
     }
 }

@@ -1,11 +1,11 @@
-//! A set of bytes of one file, kept as disjoint ranges.
+//! A set of bytes of one file, stored as disjoint ranges.
 
 use std::collections::BTreeMap;
 
 use crate::Range;
 
-/// Disjoint ranges that do not touch, in order. Adding and removing cost O(log n) and as much as
-/// they merge.
+/// Disjoint ranges that do not touch, in order. Adding and removing cost O(log n) per range that they
+/// merge or remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeSet {
     /// Start to end.
@@ -13,7 +13,7 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// Nothing.
+    /// The empty set.
     pub const fn new() -> Self {
         Self { ranges: BTreeMap::new() }
     }
@@ -39,12 +39,12 @@ impl RangeSet {
         self.ranges.insert(start, end);
     }
 
-    /// Takes all bytes of `range` out.
+    /// Removes all bytes of `range`.
     pub fn remove(&mut self, range: Range) {
         if range.is_empty() {
             return;
         }
-        // From the back, so that only the first one met last can begin before the range.
+        // From the back, so that only the last one visited can begin before the range.
         while let Some((&start, &end)) = self.ranges.range(..range.end()).next_back() {
             if end <= range.start() {
                 return;
@@ -60,12 +60,12 @@ impl RangeSet {
         }
     }
 
-    /// How many bytes are in it.
+    /// The number of bytes in the set.
     pub fn total(&self) -> u64 {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -75,12 +75,12 @@ impl RangeSet {
         self.ranges.iter().next().map(|(start, end)| Range::between(*start, *end))
     }
 
-    /// How far it goes from 0 without a gap.
+    /// The end of the range that begins at 0; 0 if there is none.
     pub fn prefix(&self) -> u64 {
         self.ranges.get(&0).copied().unwrap_or(0)
     }
 
-    /// What of the set is at or first after `from`, cut off there.
+    /// The first range of the set at or after `from`; a range around `from` is cut to begin there.
     pub fn next(&self, from: u64) -> Option<Range> {
         if let Some((_, end)) = self.ranges.range(..=from).next_back()
             && *end > from
@@ -95,7 +95,7 @@ impl RangeSet {
         self.ranges.iter().map(|(start, end)| Range::between(*start, *end))
     }
 
-    /// What of `range` is not in the set, in order.
+    /// The parts of `range` that are not in the set, in order.
     pub fn gaps(&self, range: Range) -> Vec<Range> {
         let mut gaps = Vec::new();
         let mut at = range.start();
@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ranges_that_touch_become_one() {
+    fn adjacent_ranges_are_merged() {
         let mut set = RangeSet::new();
         set.insert(Range::new(0, 10));
         set.insert(Range::new(20, 10));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_the_middle_leaves_both_ends() {
+    fn removing_the_middle_leaves_both_ends() {
         let mut set = RangeSet::new();
         set.insert(Range::new(0, 30));
         set.remove(Range::new(10, 10));
@@ -137,7 +137,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_plain_array(
+        fn a_range_set_agrees_with_a_plain_array(
             steps in proptest::collection::vec((any::<bool>(), 0u64..64, 0u64..20), 0..40),
             probe in (0u64..80, 0u64..30),
         ) {

@@ -13,12 +13,12 @@ use crate::{
     StorageExt, Whole, WriteAt,
 };
 
-/// A [`Storage`] that can only be read: whatever would change it is `Unsupported`. The methods are those of
-/// [`Storage`].
+/// A [`Storage`] that can only be read: operations that would change it fail with `Unsupported`. The
+/// methods are those of [`Storage`].
 #[async_trait]
 #[expect(missing_docs, reason = "the methods of Storage")]
 pub trait ReadOnly: Any + Debug + Send + Sync {
-    /// Why it cannot be written, for people.
+    /// Why it cannot be written, for users.
     fn why_read_only(&self) -> &'static str;
 
     fn location(&self) -> &Location;

@@ -1,17 +1,17 @@
-//! Text for people: untrusted text made safe to print (file names, and whatever a server or peer sends), and sizes.
+//! Makes untrusted text safe to print (file names, text from servers and peers), and formats sizes.
 //!
-//! Control characters, bidirectional overrides and line separators can move the cursor, recolour
-//! or reorder what is on a terminal, and forge lines of a log. Each byte of one is replaced by
-//! `\ooo`, three octal digits, as OpenSSH and `ls -b` show it.
+//! Control characters, bidirectional overrides and line separators can move the cursor, recolour or
+//! reorder text on a terminal, and forge lines of a log. Each of their bytes is replaced by `\ooo`,
+//! three octal digits, as OpenSSH and `ls -b` print it.
 //!
-//! [`name`] is injective: two names are shown alike only if they are alike. [`line()`] and [`lines`]
-//! leave backslashes alone, so that text that was escaped before stays as it is.
+//! [`name`] is injective: different names are printed differently. [`line()`] and [`lines`] do not
+//! escape backslashes, so that text that is already escaped stays unchanged.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-/// Whether a character changes how a terminal shows other characters: C0 and C1 controls, DEL, marks
-/// and overrides of the direction of writing, separators of lines and paragraphs.
+/// Whether a character affects how a terminal displays others: C0 and C1 controls, DEL, marks and
+/// overrides of the writing direction, line and paragraph separators.
 pub fn steers_a_terminal(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -20,13 +20,13 @@ pub fn steers_a_terminal(c: char) -> bool {
         )
 }
 
-/// One line of a message: everything that steers a terminal is escaped, line ends too.
+/// A message in one line: control characters are escaped, including line ends.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, steers_a_terminal)
 }
 
-/// A message of several lines: line ends and tabs stay, and the rest that steers a terminal is
-/// escaped. A carriage return before a line end is dropped.
+/// A message of several lines: control characters are escaped, except line ends and tabs. A carriage
+/// return before a line end is dropped.
 pub fn lines(text: &str) -> Cow<'_, str> {
     let steers = |c: char| !matches!(c, '\n' | '\t') && steers_a_terminal(c);
     if text.contains("\r\n") {
@@ -35,13 +35,13 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, steers)
 }
 
-/// A file name. What is not UTF-8 is escaped too, and so is a backslash that would look like the
-/// beginning of an escape.
+/// A file name: control characters, invalid UTF-8, and backslashes that would look like the start of an
+/// escape are escaped.
 pub fn name(bytes: &[u8]) -> impl fmt::Display + '_ {
     Name(bytes)
 }
 
-/// Bytes for people: three digits and a unit of 1024s.
+/// A size in bytes with three digits and a binary unit.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if count < 1024 {
@@ -106,7 +106,7 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// Whether a backslash before `rest` would be read as an escape.
+/// Whether a backslash before `rest` would look like an escape.
 fn begins_an_escape(rest: &str) -> bool {
     let digits = rest.as_bytes().get(..3);
     digits.is_some_and(|digits| digits.iter().all(|digit| (b'0'..=b'7').contains(digit)))
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// What [`name`] shows, read back.
+    /// The inverse of [`name`].
     fn unescaped(text: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut rest = text.as_bytes();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_keep_three_digits() {
+    fn sizes_are_printed_with_three_digits() {
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1024), "1.00 KiB");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_steers_a_terminal_is_escaped_and_other_text_is_not() {
+    fn control_characters_are_escaped_and_other_text_is_not() {
         for (text, shown) in [
             ("plain, ümläut, 日本語, 👩‍👩‍👧", "plain, ümläut, 日本語, 👩‍👩‍👧"),
             ("\x1b[31mred", "\\033[31mred"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_looks_escaped_is_told_from_one_that_is() {
+    fn a_name_that_contains_an_escape_sequence_is_printed_unambiguously() {
         assert_eq!(name(b"a\x1b").to_string(), "a\\033");
         assert_eq!(name(b"a\\033").to_string(), "a\\134033");
         assert_eq!(name(b"C:\\dir\\0").to_string(), "C:\\dir\\0");
@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_is_shown_without_loss_and_steers_nothing(
+        fn a_name_is_printed_without_loss_and_without_control_characters(
             bytes in prop_oneof![
                 prop::collection::vec(any::<u8>(), 0..20),
                 "[\\\\0-8a\u{1b}\u{202e}\u{e9}]{0,20}".prop_map(String::into_bytes),
@@ -185,7 +185,7 @@ mod tests {
             let shown = name(&bytes).to_string();
             prop_assert_eq!(unescaped(&shown), bytes);
             prop_assert!(!shown.contains(steers_a_terminal));
-            // Escaping a message in which the name stands changes nothing of it.
+            // Escaping a message that contains the printed name does not change it again.
             prop_assert_eq!(line(&shown), shown.as_str());
         }
     }

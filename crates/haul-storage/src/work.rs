@@ -1,8 +1,8 @@
-//! Dedicated threads for work that blocks: disk input and output, digests.
+//! Dedicated threads for blocking work: disk I/O and digests.
 //!
-//! Async workers hand a closure over and await its result. There are as many threads as asked for
-//! and one queue; the queue is bounded by who submits (each submitter waits for its result, and the
-//! number of submitters is the engine's to bound).
+//! Async tasks submit a closure and await its result. A pool has a fixed number of threads and one
+//! queue. The queue has no limit of its own: each task waits for its result, and the engine bounds the
+//! number of tasks.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,14 +14,14 @@ use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A fixed number of threads that run closures. Dropping the last clone lets them finish the queue
+/// A fixed number of threads that run closures. After the last clone is dropped, they finish the queue
 /// and end.
 #[derive(Clone)]
 pub struct WorkPool {
     owner: Arc<Owner>,
 }
 
-/// Where in the queue.
+/// Where in the queue a job is inserted.
 #[derive(Clone, Copy)]
 enum Place {
     Front,
@@ -58,19 +58,19 @@ impl WorkPool {
         Ok(Self { owner })
     }
 
-    /// How many threads there are.
+    /// The number of threads.
     pub fn threads(&self) -> usize {
         self.owner.threads
     }
 
-    /// Runs `work` on one of the threads and gives its result. A panic in it goes on in the caller.
-    /// Once submitted the work is done even if the future is dropped.
+    /// Runs `work` on one of the threads and returns its result. A panic in it continues in the caller.
+    /// Once submitted, the work is done even if the future is dropped.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         self.run_in(Place::Back, work).await
     }
 
-    /// [`WorkPool::run`] ahead of everything that waits: for short work on which much other work
-    /// depends (making a directory, reading on in one).
+    /// [`WorkPool::run`] ahead of the whole queue: for short work on which much other work depends
+    /// (creating a directory, reading the next entries of one).
     pub async fn run_first<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -86,7 +86,7 @@ impl WorkPool {
         let (sender, receiver) = oneshot::channel();
         self.submit_in(place, move || {
             let outcome = catch_unwind(AssertUnwindSafe(work));
-            // Nobody waits any longer if the future was dropped, and that is no error.
+            // Sending fails if the future was dropped, which is no error.
             drop(sender.send(outcome));
         });
         match receiver.await {
@@ -108,7 +108,8 @@ impl WorkPool {
             Place::Front => queue.jobs.push_front(Box::new(work)),
             Place::Back => queue.jobs.push_back(Box::new(work)),
         }
-        // A wake-up is a system call: only when a thread sleeps, and after the lock that it then takes is free.
+        // A wake-up is a system call: only if a thread sleeps. It comes after unlocking, since that thread
+        // takes the lock.
         let has_idle = queue.idle > 0;
         drop(queue);
         if has_idle {
@@ -137,7 +138,7 @@ impl Shared {
 
     fn work(&self) {
         while let Some(job) = self.next() {
-            // A submitted job's panic must not end the thread; `run` hands it to its caller.
+            // A panic must not end the thread. `run` passes it to its caller.
             drop(catch_unwind(AssertUnwindSafe(job)));
         }
     }
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_gives_its_result() {
+    async fn run_returns_the_result_of_the_work() {
         let pool = WorkPool::new("test", 2).unwrap();
         let sums = futures_util::future::join_all((0..100u32).map(|n| pool.run(move || n * 2)));
         assert_eq!(sums.await.into_iter().sum::<u32>(), 9900);
@@ -171,7 +172,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "boom")]
-    async fn a_panic_goes_on_in_the_caller() {
+    async fn a_panic_continues_in_the_caller() {
         let pool = WorkPool::new("test", 1).unwrap();
         pool.run(|| panic!("boom")).await;
     }

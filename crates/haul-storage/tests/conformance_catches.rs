@@ -1,4 +1,4 @@
-//! The conformance kit is honest: it catches backends that do one thing wrong.
+//! Tests of the conformance suite itself: it detects backends with a single flaw.
 
 mod broken;
 
@@ -14,7 +14,7 @@ async fn failing(storage: Arc<dyn Storage>) -> Vec<&'static str> {
     failures.iter().map(|(case, _)| case.name()).collect()
 }
 
-/// Each flaw, and one case that has to notice it.
+/// Each flaw, and one case that has to detect it.
 const FLAWS: [(Flaw, &str); 56] = [
     (Flaw::CommitIgnoresReplace, "writing::an_existing_file_is_replaced_only_if_asked"),
     (Flaw::CommitIgnoresSize, "writing::a_file_cut_shorter_at_commit_is_shorter"),
@@ -75,7 +75,7 @@ const FLAWS: [(Flaw, &str); 56] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn every_flaw_is_noticed_by_the_case_that_is_about_it() {
+async fn every_flaw_is_detected_by_its_case() {
     let mut missed = Vec::new();
     for (flaw, case) in FLAWS {
         let found = failing(Broken::with(flaw)).await;
@@ -86,9 +86,9 @@ async fn every_flaw_is_noticed_by_the_case_that_is_about_it() {
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
-/// The control: the flaws are noticed, not the wrapper around them.
+/// The control: the suite detects the flaws, not the wrapper.
 #[tokio::test(start_paused = true)]
-async fn without_a_flaw_nothing_is_noticed() {
+async fn the_wrapper_without_a_flaw_passes() {
     let inside = MemoryStorage::builder().with_records().build();
     let claims = inside.capabilities().clone();
     assert_eq!(failing(Broken::claiming(inside, claims)).await, Vec::<&str>::new());
@@ -96,9 +96,9 @@ async fn without_a_flaw_nothing_is_noticed() {
 
 type Set = fn(&mut Capabilities, bool);
 
-/// What is claimed is asked for, and what is there but not claimed is not left alone.
+/// The suite tests declared capabilities, and that undeclared ones are refused.
 #[tokio::test(start_paused = true)]
-async fn a_wrong_claim_is_noticed() {
+async fn a_wrongly_declared_capability_is_detected() {
     let lies: [(&str, Set); 9] = [
         ("ranged_reads", |c, yes| c.ranged_reads = yes),
         ("writes", |c, yes| c.writes = if yes { Writes::AnyOrder } else { Writes::InOrder }),
@@ -112,7 +112,7 @@ async fn a_wrong_claim_is_noticed() {
     ];
     for (name, set) in lies {
         for claimed in [true, false] {
-            // More than is asked of one that claims nothing is no harm.
+            // An undeclared capability to read ranges does no harm.
             if !claimed && matches!(name, "ranged_reads") {
                 continue;
             }
@@ -141,9 +141,9 @@ async fn a_wrong_claim_is_noticed() {
     }
 }
 
-/// A kit that passes when an operation fails has not looked at it.
+/// If the suite passed with a failing operation, it would not test that operation.
 #[tokio::test(start_paused = true)]
-async fn an_operation_that_always_fails_is_noticed() {
+async fn an_operation_that_always_fails_is_detected() {
     for operation in [
         Operation::Stat,
         Operation::List,
@@ -178,12 +178,12 @@ async fn an_operation_that_always_fails_is_noticed() {
 
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "writing::an_existing_file_is_replaced_only_if_asked")]
-async fn the_name_of_a_failed_case_is_in_the_panic() {
+async fn the_panic_names_the_failed_case() {
     conformance::run_all(Broken::with(Flaw::CommitIgnoresReplace)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_is_wrong_now_and_then_is_noticed() {
+async fn a_single_wrong_read_is_detected() {
     let storage = MemoryStorage::new();
     storage.faults().on(Operation::Read).nth(40).corrupt(0);
     assert!(!failing(storage).await.is_empty());

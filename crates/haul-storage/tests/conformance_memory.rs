@@ -1,4 +1,4 @@
-//! The conformance kit on the in-memory backend, in every variant of its capabilities.
+//! The conformance suite on the in-memory backend, in every variant of its capabilities.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use haul_storage::conformance;
 use haul_storage::memory::{Builder, MemoryStorage, SimulatedLink};
 use haul_storage::{Capabilities, KeptTimes, Medium, Writes};
 
-/// Runs the kit and sees to it that it tidied up.
+/// Runs the suite and checks that it leaves nothing behind.
 async fn conforms(builder: Builder) {
     let storage = builder.build();
     conformance::run_all(storage.clone()).await;
@@ -18,12 +18,12 @@ fn without(take_away: impl FnOnce(&mut Capabilities)) -> Builder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_conforms_with_all_capabilities() {
+async fn the_memory_storage_conforms_with_all_capabilities() {
     conforms(MemoryStorage::builder().with_digests()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_conforms_without_any_one_capability() {
+async fn the_memory_storage_conforms_without_each_single_capability() {
     let takers: [fn(&mut Capabilities); 15] = [
         |c| c.ranged_reads = false,
         |c| c.writes = Writes::InOrder,
@@ -46,9 +46,9 @@ async fn it_conforms_without_any_one_capability() {
     }
 }
 
-/// What is left is a plain HTTP server that takes PUT.
+/// What is left resembles a plain HTTP server that accepts PUT.
 #[tokio::test(start_paused = true)]
-async fn it_conforms_with_no_capability_at_all() {
+async fn the_memory_storage_conforms_without_any_capability() {
     let nothing = without(|c| {
         c.ranged_reads = false;
         c.digests.clear();
@@ -71,7 +71,7 @@ async fn it_conforms_with_no_capability_at_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_conforms_as_a_fat_file_system() {
+async fn the_memory_storage_conforms_as_a_fat_file_system() {
     conforms(without(|c| {
         c.symlinks = false;
         c.hard_links = false;
@@ -85,14 +85,14 @@ async fn it_conforms_as_a_fat_file_system() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_conforms_with_every_step_of_time() {
+async fn the_memory_storage_conforms_with_every_precision_of_times() {
     for step in [1, 100, 1000, 1_000_000, 1_000_000_000] {
         conforms(without(|c| c.kept_times = KeptTimes::in_steps_of(step))).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_conforms_as_an_ftp_server_that_resumes() {
+async fn the_memory_storage_conforms_as_an_ftp_server_that_resumes() {
     conforms(without(|c| {
         c.writes = Writes::InOrder;
         c.lock = false;
@@ -103,20 +103,20 @@ async fn it_conforms_as_an_ftp_server_that_resumes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_conforms_with_tags_and_nothing_else_to_tell_versions() {
+async fn the_memory_storage_conforms_with_tags_instead_of_times_and_ids() {
     let tags = without(|c| c.times = false).with_modified(false).with_ids(false).with_tags(true);
     conforms(tags).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_conforms_with_blocks_and_batches_of_any_size() {
+async fn the_memory_storage_conforms_with_blocks_and_batches_of_any_size() {
     for (block, batch) in [(777, 1), (4096, 7), (64 << 20, 100_000)] {
         conforms(MemoryStorage::builder().with_read_block(block).with_list_batch(batch)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_conforms_when_it_keeps_records() {
+async fn the_memory_storage_conforms_with_records() {
     conforms(MemoryStorage::builder().with_records()).await;
     conforms(MemoryStorage::builder().with_records().with_capabilities(|can| {
         can.writes = Writes::InOrder;
@@ -125,7 +125,7 @@ async fn it_conforms_when_it_keeps_records() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_conforms_behind_a_long_link() {
+async fn the_memory_storage_conforms_behind_a_long_link() {
     let link = SimulatedLink {
         per_lane_window: Some(2 << 20),
         max_lanes_accepted: Some(2),

@@ -1,4 +1,4 @@
-//! The conformance kit on the example backend of `docs/backends.md`, over loopback.
+//! The conformance suite on the example backend of `docs/backends.md`, over loopback.
 
 #[path = "../examples/tcp_store/client.rs"]
 mod client;
@@ -35,16 +35,16 @@ async fn the_example_conforms() {
 }
 
 #[test]
-fn the_excerpts_in_the_documentation_are_code_of_the_example() {
+fn the_excerpts_in_the_documentation_match_the_example() {
     let page = include_str!("../../../docs/backends.md");
     let sources = [
         include_str!("../examples/tcp_store/client.rs"),
         include_str!("../examples/tcp_store/storage.rs"),
     ];
-    // The example of the kit itself is compiled with its documentation.
-    let kit = include_str!("../src/conformance/mod.rs").replace("//! ", "");
+    // The suite's own example is compiled as a documentation test.
+    let suite = include_str!("../src/conformance/mod.rs").replace("//! ", "");
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let code = plain(&(sources.concat() + &kit));
+    let code = plain(&(sources.concat() + &suite));
     let excerpts: Vec<_> = page.split("```rust\n").skip(1).collect();
     assert!(excerpts.len() >= 4, "{}", excerpts.len());
     for excerpt in excerpts {
@@ -54,7 +54,7 @@ fn the_excerpts_in_the_documentation_are_code_of_the_example() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_may_come_back_later() {
+async fn a_missing_server_is_unreachable_and_retried_later() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();
     drop(listener);
@@ -65,8 +65,8 @@ async fn a_server_that_is_not_there_may_come_back_later() {
 }
 
 #[tokio::test]
-async fn a_lost_connection_is_opened_again() {
-    // A server that closes the first connection after the request, in place of a response.
+async fn a_lost_connection_is_reopened() {
+    // A server that closes the first connection after the request instead of responding.
     let real = server::start().await.unwrap();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let storage = TcpStorage::new(listener.local_addr().unwrap());
@@ -93,7 +93,7 @@ async fn a_part_does_not_outlive_its_client() {
     let path = RelPath::parse("file").unwrap();
     let writer = writing.create(&path, &CreateOptions::default()).await.unwrap();
     writer.write_at(0, Bytes::from_static(b"content").into()).await.unwrap();
-    // The first content of a server has number 1.
+    // The first content of a server has the id 1.
     let part = Download::new(&reading, Entry::new(path, EntryKind::File, 7), 1);
     let block = part.read_at(Range::new(0, 7)).next().await.unwrap().unwrap();
     assert_eq!(block.into_bytes(), "content");

@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 use haul_storage::{Range, RelPath};
 use proptest::prelude::*;
 
-/// Bytes with many separators, dots and NULs among them.
+/// Bytes with many separators, dots and NULs.
 fn nearly_a_path() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         3 => Just(b'/'), 3 => Just(b'.'), 1 => Just(0), 1 => Just(b'\\'), 4 => any::<u8>(),
@@ -39,7 +39,7 @@ proptest! {
     }
 
     #[test]
-    fn a_path_is_its_components(bytes in nearly_a_path()) {
+    fn a_path_can_be_rebuilt_from_its_components(bytes in nearly_a_path()) {
         let Ok(path) = RelPath::parse(&bytes) else { return Ok(()) };
         let mut again = RelPath::root();
         for name in path.components() {
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn a_path_below_a_path_is_below_both(one in nearly_a_path(), two in nearly_a_path()) {
+    fn a_joined_path_contains_both_paths(one in nearly_a_path(), two in nearly_a_path()) {
         let (Ok(one), Ok(two)) = (RelPath::parse(one), RelPath::parse(two)) else { return Ok(()) };
         let both = one.join_path(&two);
         prop_assert!(both.starts_with(&one));
@@ -78,7 +78,7 @@ proptest! {
     }
 
     #[test]
-    fn a_shown_path_cannot_steer_a_terminal(bytes in nearly_a_path()) {
+    fn a_printed_path_has_no_control_characters(bytes in nearly_a_path()) {
         if let Ok(path) = RelPath::parse(bytes) {
             prop_assert!(!path.to_string().chars().any(char::is_control));
         }
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn an_intersection_is_in_both(one in range(), two in range()) {
+    fn an_intersection_lies_in_both_ranges(one in range(), two in range()) {
         let common = one.intersection(two);
         prop_assert!(common.start() <= common.end());
         prop_assert_eq!(common.len(), two.intersection(one).len());
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn a_range_between_is_never_backwards(start in any::<u64>(), end in any::<u64>()) {
+    fn range_between_never_ends_before_it_starts(start in any::<u64>(), end in any::<u64>()) {
         let range = Range::between(start, end);
         prop_assert_eq!(range.start(), start);
         prop_assert_eq!(range.is_empty(), end <= start);

@@ -1,13 +1,13 @@
-//! Numbers that look random and are the same in every run (SplitMix64).
+//! Pseudo-random numbers that are the same in every run (SplitMix64).
 
-/// A sequence of numbers that follows from its seed.
+/// A pseudo-random sequence, determined by its seed.
 #[derive(Debug, Clone)]
 pub struct Chance(u64);
 
 impl Chance {
     /// The sequence of `seed`.
     pub fn new(seed: u64) -> Self {
-        // Neighbouring seeds are to give sequences that have nothing in common.
+        // Neighbouring seeds must give unrelated sequences.
         let mut chance = Self(seed.wrapping_mul(0xd134_2543_de82_ef95));
         chance.next_u64();
         chance
@@ -22,27 +22,27 @@ impl Chance {
         bits ^ (bits >> 31)
     }
 
-    /// From 0 to below `end`, which is not 0.
+    /// A number from 0 to below `end`, which must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next_u64() % end as u64) as usize
     }
 
-    /// From `low` to `high`, both included.
+    /// A number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next_u64() % (high - low + 1)
     }
 
-    /// True once in `n` times.
+    /// True with probability 1/`n`.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// One of several, which are not none.
+    /// A random element of a slice, which must not be empty.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }
 
-    /// `length` bytes. Long ones are made by BLAKE3, which is fast in builds without optimisation too.
+    /// `length` bytes. BLAKE3 generates them, which is fast in unoptimised builds too.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let mut source = blake3::Hasher::new();

@@ -1,4 +1,4 @@
-//! Compares what is at a destination with what the model wants there.
+//! Compares a destination with the model's expectation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use crate::tree::{Kind, Name, Node, Time, Tree, is_below};
 /// One difference.
 #[derive(Debug, Clone)]
 pub struct Difference {
-    /// Where.
+    /// The name at which it was found.
     pub name: Name,
     /// What differs, with both values.
     pub what: String,
@@ -23,7 +23,7 @@ impl Display for Difference {
     }
 }
 
-/// Everything in which `found` is not what is wanted.
+/// All differences between `found` and `wanted`.
 pub fn differences(wanted: &Wanted, found: &Tree) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut differ = |name: &Name, what: String| {
@@ -40,7 +40,7 @@ pub fn differences(wanted: &Wanted, found: &Tree) -> Vec<Difference> {
             differ(name, format!("is there and should not be: {}", kind_of(Some(&node.kind))));
         }
     }
-    // Of which names are one file only those are compared whose partners are known.
+    // Hard links are compared only between names whose other links the model knows.
     let judged: BTreeSet<&Name> = wanted
         .tree
         .iter()
@@ -68,8 +68,8 @@ pub fn differences(wanted: &Wanted, found: &Tree) -> Vec<Difference> {
     differences
 }
 
-/// Without further names of files that stay: on a file system that changes names `--delete` cannot tell them from what
-/// it made of a name of the source (docs/options.md).
+/// Removes the differences that are further hard links of files that stay: on a file system that changes
+/// names, `--delete` cannot distinguish them from the changed name of a source entry (docs/options.md).
 pub fn without_spared(
     differences: Vec<Difference>,
     wanted: &Wanted,
@@ -88,7 +88,7 @@ pub fn without_spared(
     differences.into_iter().filter(|difference| !is_spared(&difference.name)).collect()
 }
 
-/// Those differences that no rule of the model explains.
+/// The differences that no rule of the model explains.
 pub fn unexplained(differences: Vec<Difference>, wanted: &Wanted) -> Vec<Difference> {
     let explains = |difference: &Difference, name: &Name, rules: &BTreeSet<Rule>| {
         if *name == difference.name {
@@ -113,7 +113,7 @@ pub fn unexplained(differences: Vec<Difference>, wanted: &Wanted) -> Vec<Differe
         .collect()
 }
 
-/// For each name the first name of the same file.
+/// Maps each name to the first name of the same file.
 fn firsts<'a, T: Copy + Eq + Hash>(
     files: impl Iterator<Item = (&'a Name, T)>,
 ) -> BTreeMap<&'a Name, &'a Name> {
@@ -181,7 +181,7 @@ fn kind_of(kind: Option<&Kind>) -> String {
     }
 }
 
-/// A line that describes what is at a name, for reports.
+/// Describes an entry in one line, for reports.
 pub fn described(node: Option<&Node>) -> String {
     let Some(node) = node else { return "nothing".to_owned() };
     let attributes: Vec<String> =

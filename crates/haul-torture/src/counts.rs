@@ -1,17 +1,17 @@
-//! Counts what the torture test has done.
+//! Statistics of the torture test.
 
 /// Counters for the report.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counts {
     /// Steps that passed.
     pub steps: u64,
-    /// Runs that were to be ended by a signal; some end before it.
+    /// Runs that a signal should end; some end before it arrives.
     pub kills: u64,
     /// Steps as an unprivileged user.
     pub users: u64,
     /// Files that had to be copied.
     pub copies: u64,
-    /// Steps that could not be compared with rsync, because it gave up.
+    /// Steps without a comparison with rsync, because rsync failed.
     pub without_oracle: u64,
 }
 

@@ -1,20 +1,20 @@
-//! `--include` and `--exclude`, in the forms that haul and rsync understand alike.
+//! `--include` and `--exclude`, in the forms that haul and rsync interpret alike.
 //!
-//! A pattern has no slash (it is compared with names at any depth) but for one at its beginning (it is
-//! compared with names in the root) and one at its end (directories only). `*` stands for any bytes.
+//! A pattern matches names at any depth; with a leading slash, names in the root only; with a trailing
+//! slash, directories only. It has no other slashes. `*` matches any bytes.
 
 use crate::chance::Chance;
 
 /// One `--include` or `--exclude`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Whether what matches takes part.
+    /// Whether matching entries are included.
     pub include: bool,
-    /// The pattern as both programs take it.
+    /// The pattern, in the syntax of both programs.
     pub pattern: String,
 }
 
-/// Rules in their order; the first that matches decides.
+/// Rules in order; the first that matches decides.
 #[derive(Debug, Clone, Default)]
 pub struct Filter(pub Vec<Rule>);
 
@@ -30,20 +30,20 @@ impl Filter {
             pattern: (*chance.pick(PATTERNS)).to_owned(),
         };
         let mut rules: Vec<Rule> = (0..count).map(|_| rule(chance)).collect();
-        // haul refuses rules that leave nothing out.
+        // haul refuses rules that exclude nothing.
         if rules.iter().all(|rule| rule.include) {
             rules[0].include = false;
         }
         Self(rules)
     }
 
-    /// Whether `path` (below the root, no leading slash) takes part, if its parent does.
+    /// Whether `path` (below the root, no leading slash) is included, if its parent is.
     pub fn takes(&self, path: &[u8], is_directory: bool) -> bool {
         let decided = self.0.iter().find(|rule| matches(&rule.pattern, path, is_directory));
         decided.is_none_or(|rule| rule.include)
     }
 
-    /// As arguments of haul and of rsync.
+    /// The arguments for haul and rsync.
     pub fn arguments(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|rule| {
             format!("--{}={}", if rule.include { "include" } else { "exclude" }, rule.pattern)

@@ -1,4 +1,4 @@
-//! Makes random trees and changes them at random, on the disk.
+//! Creates random trees on disk and changes them at random.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -13,20 +13,20 @@ use crate::at;
 use crate::chance::Chance;
 use crate::names::{Alphabet, canonical, name};
 
-/// What may be in a tree. A file system that lacks something has it switched off.
+/// What a tree may contain. Features that a file system lacks are disabled.
 #[derive(Debug, Clone, Copy)]
 pub struct Features {
-    /// Which names.
+    /// The kind of names.
     pub alphabet: Alphabet,
     /// Names that look like haul's own.
     pub like_own: bool,
     /// Modes and owners.
     pub modes: bool,
-    /// Owners other than the one who runs this, which takes root.
+    /// Owners other than the current user, which needs root.
     pub owners: bool,
     /// Set-user-ID and set-group-ID.
     pub set_id: bool,
-    /// Modes that keep the owner out; only root copies what nobody may read.
+    /// Modes without permissions for the owner; only root can copy such files.
     pub locked: bool,
     /// Symbolic links.
     pub symlinks: bool,
@@ -36,10 +36,10 @@ pub struct Features {
     pub xattrs: bool,
     /// Pipes and sockets.
     pub specials: bool,
-    /// A file that is changed in place is changed under all its names. ntfs-3g has the kernel cache each name by
-    /// itself, and the others may show the old content for a while.
+    /// A file that is changed in place changes under all its names. With ntfs-3g, the kernel caches each
+    /// name separately, so other names may show the old content for a while.
     pub in_place: bool,
-    /// Names of one directory that a file system which renames takes for the same.
+    /// Names in one directory that a name-changing file system treats as equal.
     pub alike: bool,
     /// Times before 1970 and after 2106.
     pub far_times: bool,
@@ -47,9 +47,9 @@ pub struct Features {
     pub largest: u64,
 }
 
-/// Sizes, and why they are interesting: nothing; one byte; a block of a disk; one write
-/// (`--block-size`); the border of files that are moved whole (256 KiB); a journal record (1 MiB); the
-/// border of files with a journal (2 MiB); half a window; a few windows.
+/// Ranges of interesting sizes: empty; one byte; disk blocks; one write (`--block-size`); the limit of
+/// files that are moved whole (256 KiB); a journal record (1 MiB); the limit of files without a journal
+/// (2 MiB); half a window; a few windows.
 const SIZES: &[(u64, u64)] = &[
     (0, 0),
     (1, 1),
@@ -125,12 +125,12 @@ fn change(chance: &mut Chance, root: &Path, path: &Path, features: &Features) ->
             }
             // In place, so that all names of the file change.
             fs::write(path, content).map_err(|error| at("writing", path, &error))?;
-            // What differs in nothing but its bytes is no business of a comparison by size and time.
+            // With another time, because a comparison by size and time cannot see a change of bytes only.
             set_time(path, distinct_time(chance, features))
         }
-        4 | 5 if !stat.is_symlink() => dress(chance, path, features),
+        4 | 5 if !stat.is_symlink() => set_random_metadata(chance, path, features),
         6 => {
-            // Renames, also into another directory, but not into itself.
+            // Renames, possibly into another directory, but not into itself.
             let directories = directories(root)?;
             let new = chance.pick(&directories).join(OsStr::from_bytes(&name(
                 chance,
@@ -147,7 +147,7 @@ fn change(chance: &mut Chance, root: &Path, path: &Path, features: &Features) ->
     }
 }
 
-/// Whether there is something of this name, or of one that must not be beside it.
+/// Whether this name, or one that must not coexist with it, is taken.
 fn is_taken(path: &Path, features: &Features) -> io::Result<bool> {
     if fs::symlink_metadata(path).is_ok() {
         return Ok(true);
@@ -184,16 +184,16 @@ fn remove(path: &Path) -> io::Result<()> {
     removed.map_err(|error| at("removing", path, &error))
 }
 
-/// Makes something at `path`, where nothing is.
+/// Creates a random entry at `path`, which must be free.
 fn create(chance: &mut Chance, root: &Path, path: &Path, features: &Features) -> io::Result<()> {
     let failed = |error: &dyn std::fmt::Display| at("making", path, error);
     match chance.below(12) {
         0..3 => {
-            // Not too deep: five long names are half of a path's limit.
+            // Not too deep: five long names reach half of the limit of a path.
             let depth = path.strip_prefix(root).map_or(0, |below| below.components().count());
             if depth < 5 {
                 fs::create_dir(path).map_err(|error| failed(&error))?;
-                return dress(chance, path, features);
+                return set_random_metadata(chance, path, features);
             }
         }
         3 if features.symlinks => {
@@ -239,7 +239,7 @@ fn create(chance: &mut Chance, root: &Path, path: &Path, features: &Features) ->
         }
         6 => {
             sparse(chance, path).map_err(|error| failed(&error))?;
-            return dress(chance, path, features);
+            return set_random_metadata(chance, path, features);
         }
         _ => {}
     }
@@ -248,11 +248,11 @@ fn create(chance: &mut Chance, root: &Path, path: &Path, features: &Features) ->
     let mut file = File::create(path).map_err(|error| failed(&error))?;
     file.write_all(&content).map_err(|error| failed(&error))?;
     drop(file);
-    dress(chance, path, features)
+    set_random_metadata(chance, path, features)
 }
 
 fn size(chance: &mut Chance, features: &Features) -> u64 {
-    // Long files are rare, or a night would be short.
+    // Long files are rare, because they slow the test down.
     let end = match chance.below(40) {
         0..30 => 6,
         30..38 => 9,
@@ -263,7 +263,7 @@ fn size(chance: &mut Chance, features: &Features) -> u64 {
     chance.between(low, high).min(features.largest)
 }
 
-/// A file with holes at its beginning, in its middle or at its end.
+/// Creates a file with holes at its beginning, in its middle or at its end.
 fn sparse(chance: &mut Chance, path: &Path) -> io::Result<()> {
     let file = File::create(path)?;
     let length = *chance.pick(&[1_u64, 4096, 100_000, 300_000, 1 << 20, (2 << 20) + 5, 5 << 20]);
@@ -279,8 +279,8 @@ fn sparse(chance: &mut Chance, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Mode, owner, attributes and time of something that is there.
-fn dress(chance: &mut Chance, path: &Path, features: &Features) -> io::Result<()> {
+/// Sets random mode, owner, attributes and time of an existing entry.
+fn set_random_metadata(chance: &mut Chance, path: &Path, features: &Features) -> io::Result<()> {
     let stat = fs::symlink_metadata(path).map_err(|error| at("looking at", path, &error))?;
     set_owner(chance, path, features)?;
     if features.xattrs && (stat.is_dir() || stat.is_file()) && chance.one_in(3) {
@@ -334,7 +334,7 @@ fn set_attributes(chance: &mut Chance, path: &Path) -> io::Result<()> {
     for _ in 0..=chance.below(2) {
         let name = *chance.pick(names);
         if chance.one_in(4) {
-            // It need not be there.
+            // The attribute need not exist.
             let _ = rustix::fs::lremovexattr(path, name);
             continue;
         }
@@ -350,7 +350,7 @@ fn set_attributes(chance: &mut Chance, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A time. Those of a small stock are often the same in source and destination.
+/// A random time out of few, so that source and destination often have the same.
 fn time(chance: &mut Chance, features: &Features) -> Timespec {
     let near: &[(i64, i64)] = &[
         (1_700_000_000, 0),
@@ -382,7 +382,7 @@ fn time(chance: &mut Chance, features: &Features) -> Timespec {
     Timespec { tv_sec: seconds, tv_nsec: nanos }
 }
 
-/// A time that no other file has, so that a change is seen whatever the precision.
+/// A time that no other file has, so that a change is visible at any precision.
 fn distinct_time(chance: &mut Chance, features: &Features) -> Timespec {
     let precise = if features.far_times { 1_000_000_000 } else { 10 };
     let seconds = 1_710_000_000 + 2 * chance.between(0, 100_000_000) as i64;
@@ -424,14 +424,14 @@ fn everything(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Gives everything at and below `root` to one user.
+/// Changes the owner of everything at and below `root` to one user.
 pub fn give(root: &Path, user: u32, group: u32) -> io::Result<()> {
     for path in directories(root)?.into_iter().chain(everything(root)?) {
         let stat = fs::symlink_metadata(&path).map_err(|error| at("looking at", &path, &error))?;
         std::os::unix::fs::lchown(&path, Some(user), Some(group))
             .map_err(|error| at("chown", &path, &error))?;
         if !stat.is_symlink() && stat.mode() & 0o6000 != 0 {
-            // A change of owner clears these.
+            // Restored, because a change of owner clears them.
             rustix::fs::chmod(&path, Mode::from_raw_mode(stat.mode() & 0o7777))
                 .map_err(|error| at("chmod", &path, &error))?;
         }

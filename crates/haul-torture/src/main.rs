@@ -1,6 +1,6 @@
-//! `haul-torture`: plays episodes, for a night or for a seed.
+//! `haul-torture`: plays episodes, for a number of steps or for a single seed.
 //!
-//! As root it first starts itself anew in mount and process namespaces of its own, so that nothing that it
+//! As root it first restarts itself in mount and process namespaces of its own, so that nothing that it
 //! mounts or starts outlives it.
 
 use std::fs;
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     match played {
         Ok(code) => code,
         Err(error) => {
-            // Nobody is left to hear of it if even this cannot be printed.
+            // If even this cannot be printed, there is nothing left to do.
             let _ = writeln!(io::stderr(), "haul-torture: {error}");
             ExitCode::from(2)
         }
@@ -94,7 +94,7 @@ fn list() -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the working directory, plays, and removes it.
+/// Creates the working directory, plays, and removes it.
 fn begin(cli: &Cli) -> io::Result<ExitCode> {
     let parent = cli.work.clone().unwrap_or_else(std::env::temp_dir);
     let work = tempfile::Builder::new()
@@ -120,7 +120,7 @@ fn may_unshare() -> bool {
     tried.is_ok_and(|status| status.success())
 }
 
-/// Starts this program anew in namespaces of its own.
+/// Restarts this program in namespaces of its own.
 fn begin_inside(work: &Path) -> io::Result<ExitCode> {
     let status = Command::new("unshare")
         .args(UNSHARE)
@@ -134,23 +134,24 @@ fn begin_inside(work: &Path) -> io::Result<ExitCode> {
 }
 
 fn play(cli: &Cli, work: &Path) -> io::Result<ExitCode> {
-    // The first process of its namespace has to ask for signals to hear of them.
+    // The first process of a PID namespace ignores signals for which it has no handler.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         let always = Arc::new(AtomicBool::new(true));
         signal_hook::flag::register_conditional_shutdown(signal, 130, always)?;
     }
-    // Ordinary users have to get through.
+    // Unprivileged users need access.
     fs::set_permissions(work, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(haul_torture::model::UMASK));
     let programs = Programs { haul: haul(cli)?, home: work.join("home") };
     fs::create_dir(&programs.home)?;
     fs::set_permissions(&programs.home, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    let mut night = Night { cli, programs, work: work.to_owned(), failures: 0, counts: Vec::new() };
-    night.play()?;
-    night.summarize()
+    let mut campaign =
+        Campaign { cli, programs, work: work.to_owned(), failures: 0, counts: Vec::new() };
+    campaign.play()?;
+    campaign.summarize()
 }
 
-/// The program that is tested.
+/// The program under test.
 fn haul(cli: &Cli) -> io::Result<PathBuf> {
     if let Some(given) = &cli.haul {
         return given.canonicalize();
@@ -158,7 +159,7 @@ fn haul(cli: &Cli) -> io::Result<PathBuf> {
     if let (Some(cargo), Some(manifest)) =
         (std::env::var_os("CARGO"), std::env::var_os("CARGO_MANIFEST_DIR"))
     {
-        // Under `cargo run` what is tested should be what is there.
+        // Under `cargo run`, haul is built from the present sources first.
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "-p", "haul"]).current_dir(manifest);
         if cfg!(not(debug_assertions)) {
@@ -176,7 +177,7 @@ fn haul(cli: &Cli) -> io::Result<PathBuf> {
     Err(io::Error::other(format!("{} is not there; build it, or use --haul", path.display())))
 }
 
-struct Night<'a> {
+struct Campaign<'a> {
     cli: &'a Cli,
     programs: Programs,
     work: PathBuf,
@@ -184,7 +185,7 @@ struct Night<'a> {
     counts: Vec<(&'static str, Counts, Duration)>,
 }
 
-impl Night<'_> {
+impl Campaign<'_> {
     fn play(&mut self) -> io::Result<()> {
         let cli = self.cli;
         let kinds = self.kinds()?;
@@ -243,7 +244,7 @@ impl Night<'_> {
         self.episode(*kind, kept.seed, kept.steps).map(drop)
     }
 
-    /// Plays one seed on one target; whether the target can be had.
+    /// Plays one seed on one target; `false` if the target is not available.
     fn episode(&mut self, kind: Kind, seed: u64, steps: usize) -> io::Result<bool> {
         let name = kind.name;
         let work = self.work.join(format!("{name}-{seed}"));

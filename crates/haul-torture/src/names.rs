@@ -1,23 +1,23 @@
-//! Names that file systems, protocols and programs get wrong.
+//! Names that file systems, protocols and programs tend to mishandle.
 
 use icu_normalizer::DecomposingNormalizerBorrowed;
 
 use crate::chance::Chance;
 
-/// Which names a file system can hold.
+/// The names that a file system can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alphabet {
     /// Any bytes but `/` and NUL.
     Bytes,
-    /// Valid UTF-8, and names so short that two of one file, one of them haul's own, fit into one record. A
-    /// rename between longer ones makes ntfs-3g 2022.10.3 lose the end of the name, or all of it (two plain renames in
-    /// a row are enough).
+    /// Valid UTF-8, so short that two names of one file, one of them haul's own, fit into one NTFS record. A
+    /// rename between longer ones makes ntfs-3g 2022.10.3 lose the end of the name, or all of it (two plain
+    /// renames in a row are enough).
     ShortText,
-    /// What FAT and exFAT take: no control characters, none of `"*/:<>?\|`, no trailing dot or blank.
+    /// Names that FAT and exFAT allow: no control characters, none of `"*/:<>?\|`, no trailing dot or blank.
     Fat,
 }
 
-/// Short names from a small stock, so that different steps meet the same ones.
+/// A few short names, so that different steps use the same ones.
 const PLAIN: &[&str] = &[
     "a", "b", "c", "d", "e", "f", "data", "x.tmp", "y.tmp", "z.o", "build", "doc", "m.txt", "n.txt",
 ];
@@ -83,7 +83,7 @@ const TEXT: &[&str] = &[
     "lpt1",
 ];
 
-/// Not on FAT.
+/// Names that FAT does not allow.
 const ODD: &[&str] = &[
     "a.",
     "a..",
@@ -119,7 +119,7 @@ const BYTES: &[&[u8]] = &[
     b"\x80",
 ];
 
-/// What haul might give to part files, journals and old versions of these and of other names.
+/// Names that haul might use for part files, journals and old versions of files with the other names.
 const LIKE_OWN: &[&str] = &[
     ".a.haul-part",
     ".b.haul-journal",
@@ -136,15 +136,15 @@ const LIKE_OWN: &[&str] = &[
     ".a.haul-part.haul-part",
 ];
 
-/// Lengths around the limit of a name, and around the length from which haul's own names no longer hold
-/// the whole name (255 bytes less a dot and `.haul-part` or `.haul-journal`).
+/// Lengths around the limit of a name, and around the length from which the names of part files and
+/// journals cannot contain the whole name (255 bytes less a dot and `.haul-part` or `.haul-journal`).
 const LONG: &[usize] = &[128, 240, 241, 242, 243, 244, 245, 246, 254, 255];
 
 /// A random name. `like_own` allows names that look like haul's own.
 pub fn name(chance: &mut Chance, alphabet: Alphabet, like_own: bool) -> Vec<u8> {
     match chance.below(20) {
         0..8 => chance.pick(PLAIN).as_bytes().to_vec(),
-        // Names that differ in case only are one on FAT.
+        // FAT does not distinguish names that differ only in case.
         8..12 if alphabet == Alphabet::Fat => chance.pick(TEXT).to_lowercase().into_bytes(),
         8..12 => chance.pick(TEXT).as_bytes().to_vec(),
         12..14 if alphabet != Alphabet::Fat => chance.pick(ODD).as_bytes().to_vec(),
@@ -155,7 +155,7 @@ pub fn name(chance: &mut Chance, alphabet: Alphabet, like_own: bool) -> Vec<u8> 
     }
 }
 
-/// The path under which a file system that renames (`fuse/renaming.py`) finds the entry that was made as `path`.
+/// The path under which a name-changing file system (`fuse/renaming.py`) finds an entry created as `path`.
 pub fn canonical(path: &[u8]) -> Vec<u8> {
     let normalizer = const { DecomposingNormalizerBorrowed::new_nfd() };
     let component = |name: &[u8]| {
@@ -170,16 +170,16 @@ pub fn canonical(path: &[u8]) -> Vec<u8> {
     components.join(&b'/')
 }
 
-/// A long name of one byte a letter, of two or of three; the last letters tell names apart.
+/// A long name whose letters have one, two or three bytes each; names differ in their last letters.
 fn long(chance: &mut Chance, alphabet: Alphabet) -> Vec<u8> {
     let length = if alphabet == Alphabet::ShortText { 100 } else { *chance.pick(LONG) };
     let letter = *chance.pick(&["l", "\u{e9}", "\u{65e5}"]);
-    // Names of FAT have 255 UTF-16 units, of others 255 bytes; both limits hold here.
+    // FAT allows 255 UTF-16 units, others 255 bytes; these names keep both limits.
     let mut name = letter.repeat(length / letter.len()).into_bytes();
     while name.len() < length {
         name.push(b'x');
     }
-    // Only the end differs: two names that are cut have the same head.
+    // Only the end differs: truncated to the same head, two names would collide.
     if chance.one_in(2) && alphabet != Alphabet::Fat && letter == "l" {
         name[length - 1] = b'm';
     }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_one_entry_have_one_canonical_form() {
+    fn equivalent_names_have_one_canonical_form() {
         for (made, found) in [("A. .", "a"), ("\u{c4}b/X", "a\u{308}b/x"), ("...", "..."), ("", "")]
         {
             assert_eq!(canonical(made.as_bytes()), found.as_bytes());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_can_be_made() {
+    fn random_names_are_valid_in_every_alphabet() {
         let mut chance = Chance::new(1);
         for _ in 0..10_000 {
             for alphabet in [Alphabet::Bytes, Alphabet::ShortText, Alphabet::Fat] {

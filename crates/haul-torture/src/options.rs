@@ -10,9 +10,9 @@ use crate::filter::Filter;
 pub enum Overwrite {
     /// If size or time differ.
     Different,
-    /// Not at all.
+    /// Never.
     Never,
-    /// In any case.
+    /// Always.
     Always,
     /// If the source is newer.
     Newer,
@@ -40,7 +40,7 @@ pub struct Preserve {
     pub owner: bool,
     /// Extended attributes.
     pub xattrs: bool,
-    /// Names of one file.
+    /// Hard links.
     pub links: bool,
 }
 
@@ -73,24 +73,24 @@ pub enum Form {
     Into,
 }
 
-/// Everything that one run is told.
+/// All options of one run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Which command.
+    /// The command.
     pub form: Form,
-    /// What happens to files that are there.
+    /// `--overwrite`: which existing files are replaced.
     pub overwrite: Overwrite,
-    /// What is kept.
+    /// `--preserve`: the metadata to copy.
     pub preserve: Preserve,
-    /// Whether what the source has not is removed.
+    /// `--delete`: whether entries that the source lacks are removed.
     pub delete: bool,
-    /// What takes part.
+    /// `--include` and `--exclude`.
     pub filter: Filter,
     /// Whether a manifest is written.
     pub manifest: bool,
-    /// What changes nothing about the result: `--verify`, `--files 2`, ….
+    /// Options that do not affect the result: `--verify`, `--files 2`, ….
     pub tuning: Vec<&'static str>,
-    /// How `preserve` is written.
+    /// The argument for `preserve`.
     preserve_argument: Option<String>,
 }
 
@@ -114,7 +114,7 @@ const TUNING: &[&str] = &[
 ];
 
 impl Options {
-    /// Random options. `may_manifest` is false where a manifest would be in the way.
+    /// Random options. `may_manifest` is false where a manifest would interfere.
     pub fn random(chance: &mut Chance, may_manifest: bool) -> Self {
         let form = *chance.pick(&[Form::Sync, Form::Sync, Form::Content, Form::Into]);
         let overwrite = match chance.below(8) {
@@ -162,7 +162,7 @@ impl Options {
         }
     }
 
-    /// The arguments of haul but for the two locations.
+    /// The arguments for haul without the two locations.
     pub fn haul(&self) -> Vec<OsString> {
         let command = if self.form == Form::Sync { "sync" } else { "cp" };
         let mut arguments = vec![command.to_owned(), "--json".into(), "--no-progress".into()];
@@ -181,7 +181,7 @@ impl Options {
         arguments.into_iter().map(OsString::from).collect()
     }
 
-    /// The arguments of rsync that mean the same, but for the two locations.
+    /// The equivalent arguments for rsync, without the two locations.
     pub fn rsync(&self) -> Vec<OsString> {
         let keep = self.preserve;
         let mut arguments: Vec<String> =
@@ -202,11 +202,11 @@ impl Options {
         arguments.into_iter().map(OsString::from).collect()
     }
 
-    /// Whether the same run once more has nothing to copy.
+    /// Whether a second run with the same options has nothing to copy.
     pub fn settles(&self) -> bool {
         match self.overwrite {
             Overwrite::Always => false,
-            // Without its time a copy may be older than a source that claims to be of the future.
+            // Without its source's time, a copy may be older than a source whose time is in the future.
             Overwrite::Different | Overwrite::Newer => self.preserve.times,
             Overwrite::Never => true,
         }

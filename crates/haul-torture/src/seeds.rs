@@ -1,24 +1,24 @@
-//! Seeds that found a fault once, kept in `seeds/kept.txt`: a line has seed, target, steps and, behind a
-//! `#`, the cause.
+//! Regression seeds: those that once found a bug, in `seeds/kept.txt`. A line has seed, target, steps and,
+//! behind `#`, the cause.
 
-/// A seed to be played again.
+/// A seed to replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
     /// The seed.
     pub seed: u64,
     /// The name of the target.
     pub target: String,
-    /// How many steps it takes to the one that failed.
+    /// The number of steps up to the one that failed.
     pub steps: usize,
 }
 
 const KEPT: &str = include_str!("../seeds/kept.txt");
 
-/// All that are kept.
+/// All regression seeds.
 ///
 /// # Errors
 ///
-/// Names the line that is none.
+/// An invalid line, which the error names.
 pub fn kept() -> Result<Vec<Kept>, String> {
     parse(KEPT)
 }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_lines_are_understood_and_name_targets() {
+    fn all_kept_seeds_parse_and_name_existing_targets() {
         for kept in kept().unwrap() {
             assert!(crate::target::ALL.iter().any(|kind| kind.name == kept.target), "{kept:?}");
         }

@@ -1,7 +1,7 @@
-//! `--expect-beside`: the digest of a file as a small file beside it lists it.
+//! `--expect-beside`: reads the expected digest of a file from a small file next to it.
 //!
-//! `NAME.sha256` and `NAME.sha256sum` are about one file, and may hold nothing but its digest; `SHA256SUMS` is about
-//! all in its directory, and is read once for all of them. The forms of lines are those of manifests.
+//! `NAME.sha256` and `NAME.sha256sum` cover one file, and may contain nothing but its digest; `SHA256SUMS`
+//! covers all files of its directory, and is read once for all of them. Lines have the formats of manifests.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -15,29 +15,29 @@ use tokio::sync::Mutex;
 
 use crate::backends::{Places, written_below};
 
-/// What is added to the name of a file.
+/// Appended to the name of a file.
 const SUFFIXES: [&str; 2] = [".sha256", ".sha256sum"];
 const SUMS: &str = "SHA256SUMS";
 
-/// A longer file is not read.
+/// The longest digest file that is read, in bytes.
 const LONGEST: u64 = 16 << 20;
 
 const KIND: DigestKind = DigestKind::Sha256;
 
-/// Finds digests, and remembers the lists of directories.
+/// Finds digests, and caches the lists of directories.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
     sums: Mutex<HashMap<Location, Arc<Sums>>>,
 }
 
-/// What `SHA256SUMS` lists, by name; or that there is none.
+/// The digests in `SHA256SUMS`, by name; `None` if there is no such file.
 type Sums = Option<HashMap<Vec<u8>, Digest>>;
 
 impl Beside {
     /// The digest that `location`, a file, should have.
     ///
     /// # Errors
-    /// There is none beside it, or what there is cannot be read.
+    /// There is none next to it, or a digest file cannot be read.
     pub(crate) async fn digest(&self, places: &Places<'_>, location: &Location) -> Result<Digest> {
         let refuse = |kind, cause: String| {
             Error::new(kind, "verify")
@@ -74,7 +74,7 @@ impl Beside {
     }
 
     async fn sums(&self, places: &Places<'_>, location: &Location) -> Result<Arc<Sums>> {
-        // Others wait: most of them are about to ask for the same.
+        // The lock is held while reading: most other tasks are about to need the same list.
         let mut known = self.sums.lock().await;
         if let Some(sums) = known.get(location) {
             return Ok(Arc::clone(sums));
@@ -85,10 +85,10 @@ impl Beside {
     }
 }
 
-/// The content of a small file, if it is there.
+/// The content of a small file, if it exists.
 async fn read(places: &Places<'_>, location: &Location) -> Result<Option<Vec<u8>>> {
     let is_absent = |error: &Error| {
-        // Stores of objects refuse what is not there.
+        // Object stores deny access to files that do not exist.
         matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied)
     };
     let place = match places.existing(location).await {
@@ -104,8 +104,8 @@ async fn read(places: &Places<'_>, location: &Location) -> Result<Option<Vec<u8>
     }
 }
 
-/// The digest in a file that is about one file only. The name in it may have directories before it, those of whoever
-/// made it.
+/// The digest in a file that covers one file. The listed name may have leading directories, those of the
+/// machine that made it.
 fn of_one(text: &[u8], name: &[u8]) -> Result<Digest, &'static str> {
     let mut others = false;
     for line in lines(text) {
@@ -123,7 +123,7 @@ fn of_one(text: &[u8], name: &[u8]) -> Result<Digest, &'static str> {
     Err(if others { "lists another file" } else { "has no SHA-256 digest" })
 }
 
-/// All files of the directory that a list is about.
+/// The digests in a list, by path below its directory.
 fn of_all(text: &[u8]) -> HashMap<Vec<u8>, Digest> {
     let listed = lines(text).filter_map(|line| parse_line(line, KIND).ok().flatten());
     let listed = listed.filter(|listed| listed.digest.kind == KIND);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_about_one_file_has_its_digest_in_any_usual_form() {
+    fn the_digest_file_of_one_file_may_have_any_common_form() {
         for text in [
             "HEX",
             "HEX\r\n",
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_a_directory_is_about_its_own_names() {
+    fn names_in_a_list_are_relative_to_its_directory() {
         let text = format!("{HEX}  a.iso\n{HEX} *./b.iso\n{OTHER}  sub/a.iso\n{OTHER}  ../c\n");
         let all = of_all(text.as_bytes());
         assert_eq!(all.get(&b"a.iso"[..]).unwrap().to_string(), HEX);

@@ -1,4 +1,4 @@
-//! What is done when a transfer has ended: `--on-done` and `--bell`.
+//! Actions after a transfer has ended: `--on-done` and `--bell`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,10 +13,10 @@ use haul_storage::{Error, ErrorKind, Result};
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 
-/// Beginnings of variables that hold secrets, see `backends::secrets`.
+/// Prefixes of variables that hold secrets, see `backends::secrets`.
 const SECRET: [&[u8]; 2] = [b"HAUL_PASSWORD", b"HAUL_TOKEN"];
 
-/// What is to be done at the end. Clones are one and the same.
+/// The actions at the end. Clones share their figures.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Done {
     command: Option<String>,
@@ -34,7 +34,7 @@ struct Figures {
 }
 
 impl Done {
-    /// Runs `command`, and rings the bell.
+    /// Will run `command`, and ring the bell if `bell` is set.
     pub(crate) fn new(command: Option<String>, bell: bool) -> Self {
         Self { command, bell, figures: Arc::default() }
     }
@@ -48,7 +48,7 @@ impl Done {
         figures.seconds += summary.elapsed.as_secs_f64();
     }
 
-    /// Does it, unless the arguments made no sense. What kept the transfer from beginning is printed before.
+    /// Performs the actions, except after a usage error. An error that stopped the command is printed before.
     pub(crate) fn after(
         &self,
         outcome: std::result::Result<Exit, Stop>,
@@ -79,7 +79,7 @@ impl Done {
     fn run(&self, command: &str, exit: Exit) -> Result<()> {
         let figures = *self.figures.lock().unwrap_or_else(PoisonError::into_inner);
         let cannot = || Error::new(ErrorKind::Other, "run the command").at("--on-done");
-        // Standard output has results, or the content of files.
+        // Standard output carries results, or the content of files.
         let output = io::stderr().as_fd().try_clone_to_owned();
         let output = output.map_err(|error| cannot().with_source(error))?;
         let mut shell = Command::new("sh");

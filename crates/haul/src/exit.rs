@@ -38,12 +38,12 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command cannot go on at all. Not yet printed.
+/// Why a command cannot continue at all. Not yet printed.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// The arguments or the configuration make no sense.
+    /// The arguments or the configuration are invalid.
     Usage(String),
-    /// An operation failed without which nothing can be done.
+    /// An operation failed that everything else depends on.
     Failed(Error),
 }
 

@@ -6,9 +6,9 @@
 //! | `**` | anything, `/` too; `**/`, `/**/` also nothing |
 //! | `[a-z]`, `[!a-z]`, `[^a-z]` | one character of these, or none of these; never `/` |
 //! | `{a,b}` | either |
-//! | `\` | takes the next character as it is |
+//! | `\` | the next character is literal |
 //!
-//! A character is one of Unicode where the name is UTF-8, and a byte where it is not.
+//! A character is a Unicode character if the name is UTF-8, otherwise a byte.
 
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -20,7 +20,7 @@ pub(crate) struct Glob {
 }
 
 impl Glob {
-    /// Parses it; what is wrong with it otherwise.
+    /// Parses a glob; the error says what is wrong with it.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         let build = |unicode| {
             let mut parser = Parser { rest: text.chars().peekable(), unicode, depth: 0 };
@@ -34,7 +34,7 @@ impl Glob {
         Ok(Self { characters: build(true)?, bytes: build(false)? })
     }
 
-    /// Whether the whole of `path` is as the glob says.
+    /// Whether the glob matches the whole of `path`.
     pub(crate) fn is_match(&self, path: &[u8]) -> bool {
         let is_text = std::str::from_utf8(path).is_ok();
         if is_text { self.characters.is_match(path) } else { self.bytes.is_match(path) }
@@ -51,7 +51,7 @@ struct Parser<'a> {
 impl Parser<'_> {
     fn all(&mut self) -> Result<String, String> {
         let mut regex = String::new();
-        // Whether what comes next begins a component.
+        // Whether the next character begins a component.
         let mut at_start = true;
         while let Some(character) = self.rest.next() {
             let starts = std::mem::take(&mut at_start);
@@ -102,7 +102,7 @@ impl Parser<'_> {
         Ok(regex)
     }
 
-    /// What stands between `[` and `]`. A `]` that comes first is one of the characters.
+    /// Parses the characters between `[` and `]`. A `]` that comes first is one of them.
     fn class(&mut self, regex: &mut String) -> Result<(), String> {
         const UNENDED: &str = "'[' without ']'";
         let negated = self.rest.next_if(|next| matches!(next, '!' | '^')).is_some();
@@ -120,7 +120,7 @@ impl Parser<'_> {
             let mut ahead = self.rest.clone();
             let is_range = ahead.next() == Some('-') && ahead.next().is_some_and(|end| end != ']');
             if !is_range {
-                // Of bytes alone, each byte of the character is one of the class.
+                // When matching bytes, each byte of the character is a member of the class.
                 self.literal(from, &mut members);
                 continue;
             }
@@ -159,7 +159,7 @@ impl Parser<'_> {
     }
 }
 
-/// A character as a regular expression has it, whatever it means there.
+/// A character escaped for a regular expression.
 fn code(character: char) -> String {
     format!("\\x{{{:x}}}", u32::from(character))
 }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_of_characters() {
+    fn classes_match_whole_characters() {
         check("[äö].txt", &["ä.txt", "ö.txt"], &["a.txt", "äö.txt"]);
         check("[!ä].txt", &["a.txt", "ö.txt"], &["ä.txt", "/.txt"]);
         check("[a-cü-ÿ]", &["b", "þ"], &["d", "ä"]);

@@ -1,12 +1,12 @@
-//! Many hosts in the arguments of a copy: which hosts there are, and what is meant for each.
+//! Many hosts in the arguments of a copy: the hosts, and the locations of each.
 //!
 //! ```text
-//! 'node[1-3]:/data/'            the list stands in the argument
-//! --hosts FILE  :/data/         the list stands in FILE, and the argument leaves its host out
+//! 'node[1-3]:/data/'            the list is in the argument
+//! --hosts FILE  :/data/         the list is in FILE, and the argument omits the host
 //! ```
 //!
-//! The list stands in DEST (to many hosts) or in every SOURCE (from many hosts). With a host in its
-//! place an argument is located like any other, so a host may be a remote of the configuration.
+//! The list is in DEST (to many hosts) or in every SOURCE (from many hosts). With a host in place of
+//! the list, an argument is located like any other, so a host may be a remote of the configuration.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,7 @@ use crate::args::{CpArgs, HostArgs};
 use crate::backends::{Places, written_below};
 use crate::exit::Stop;
 
-/// A longer file has more hosts than there may be.
+/// In bytes. A longer file has more hosts than are allowed.
 const LONGEST_FILE: u64 = 16 << 20;
 
 /// A copy to or from many hosts.
@@ -30,11 +30,11 @@ const LONGEST_FILE: u64 = 16 << 20;
 pub(crate) struct Many {
     /// Their names, each once, in the order in which they were given.
     pub(crate) hosts: Vec<String>,
-    /// What is meant for each of them, in the same order.
+    /// The locations of each host, in the same order.
     pub(crate) ways: Ways,
 }
 
-/// Which way.
+/// The direction of the copy, with the locations.
 #[derive(Debug)]
 pub(crate) enum Ways {
     /// Every host's DEST.
@@ -141,7 +141,7 @@ fn each_once(hosts: Vec<String>) -> Vec<String> {
 
 /// The directory of a host below DEST.
 fn directory_of(base: &Location, host: &str) -> Location {
-    // An address is written with brackets, and is a name without them.
+    // An address is written in brackets, which are not part of the directory's name.
     let name = host.trim_matches(['[', ']']);
     let below = |path: &[u8]| {
         let slash: &[u8] = if path.is_empty() || path.ends_with(b"/") { b"" } else { b"/" };

@@ -47,13 +47,13 @@ fn main() -> ExitCode {
         Ok(false) => {}
         Ok(true) => return Exit::Done.into(),
         Err(error) => {
-            // The shell may have gone.
+            // The shell may have exited.
             drop(error.print());
             return Exit::Usage.into();
         }
     }
     let arguments = args::accepted::without_partial_progress(given);
-    // As far as that is known before they are understood.
+    // A guess, for errors before the arguments are parsed.
     let is_json = arguments.iter().take_while(|argument| *argument != "--").any(|a| a == "--json");
     let early = || Printer::new(OutputArgs { json: is_json, ..OutputArgs::default() });
     if let Some(message) = args::accepted::stray_value(&arguments) {
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     let cli = match parsed(&arguments) {
         Ok(cli) => cli,
         Err(error) if is_missing_command(&error) && !is_json => {
-            // The help goes to standard error: it is not what was asked for.
+            // The help goes to standard error: the user did not ask for it.
             drop(error.print());
             return Exit::Usage.into();
         }
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
             return ended(&early(), Err(Stop::Usage(misused(&error))));
         }
         Err(help) => {
-            // A reader who has seen enough of the help is no error.
+            // It is not an error if a pager closes the pipe before the end of the help.
             drop(help.print());
             return Exit::Done.into();
         }
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     ended(&printer, outcome)
 }
 
-/// The command line. Options may stand between SOURCE and DEST.
+/// Parses the command line. Options may stand between SOURCE and DEST.
 fn parsed(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     let error = match Cli::try_parse_from(arguments) {
         Ok(cli) => return Ok(cli),
@@ -96,13 +96,13 @@ fn parsed(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     let is_location = error.kind() == ErrorKind::UnknownArgument
         && matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if !word.starts_with('-'));
     match args::order::options_first(arguments) {
-        // What is wrong with a line in the right order is what the user has to know.
+        // If the reordered line is wrong too, its error is the relevant one.
         Some(ordered) if is_location => Cli::try_parse_from(ordered),
         _ => Err(error),
     }
 }
 
-/// Reports how it ended.
+/// Prints the error, if any, and returns the exit status.
 fn ended(printer: &Printer, outcome: Result<Exit, Stop>) -> ExitCode {
     let exit = outcome.unwrap_or_else(|stop| match stop {
         Stop::Usage(message) => {
@@ -120,12 +120,12 @@ fn ended(printer: &Printer, outcome: Result<Exit, Stop>) -> ExitCode {
     }
 }
 
-/// Whether a command of commands stands alone, such as `haul serve`.
+/// Whether a subcommand is missing, as in `haul serve`.
 fn is_missing_command(error: &clap::Error) -> bool {
     error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }
 
-/// What is wrong with the arguments, which may be names that a shell has found.
+/// The message for invalid arguments, which may be file names that a shell has expanded.
 fn misused(error: &clap::Error) -> String {
     if let Some(message) = foreign(error) {
         return message;
@@ -139,7 +139,7 @@ fn misused(error: &clap::Error) -> String {
     text.replace("\n\n  tip: ", "\nhint: ").trim_end().to_owned()
 }
 
-/// What to write instead of an option of another tool.
+/// The message for an option of another tool, with the option to use instead.
 fn foreign(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
@@ -162,10 +162,10 @@ fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
     runtime.block_on(commands::run(cli, printer))
 }
 
-/// Raises the limit of open files as far as the system allows it: every source is an open
-/// directory, and the usual 1 024 are from a time when `select` could not count any further.
+/// Raises the limit of open files as far as the system allows: every source is an open directory,
+/// and the usual limit of 1 024 dates from `select`, which supports no more.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    // Where it cannot be raised, what needs more of them says so.
+    // If it cannot be raised, the operation that needs more files fails with an error of its own.
     _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

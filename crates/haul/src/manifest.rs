@@ -1,4 +1,4 @@
-//! `--manifest`: where it goes, what it takes part in, and what the events say about it.
+//! `--manifest`: finds its place, keeps it out of the copy, and adds the digests of finished files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::settings::ManifestChoice;
 pub(crate) struct Manifest {
     storage: Arc<dyn Storage>,
     path: RelPath,
-    /// Whether it lies in the destination's storage, among the files that it lists.
+    /// Whether it is in the destination's storage, among the files that it lists.
     beside: bool,
     writer: ManifestWriter,
     /// Whether it lists a file that is not readable by all users.
     private: bool,
-    /// The first digest that could not be noted; the manifest would be incomplete.
+    /// The first error in adding a digest; the manifest would be incomplete.
     error: Option<Error>,
 }
 
@@ -38,7 +38,7 @@ impl Manifest {
                 (Arc::clone(&plan.destination), path, true)
             }
             (Some(file), base) => {
-                // Relative to DEST where that is on this machine, and else to where we are.
+                // Relative to DEST if that is local, otherwise to the working directory.
                 let file = base.as_ref().map_or_else(|| file.clone(), |base| base.join(file));
                 Self::place(file, plan, places).await?
             }
@@ -66,7 +66,7 @@ impl Manifest {
         })
     }
 
-    /// Where it is going to be, below the directory that a job fills; `None` if it is elsewhere.
+    /// Its path below the destination of a job; `None` if it is elsewhere.
     fn below(&self, job: &Job) -> Option<RelPath> {
         let inside = self.beside && self.path.starts_with(&job.destination_path);
         let skip = match job.destination_path.as_bytes().len() {
@@ -77,9 +77,9 @@ impl Manifest {
         RelPath::parse(rest).ok().filter(|rest| !rest.is_root())
     }
 
-    /// Keeps a file of the source that has the manifest's own place from being copied there, and
-    /// the manifest from being deleted with what the source does not have. Each source file that
-    /// is left out for this is told to `warn`.
+    /// Excludes the manifest's own path, so that no source file is copied there, and the manifest is
+    /// not deleted as missing in the source. `warn` is called for each source file that is left out
+    /// for this.
     pub(crate) async fn guard(
         &self,
         jobs: &[Job],
@@ -95,7 +95,7 @@ impl Manifest {
         for job in jobs {
             for path in &guarded {
                 let source = job.source_path.join_path(path);
-                // What cannot be looked at is for the transfer to report.
+                // Errors here are ignored: the transfer reports them.
                 if let Ok(Some(_)) = job.source.find(&source).await
                     && filter.takes(path.as_bytes(), false)
                 {
@@ -109,7 +109,7 @@ impl Manifest {
         })
     }
 
-    /// Notes what was done with an entry.
+    /// Adds or removes an entry, as the event requires.
     pub(crate) fn note(&mut self, event: &FileEvent) {
         if event.dry_run || self.error.is_some() {
             return;
@@ -120,14 +120,14 @@ impl Manifest {
                 self.writer.remove(&event.path).and_then(|()| self.writer.remove_below(&event.path))
             }
             (_, Some(digest)) => self.writer.add(&event.path, digest),
-            // A link took the place of what may have been a file.
+            // The link may have replaced a listed file.
             (Action::Linked, None) => self.writer.remove(&event.path),
             (Action::Copied | Action::Unchanged, None) => Ok(()),
         };
         self.error = noted.err();
     }
 
-    /// Writes it, merged with what an earlier run has listed of other files.
+    /// Writes it, merged with an earlier run's entries for other files.
     pub(crate) async fn finish(self, sync: bool) -> Result<()> {
         if let Some(error) = self.error {
             return Err(error);

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn text_that_is_neither_an_age_nor_a_date_is_refused() {
         for wrong in ["", "d", "7x", "-1d", "2026-13-01", "yesterday", "99999999999999999y"] {
             assert!(wrong.parse::<Moment>().is_err(), "{wrong}");
         }

@@ -1,8 +1,8 @@
 //! The options of a transfer, as the command line or the configuration file gives them.
 //!
 //! One struct for both: clap fills it from arguments, serde from `[defaults]` and `[profile.NAME]`,
-//! with the same names and the same parsers. What is not given is `None`, so that layers can be
-//! laid over each other ([`Options::or`]); `settings` makes of the result what the engine takes.
+//! with the same names and the same parsers. Unset options are `None`, so that layers can be merged
+//! ([`Options::or`]); `settings` resolves the result for the engine.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -198,7 +198,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) split: Option<SplitArg>,
 
-    /// In the configuration only: on the command line the order of the two counts, see
+    /// In the configuration only: on the command line the order of includes and excludes matters, see
     /// `args::FilterArgs`.
     #[arg(skip)]
     #[serde(deserialize_with = "texts")]
@@ -211,8 +211,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// These options, and where they say nothing those of `lower`. Globs are not layered but
-    /// gathered, by `settings`.
+    /// These options, with unset ones taken from `lower`. Globs are not merged here: `settings`
+    /// collects them from all layers.
     #[must_use]
     pub(crate) fn or(self, lower: &Self) -> Self {
         Self {
@@ -293,7 +293,7 @@ impl FromStr for OrderArg {
             )
         };
         let (key, is_minus) = text.strip_prefix('-').map_or((text, false), |key| (key, true));
-        // rclone writes a comma.
+        // rclone uses a comma.
         let (key, direction) = key.split_once([':', ',']).unwrap_or((key, ""));
         let reverse = match direction {
             "" => is_minus,
@@ -364,9 +364,9 @@ impl DigestArg {
 pub(crate) enum ManifestArg {
     /// No manifest.
     No,
-    /// Under its usual name in DEST.
+    /// Under its default name in DEST.
     InDestination,
-    /// Here; below DEST if relative.
+    /// In this file; a relative path is below DEST.
     File(PathBuf),
 }
 
@@ -385,13 +385,13 @@ impl FromStr for ManifestArg {
 /// `--split`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SplitArg {
-    /// Where the file system cannot hold longer files.
+    /// Only files that the file system cannot store whole.
     Auto,
     /// Not at all.
     Never,
-    /// Where the file system cannot hold longer files; folders of parts of any size become files (`--join`).
+    /// As `Auto`; folders of parts of any size are read as files (`--join`).
     Join,
-    /// Everything longer than this many bytes.
+    /// All files longer than this many bytes.
     Size(u64),
 }
 
@@ -417,7 +417,7 @@ pub(crate) struct PreserveArg {
     pub(crate) mode: bool,
     pub(crate) times: bool,
     pub(crate) owner: bool,
-    /// It was named, so that a refusal is a failure.
+    /// Whether `owner` was named, so that a refusal is a failure.
     pub(crate) owner_is_named: bool,
     pub(crate) xattrs: bool,
     pub(crate) links: bool,

@@ -1,12 +1,12 @@
-//! From sources and DEST to the engine's jobs: what goes where.
+//! Turns sources and DEST into the engine's jobs.
 //!
-//! The rules give the same answer in a first run and in a rerun, so that a rerun continues and
+//! The rules give the same result in a first run and in a rerun, so that a rerun continues and
 //! never nests a directory in itself:
 //!
 //! | source | becomes |
 //! |---|---|
 //! | `DIR` | `DEST/DIR`, whether DEST exists or not |
-//! | `DIR/`, `.`, `..` | DEST: what is in one is in the other |
+//! | `DIR/`, `.`, `..` | DEST: its content is copied, without its name |
 //! | `FILE` | `DEST/FILE` if DEST is a directory, ends with a slash, or there are several sources; else DEST |
 
 use std::collections::HashSet;
@@ -28,24 +28,24 @@ use crate::filter::Rules;
 use crate::output::Printer;
 use crate::settings::BackupChoice;
 
-/// What is to be done.
+/// The jobs of a transfer, and where they go.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// For the engine.
     pub(crate) jobs: Vec<Job>,
-    /// Where DEST is.
+    /// The storage of DEST.
     pub(crate) destination: Arc<dyn Storage>,
     /// The directory in it that reports and manifests are relative to: DEST, or the directory that
     /// holds it if DEST is a file's new name.
     pub(crate) base: RelPath,
     /// That directory, if it is on a disk of this machine.
     pub(crate) local_base: Option<PathBuf>,
-    /// Sources that could not be opened; the others go on.
+    /// Sources that could not be opened; the others are copied.
     pub(crate) failures: Vec<Error>,
 }
 
 impl Plan {
-    /// Where old versions are kept.
+    /// Where replaced and removed files are kept.
     pub(crate) fn backup(&self, choice: BackupChoice) -> Result<Backup, Stop> {
         let BackupChoice { directory, suffix } = choice;
         let below = |directory: OsString| {
@@ -64,21 +64,21 @@ impl Plan {
     }
 }
 
-/// Sources on web servers that are opened at once: each takes a round trip.
+/// Sources on web servers that are opened at once: each takes an RTT.
 const OPENING: usize = 16;
 
-/// A source, and what is said of it.
+/// A source, with its name at DEST and the digest it must have.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     /// Where it is; several are mirrors of one file, the preferred one first.
     pub(crate) locations: Vec<Location>,
     /// A directory below DEST.
     pub(crate) directory: RelPath,
-    /// Its name there, if it is not to have its own.
+    /// Its name there, if not its own.
     pub(crate) name: Option<RelPath>,
     /// The digest that it must have.
     pub(crate) expected: Option<Digest>,
-    /// Where it stands in a list, as `FILE:LINE`.
+    /// Its position in a list, as `FILE:LINE`.
     pub(crate) listed_at: Option<String>,
 }
 
@@ -107,14 +107,14 @@ struct Source {
 #[derive(Debug)]
 pub(crate) struct Sources {
     opened: Vec<Source>,
-    /// How many there were to open.
-    asked: usize,
+    /// Number of sources, including those that could not be opened.
+    total: usize,
     /// Those that could not be opened.
     pub(crate) failures: Vec<Error>,
 }
 
 impl Sources {
-    /// Opens them, each by itself.
+    /// Opens the sources one by one.
     pub(crate) async fn open(places: &Places<'_>, locations: &[Location]) -> Self {
         let mut opened = Vec::new();
         let mut failures = Vec::new();
@@ -127,17 +127,17 @@ impl Sources {
                 Err(error) => failures.push(error),
             }
         }
-        Self { opened, asked: locations.len(), failures }
+        Self { opened, total: locations.len(), failures }
     }
 
-    /// Opens files as they are wanted. With `beside` each has to have the digest that stands beside it.
+    /// Opens the wanted files. With `beside` each must have the digest in a file next to it.
     async fn fetch(
         places: &Places<'_>,
         wanted: Vec<Wanted>,
         beside: bool,
         printer: &Printer,
     ) -> Self {
-        let asked = wanted.len();
+        let total = wanted.len();
         let is_web = wanted.iter().flat_map(|one| &one.locations).all(Location::is_web);
         let known = Beside::default();
         let known = beside.then_some(&known);
@@ -151,10 +151,10 @@ impl Sources {
                 Err(error) => failures.push(error),
             }
         }
-        Self { opened, asked, failures }
+        Self { opened, total, failures }
     }
 
-    /// Whether any is no directory.
+    /// Whether any is not a directory.
     fn has_file(&self) -> bool {
         self.opened.iter().any(|source| !source.place.is_directory)
     }
@@ -182,7 +182,7 @@ impl Source {
                 .hinting("haul verify checks a directory against its manifest"));
         }
         if let Some(beside) = beside.filter(|_| wanted.expected.is_none()) {
-            // Not beside a mirror: its operator would decide what is right.
+            // Never from a mirror: its operator would choose the digest.
             let digest = beside.digest(places, &wanted.locations[0]).await?;
             wanted.expected = Some(digest);
         }
@@ -194,7 +194,7 @@ impl Source {
         let preferred = wanted.locations[0].clone();
         let place = places.mirrored(&preferred, opened, is_proven, printer);
         let place = place.ok_or_else(|| Error::new(ErrorKind::NotFound, "open").at(&preferred))?;
-        // A query may name it by what the server says.
+        // A location with a query may have no name of its own.
         let location = if preferred.split_name().is_some() { preferred } else { location };
         Ok(Self { wanted, location, place })
     }
@@ -210,8 +210,8 @@ pub(crate) async fn copy(
     copy_into(places, sources, destination, rules, None).await
 }
 
-/// The plan of a copy of files as they are wanted. `into`: DEST is a directory, as it is for a list. With `beside` each
-/// file has to have the digest that stands beside it.
+/// The plan of a copy of wanted files. `into`: DEST is a directory, as it is for a list. With `beside` each
+/// file must have the digest in a file next to it.
 pub(crate) async fn fetch(
     places: &Places<'_>,
     wanted: Vec<Wanted>,
@@ -228,8 +228,8 @@ pub(crate) async fn fetch(
     Ok(Plan { failures: sources.failures, ..plan })
 }
 
-/// The plan of `haul mv`: as `mv` does, a directory gets the name DEST where nothing has it. `into`: DEST is, or is to
-/// be, a directory that holds the sources.
+/// The plan of `haul mv`: as with `mv`, a directory gets the name DEST if nothing has it. `into`: DEST is, or
+/// will be, a directory that contains the sources.
 pub(crate) async fn moving(
     places: &Places<'_>,
     sources: &[Location],
@@ -249,7 +249,7 @@ async fn copy_into(
 ) -> Result<Plan, Stop> {
     let target = places.destination(destination, only_name(sources.iter())).await?;
     let sources = Sources::open(places, sources).await;
-    if rules.list().is_some() && (sources.asked > 1 || sources.has_file()) {
+    if rules.list().is_some() && (sources.total > 1 || sources.has_file()) {
         return Err(Stop::Usage(
             "--files-from lists paths below one SOURCE, which is a directory".to_owned(),
         ));
@@ -258,7 +258,7 @@ async fn copy_into(
     Ok(Plan { failures: sources.failures, ..plan })
 }
 
-/// The plan of a copy of sources that are open already. Its failures are none.
+/// The plan of a copy of sources that are open already. It has no failures.
 pub(crate) async fn copy_opened(
     places: &Places<'_>,
     sources: &Sources,
@@ -271,7 +271,7 @@ pub(crate) async fn copy_opened(
     place(sources, target, destination, rules, None)
 }
 
-/// What goes where.
+/// Assigns each source its destination.
 fn place(
     sources: &Sources,
     target: Place,
@@ -281,7 +281,7 @@ fn place(
 ) -> Result<Plan, Stop> {
     let any_directory = sources.opened.iter().any(|source| source.place.is_directory);
     let into = into.unwrap_or_else(|| {
-        sources.asked > 1
+        sources.total > 1
             || any_directory
             || destination.has_trailing_slash()
             || target.is_directory
@@ -293,7 +293,7 @@ fn place(
     let mut jobs = Vec::new();
     let mut taken = HashSet::new();
     for Source { wanted, location, place } in &sources.opened {
-        // As with rsync, listed paths are copied with what is above them in SOURCE, and without its own name.
+        // As with rsync, listed paths are copied with their parents below SOURCE, but without its own name.
         let name = if rules.list().is_some() { b"" } else { own_name(location, place) };
         if !name.is_empty() && !rules.includes(name, place.is_directory) {
             continue;
@@ -339,23 +339,23 @@ pub(crate) async fn sync(
     Ok(finish(jobs, target, true, Vec::new()))
 }
 
-/// The name of the only source.
+/// The name of the only source; `None` if there are several.
 fn only_name<'a>(mut sources: impl Iterator<Item = &'a Location>) -> Option<&'a [u8]> {
     let name = sources.next()?.base_name();
     (sources.next().is_none() && !name.is_empty()).then_some(name)
 }
 
-/// The name under which a source arrives; empty if only its content does.
+/// The name of a source at DEST; empty if only its content is copied.
 fn own_name<'a>(location: &'a Location, place: &'a Place) -> &'a [u8] {
-    // `DIR/.` is DIR to the file system, and what is in it to everybody who writes it.
+    // `DIR/.` is DIR to the file system, but its content to a user.
     let content = location.has_trailing_slash() || location.path_bytes().ends_with(b"/.");
     if place.is_directory && content {
         return b"";
     }
-    // What a question gives has the name that the server gives it.
-    let asked = matches!(location, Location::Remote { query: Some(_), .. });
+    // The response to a query has the name that the server gives it.
+    let is_query = matches!(location, Location::Remote { query: Some(_), .. });
     let name = location.base_name();
-    if !place.is_directory && (asked || name.is_empty()) { place.path.name() } else { name }
+    if !place.is_directory && (is_query || name.is_empty()) { place.path.name() } else { name }
 }
 
 fn job(source: Place, target: &Place, destination_path: RelPath, expected: Option<Digest>) -> Job {

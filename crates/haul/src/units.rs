@@ -89,7 +89,7 @@ impl<const MIN: u64, const MAX: u64> FromStr for Count<MIN, MAX> {
 }
 
 impl<const MIN: u64, const MAX: u64> Count<MIN, MAX> {
-    /// The number where the engine wants a `usize`.
+    /// The number as a `usize`.
     pub(crate) fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -111,7 +111,7 @@ impl<T: FromStr<Err = String>> FromStr for OrAuto<T> {
 }
 
 impl<T> OrAuto<T> {
-    /// As the engine takes it.
+    /// The value for the engine.
     pub(crate) fn resolve<U>(self, value: impl FnOnce(T) -> U) -> Auto<U> {
         self.0.map_or(Auto::Auto, |given| Auto::Fixed(value(given)))
     }
@@ -133,12 +133,12 @@ impl FromStr for Switch {
     }
 }
 
-/// Bytes per second for people.
+/// Bytes per second, for display.
 pub(crate) fn rate(bytes_per_second: u64) -> String {
     format!("{}/s", bytes(bytes_per_second))
 }
 
-/// Time for people: tenths up to ten seconds, then two units.
+/// A duration, for display: tenths up to ten seconds, then two units.
 pub(crate) fn duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 9.95 {
@@ -153,13 +153,13 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// Bytes per second of `bytes` in `time`; 0 for no time at all.
+/// Bytes per second of `bytes` in `time`; 0 if that is zero.
 pub(crate) fn per_second(bytes: u64, time: Duration) -> u64 {
     let seconds = time.as_secs_f64();
     if seconds > 0.0 { (bytes as f64 / seconds) as u64 } else { 0 }
 }
 
-/// Digits and a point, and what follows them.
+/// Splits text into digits and points, and the suffix.
 fn split_number(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     text.split_at(end)
@@ -185,7 +185,7 @@ fn byte_factor(suffix: &str) -> Option<f64> {
     Some(base.powi(power))
 }
 
-/// `number × factor`, exact for whole numbers below 2^53 and far beyond any disk.
+/// `number × factor`, exact for whole numbers below 2^53, which is far beyond any disk.
 fn scaled(text: &str, number: &str, factor: f64) -> Result<u64, String> {
     let value: f64 =
         number.parse().map_err(|_| format!("'{text}' does not begin with a number"))?;
@@ -226,23 +226,23 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_bytes_unless_they_say_bit() {
+    fn rates_are_in_bytes_unless_the_unit_is_bit() {
         assert_eq!("10M".parse(), Ok(Rate(10 << 20)));
         assert_eq!("10MB/s".parse(), Ok(Rate(10_000_000)));
         assert_eq!("80mbit".parse(), Ok(Rate(10_000_000)));
         assert_eq!("1Gbit/s".parse(), Ok(Rate(125_000_000)));
         assert!("0".parse::<Rate>().is_err());
-        assert!("100mbps".parse::<Rate>().is_err(), "bits or bytes? nobody knows");
+        assert!("100mbps".parse::<Rate>().is_err(), "bits or bytes is ambiguous");
     }
 
     #[test]
-    fn a_size_out_of_range_is_told_its_bounds() {
+    fn the_error_of_a_size_out_of_range_names_the_bounds() {
         let error = "2G".parse::<SizeIn<1024, { 1 << 30 }>>().unwrap_err();
         assert_eq!(error, "'2G' is not between 1K and 1G");
     }
 
     #[test]
-    fn long_times_lose_their_small_units() {
+    fn long_durations_omit_small_units() {
         let print = |seconds: f64| duration(Duration::from_secs_f64(seconds));
         assert_eq!(print(3.24), "3.2 s");
         assert_eq!(print(59.7), "1 min 00 s");

@@ -1,4 +1,4 @@
-//! `haul-bench link`: a link to try things over.
+//! `haul-bench link`: an emulated link to try things over.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ pub(crate) fn link(arguments: &LinkArguments) -> Result<ExitCode, String> {
                     .env(format!("LINK_SERVER6{suffix}"), link.address6().to_string())
                     .env(format!("LINK_SERVER_NET{suffix}"), link.server().path());
             }
-            // Changes count from the start of the command.
+            // The link's changes are timed from the start of the command.
             network.restart();
             let status = command
                 .status()
@@ -71,7 +71,7 @@ fn spec(arguments: &LinkArguments) -> Result<LinkSpec, String> {
     Ok(spec)
 }
 
-/// How to get in.
+/// Prints how to enter the namespaces.
 fn describe(network: &Network, means: Means) -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "links by {means}, until this program ends")?;

@@ -1,4 +1,4 @@
-//! `haul-bench list`: what can be measured, and with what.
+//! `haul-bench list`: prints sets, scenarios and tools.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};

@@ -1,23 +1,23 @@
-//! Who gets the next permit: a queue by priority for bytes that share one window.
+//! Decides which request gets the next permit: a priority queue for bytes that share one window.
 //!
 //! A request is granted if the window has room for its bytes, and the memory of the member that made it. Higher
 //! classes go first, and within a class requests go in the order made. Two rules keep the queue fair:
 //!
-//! - A class that waits is passed over by at most [`PASSED_OVER`] grants to higher classes. Then it is due, and
-//!   nothing is granted before it, however long the window takes to have room.
-//! - A member whose own memory is full delays only itself. Of one member no request overtakes another of the same
-//!   or a higher class, so that a long range is not starved by short ones.
+//! - A class that waits is passed over by at most [`PASSED_OVER`] grants to higher classes. Then it is due,
+//!   and nothing is granted before it, however long the window takes to have room.
+//! - A member whose own memory is full delays only itself. Within a member no request overtakes another of
+//!   the same or a higher class, so that a long range is not starved by short ones.
 //!
-//! It does no I/O and knows no time. `T` is what the caller needs in order to deliver a grant.
+//! Without I/O and without time. `T` is what the caller needs to deliver a grant.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// How urgent bytes are. What is more urgent is granted first.
+/// How urgent bytes are; more urgent requests are granted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// A person or a program waits for these bytes.
     Interactive,
-    /// Bytes that will probably be asked for soon.
+    /// Bytes that will probably be requested soon.
     ReadAhead,
     /// Bytes of a transfer.
     Bulk,
@@ -81,7 +81,7 @@ impl<T> Grants<T> {
         }
     }
 
-    /// Changes both limits. [`Grants::poll_grant`] may have something afterwards.
+    /// Changes both limits. Call [`Grants::poll_grant`] afterwards.
     pub const fn set_window(&mut self, window: u64, most_held: u64) {
         (self.window, self.most_held) = (window, most_held);
     }
@@ -148,7 +148,7 @@ impl<T> Grants<T> {
         !is_behind_own && !is_behind_others && self.fits(member, bytes)
     }
 
-    /// Grants a request if it has not to wait. Returns whether it was granted.
+    /// Grants a request if it need not wait. Returns whether it was granted.
     pub fn try_grant(&mut self, member: u64, priority: Priority, bytes: u64) -> bool {
         let is_granted = self.would_grant(member, priority, bytes);
         if is_granted {
@@ -177,7 +177,8 @@ impl<T> Grants<T> {
         Ticket { priority, number }
     }
 
-    /// Withdraws a request. Returns whether it was still waiting; otherwise it was granted, and is to be released.
+    /// Withdraws a request. Returns whether it was still waiting; otherwise it was granted and must be
+    /// released.
     pub fn withdraw(&mut self, member: u64, ticket: Ticket) -> bool {
         let Some(member) = self.members.get_mut(&member) else { return false };
         let queue = &mut member.queues[ticket.priority as usize];
@@ -215,7 +216,7 @@ impl<T> Grants<T> {
         }
     }
 
-    /// Class and member of the request that is next.
+    /// Class and member of the next request.
     fn next(&self) -> Option<(Priority, u64)> {
         let due = CLASSES.into_iter().rev().filter(|class| self.is_due(*class));
         due.chain(CLASSES).find_map(|class| Some((class, self.head(class)?)))
@@ -236,7 +237,7 @@ impl<T> Grants<T> {
         self.passed[class as usize] >= PASSED_OVER
     }
 
-    /// `class` is granted something: lower ones that wait are passed over.
+    /// Counts a grant to `class`: lower classes that wait are passed over.
     fn count_passed(&mut self, class: Priority) {
         self.passed[class as usize] = 0;
         if self.waiting == 0 {

@@ -17,23 +17,23 @@ pub struct HostLanes {
 pub struct HostLink {
     host: Arc<HostLanes>,
     storage: Arc<dyn Storage>,
-    /// No wish of several paths together is larger.
+    /// The most lanes of several paths together, unless one of them wishes for more.
     most: usize,
-    /// The number of lanes that the storage was told last.
-    told: AtomicUsize,
+    /// The number of lanes last set on the storage.
+    set: AtomicUsize,
 }
 
 impl HostLink {
     /// A host reached by `storage`, of which the paths together get at most `most` lanes.
     pub const fn new(host: Arc<HostLanes>, storage: Arc<dyn Storage>, most: usize) -> Self {
-        Self { host, storage, most, told: AtomicUsize::new(0) }
+        Self { host, storage, most, set: AtomicUsize::new(0) }
     }
 
-    /// Wishes for `lanes` lanes for the path of `budget`, and tells the storage the sum if that is new.
+    /// Wishes for `lanes` lanes for the path of `budget`, and sets the sum on the storage if that is new.
     pub fn wish(&self, budget: u64, lanes: usize) {
         let mut wishes = self.lock();
         wishes.insert(budget, lanes);
-        self.tell(&wishes);
+        self.apply(&wishes);
     }
 
     /// The state of the link as the path of `budget` sees it, with its part of the lanes.
@@ -49,21 +49,22 @@ impl HostLink {
         LinkStatus { open: part(link.open), opening: part(link.opening), ..link }
     }
 
-    /// The path of `budget` wishes for none any more. Without another path the lanes stay until the storage is closed.
+    /// Withdraws the wish of the path of `budget`. Without another path the lanes stay until the storage is
+    /// closed.
     pub fn leave(&self, budget: u64) {
         let mut wishes = self.lock();
         wishes.remove(&budget);
         if !wishes.is_empty() {
-            self.tell(&wishes);
+            self.apply(&wishes);
         }
     }
 
-    /// Within the lock, so that the last number told is the right one.
-    fn tell(&self, wishes: &BTreeMap<u64, usize>) {
+    /// Called with the lock held, so that the last number set is the current one.
+    fn apply(&self, wishes: &BTreeMap<u64, usize>) {
         let (all, largest) =
             wishes.values().fold((0, 0), |(sum, most), lanes| (sum + lanes, most.max(*lanes)));
         let lanes = all.min(self.most).max(largest);
-        if self.told.swap(lanes, Ordering::Relaxed) != lanes {
+        if self.set.swap(lanes, Ordering::Relaxed) != lanes {
             self.storage.set_lanes(lanes);
         }
     }

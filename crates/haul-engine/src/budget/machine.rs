@@ -10,8 +10,8 @@ use haul_storage::{ErrorKind, LinkStatus};
 use super::grants::{Grants, Priority, Ticket};
 use crate::window::{Completion, Decision, Window};
 
-/// After so long without a byte in flight, what was measured is discarded: others may use the path by now, and each
-/// lane begins with a slow start again (RFC 5681, section 4.1).
+/// After this long without a byte in flight, measurements are discarded: other traffic may use the path by
+/// now, and each lane begins with a slow start again (RFC 5681, section 4.1).
 pub const QUIET: Duration = Duration::from_secs(60);
 
 /// Smallest range in bytes when the end of a transfer is spread over the lanes.
@@ -30,7 +30,7 @@ pub struct Budget<T> {
     /// Bytes that members have left to move.
     left: BTreeMap<u64, u64>,
     link: LinkStatus,
-    /// Since when nothing is in flight, if anything has been since measurements were discarded.
+    /// When the bytes in flight last fell to 0; `None` if none were since measurements were discarded.
     quiet_since: Option<Duration>,
 }
 
@@ -48,7 +48,7 @@ impl<T> Budget<T> {
         Self::new(window.decision(), Pace::Measured(Box::new(window)))
     }
 
-    /// A budget that stays as it is.
+    /// A budget that never changes.
     pub fn fixed(decision: Decision) -> Self {
         Self::new(decision, Pace::Fixed)
     }
@@ -72,14 +72,14 @@ impl<T> Budget<T> {
             && self.quiet_since.is_some()
             && let Pace::Measured(window) = &mut self.pace
         {
-            // Since the last member left there was no work.
+            // There was no work since the last member left.
             window.on_pause(now);
         }
         self.discard_old(now);
         self.grants.join(memory)
     }
 
-    /// Removes a member; what it was still waiting for is withdrawn. Returns whether it was the last.
+    /// Removes a member and withdraws its waiting requests. Returns whether it was the last.
     pub fn leave(&mut self, member: u64) -> bool {
         self.left.remove(&member);
         self.grants.leave(member);
@@ -87,7 +87,7 @@ impl<T> Budget<T> {
         self.grants.is_empty()
     }
 
-    /// The window's decision, as far as it concerns `member`: the files are shared among those that move any.
+    /// The window's decision for `member`: the files are shared among the members that are active.
     pub fn decision(&self, member: u64) -> Decision {
         let files = (self.decision.files / self.grants.active(member).max(1)).max(1);
         Decision { files, ..self.decision }
@@ -116,7 +116,7 @@ impl<T> Budget<T> {
         self.grants.would_grant(member, priority, bytes)
     }
 
-    /// Grants a request if it has not to wait. Returns whether it was granted.
+    /// Grants a request if it need not wait. Returns whether it was granted.
     pub fn try_grant(&mut self, member: u64, priority: Priority, bytes: u64) -> bool {
         self.grants.try_grant(member, priority, bytes)
     }
@@ -131,7 +131,8 @@ impl<T> Budget<T> {
         self.grants.wait(member, priority, bytes, token)
     }
 
-    /// Withdraws a request. Returns whether it was still waiting; otherwise it was granted, and is to be released.
+    /// Withdraws a request. Returns whether it was still waiting; otherwise it was granted and must be
+    /// released.
     pub fn withdraw(&mut self, member: u64, ticket: Ticket) -> bool {
         let was_waiting = self.grants.withdraw(member, ticket);
         self.grant();
@@ -181,7 +182,8 @@ impl<T> Budget<T> {
         self.change(|window| window.on_failure(now, kind));
     }
 
-    /// The state of the link; timers that are due run. Call it often enough to follow lanes as they open.
+    /// Takes the state of the link and runs timers that are due. Call it often enough to follow lanes as
+    /// they open.
     pub fn on_link(&mut self, now: Duration, link: LinkStatus) {
         self.discard_old(now);
         self.change(|window| {
@@ -193,7 +195,7 @@ impl<T> Budget<T> {
         self.link = link;
     }
 
-    /// The state of the link as reported last.
+    /// The last reported state of the link.
     pub const fn link(&self) -> LinkStatus {
         self.link
     }
@@ -208,15 +210,15 @@ impl<T> Budget<T> {
         self.grants.held(member)
     }
 
-    /// Bytes that a lane delivers in `round_trips` RTTs, from the measured goodput; 0 between disks.
-    pub fn bytes_a_lane(&self, round_trips: u32) -> u64 {
+    /// Bytes that a lane delivers in `rtts` RTTs, from the measured goodput; 0 between disks.
+    pub fn bytes_a_lane(&self, rtts: u32) -> u64 {
         let Pace::Measured(window) = &self.pace else { return 0 };
-        let time = self.link.rtt.unwrap_or_default() * round_trips;
+        let time = self.link.rtt.unwrap_or_default() * rtts;
         let lane = window.goodput() / self.link.open.max(1) as u64;
         (lane as f64 * time.as_secs_f64()) as u64
     }
 
-    /// Whether nothing was in flight for so long that measurements are void.
+    /// Whether nothing has been in flight for [`QUIET`], so that measurements are void.
     pub fn is_old(&self, now: Duration) -> bool {
         let is_quiet = self.grants.in_flight() == 0;
         is_quiet && self.quiet_since.is_none_or(|since| now >= since.saturating_add(QUIET))

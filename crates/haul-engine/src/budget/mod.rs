@@ -1,5 +1,5 @@
-//! The budget of a path: one window, the bytes in flight, the queue for permits and the wished lanes, shared by
-//! all transfers and readers whose bytes pass the same hosts.
+//! The budget of a path: one window, the bytes in flight, the queue for permits and the number of lanes,
+//! shared by all transfers and readers between the same hosts.
 //!
 //! ```text
 //! LinkBudgets (of a run) ──one for each path──► budget: Window + Grants, behind one lock
@@ -13,10 +13,10 @@
 //! download, two for a copy between servers. An upload and a download of one host are two paths, because their
 //! windows are measured and bounded differently, but they share the host's lanes.
 //!
-//! The state of one user: the memory that it holds, and how much it has left. The window gets the sum.
+//! Each user has its own memory limit and its own bytes left to move; the window gets the sum of the latter.
 //!
 //! The next user of a path starts with the window that was measured. After [`QUIET`] without a byte in flight the
-//! measurements are discarded: the window starts anew, on the lanes that are open.
+//! measurements are discarded: the search for the window restarts, on the lanes that are open.
 //!
 //! `grants` and `machine` decide, without I/O and with the time passed in; `share`, `hosts` and `registry` are the
 //! asynchronous shell.
@@ -29,7 +29,7 @@
 //! use haul_storage::{Block, Range, ReadAt, Result};
 //! use std::sync::Arc;
 //!
-//! /// `share` is of `LinkBudgets::reader`. A task of its own calls `share.tick()` every 25 ms.
+//! /// `share` is from `LinkBudgets::reader`. Another task calls `share.tick()` every 25 ms.
 //! async fn read(share: &Arc<LinkShare>, file: &dyn ReadAt, range: Range) -> Result<Vec<Block>> {
 //!     let mut permit = share.acquire(Priority::Interactive, range.len()).await;
 //!     let issued = share.now();

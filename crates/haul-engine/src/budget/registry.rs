@@ -12,11 +12,11 @@ use crate::Settings;
 use crate::links::{Host, Links};
 use crate::window::{Decision, Limits, Window};
 
-/// The budgets of all paths that a process uses; clones are the same.
+/// The budgets of all paths that a process uses; clones share them.
 ///
 /// Pass the same budgets to several transfers or readers: those over one path share
-/// its window and lanes. The limits of a window (`--window`, `--lanes`, `--chunk`, `--memory`, profile) are those of
-/// the user that was first on the path. See the module's documentation.
+/// its window and lanes. The limits of a window (`--window`, `--lanes`, `--chunk`, `--memory`, profile)
+/// are those of the first user of the path. See the module's documentation.
 #[derive(Debug, Clone, Default)]
 pub struct LinkBudgets {
     known: Arc<Mutex<Known>>,
@@ -30,7 +30,7 @@ struct Known {
     made: u64,
 }
 
-/// What tells paths apart.
+/// The key of a path.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Path {
     sources: BTreeSet<Host>,
@@ -38,7 +38,8 @@ struct Path {
 }
 
 impl LinkBudgets {
-    /// The share of a reader of `storage`, which may hold `settings.memory` bytes. A disk has no limit but that.
+    /// The share of a reader of `storage`, which may hold `settings.memory` bytes. For a disk that is the
+    /// only limit.
     pub fn reader(&self, storage: &Arc<dyn Storage>, settings: &Settings) -> Arc<LinkShare> {
         let unlimited = Decision {
             lanes: 1,
@@ -104,7 +105,7 @@ impl Known {
     }
 }
 
-/// A window for what the storages behind the links can do.
+/// A window that suits the capabilities of the storages behind the links.
 fn window(limits: Limits, links: &Links, writes: bool) -> Window {
     let can = links.can();
     let window = Window::new(limits);

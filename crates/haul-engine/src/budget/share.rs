@@ -24,13 +24,13 @@ pub struct LinkBudget {
 }
 
 impl LinkBudget {
-    /// The budget with this number, which hosts know it by. Its clock begins now.
+    /// The budget with this number, by which hosts know it. Its clock starts now.
     pub fn new(number: u64, budget: Budget<oneshot::Sender<()>>) -> Arc<Self> {
         let (state, long_reads) = (Mutex::new(budget), LongReads::default());
         Arc::new(Self { number, state, started: Instant::now(), long_reads })
     }
 
-    /// Whether nothing was in flight for so long that measurements are void.
+    /// Whether the measurements are too old to be used.
     pub fn is_old(&self) -> bool {
         self.lock().is_old(self.started.elapsed())
     }
@@ -43,8 +43,8 @@ impl LinkBudget {
 /// The share of one transfer or reader in the budget of a path.
 ///
 /// Every range needs a [`Permit`] before it is requested. A permit counts twice: as in flight until its bytes have
-/// arrived (bounded by the window of the path), and as held until they have been used (bounded by the memory of this
-/// share). Dropping the share and its permits gives everything back.
+/// arrived (bounded by the window of the path), and as held until they have been used (bounded by the
+/// memory of this share). Dropping the share and its permits releases everything.
 ///
 /// While bytes are in flight, call [`LinkShare::tick`] about every 25 ms.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub struct LinkShare {
     sources: Vec<HostLink>,
     /// The hosts that are written.
     destinations: Vec<HostLink>,
-    /// The wish for lanes that the hosts were told last.
+    /// The number of lanes last requested from the hosts.
     lanes: AtomicUsize,
 }
 
@@ -71,8 +71,8 @@ impl LinkShare {
             let mut state = budget.lock();
             (state.join(budget.started.elapsed(), memory), state.lanes())
         };
-        let lanes_told = AtomicUsize::new(lanes);
-        let share = Self { budget, member, sources, destinations, lanes: lanes_told };
+        let last_lanes = AtomicUsize::new(lanes);
+        let share = Self { budget, member, sources, destinations, lanes: last_lanes };
         share.wish(lanes);
         Arc::new(share)
     }
@@ -173,9 +173,9 @@ impl LinkShare {
         self.hosts().next().is_some()
     }
 
-    /// Bytes that a lane delivers in `round_trips` RTTs, from the measured goodput; 0 between disks.
-    pub(crate) fn bytes_a_lane(&self, round_trips: u32) -> u64 {
-        self.lock().bytes_a_lane(round_trips)
+    /// Bytes that a lane delivers in `rtts` RTTs, from the measured goodput; 0 between disks.
+    pub(crate) fn bytes_a_lane(&self, rtts: u32) -> u64 {
+        self.lock().bytes_a_lane(rtts)
     }
 
     /// The long reads of all users of the path, which share its lanes.
@@ -205,7 +205,7 @@ impl LinkShare {
         self.sources.iter().chain(&self.destinations)
     }
 
-    /// What the path looks like now; `None` between disks.
+    /// The status of the path now; `None` between disks.
     fn status(&self) -> Option<LinkStatus> {
         let all = |hosts: &[HostLink]| {
             hosts.iter().map(|host| host.status(self.budget.number)).reduce(LinkStatus::beside)
@@ -233,7 +233,7 @@ impl LinkShare {
     }
 }
 
-/// Tells tasks that wait what was granted. A task that was dropped meanwhile has withdrawn its request.
+/// Wakes the tasks whose requests were granted. A task that was dropped meanwhile has withdrawn its request.
 fn deliver(state: &mut Budget<oneshot::Sender<()>>) {
     while let Some(granted) = state.poll_granted() {
         // A receiver that is being dropped releases the grant: see `Queued`.

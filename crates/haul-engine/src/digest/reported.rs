@@ -4,7 +4,7 @@ use haul_storage::{DigestKind, Medium, RelPath, Storage};
 
 use super::Digest;
 
-/// The kind that servers report, and that is asked for where any will do.
+/// The kind that servers report, requested where any kind will do.
 pub const REPORTED: DigestKind = DigestKind::Sha256;
 
 /// The digest of a file as a server reports it; `None` if it must be read. Errors are ignored: reading reports them.

@@ -1,4 +1,4 @@
-//! Runs the transfers of many hosts, so many at once, and adds up what they say.
+//! Runs the transfers of many hosts, a limited number at once, and sums up their progress and results.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,20 +21,19 @@ use crate::{Cancel, Event, EventSink, Filter, Job, Phase, Progress, Settings, Su
 /// The most hosts that can be served at once.
 pub const MOST_AT_ONCE: usize = MOST_SEATS;
 
-/// No host is served with a smaller window; if the memory is not enough for that, fewer are served
-/// at once.
+/// The smallest window of a host; if memory is not enough for that, fewer hosts are served at once.
 const LEAST_WINDOW: u64 = 1 << 20;
 
-/// What is to be done for all hosts.
+/// Settings for all hosts.
 #[derive(Debug, Clone)]
 pub struct FanSettings {
-    /// For the transfer of each host. `memory` and `bandwidth_limit` are of all together.
+    /// For the transfer of each host. `memory` and `bandwidth_limit` are for all together.
     pub transfer: Settings,
     /// Hosts that are served at once; 32 is usual.
     pub at_once: usize,
-    /// Stop all at the first failure of any host.
+    /// Whether the first failure of any host stops all.
     pub fail_fast: bool,
-    /// Whether the hosts have their sources in common, so that these are to be read once.
+    /// Whether the hosts have common sources, which are then read once.
     pub one_source: bool,
 }
 
@@ -43,13 +42,13 @@ pub struct FanSettings {
 pub struct Opened {
     /// What to move, as for [`transfer()`](crate::transfer()).
     pub jobs: Vec<Job>,
-    /// Which paths take part, in the place of the filter that the settings have for all.
+    /// Which paths take part; it replaces the filter in the settings.
     pub filter: Filter,
 }
 
-/// Moves for `hosts` hosts what `open` says, and says how it ended. `open` is called with the number
-/// of a host, again if it fails in a way that may pass, and opens what its transfer needs. A host
-/// that fails fails alone, unless `fail_fast` is set.
+/// Runs one transfer for each of `hosts` hosts and returns the summary. `open` is called with the number
+/// of a host, again after a transient failure, and opens what the host's transfer needs. A failed host
+/// does not affect the others, unless `fail_fast` is set.
 pub async fn fan_out<Open, Opening>(
     hosts: usize,
     open: Open,
@@ -91,7 +90,7 @@ where
     tokio::select! {
         () = &mut serve => {}
         () = cancel.cancelled() => {
-            // What is under way comes to its end in order.
+            // Transfers in progress end in an orderly way.
             drive.stop.cancel();
             serve.await;
         }
@@ -104,7 +103,7 @@ where
     summary
 }
 
-/// What each host gets of what is there for all.
+/// How memory and bandwidth are divided among the hosts.
 struct Share {
     at_once: usize,
     settings: Settings,
@@ -157,7 +156,7 @@ where
     }
 
     async fn move_all(&self, host: usize) -> HostOutcome {
-        // Before the host is opened: what the others read meanwhile is kept for it.
+        // Before the host is opened, so that the store keeps for it what the others read meanwhile.
         let seat = self.store.as_ref().and_then(Seat::take);
         let Opened { mut jobs, filter } = tokio::select! {
             opened = self.open(host) => match opened {
@@ -212,7 +211,7 @@ where
     }
 }
 
-/// Adds up what the hosts say.
+/// Sums up progress and results of the hosts.
 #[derive(Debug)]
 struct Together {
     events: FanSink,
@@ -223,16 +222,16 @@ struct Together {
 
 #[derive(Debug)]
 struct Sums {
-    /// The last word of each host.
+    /// The last progress of each host.
     progress: Vec<Option<Progress>>,
-    said_at: Option<Instant>,
+    reported_at: Option<Instant>,
     summary: FanSummary,
 }
 
 impl Together {
     fn new(hosts: usize, events: FanSink, interval: Duration) -> Self {
         let summary = FanSummary { hosts: hosts as u64, ..FanSummary::default() };
-        let sums = Sums { progress: vec![None; hosts], said_at: None, summary };
+        let sums = Sums { progress: vec![None; hosts], reported_at: None, summary };
         Self { events, interval, started: Instant::now(), state: Mutex::new(sums) }
     }
 
@@ -241,10 +240,10 @@ impl Together {
         let sum = {
             let mut sums = self.lock();
             sums.progress[host] = Some(progress);
-            if sums.said_at.is_some_and(|at| now < at + self.interval) {
+            if sums.reported_at.is_some_and(|at| now < at + self.interval) {
                 return;
             }
-            sums.said_at = Some(now);
+            sums.reported_at = Some(now);
             sum(&sums.progress, self.started.elapsed())
         };
         self.events.send(FanEvent::Progress(sum));
@@ -287,7 +286,7 @@ impl Together {
     }
 }
 
-/// Where all hosts stand together; those that have not begun are not known yet.
+/// The progress of all hosts together; hosts that have not begun add nothing yet.
 fn sum(hosts: &[Option<Progress>], elapsed: Duration) -> Progress {
     let mut sum = Progress {
         phase: if hosts.iter().all(Option::is_some) { Phase::Moving } else { Phase::Planning },

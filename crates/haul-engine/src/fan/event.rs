@@ -1,4 +1,4 @@
-//! What a copy to or from many hosts says of itself.
+//! The events of a copy to or from many hosts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,71 +12,71 @@ use crate::{Event, Progress, Summary};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FanEvent {
-    /// What the transfer of one host says, but for its progress.
+    /// An event of one host's transfer, other than its progress.
     Of {
         /// Which host.
         host: usize,
-        /// What.
+        /// The event.
         event: Event,
     },
-    /// A host could not be opened, and it is going to be tried again.
+    /// A host could not be opened; this will be retried.
     Opening {
         /// Which host.
         host: usize,
         /// What happened.
         error: Arc<Error>,
-        /// Which try this will be; the first retry is 1.
+        /// The number of the retry, from 1.
         attempt: u32,
         /// The pause before it.
         pause: Duration,
     },
-    /// Where all hosts together stand.
+    /// The progress of all hosts together.
     Progress(Progress),
-    /// A host is done, however.
+    /// A host is done, with or without success.
     Ended(HostEnd),
 }
 
-/// How it ended for one host.
+/// The end of one host's transfer.
 #[derive(Debug)]
 pub struct HostEnd {
     /// Which host.
     pub host: usize,
-    /// How.
+    /// How it ended.
     pub outcome: HostOutcome,
     /// From the first try to open it to the end.
     pub elapsed: Duration,
 }
 
-/// How it ended for one host.
+/// How one host's transfer ended.
 #[derive(Debug)]
 pub enum HostOutcome {
-    /// Its transfer came to an end; whether all was well the summary says.
+    /// Its transfer ended; the summary shows whether it succeeded.
     Moved(Summary),
     /// It could not be opened.
     Unopened(Error),
-    /// All was stopped before its turn.
+    /// Everything was stopped before its turn.
     NotBegun,
 }
 
 impl HostEnd {
-    /// Whether everything is where it was to go.
+    /// Whether everything was moved.
     pub fn is_done(&self) -> bool {
         matches!(&self.outcome, HostOutcome::Moved(summary)
             if summary.failed == 0 && !summary.interrupted)
     }
 }
 
-/// How it ended for all.
+/// The results of all hosts.
 #[derive(Debug, Clone, Default)]
 pub struct FanSummary {
     /// How many hosts there were.
     pub hosts: u64,
     /// Of these, the ones where something failed, or that could not be opened.
     pub failed_hosts: u64,
-    /// Hosts that were stopped, or never begun, for no failure of their own.
+    /// Hosts that were stopped, or never begun, without a failure of their own.
     pub stopped_hosts: u64,
-    /// Everything of all hosts added up; the round trip is the shortest, the time that of the whole.
-    /// A host that could not be opened is one failure.
+    /// The sums over all hosts; the RTT is the shortest, the time that of the whole. A host that could not
+    /// be opened counts as one failure.
     pub total: Summary,
     /// Bytes that were read from a source for several hosts; 0 if every host had its own source.
     pub source_bytes: u64,
@@ -84,14 +84,14 @@ pub struct FanSummary {
     pub most_held_bytes: u64,
 }
 
-/// Who hears what happens. Called from the engine's tasks, one call at a time; it must not block.
+/// The consumer of events. Called from the engine's tasks, one call at a time; it must not block.
 #[derive(Clone)]
 pub struct FanSink(Arc<dyn Fn(FanEvent) + Send + Sync>);
 
 impl FanSink {
-    /// A sink that calls `hear` for each event.
-    pub fn new(hear: impl Fn(FanEvent) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(hear))
+    /// A sink that calls `consume` for each event.
+    pub fn new(consume: impl Fn(FanEvent) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(consume))
     }
 
     /// Sends one event.

@@ -18,12 +18,12 @@ impl Seat {
         Some(Arc::new(Self { store: Arc::clone(store), number }))
     }
 
-    /// Where it is.
+    /// The store.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Which it is.
+    /// Its number.
     pub const fn number(&self) -> usize {
         self.number
     }

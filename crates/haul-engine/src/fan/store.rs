@@ -1,10 +1,9 @@
-//! What was read of the sources and may be wanted by another host.
+//! The cache of a fan-out: what was read from the sources and may be needed by another host.
 //!
-//! Everything in it is dropped as soon as all hosts that are served now have had it, and the oldest
-//! when there is no room left. Nothing ever waits for room: who is far behind does not find what it
-//! wants, and reads it for itself. What is read again in this way has a small part of the room for
-//! itself, so that those who are behind share it among them, and never push out what they are about
-//! to reach.
+//! An item is dropped as soon as all hosts being served have received it; when there is no room left,
+//! the oldest is. Nothing ever waits for room: a host that is far behind misses the cache and reads for
+//! itself. What is read again in this way has a small part of the room for itself, so that hosts that
+//! are behind share it, and never evict what they are about to reach.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,19 +18,19 @@ use super::meter::Meter;
 use super::seats::{SeatSet, Seats};
 use super::shelf::{Found, Read, Shelf, Taken};
 
-/// Files that nobody has open at the moment and that are kept open for those who come later.
+/// Files that no host has open at the moment and that stay open for later hosts.
 const IDLE_FILES: usize = 64;
 
-/// One part in so many of the room is for what is read again.
+/// One part in this many of the room is for what is read again.
 const AGAIN_SHARE: u64 = 8;
 
-/// What a kept answer costs besides its content.
-const ANSWER_BYTES: u64 = 256;
+/// Memory of a cached small file or listing besides its content, in bytes.
+const CACHED_BYTES: u64 = 256;
 
-/// A directory as it was listed; `None` if it has to be listed by everybody for himself.
+/// A directory as it was listed; `None` if it is not cached and each host lists it itself.
 pub type Listing = Option<Arc<Vec<Vec<Entry>>>>;
 
-/// What can be asked for.
+/// The kinds of cached items.
 #[derive(Debug, Clone, Copy)]
 pub enum Wanted {
     /// A small file.
@@ -45,19 +44,19 @@ pub enum Wanted {
 /// A file that is open for all hosts.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// Its number among all that were ever opened.
+    /// Its number, unique in this store.
     pub id: u64,
     /// The file of the source.
     pub reader: Arc<dyn ReadAt>,
-    /// Which version it is.
+    /// The version that was opened.
     pub identity: Identity,
 }
 
-/// What was read. Shared by all views.
+/// The cache, shared by all views.
 #[derive(Debug)]
 pub struct Store {
     state: Mutex<State>,
-    /// Something was dropped because all have had it.
+    /// Notified when something was dropped because all hosts have received it.
     spent: Notify,
     /// Counts what is read.
     pub meter: Meter,
@@ -70,20 +69,20 @@ struct State {
     seats: Seats,
     held_bytes: u64,
     next_number: u64,
-    /// Everything that takes room, the oldest first, but for:
-    order: BTreeMap<u64, Kept>,
-    /// what was read again, for hosts that have fallen behind.
-    again: BTreeMap<u64, Kept>,
+    /// Everything that takes room, the oldest first, other than the pieces in `again`.
+    order: BTreeMap<u64, Item>,
+    /// Pieces that were read again, for hosts that have fallen behind.
+    again: BTreeMap<u64, Item>,
     again_bytes: u64,
     wholes: Memo<Whole>,
     listings: Memo<Listing>,
     files: Memo<Arc<OpenFile>>,
-    /// By the number of the file, as long as it is in `files` or open somewhere.
+    /// Cached pieces by the number of their file, while that is in `files` or open at a host.
     shelves: HashMap<u64, Shelf>,
 }
 
 #[derive(Debug, Clone)]
-enum Kept {
+enum Item {
     Piece(u64, u64),
     Whole(Key),
     Listing(Key),
@@ -101,7 +100,7 @@ impl Store {
         }
     }
 
-    /// The longest listing that is kept, in bytes.
+    /// The longest listing that is cached, in bytes.
     pub const fn longest_listing(&self) -> u64 {
         self.most_bytes / 8
     }
@@ -112,7 +111,7 @@ impl Store {
         self.lock().seats.take(now)
     }
 
-    /// A host has left.
+    /// Frees the seat of a host.
     pub fn leave(&self, seat: usize) {
         let mut state = self.lock();
         state.seats.leave(seat);
@@ -133,66 +132,66 @@ impl Store {
         self.spent.notify_waiters();
     }
 
-    /// Asks for a small file.
+    /// Looks up a small file.
     pub fn ask_whole(&self, key: &Key, seat: usize) -> Lookup<Whole> {
         let mut state = self.lock();
-        let asked = state.wholes.look_up(key, seat);
-        if matches!(asked, Lookup::Ready(_)) && state.is_spent(state.wholes.get(key)) {
+        let lookup = state.wholes.look_up(key, seat);
+        if matches!(lookup, Lookup::Ready(_)) && state.is_spent(state.wholes.get(key)) {
             state.drop_whole(key);
         }
-        asked
+        lookup
     }
 
-    /// Keeps a small file.
+    /// Stores a small file.
     pub fn put_whole(&self, key: &Key, seat: usize, value: Whole) {
         let mut state = self.lock();
-        let bytes = value.bytes.len() as u64 + ANSWER_BYTES;
-        let stamp = state.keep(bytes, Kept::Whole(key.clone()));
-        let answer = Cached { value, bytes, stamp, seen: SeatSet::of(seat) };
-        state.wholes.put(key.clone(), answer);
+        let bytes = value.bytes.len() as u64 + CACHED_BYTES;
+        let stamp = state.insert(bytes, Item::Whole(key.clone()));
+        let cached = Cached { value, bytes, stamp, seen: SeatSet::of(seat) };
+        state.wholes.put(key.clone(), cached);
         if state.is_spent(state.wholes.get(key)) {
             state.drop_whole(key);
         }
         state.make_room(self.most_bytes);
     }
 
-    /// Asks for a listing.
+    /// Looks up a listing.
     pub fn ask_listing(&self, key: &Key, seat: usize) -> Lookup<Listing> {
         let mut state = self.lock();
-        let asked = state.listings.look_up(key, seat);
-        if matches!(asked, Lookup::Ready(_)) && state.is_spent(state.listings.get(key)) {
+        let lookup = state.listings.look_up(key, seat);
+        if matches!(lookup, Lookup::Ready(_)) && state.is_spent(state.listings.get(key)) {
             state.drop_listing(key);
         }
-        asked
+        lookup
     }
 
-    /// Keeps a listing of so many bytes.
+    /// Stores a listing of `bytes` bytes.
     pub fn put_listing(&self, key: &Key, seat: usize, value: Listing, bytes: u64) {
         let mut state = self.lock();
-        let bytes = bytes + ANSWER_BYTES;
-        let stamp = state.keep(bytes, Kept::Listing(key.clone()));
-        let answer = Cached { value, bytes, stamp, seen: SeatSet::of(seat) };
-        state.listings.put(key.clone(), answer);
+        let bytes = bytes + CACHED_BYTES;
+        let stamp = state.insert(bytes, Item::Listing(key.clone()));
+        let cached = Cached { value, bytes, stamp, seen: SeatSet::of(seat) };
+        state.listings.put(key.clone(), cached);
         if state.is_spent(state.listings.get(key)) {
             state.drop_listing(key);
         }
         state.make_room(self.most_bytes);
     }
 
-    /// Asks for an open file; if it is there, it counts as opened by this host.
+    /// Looks up an open file; if it is cached, it counts as opened by this host.
     pub fn ask_file(&self, key: &Key, seat: usize) -> Lookup<Arc<OpenFile>> {
         let mut state = self.lock();
-        let asked = state.files.look_up(key, seat);
-        if let Lookup::Ready(file) = &asked
+        let lookup = state.files.look_up(key, seat);
+        if let Lookup::Ready(file) = &lookup
             && let Some(shelf) = state.shelves.get_mut(&file.id)
         {
             shelf.opened(seat);
         }
-        asked
+        lookup
     }
 
-    /// Keeps a file that was opened, for this host and others. It can be read from anywhere
-    /// (`ranged`), or only from its start.
+    /// Stores a file that was opened, for this host and others. Unless it is `ranged`, it can be read
+    /// only from its start.
     pub fn put_file(
         &self,
         key: Key,
@@ -209,12 +208,12 @@ impl Store {
         shelf.opened(seat);
         state.shelves.insert(id, shelf);
         let file = Arc::clone(&value);
-        let answer = Cached { value, bytes: 0, stamp: id, seen: SeatSet::of(seat) };
-        state.files.put(key, answer);
+        let cached = Cached { value, bytes: 0, stamp: id, seen: SeatSet::of(seat) };
+        state.files.put(key, cached);
         file
     }
 
-    /// What was asked for cannot be had; the next who asks may try.
+    /// Loading has failed; the next host may try.
     pub fn abandon(&self, what: Wanted, key: &Key) {
         let mut state = self.lock();
         match what {
@@ -232,7 +231,7 @@ impl Store {
             let pieces = shelf.closed(seat, taken);
             state.free(&pieces);
         }
-        if state.files.get(key).is_some_and(|answer| answer.value.id == id) {
+        if state.files.get(key).is_some_and(|cached| cached.value.id == id) {
             state.close_if_done(key);
             state.close_idle();
         } else {
@@ -242,24 +241,24 @@ impl Store {
         self.spent.notify_waiters();
     }
 
-    /// A file is not what it was, or cannot be read: whoever opens it from now on gets it anew.
+    /// A file has changed, or cannot be read: whichever host opens it next opens it anew.
     pub fn forget(&self, key: &Key, id: u64) {
         let mut state = self.lock();
-        if state.files.get(key).is_some_and(|answer| answer.value.id == id) {
+        if state.files.get(key).is_some_and(|cached| cached.value.id == id) {
             state.files.remove(key);
             state.drop_idle_shelf(id);
         }
     }
 
-    /// Looks for the first bytes of `wanted`, which is not empty; if they are nowhere, a read for
-    /// them is begun. What is found counts as given to this host. `None` if the file is not open.
+    /// Looks for the first bytes of `wanted`, which is not empty, in the cache and in reads in progress;
+    /// otherwise a read begins. Cached bytes count as received by this host. `None` if the file is not open.
     pub fn find(&self, id: u64, seat: usize, wanted: Range) -> Option<Found> {
         let now = self.now();
         let mut state = self.lock();
         let found = state.shelves.get_mut(&id)?.find(wanted);
         if let Found::Here(block) = &found {
             let range = Range::new(wanted.start(), block.len() as u64);
-            let spent = state.give(id, seat, range, now);
+            let spent = state.record_received(id, seat, range, now);
             drop(state);
             if spent {
                 self.spent.notify_waiters();
@@ -268,14 +267,14 @@ impl Store {
         Some(found)
     }
 
-    /// What is left of a read that is under way.
+    /// What is left of a read in progress.
     pub fn left_of(&self, id: u64, read: &Arc<Read>) -> Range {
         let state = self.lock();
         state.shelves.get(&id).map_or(Range::new(0, 0), |shelf| shelf.left_of(read))
     }
 
-    /// A read has given its next block, to a host that wants `wanted`. Gives it back with its place,
-    /// cut to what was to be read, and counted.
+    /// A read has returned its next block, at a host that wants `wanted`. Counts it, caches it if other
+    /// hosts need it, and returns its offset and the block, cut to the range that was to be read.
     pub fn arrived(
         &self,
         id: u64,
@@ -297,7 +296,7 @@ impl Store {
         }
         let again = !taken.without(taken.without(had)).is_empty();
         if !range.is_empty() && !needed.is_empty() && shelf.is_free(range) {
-            let stamp = state.keep_piece(range.len(), Kept::Piece(id, at), again);
+            let stamp = state.insert_piece(range.len(), Item::Piece(id, at), again);
             if let Some(shelf) = state.shelves.get_mut(&id) {
                 shelf.put(at, block.clone(), stamp);
             }
@@ -313,22 +312,22 @@ impl Store {
         }
     }
 
-    /// A host was given `range` as it arrived.
+    /// A host received `range` as it arrived.
     pub fn gave(&self, id: u64, seat: usize, range: Range) {
         let now = self.now();
-        if self.lock().give(id, seat, range, now) {
+        if self.lock().record_received(id, seat, range, now) {
             self.spent.notify_waiters();
         }
     }
 
-    /// Before a block is read for which another one has to go: waits a little if a host that is
-    /// close behind has not had that other one yet. See `pace`.
+    /// Before a block is read that evicts another one: waits a little if a host close behind has not
+    /// received that other one yet. See `pace`.
     pub async fn keep_together(&self, seat: usize, next_bytes: u64) {
         let mut waiting = None;
         loop {
             let spent = self.spent.notified();
             let mut spent = std::pin::pin!(spent);
-            // From here on no notice is missed.
+            // From here on no notification is missed.
             spent.as_mut().enable();
             let now = self.now();
             let Some(wait) = self.lock().wait(seat, next_bytes, self.most_bytes, now) else {
@@ -337,7 +336,7 @@ impl Store {
             if waiting.is_none() {
                 waiting = self.begin_waiting(seat, now);
             }
-            // Whether somebody came along or not is looked at anew.
+            // Notified or not, the loop checks again.
             drop(timeout(wait, spent).await);
         }
     }
@@ -356,7 +355,7 @@ impl Store {
     }
 }
 
-/// Ends the wait of a host, also if who waits is dropped.
+/// Ends the wait of a host, also if the waiting task is dropped.
 struct Waiting<'a> {
     store: &'a Store,
     seat: usize,
@@ -372,8 +371,8 @@ impl Drop for Waiting<'_> {
 }
 
 impl State {
-    /// Counts something in; gives its place in the order.
-    fn keep(&mut self, bytes: u64, kept: Kept) -> u64 {
+    /// Counts an item and returns its stamp, the position in the order.
+    fn insert(&mut self, bytes: u64, kept: Item) -> u64 {
         self.next_number += 1;
         self.held_bytes += bytes;
         self.order.insert(self.next_number, kept);
@@ -381,9 +380,9 @@ impl State {
     }
 
     /// The same for a piece, which may have been read again.
-    fn keep_piece(&mut self, bytes: u64, kept: Kept, again: bool) -> u64 {
+    fn insert_piece(&mut self, bytes: u64, kept: Item, again: bool) -> u64 {
         if !again {
-            return self.keep(bytes, kept);
+            return self.insert(bytes, kept);
         }
         self.next_number += 1;
         self.held_bytes += bytes;
@@ -404,7 +403,7 @@ impl State {
         }
     }
 
-    /// Drops the oldest until all fits.
+    /// Drops the oldest items until the rest fits.
     fn make_room(&mut self, most_bytes: u64) {
         loop {
             let too_much_again = self.again_bytes > most_bytes / AGAIN_SHARE;
@@ -416,9 +415,9 @@ impl State {
                 return;
             };
             match kept.clone() {
-                Kept::Whole(key) => self.drop_whole(&key),
-                Kept::Listing(key) => self.drop_listing(&key),
-                Kept::Piece(id, at) => {
+                Item::Whole(key) => self.drop_whole(&key),
+                Item::Listing(key) => self.drop_listing(&key),
+                Item::Piece(id, at) => {
                     let taken = self.shelves.get_mut(&id).and_then(|shelf| shelf.take(at));
                     self.free(taken.as_slice());
                 }
@@ -426,24 +425,25 @@ impl State {
         }
     }
 
-    fn is_spent<V>(&self, answer: Option<&Cached<V>>) -> bool {
-        answer.is_some_and(|answer| self.seats.taken().without(answer.seen).is_empty())
+    fn is_spent<V>(&self, cached: Option<&Cached<V>>) -> bool {
+        cached.is_some_and(|cached| self.seats.taken().without(cached.seen).is_empty())
     }
 
     fn drop_whole(&mut self, key: &Key) {
-        if let Some(answer) = self.wholes.remove(key) {
-            self.free(&[(answer.stamp, answer.bytes)]);
+        if let Some(cached) = self.wholes.remove(key) {
+            self.free(&[(cached.stamp, cached.bytes)]);
         }
     }
 
     fn drop_listing(&mut self, key: &Key) {
-        if let Some(answer) = self.listings.remove(key) {
-            self.free(&[(answer.stamp, answer.bytes)]);
+        if let Some(cached) = self.listings.remove(key) {
+            self.free(&[(cached.stamp, cached.bytes)]);
         }
     }
 
-    /// Notes that a host was given something; whether a piece was dropped because all have had it.
-    fn give(&mut self, id: u64, seat: usize, range: Range, now: Duration) -> bool {
+    /// Records that a host received a range; returns whether a piece was dropped because all hosts have
+    /// received it.
+    fn record_received(&mut self, id: u64, seat: usize, range: Range, now: Duration) -> bool {
         self.seats.gave(seat, range.len(), now);
         let taken = self.seats.taken();
         let Some(shelf) = self.shelves.get_mut(&id) else { return false };
@@ -452,9 +452,9 @@ impl State {
         spent.is_some()
     }
 
-    /// How long `seat` may wait before it has something dropped; `None` if nothing would be, or
-    /// nobody who needs it is near. Who waits does so until there is a good deal of room: going on
-    /// with every block that becomes free would keep the distance as it is.
+    /// How long the host in `seat` may wait before it evicts something; `None` if it would evict nothing,
+    /// or no host that needs it is near. A waiting host waits until a quarter of the room is free: going
+    /// on with every block that becomes free would never shorten the distance.
     fn wait(
         &mut self,
         seat: usize,
@@ -467,7 +467,7 @@ impl State {
         if self.held_bytes + room <= most_bytes {
             return None;
         }
-        let (_, Kept::Piece(id, at)) = self.order.first_key_value()? else { return None };
+        let (_, Item::Piece(id, at)) = self.order.first_key_value()? else { return None };
         let shelf = self.shelves.get(id)?;
         let needed = shelf.needed_by(*at, self.seats.taken());
         let near = |other: usize| shelf.is_open_at(other) && self.seats.is_near(other, seat, now);
@@ -477,9 +477,9 @@ impl State {
         self.seats.patience(seat)?.left(now)
     }
 
-    /// Closes a file that all who are served now have had.
+    /// Closes a file that all hosts being served are done with.
     fn close_if_done(&mut self, key: &Key) {
-        let Some(id) = self.files.get(key).map(|answer| answer.value.id) else { return };
+        let Some(id) = self.files.get(key).map(|cached| cached.value.id) else { return };
         let taken = self.seats.taken();
         if self.shelves.get(&id).is_none_or(|shelf| shelf.is_done(taken)) {
             self.files.remove(key);
@@ -490,8 +490,8 @@ impl State {
     /// Closes a file that no host has open, if there are too many of them: preferably one without cached pieces, as
     /// a plan that is ahead looks at many files for holes; of those the one that was opened first.
     fn close_idle(&mut self) {
-        let idle = self.files.iter().filter_map(|(key, answer)| {
-            let id = answer.value.id;
+        let idle = self.files.iter().filter_map(|(key, cached)| {
+            let id = cached.value.id;
             let shelf = self.shelves.get(&id).filter(|shelf| shelf.is_idle())?;
             Some((shelf.has_pieces(), id, key.clone()))
         });

@@ -1,4 +1,4 @@
-//! Views of one source: each reads what is there, and what can be shared is read once.
+//! Views of one source: each reads the right bytes, and what they can share is read once.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ async fn read(reader: &dyn ReadAt, range: Range) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_one_host_has_read_the_others_get_from_the_store() {
+async fn hosts_get_from_the_store_what_another_one_has_read() {
     let hosts = hosts(3, 64 << 20, MemoryStorage::new());
     hosts.source.add_pattern_file("f", 5 << 20, 1);
     let expected = hosts.source.content("f");
@@ -71,7 +71,7 @@ async fn hosts_that_read_at_once_share_one_read() {
 }
 
 #[tokio::test]
-async fn what_all_have_had_is_dropped_and_what_does_not_fit_too() {
+async fn blocks_are_dropped_once_all_hosts_have_them_or_if_they_do_not_fit() {
     let first = hosts(2, 64 << 20, MemoryStorage::new());
     first.source.add_pattern_file("f", 32 << 20, 1);
     let open = |view: &Arc<dyn Storage>| {
@@ -92,7 +92,7 @@ async fn what_all_have_had_is_dropped_and_what_does_not_fit_too() {
     assert_eq!(read(&*a, whole).await.len(), 32 << 20);
     assert_eq!(second.store.meter.read_bytes(), 32 << 20);
     assert_eq!(read(&*b, whole).await, first.source.content("f"));
-    // The last quarter of an eighth was there still.
+    // Only the end of the file was still in the store.
     let read = second.store.meter.read_bytes();
     assert!((56 << 20..=64 << 20).contains(&read), "{read}");
 }
@@ -138,7 +138,7 @@ async fn files_that_are_only_looked_at_do_not_push_out_one_with_cached_pieces() 
 }
 
 #[tokio::test]
-async fn a_reader_that_goes_away_in_the_middle_leaves_the_read_to_the_others() {
+async fn a_reader_that_is_dropped_in_the_middle_leaves_its_read_to_the_others() {
     let hosts = hosts(2, 64 << 20, MemoryStorage::new());
     hosts.source.add_pattern_file("f", 4 << 20, 1);
     let a = hosts.views[0].open(&path("f")).await.unwrap();
@@ -154,7 +154,7 @@ async fn a_reader_that_goes_away_in_the_middle_leaves_the_read_to_the_others() {
 }
 
 #[tokio::test]
-async fn an_error_is_told_to_who_met_it_and_the_next_reads_anew() {
+async fn an_error_is_returned_to_one_host_and_the_next_one_reads_again() {
     let hosts = hosts(2, 64 << 20, MemoryStorage::new());
     hosts.source.add_pattern_file("f", 1 << 20, 1);
     hosts.source.add_file("small", "text");
@@ -176,7 +176,7 @@ async fn an_error_is_told_to_who_met_it_and_the_next_reads_anew() {
 }
 
 #[tokio::test]
-async fn a_file_that_has_changed_is_opened_anew() {
+async fn a_changed_file_is_opened_again() {
     let hosts = hosts(2, 64 << 20, MemoryStorage::new());
     hosts.source.add_file("f", vec![1; 100_000]);
     let (a, b) = (&hosts.views[0], &hosts.views[1]);
@@ -184,7 +184,7 @@ async fn a_file_that_has_changed_is_opened_anew() {
     let whole = Range::new(0, 100_000);
     read(&*first, whole).await;
     hosts.source.overwrite("f", 0, [2; 100_000]);
-    // Both see it, whoever read the bytes.
+    // Both detect it, whichever of them read the bytes.
     assert_ne!(first.recheck().await.unwrap(), *first.identity());
     assert_ne!(second.recheck().await.unwrap(), *second.identity());
     for view in [a, b] {
@@ -204,7 +204,7 @@ async fn small_files_and_listings_are_read_once() {
     let paths: Vec<_> = (0..300).map(|at| path(&format!("d/f{at:03}"))).collect();
     let all = hosts.views.iter().enumerate().map(|(host, view)| {
         let mut paths = paths.clone();
-        // Every host in another order.
+        // Each host in a different order.
         paths.rotate_left(host * 70);
         async move {
             assert_eq!(view.list_sorted(&path("d")).await.unwrap().len(), 300);
@@ -222,7 +222,7 @@ async fn small_files_and_listings_are_read_once() {
 }
 
 #[tokio::test]
-async fn a_listing_that_is_too_long_is_listed_by_everybody() {
+async fn each_host_lists_a_directory_that_is_too_long_to_cache() {
     let hosts = hosts(2, 1 << 20, MemoryStorage::new());
     for at in 0..2000 {
         hosts.source.add_file(format!("f{at:04}"), "");
@@ -249,7 +249,7 @@ async fn a_source_without_ranges_is_read_from_its_start_once() {
         assert_eq!(got, expected);
     }
     assert_eq!(hosts.store.meter.read_bytes(), 4 << 20);
-    // Who comes back for the middle gets it, though it is read from the start.
+    // A host that wants the middle later gets it, though it is read from the start.
     let reader = hosts.views[1].open(&path("f")).await.unwrap();
     let middle = read(&*reader, Range::new(1 << 20, 1 << 20)).await;
     assert_eq!(middle, expected[1 << 20..2 << 20]);
@@ -267,11 +267,11 @@ async fn nothing_can_be_written_through_a_view() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Whatever ranges hosts ask for, in whatever order, and however little memory there is, each
-    /// gets the bytes of the file, and the store holds no more than it may.
+    /// For any ranges, in any order, and with any memory, each host gets the bytes of the file, and the
+    /// store stays within its limit.
     #[test]
-    fn every_range_is_that_of_the_file(
-        asked in prop::collection::vec((0_usize..3, 0_u64..700_000, 1_u64..400_000), 1..25),
+    fn every_range_has_the_bytes_of_the_file(
+        ranges in prop::collection::vec((0_usize..3, 0_u64..700_000, 1_u64..400_000), 1..25),
         memory in 1_u64..600_000,
         block in 1_000_u64..70_000,
     ) {
@@ -285,7 +285,7 @@ proptest! {
             for view in &hosts.views {
                 readers.push(view.open(&path("f")).await.unwrap());
             }
-            let reads = asked.iter().map(|&(host, start, length)| {
+            let reads = ranges.iter().map(|&(host, start, length)| {
                 let reader = Arc::clone(&readers[host]);
                 let expected = expected.clone();
                 async move {
@@ -296,8 +296,8 @@ proptest! {
                 }
             });
             join_all(reads).await;
-            // Besides the store each read has a block in hand.
-            let most = memory + block * (asked.len() as u64 + 1);
+            // Besides the store, each read holds a block.
+            let most = memory + block * (ranges.len() as u64 + 1);
             let held = hosts.store.meter.most_held_bytes();
             assert!(held <= most, "{held} of {most}");
         });

@@ -22,12 +22,12 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// The line as it was signed. `Signature` for one that is not of the text.
+    /// The line as it was signed; `LineError::Signature` for a line that is not part of the text.
     pub fn strip<'a>(&mut self, number: u64, line: &'a [u8]) -> Result<&'a [u8], LineError> {
         let bare = line.trim_ascii_end();
         match *self {
             Self::Outside if bare == BEGIN_TEXT => *self = Self::Head,
-            // Beside a text that is not framed, as `cat SHA256SUMS SHA256SUMS.asc` makes it.
+            // Also behind a text without a frame, as from `cat SHA256SUMS SHA256SUMS.asc`.
             Self::Outside | Self::Text if bare == BEGIN_SIGNATURE => {
                 *self = Self::Signature(number);
             }
@@ -45,7 +45,7 @@ impl Frame {
         Err(LineError::Signature)
     }
 
-    /// The line at which a signature began that has not ended; asked for once at the end.
+    /// The line at which a signature began that has not ended; called once, at the end.
     pub fn end(&mut self) -> Option<u64> {
         match std::mem::take(self) {
             Self::Signature(number) => Some(number),
@@ -54,7 +54,7 @@ impl Frame {
     }
 }
 
-/// `Hash: SHA256` and its kin.
+/// `Hash: SHA256` and the like.
 fn is_head(line: &[u8]) -> bool {
     let key = line.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
     key > 0 && line[key..].starts_with(b": ")
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_signed_comes_out_of_the_frame() {
+    fn the_signed_text_is_taken_out_of_the_frame() {
         let text = "-----BEGIN PGP SIGNED MESSAGE-----\r\nHash: SHA256\n\none\n- -two\n\n\
                     -----BEGIN PGP SIGNATURE-----\n\niQ=\n-----END PGP SIGNATURE-----\nthree";
         let mut frame = Frame::default();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_a_head_or_an_end_loses_no_line_unsaid() {
+    fn a_frame_without_a_head_or_an_end_loses_no_line_silently() {
         let mut frame = Frame::default();
         assert_eq!(frame.strip(1, BEGIN_TEXT), Err(LineError::Signature));
         assert_eq!(frame.strip(2, b"one"), Ok(b"one".as_slice()));

@@ -1,15 +1,15 @@
 //! One line of a manifest, read and written.
 //!
-//! | form | who writes it |
+//! | form | written by |
 //! |---|---|
 //! | `HEX  NAME` | `sha256sum`, `b3sum` |
 //! | `HEX *NAME` | `sha256sum --binary` |
-//! | `HEX NAME` | `md5 -r` and its kin on the BSDs |
+//! | `HEX NAME` | `md5 -r` and the like on the BSDs |
 //! | `SHA256 (NAME) = HEX`, `BLAKE3 (NAME) = HEX` | `sha256sum --tag`, `b3sum --tag`, the BSDs |
 //! | `SHA256(NAME)= HEX`, `SHA2-256(NAME)= HEX` | `openssl dgst` before 3.0, and since |
 //!
-//! Lines of the tagged forms may be of other digests, or of sizes (`SIZE (NAME) = 4`, distinfo of the BSDs).
-//! Nothing can be checked by them, and `sha256sum -c` passes over them as well.
+//! Lines of the tagged forms may have other digests, or sizes (`SIZE (NAME) = 4`, distinfo of the BSDs).
+//! haul cannot check those; `sha256sum -c` skips them as well.
 //!
 //! In GNU coreutils and `b3sum` a line that starts with `\` has `\n`, `\r` and `\\` in its name for
 //! line feed, carriage return and backslash (GNU coreutils manual, "md5sum invocation"). Lines that
@@ -23,26 +23,26 @@ use crate::digest::Digest;
 
 const HEX_LENGTH: usize = 64;
 
-/// What a line lists: a name as it stands there (escapes resolved), and a digest.
+/// The content of a line: a name as written (escapes resolved), and a digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Bytes, not text, and not yet to be trusted: see [`listed_path`].
+    /// Bytes, not text, and not to be trusted yet: see [`listed_path`].
     pub name: Vec<u8>,
     /// The digest that the file should have.
     pub digest: Digest,
 }
 
-/// Why a line lists nothing that could be checked.
+/// Why nothing can be checked by a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LineError {
-    /// It has no form that a manifest line can have.
+    /// It has none of the forms of a manifest line.
     Form,
-    /// There is a `\` in an escaped name that stands for nothing.
+    /// Its escaped name has an invalid `\` sequence.
     Escape,
-    /// It is longer than any line has to be.
+    /// It is longer than any valid line.
     TooLong,
-    /// It is of a digest that haul does not make, or of something else, such as a size.
+    /// It has a digest that haul does not compute, or something else, such as a size.
     Other,
     /// It belongs to the frame of a PGP signature, not to the list.
     Signature,
@@ -74,8 +74,8 @@ impl fmt::Display for LineError {
 
 impl std::error::Error for LineError {}
 
-/// Reads one line, without its line feed. `Ok(None)` for what lists nothing on purpose: an empty
-/// line, a comment. A digest without a tag is taken to be of `kind`; a tag says its own.
+/// Parses one line, without its line feed. `Ok(None)` for an empty line or a comment. A digest without
+/// a tag is taken to be of `kind`.
 pub fn parse_line(line: &[u8], kind: DigestKind) -> Result<Option<Listed>, LineError> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() || line.starts_with(b"#") {
@@ -120,8 +120,8 @@ pub fn format_line(path: &RelPath, digest: &Digest) -> Vec<u8> {
     line
 }
 
-/// The path that a listed name means: without `./` and doubled slashes, which change nothing. A
-/// name that is absolute or has `..` in it is an error: it could lead anywhere.
+/// The path that a listed name stands for, without `./` and doubled slashes. A name that is absolute or
+/// contains `..` is an error: it could lead anywhere.
 pub fn listed_path(name: &[u8]) -> Result<RelPath, LineError> {
     if name.starts_with(b"/") || name.ends_with(b"/") {
         return Err(LineError::Name(RelPathError::EmptyComponent));
@@ -142,7 +142,7 @@ pub fn listed_path(name: &[u8]) -> Result<RelPath, LineError> {
     RelPath::parse(path).map_err(LineError::Name)
 }
 
-/// `HEX  NAME` and its kin. After one blank, a second one or a `*` is a marker and no part of the
+/// `HEX  NAME` and its variants. After one blank, a second one or a `*` is a marker, not part of the
 /// name.
 fn parse_plain(line: &[u8], kind: DigestKind) -> Option<(&[u8], Digest)> {
     let (hex, rest) = line.split_at_checked(HEX_LENGTH)?;
@@ -155,7 +155,7 @@ fn parse_plain(line: &[u8], kind: DigestKind) -> Option<(&[u8], Digest)> {
     Some((name, digest))
 }
 
-/// `KIND (NAME) = HEX`. The name may have `) = ` in it, so its end is looked for from behind.
+/// `KIND (NAME) = HEX`. The name may contain `) = `, so its end is searched for from the right.
 fn parse_tagged(line: &[u8]) -> Option<(&[u8], Digest)> {
     let (kind, rest) = split_tag(line)?;
     let kind = kind?;
@@ -165,7 +165,7 @@ fn parse_tagged(line: &[u8]) -> Option<(&[u8], Digest)> {
     Some((name, Digest::from_hex(kind, hex)?))
 }
 
-/// The digest that a tag stands for (`None` if haul does not make it), and what follows the parenthesis after it.
+/// The digest of a tag (`None` if haul does not compute it), and what follows the parenthesis after it.
 fn split_tag(line: &[u8]) -> Option<(Option<DigestKind>, &[u8])> {
     let is_of_tag = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'/');
     let end = line.iter().position(|byte| !is_of_tag(byte)).filter(|end| *end > 0)?;
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_resolved_only_in_lines_that_say_so() {
+    fn escapes_are_resolved_only_in_lines_that_start_with_a_backslash() {
         reads("\\HEX  a\\nb\\\\c\\rd", "a\nb\\c\rd");
         reads("HEX  a\\nb", "a\\nb");
         reads("\\SHA256 (a\\nb) = HEX", "a\nb");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_digest_and_name_is_an_error() {
+    fn a_line_without_a_digest_and_a_name_is_an_error() {
         let short = &HEX[1..];
         let lines = [
             "a",
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_other_digests_and_of_sizes_are_told_from_nonsense() {
+    fn lines_with_other_digests_or_sizes_are_distinguished_from_invalid_ones() {
         for line in [
             "MD5 (a) = 00",
             "SHA512(a)= HEXHEX",
@@ -326,14 +326,14 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_says_the_kind() {
+    fn a_tag_determines_the_kind() {
         let line = format!("BLAKE3 (a) = {HEX}");
         let listed = parse_line(line.as_bytes(), DigestKind::Sha256).unwrap().unwrap();
         assert_eq!(listed.digest.kind, DigestKind::Blake3);
     }
 
     #[test]
-    fn a_name_leads_nowhere_but_below() {
+    fn a_name_cannot_lead_out_of_the_directory() {
         let path = |name: &str| listed_path(name.as_bytes()).map(|path| path.to_string());
         assert_eq!(path("./a/b"), Ok("a/b".to_owned()));
         assert_eq!(path("a/./b//c"), Ok("a/b/c".to_owned()));
@@ -344,7 +344,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_is_read_can_panic(line in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn parsing_never_panics(line in prop::collection::vec(any::<u8>(), 0..200)) {
             for start in ["", HEX, "\\", "SHA256 ("] {
                 let line = [start.as_bytes(), &line].concat();
                 if let Ok(Some(listed)) = parse_line(&line, DigestKind::Blake3) {
@@ -354,7 +354,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read_again(name in prop::collection::vec(
+        fn written_lines_are_parsed_back(name in prop::collection::vec(
             prop_oneof![any::<u8>(), Just(b'\n'), Just(b'\\'), Just(b'\r'), Just(b' ')], 1..30,
         )) {
             prop_assume!(RelPath::parse(&name).is_ok());

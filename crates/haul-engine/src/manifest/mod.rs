@@ -19,11 +19,11 @@ pub use line::{LineError, Listed, format_line, listed_path, parse_line};
 pub use reader::{ManifestReader, NumberedLine};
 pub use writer::{FinishOptions, Finished, ManifestWriter};
 
-/// What a manifest is called unless somebody says otherwise.
+/// The default names of manifests.
 pub const DEFAULT_NAMES: [(DigestKind, &str); 2] =
     [(DigestKind::Sha256, "SHA256SUMS"), (DigestKind::Blake3, "B3SUMS")];
 
-/// What a manifest of this kind is called unless somebody says otherwise.
+/// The default name of a manifest of this kind.
 pub const fn default_name(kind: DigestKind) -> &'static str {
     match kind {
         DigestKind::Sha256 => DEFAULT_NAMES[0].1,
@@ -31,14 +31,14 @@ pub const fn default_name(kind: DigestKind) -> &'static str {
     }
 }
 
-/// Which digests the file of this name lists, if the name tells: `SHA256SUMS`, `sha256sum.txt`,
+/// The kind of digests in a file of this name, if the name shows it: `SHA256SUMS`, `sha256sum.txt`,
 /// `x.iso.sha256`, `B3SUMS`, `x.b3`, in upper or lower case.
 pub fn kind_of_name(name: &[u8]) -> Option<DigestKind> {
     const SHA256: [&[u8]; 3] = [b"sha256sums", b"sha256sum", b"sha256"];
     const BLAKE3: [&[u8]; 4] = [b"b3sums", b"b3sum", b"b3", b"blake3"];
     let name = name.to_ascii_lowercase();
     let name = name.strip_suffix(b".txt").unwrap_or(&name);
-    // All of the name, or what stands after its last dot.
+    // The whole name, or what follows its last dot.
     let last = name.rsplit(|byte| *byte == b'.').next().unwrap_or(name);
     if SHA256.contains(&last) {
         Some(DigestKind::Sha256)

@@ -1,7 +1,7 @@
-//! Sorting more than fits in memory: what the manifest lists and what a directory holds.
+//! External sorting, for manifests and for directories.
 //!
 //! Records are kept in memory up to a bound, then written as a sorted run to one temporary file
-//! without a name (so nothing remains of it whatever happens to the process), and merged at the
+//! without a name (so nothing remains of it even if the process is killed), and merged at the
 //! end. Of records with the same key the one that was added last remains.
 //!
 //! All of it blocks; runs are a few MiB at most, and go to the page cache.
@@ -22,13 +22,13 @@ const MEMORY_BYTES: usize = 4 << 20;
 const FAN_IN: usize = 64;
 const BUFFER: usize = 32 << 10;
 
-/// Bound of a key or value in a run; longer ones are never added, so longer is a torn file.
+/// The longest key or value in a run; longer ones are never written, so a longer one is a damaged file.
 const FIELD_MAX: usize = 1 << 20;
 
 /// A key and its value.
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
-/// Takes records in any order and gives them in the order of their keys.
+/// Takes records in any order and returns them in the order of their keys.
 pub(crate) struct Sorter {
     directory: PathBuf,
     memory: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -49,7 +49,7 @@ struct Run {
 }
 
 impl Sorter {
-    /// A sorter that puts what does not fit in memory into `directory`.
+    /// A sorter whose temporary file is in `directory`.
     pub(crate) fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -59,18 +59,18 @@ impl Sorter {
         }
     }
 
-    /// Adds a record. Once [`Sorter::is_full`], [`Sorter::spill`] is to be called.
+    /// Adds a record. Call [`Sorter::spill`] once [`Sorter::is_full`].
     pub(crate) fn add(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.memory_bytes += key.len() + value.len();
         self.memory.insert(key, value);
     }
 
-    /// Whether what is in memory has reached its bound.
+    /// Whether the records in memory have reached their limit.
     pub(crate) fn is_full(&self) -> bool {
         self.memory.len() >= MEMORY_RECORDS || self.memory_bytes >= MEMORY_BYTES
     }
 
-    /// Writes what is in memory to disk.
+    /// Writes the records in memory to disk.
     pub(crate) fn spill(&mut self) -> io::Result<()> {
         if self.memory.is_empty() {
             return Ok(());
@@ -146,8 +146,8 @@ enum Source {
     Memory(std::collections::btree_map::IntoIter<Vec<u8>, Vec<u8>>),
 }
 
-/// The next record of a source. The greatest of the heap is the smallest key, of equal ones the
-/// newest.
+/// The next record of a source. The greatest in the heap has the smallest key, and is the newest among
+/// equal keys.
 struct Head {
     key: Vec<u8>,
     value: Vec<u8>,
@@ -214,7 +214,7 @@ impl Source {
     }
 }
 
-/// Reads on in a run; many runs share one file, so each read says where.
+/// Reads the rest of a run; many runs share one file, so each read seeks first.
 struct RunReader<'a> {
     file: &'a mut File,
     rest: &'a mut Run,
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn of_records_with_one_key_the_last_remains_wherever_it_lies() {
+    fn the_last_of_several_records_with_one_key_remains() {
         let directory = tempfile::tempdir().unwrap();
         // More runs than are merged at once, so that there is a pass between.
         let mut sorter = Sorter::new(directory.path());
@@ -348,7 +348,7 @@ mod tests {
         assert!(sorter.is_full());
         sorter.spill().unwrap();
         assert!(!sorter.is_full());
-        // Nothing of it has a name.
+        // The temporary file has no name.
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
         assert_eq!(collected(sorter).len(), 8);
     }

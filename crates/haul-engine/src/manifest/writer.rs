@@ -1,8 +1,8 @@
-//! Writes a manifest: collects digests in any order, and merges them with what is there already.
+//! Writes a manifest: collects digests in any order, and merges them with an existing manifest.
 //!
-//! A run of haul adds the files that it moved (and takes away those that it removed); what an
-//! earlier run or `sha256sum` listed stays, as long as it is about other files. The new manifest
-//! takes the place of the old one in one step, or not at all.
+//! A run of haul adds the files that it moved (and drops those that it removed); entries of an earlier
+//! run or of `sha256sum` stay if they are about other files. The new manifest replaces the old one
+//! atomically.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -21,21 +21,21 @@ use super::reader::ManifestReader;
 use super::sorter::{Record, Sorted, Sorter};
 use crate::digest::Digest;
 
-/// How much of the manifest is made and written at once.
+/// Bytes of the manifest that are made and written at once.
 const BLOCK: usize = 1 << 20;
 
-/// Values of the records. A digest stands for itself.
+/// The value of a record that removes a name; other values are digests.
 const REMOVED: &[u8] = b"";
 
-/// Collects digests and writes them as a manifest. Until [`ManifestWriter::finish`] nothing is seen
-/// of it but nameless temporary files in the scratch directory, which vanish with it.
+/// Collects digests and writes them as a manifest. Until [`ManifestWriter::finish`] it only has nameless
+/// temporary files in the scratch directory, which vanish with it.
 pub struct ManifestWriter {
     kind: DigestKind,
     base: RelPath,
     scratch: PathBuf,
     pool: WorkPool,
     sorter: Sorter,
-    /// Nothing of an existing manifest remains.
+    /// Everything in an existing manifest is dropped.
     removed_all: bool,
     changes: u64,
 }
@@ -43,13 +43,13 @@ pub struct ManifestWriter {
 /// How a manifest is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FinishOptions {
-    /// Keep what an existing manifest lists of other files; otherwise it is replaced unread.
+    /// Keep the entries of other files in an existing manifest; otherwise it is replaced unread.
     pub merge: bool,
-    /// The manifest lies in the storage whose files it lists, so it must not list itself.
+    /// The manifest is in the storage whose files it lists, so it must not list itself.
     pub beside: bool,
-    /// Make it durable before it appears.
+    /// Sync it to disk before it gets its name.
     pub sync: bool,
-    /// It lists files that are not readable by all users, so only its owner may read it.
+    /// It lists files that some users may not read, so only its owner may read it.
     pub private: bool,
 }
 
@@ -81,10 +81,9 @@ impl ManifestWriter {
         }
     }
 
-    /// Lists a file; `path` lies below the base. What was said of it before is forgotten.
+    /// Lists a file, in place of any earlier entry; `path` is below the base.
     ///
-    /// Does not wait for anything but once in 16 384 calls, when it writes about 2 MiB to the
-    /// scratch directory.
+    /// Blocks only once in 16 384 calls, when it writes about 2 MiB to the scratch directory.
     pub fn add(&mut self, path: &RelPath, digest: &Digest) -> Result<()> {
         if digest.kind != self.kind {
             return Err(Error::new(ErrorKind::InvalidInput, "add to manifest")
@@ -95,13 +94,13 @@ impl ManifestWriter {
         self.change(name, digest.bytes.to_vec())
     }
 
-    /// Takes a file off the list.
+    /// Removes a file from the list.
     pub fn remove(&mut self, path: &RelPath) -> Result<()> {
         let name = self.relative(path)?;
         self.change(name, REMOVED.to_vec())
     }
 
-    /// Takes off everything that an existing manifest lists below a directory.
+    /// Removes everything that an existing manifest lists below a directory.
     pub fn remove_below(&mut self, directory: &RelPath) -> Result<()> {
         if *directory == self.base {
             self.changes += 1;
@@ -109,20 +108,20 @@ impl ManifestWriter {
             return Ok(());
         }
         let mut name = self.relative(directory)?;
-        // No file has this name, and it comes right before everything below.
+        // No file has this name, and it sorts right before everything below.
         name.push(b'/');
         self.change(name, REMOVED.to_vec())
     }
 
-    /// Whether anything was added or taken off.
+    /// Whether nothing was added or removed.
     pub fn is_empty(&self) -> bool {
         self.changes == 0
     }
 
     /// Writes the manifest as `path` of `storage`, sorted by the bytes of the names.
     ///
-    /// If an existing one cannot be understood that is an error which names the line, and it stays
-    /// as it is. If nothing was added or taken off there is nothing to merge, and nothing is done.
+    /// If an existing one cannot be parsed, the error names the line, and it stays as it is. If nothing was
+    /// added or removed, there is nothing to merge, and nothing is done.
     pub async fn finish(
         mut self,
         storage: &dyn Storage,
@@ -162,7 +161,7 @@ impl ManifestWriter {
             Err(error) => Err(error),
         };
         if outcome.is_err() {
-            // The cause is already known; a part file that stays is found by the next run.
+            // The error is returned below; the next run finds a part file that stays.
             _ = file.abort(false).await;
         }
         outcome.map_err(|error| error.at(storage.location().display(path)))
@@ -242,7 +241,7 @@ struct Merged {
     own_name: Option<Vec<u8>>,
     older: Peekable<Sorted>,
     newer: Peekable<Sorted>,
-    /// Everything older below this name with its `/` was removed.
+    /// The last removed directory, with its `/`: older entries below it are dropped.
     removed_below: Option<Vec<u8>>,
     finished: Finished,
 }
@@ -264,7 +263,7 @@ impl Merged {
         })
     }
 
-    /// About [`BLOCK`] bytes of lines; none at the end.
+    /// About [`BLOCK`] bytes of lines; empty at the end.
     fn next_block(&mut self) -> io::Result<Bytes> {
         let mut block = Vec::with_capacity(BLOCK + (64 << 10));
         while block.len() < BLOCK {
@@ -282,7 +281,7 @@ impl Merged {
         loop {
             let Some((is_new, (name, value))) = self.next_record()? else { return Ok(None) };
             if is_new && name.ends_with(b"/") {
-                // Within a removed directory a removed one says nothing new.
+                // A removed directory within a removed one adds nothing.
                 if !self.is_removed(&name) {
                     self.removed_below = Some(name);
                 }
@@ -297,8 +296,8 @@ impl Merged {
         }
     }
 
-    /// The record with the smallest name, and whether it is of this run; of two with one name that
-    /// one.
+    /// The record with the smallest name, and whether it is of this run; of two with the same name, the one
+    /// of this run.
     fn next_record(&mut self) -> io::Result<Option<(bool, Record)>> {
         let order = match (peek_name(&mut self.older)?, peek_name(&mut self.newer)?) {
             (None, None) => return Ok(None),

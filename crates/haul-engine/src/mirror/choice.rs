@@ -1,27 +1,28 @@
 //! Which mirror reads the next range. A state machine without I/O: time is an argument.
 //!
-//! A range goes to the mirror that is expected to deliver it first: what is in flight there, and the range itself,
-//! at the rate that the mirror has shown. A mirror that fails rests, longer each time, and is dropped in the end, or
-//! at once if a retry cannot help. The last one left is never dropped: its errors are the caller's to retry.
+//! A range goes to the mirror that is expected to deliver it first, from its bytes in flight, the length of
+//! the range, and its measured rate. A mirror that fails rests, longer each time, and is dropped in the end,
+//! or at once if a retry cannot help. The last one left is never dropped: its errors are the caller's to
+//! retry.
 
 use std::time::Duration;
 
-/// After this much time the rate of a mirror is measured anew.
+/// The time over which the rate of a mirror is measured.
 const SAMPLE: Duration = Duration::from_millis(250);
 
 /// How long a mirror rests after its first failure; twice as long after each further one.
 const REST: Duration = Duration::from_secs(1);
 
-/// A mirror that sends something, but so many times less than another one would, is as good as stalled, ...
+/// A mirror that delivers this many times slower than another one would is as good as stalled, ...
 const OUTPACED: f64 = 10.0;
 
-/// ... if the other one would also deliver the range after what it was asked for already in this part of the time.
+/// ... if the other one would deliver the range, after all that is in flight there, in this part of the time.
 const SOONER: f64 = 0.5;
 
-/// So many failures in a row, each after a rest, and a mirror is dropped.
+/// After this many failures in a row, each after a rest, a mirror is dropped.
 const FAILURES: u32 = 3;
 
-/// What is known of the mirrors of one file, by their place in the order in which they were given.
+/// The state of the mirrors of one file, by their index in the order given.
 #[derive(Debug)]
 pub struct Choice {
     mirrors: Vec<Known>,
@@ -31,12 +32,12 @@ pub struct Choice {
 struct Known {
     dropped: bool,
     in_flight: u64,
-    /// Bytes per second, once something came.
+    /// Bytes per second, once bytes have arrived.
     rate: Option<f64>,
     sample_since: Duration,
     sample_bytes: u64,
-    /// When it last sent something, or was asked while it had nothing to do.
-    heard: Duration,
+    /// When it last sent something, or got a request while it was idle.
+    last_active: Duration,
     failures: u32,
     rests_until: Option<Duration>,
 }
@@ -53,7 +54,7 @@ pub enum Failed {
 }
 
 impl Choice {
-    /// Of `count` mirrors of which nothing is known.
+    /// The choice among `count` mirrors of which nothing is known.
     pub fn new(count: usize) -> Self {
         Self { mirrors: (0..count).map(|_| Known::default()).collect() }
     }
@@ -79,7 +80,8 @@ impl Choice {
         self.mirrors[mirror] = Known { in_flight, ..Known::default() };
     }
 
-    /// Whether a mirror has sent nothing for `patience` although it was asked, and another of `among` would.
+    /// Whether a mirror has sent nothing for `patience` despite requests, while another of `among` would
+    /// deliver.
     pub fn is_stalled(
         &self,
         mirror: usize,
@@ -88,7 +90,7 @@ impl Choice {
         now: Duration,
     ) -> bool {
         let known = &self.mirrors[mirror];
-        let is_silent = now.saturating_sub(known.heard) >= patience;
+        let is_silent = now.saturating_sub(known.last_active) >= patience;
         is_silent
             && among.iter().any(|other| {
                 let known = &self.mirrors[*other];
@@ -96,8 +98,9 @@ impl Choice {
             })
     }
 
-    /// Whether another mirror of `among` would deliver `bytes` far sooner than this one, which has sent the range that
-    /// they are of at `range_rate` for `span`. A mirror that is silent for as long is not slow but stalled.
+    /// Whether another mirror of `among` would deliver `bytes`, the rest of a range, far sooner than this
+    /// one, which has sent that range at `range_rate` for `span`. A mirror that is silent for `span` is not
+    /// slow but stalled.
     pub fn is_outpaced(
         &self,
         mirror: usize,
@@ -107,25 +110,25 @@ impl Choice {
         now: Duration,
     ) -> bool {
         let known = &self.mirrors[mirror];
-        if now.saturating_sub(known.heard) >= span {
+        if now.saturating_sub(known.last_active) >= span {
             return false;
         }
-        // The range may wait behind others of the same mirror, or the mirror for who writes.
+        // The range may wait behind others of the same mirror, or the mirror for a slow writer.
         let Some(rate) = known.rate(now).map(|rate| rate.max(range_rate)) else { return false };
         let rest = bytes as f64 / rate;
         rest > span.as_secs_f64()
             && among.iter().any(|other| {
                 let known = &self.mirrors[*other];
                 let is_there = *other != mirror && !known.dropped && !known.rests(now);
-                // Its bytes may not be consumed at present: where bytes pass in order, what it has sent waits for
-                // this range.
+                // Not its recent rate: where bytes are written in order, those that it has sent may be
+                // waiting for this range.
                 let other_rate = known.rate.filter(|_| is_there).unwrap_or(0.0);
                 rate * OUTPACED < other_rate
                     && (known.in_flight + bytes) as f64 / other_rate < rest * SOONER
             })
     }
 
-    /// The mirror of `among` that is likely to deliver `bytes` first. Those that rest are chosen only if all do.
+    /// The mirror of `among` that is likely to deliver `bytes` first; a resting one only if all rest.
     pub fn choose(&self, among: &[usize], bytes: u64, now: Duration) -> Option<usize> {
         let left = || among.iter().copied().filter(|mirror| !self.mirrors[*mirror].dropped);
         let rested = |mirror: &usize| !self.mirrors[*mirror].rests(now);
@@ -138,22 +141,22 @@ impl Choice {
         first.or_else(|| left().min_by_key(|mirror| self.mirrors[*mirror].rests_until))
     }
 
-    /// A mirror was asked for `bytes`.
-    pub fn asked(&mut self, mirror: usize, bytes: u64, now: Duration) {
+    /// `bytes` were requested from a mirror.
+    pub fn requested(&mut self, mirror: usize, bytes: u64, now: Duration) {
         let known = &mut self.mirrors[mirror];
         if known.in_flight == 0 {
-            // What it did while it had nothing to do is no measure.
-            (known.sample_since, known.sample_bytes, known.heard) = (now, 0, now);
+            // Idle time is not measured.
+            (known.sample_since, known.sample_bytes, known.last_active) = (now, 0, now);
         }
         known.in_flight += bytes;
     }
 
-    /// `bytes` have come from a mirror.
+    /// `bytes` have arrived from a mirror.
     pub fn arrived(&mut self, mirror: usize, bytes: u64, now: Duration) {
         let known = &mut self.mirrors[mirror];
         known.in_flight = known.in_flight.saturating_sub(bytes);
         known.sample_bytes += bytes;
-        known.heard = now;
+        known.last_active = now;
         (known.failures, known.rests_until) = (0, None);
         let time = now.saturating_sub(known.sample_since);
         if time >= SAMPLE || known.rate.is_none() {
@@ -163,14 +166,14 @@ impl Choice {
         }
     }
 
-    /// `bytes` that a mirror was asked for are not wanted of it any more.
+    /// `bytes` requested from a mirror are not expected any more.
     pub fn released(&mut self, mirror: usize, bytes: u64) {
         let known = &mut self.mirrors[mirror];
         known.in_flight = known.in_flight.saturating_sub(bytes);
     }
 
-    /// A request to a mirror has failed; `may_pass` says whether a retry can help. `among` are those that could be
-    /// asked instead.
+    /// A request to a mirror has failed; `may_pass` is true if a retry can help. `among` are the mirrors that
+    /// could be used instead.
     pub fn failed(
         &mut self,
         mirror: usize,
@@ -197,11 +200,11 @@ impl Choice {
         if is_over && !std::mem::replace(&mut known.dropped, true) {
             return Failed::Dropped;
         }
-        // All of them rest: the caller waits before it asks again.
+        // All of them rest: the caller waits before its next request.
         if others(&self.mirrors, true) { Failed::Rests } else { Failed::Alone }
     }
 
-    /// What a mirror is expected to carry of which nothing is known: as much as the others.
+    /// The expected rate of a mirror of which nothing is known: the mean of the others.
     fn usual_rate(&self, now: Duration) -> f64 {
         let rates: Vec<_> = self.mirrors.iter().filter_map(|known| known.rate(now)).collect();
         if rates.is_empty() { 1.0 } else { rates.iter().sum::<f64>() / rates.len() as f64 }
@@ -213,7 +216,7 @@ impl Known {
         self.rests_until.is_some_and(|until| until > now)
     }
 
-    /// The rate that it had, or less if nothing has come for a while.
+    /// The measured rate, or less if little has arrived for a while.
     fn rate(&self, now: Duration) -> Option<f64> {
         let rate = self.rate?;
         let time = now.saturating_sub(self.sample_since);
@@ -234,7 +237,8 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// Ranges of 1 MiB on mirrors of these rates, bytes per second, with 64 in flight; what each delivered.
+    /// Reads ranges of 1 MiB, 64 in flight, from mirrors of these rates (bytes per second); returns the bytes
+    /// that each delivered.
     fn share(rates: &[u64], seconds: u64) -> Vec<u64> {
         const RANGE: u64 = 1 << 20;
         let all: Vec<_> = (0..rates.len()).collect();
@@ -245,7 +249,7 @@ mod tests {
             let now = ms(step * 10);
             while queues.iter().map(Vec::len).sum::<usize>() < 64 {
                 let mirror = choice.choose(&all, RANGE, now).unwrap();
-                choice.asked(mirror, RANGE, now);
+                choice.requested(mirror, RANGE, now);
                 queues[mirror].push(RANGE);
             }
             for (mirror, queue) in queues.iter_mut().enumerate() {
@@ -278,11 +282,11 @@ mod tests {
     fn a_mirror_that_stalls_gets_nothing_more_while_another_delivers() {
         let mut choice = Choice::new(2);
         for mirror in [0, 1] {
-            choice.asked(mirror, 4000, ms(0));
+            choice.requested(mirror, 4000, ms(0));
             choice.arrived(mirror, 1000, ms(10));
         }
         for step in 1..40 {
-            choice.asked(1, 1000, ms(step * 100));
+            choice.requested(1, 1000, ms(step * 100));
             choice.arrived(1, 1000, ms(step * 100 + 50));
         }
         assert_eq!(choice.choose(&ALL[..2], 1000, ms(4000)), Some(1));
@@ -297,7 +301,7 @@ mod tests {
             assert_eq!(choice.failed(0, true, all, ms(0)), Failed::Rests);
         }
         assert_eq!(choice.choose(all, 1, ms(999)), Some(1));
-        choice.asked(1, 10, ms(1000));
+        choice.requested(1, 10, ms(1000));
         assert_eq!(choice.choose(all, 1, ms(1000)), Some(0), "it is tried again");
         assert_eq!(choice.failed(0, true, all, ms(1000)), Failed::Rests);
         assert_eq!(choice.choose(all, 1, ms(2999)), Some(1));
@@ -309,18 +313,18 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_come_end_a_row_of_failures() {
+    fn arriving_bytes_end_a_row_of_failures() {
         let mut choice = Choice::new(2);
         for second in 0..9 {
             let now = ms(second * 5000);
             assert_eq!(choice.failed(0, true, &ALL[..2], now), Failed::Rests);
-            choice.asked(0, 1, now);
+            choice.requested(0, 1, now);
             choice.arrived(0, 1, now);
         }
     }
 
     #[test]
-    fn what_a_retry_cannot_help_is_dropped_at_once() {
+    fn a_mirror_is_dropped_at_once_if_a_retry_cannot_help() {
         let mut choice = Choice::new(3);
         assert_eq!(choice.failed(1, false, &ALL, ms(0)), Failed::Dropped);
         assert_eq!(choice.failed(0, false, &ALL[..2], ms(0)), Failed::Alone, "2 is not open");
@@ -330,12 +334,12 @@ mod tests {
     fn a_silent_mirror_is_stalled_if_another_one_delivers() {
         let mut choice = Choice::new(2);
         let all = &ALL[..2];
-        choice.asked(0, 10, ms(0));
+        choice.requested(0, 10, ms(0));
         assert!(
             !choice.is_stalled(0, all, ms(10_000), ms(20_000)),
-            "the other one has not been heard of"
+            "the other one has not been last_active of"
         );
-        choice.asked(1, 10, ms(0));
+        choice.requested(1, 10, ms(0));
         choice.arrived(1, 10, ms(10));
         assert!(!choice.is_stalled(0, all, ms(10_000), ms(9_999)));
         assert!(choice.is_stalled(0, all, ms(10_000), ms(10_000)));
@@ -350,7 +354,7 @@ mod tests {
         let mut choice = Choice::new(2);
         let all = &ALL[..2];
         for mirror in [0, 1] {
-            choice.asked(mirror, 1 << 20, ms(0));
+            choice.requested(mirror, 1 << 20, ms(0));
             choice.arrived(mirror, 500_000, ms(500));
         }
         choice.arrived(1, (1 << 20) - 500_000, ms(1000));
@@ -367,13 +371,13 @@ mod tests {
         assert!(!choice.is_outpaced(0, all, 9, (2.0, SPAN), ms(10_000)), "it is about to end");
         let from_disk = (left as f64, SPAN);
         assert!(!choice.is_outpaced(0, all, left, from_disk, ms(10_000)), "the writer is slow");
-        choice.asked(1, 1 << 40, ms(10_000));
+        choice.requested(1, 1 << 40, ms(10_000));
         choice.arrived(1, 500_000, ms(10_500));
         choice.arrived(0, 1, ms(10_500));
         assert!(!outpaced(&choice, all, ms(10_500)), "the other one has enough to do");
     }
 
-    /// Two mirrors that failed in turns were asked without a pause.
+    /// Once, two mirrors that failed in turns were tried without a pause.
     #[test]
     fn when_all_rest_the_caller_has_to_wait() {
         let mut choice = Choice::new(2);

@@ -1,4 +1,4 @@
-//! How long the other mirrors are waited for once one has answered.
+//! The time limit for the other mirrors once one has responded.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep_until};
 const GRACE: Duration = Duration::from_secs(1);
 const GRACE_FACTOR: u32 = 4;
 const GRACE_MOST: Duration = Duration::from_secs(10);
-/// How often it is looked whether the grace is extended.
+/// How often it is checked whether the grace is extended.
 const GRACE_LOOK: Duration = Duration::from_millis(100);
 
-/// What of several things is there in time: all that are ready within a grace after the first success. `Err(None)` is
-/// what took too long. The outcomes are in the order of `all`.
+/// Runs several futures until a grace after the first success has passed. Returns the outcomes in the order
+/// of `all`; `Err(None)` for those that took too long.
 pub async fn within_grace<T>(
     all: Vec<impl Future<Output = Result<T>>>,
 ) -> Vec<Result<T, Option<Error>>> {
@@ -57,7 +57,7 @@ pub async fn within_grace_unless<T>(
     }
 }
 
-/// What is said of a mirror that took longer than the grace.
+/// The message for a mirror that took longer than the grace.
 pub fn too_late() -> String {
     "it did not respond in time after the first mirror".to_owned()
 }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_that_is_open_does_not_use_up_the_grace() {
+    async fn the_grace_does_not_end_while_it_is_held() {
         let began = Instant::now();
         let after = async |seconds| {
             tokio::time::sleep(Duration::from_secs(seconds)).await;

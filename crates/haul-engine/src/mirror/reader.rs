@@ -1,7 +1,7 @@
 //! A file that is read from its mirrors.
 //!
-//! A range is read from one mirror until that fails; what is left of it is then read from another, so the reader
-//! sees one stream without a gap. Only if no mirror is left to go on at once does the stream end with the error.
+//! A range is read from one mirror until that fails; the rest is then read from another, so the reader sees
+//! one stream without a gap. The stream ends with the error only if no other mirror can continue at once.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,12 +21,12 @@ use super::choice::Failed;
 use super::grace::within_grace;
 use super::shared::{Mirror, Shared, may_pass};
 
-/// A mirror that sends nothing for so long is stalled, and so is one without connections after a shorter time.
+/// A mirror that sends nothing for this long is stalled; one without connections after a shorter time.
 const STALLED: Duration = Duration::from_secs(10);
 const LOST: Duration = Duration::from_millis(500);
-/// The rate of a range is judged after it was waited for so long, and again after as long.
+/// The rate of a range is checked each time after this much waiting for it.
 const SPAN: Duration = Duration::from_secs(5);
-/// How often silence is looked at.
+/// How often silence is checked.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// The file, opened on each of its mirrors.
@@ -45,13 +45,13 @@ struct Inner {
     /// Mirrors that have delivered bytes.
     read: Arc<Mutex<Vec<usize>>>,
     size: u64,
-    /// Ranges of the file are read at once, so a mirror without ranges is of no use: it would send all that is before
-    /// each range.
+    /// Ranges of the file are read concurrently, so a mirror without ranges is of no use: it would send
+    /// everything before each range.
     in_ranges: bool,
 }
 
 impl MirrorReader {
-    /// `readers` hold the same file, and there is at least one. The numbers of those that are read are noted in `read`.
+    /// `readers`, at least one, have the same file. The numbers of those that deliver bytes go to `read`.
     pub fn new(
         mirrors: Arc<[Mirror]>,
         shared: Arc<Shared>,
@@ -61,7 +61,7 @@ impl MirrorReader {
         let mut identity =
             readers.first().map(|(_, first)| first.identity().clone()).unwrap_or_default();
         identity.id = None;
-        // A later run may begin with another mirror, and each server has tags of its own.
+        // A later run may begin with another mirror, and each server has its own tags.
         let same_tag = readers.iter().all(|(_, reader)| reader.identity().tag == identity.tag);
         if identity.modified.is_some() || !same_tag {
             identity.tag = None;
@@ -84,7 +84,7 @@ impl MirrorReader {
 }
 
 impl Inner {
-    /// Mirrors that can be asked for any range; if there are none, those that are read from their start.
+    /// Mirrors that support ranges; if there are none, those that are read from their start.
     fn usable(&self) -> Vec<usize> {
         let choice = self.shared.choice();
         let left = || self.readers.iter().filter(|(mirror, _)| !choice.is_dropped(**mirror));
@@ -104,29 +104,29 @@ impl Inner {
         }
     }
 
-    /// The next block, or an error if the mirror is silent or far slower than another, which would deliver.
+    /// The next block, or an error if the mirror is silent or far slower while another one would deliver.
     async fn unless_stalled(
         &self,
-        asked: &mut Asked,
+        request: &mut Request,
         blocks: &mut BlockStream,
     ) -> Option<Result<Block>> {
-        let mirror = asked.mirror;
+        let mirror = request.mirror;
         loop {
-            if let Some(rate) = asked.pace.take_rate() {
+            if let Some(rate) = request.pace.take_rate() {
                 let (usable, now) = (self.usable(), self.shared.now());
                 let (choice, pace) = (self.shared.choice(), (rate, SPAN));
-                if choice.is_outpaced(mirror, &usable, asked.left, pace, now) {
+                if choice.is_outpaced(mirror, &usable, request.left, pace, now) {
                     let cause = format!("it sent {rate:.0} bytes/s; another mirror is far faster");
                     return Some(Err(Error::new(ErrorKind::Unreachable, "read").because(cause)));
                 }
             }
             let began = self.shared.now();
             let next = timeout(LOOK, blocks.next()).await;
-            asked.pace.waited += self.shared.now().saturating_sub(began);
+            request.pace.waited += self.shared.now().saturating_sub(began);
             if let Ok(next) = next {
                 return next;
             }
-            // The storage may try for a while to get its connections back.
+            // The storage may try for a while to reconnect.
             let is_lost = self.mirrors[mirror].storage.link().open == 0;
             let patience = if is_lost { LOST } else { STALLED };
             let (usable, now) = (self.usable(), self.shared.now());
@@ -140,7 +140,7 @@ impl Inner {
         }
     }
 
-    /// A mirror has failed. `Err` if that is the failure of the file.
+    /// A mirror has failed. `Err` if the file fails with it.
     fn failed(&self, mirror: usize, error: Error) -> Result<()> {
         let error = error.at(&self.mirrors[mirror].name);
         let usable = self.usable();
@@ -160,7 +160,7 @@ impl Inner {
             let is_dropped = self.shared.choice().is_dropped(mirror);
             return Err(if is_dropped { error.with_retry(Retry::FromStart) } else { error });
         }
-        // What it delivered before may be of the new version already: the file is started anew without it.
+        // What it delivered before may be of the new version already: the file restarts without it.
         let is_spoilt = error.kind() == ErrorKind::Changed && self.has_delivered(mirror);
         if failed == Failed::Alone || is_spoilt { Err(error) } else { Ok(()) }
     }
@@ -171,30 +171,30 @@ struct Reading {
     inner: Arc<Inner>,
     at: u64,
     range: Range,
-    /// Nothing is wanted beyond.
+    /// Bytes beyond are not needed.
     end: Arc<AtomicU64>,
-    current: Option<(Asked, BlockStream)>,
+    current: Option<(Request, BlockStream)>,
 }
 
-/// What a mirror was asked for; given back when it is dropped.
-struct Asked {
+/// A request to a mirror; dropping it releases the bytes that have not arrived.
+struct Request {
     inner: Arc<Inner>,
     mirror: usize,
     left: u64,
     pace: Pace,
 }
 
-/// How fast a range comes.
+/// How fast a range arrives.
 #[derive(Debug, Default)]
 struct Pace {
-    /// Time that was waited for it; what it took to write it does not count.
+    /// Time spent waiting for it; time to write it does not count.
     waited: Duration,
-    /// Bytes that came meanwhile.
+    /// Bytes that arrived in that time.
     bytes: u64,
 }
 
 impl Pace {
-    /// Bytes per second, once it was waited for long enough; it is measured anew then.
+    /// Bytes per second, if the wait was long enough; then a new measurement begins.
     fn take_rate(&mut self) -> Option<f64> {
         let is_due = self.waited >= SPAN;
         let Self { waited, bytes } = is_due.then(|| std::mem::take(self))?;
@@ -209,21 +209,21 @@ impl Reading {
             if self.at >= end {
                 return Ok(None);
             }
-            let (asked, blocks) = match &mut self.current {
+            let (request, blocks) = match &mut self.current {
                 Some(current) => current,
                 None => {
-                    let current = self.ask(end)?;
+                    let current = self.begin(end)?;
                     self.current.insert(current)
                 }
             };
-            let error = match self.inner.unless_stalled(asked, blocks).await {
+            let error = match self.inner.unless_stalled(request, blocks).await {
                 Some(Ok(block)) => {
-                    asked.arrived(block.len() as u64);
+                    request.arrived(block.len() as u64);
                     self.at += block.len() as u64;
                     return Ok(Some(block));
                 }
                 Some(Err(error)) => error,
-                // Its end is where it ends.
+                // The file's length was unknown: this is its end.
                 None if self.inner.size == UNKNOWN_SIZE => {
                     self.at = UNKNOWN_SIZE;
                     return Ok(None);
@@ -233,20 +233,20 @@ impl Reading {
                     self.at, self.inner.size
                 )),
             };
-            let mirror = asked.mirror;
+            let mirror = request.mirror;
             self.current = None;
             self.inner.failed(mirror, error)?;
         }
     }
 
-    /// Begins to read what is left on the mirror that is likely to deliver it first.
-    fn ask(&self, end: u64) -> Result<(Asked, BlockStream)> {
+    /// Begins to read the rest from the mirror that is likely to deliver it first.
+    fn begin(&self, end: u64) -> Result<(Request, BlockStream)> {
         let bytes = end - self.at;
         let usable = self.inner.usable();
         let now = self.inner.shared.now();
         let mirror = {
             let mut choice = self.inner.shared.choice();
-            // Opening has brought the beginning of the file along.
+            // Opening has already read the beginning of the file.
             let first = usable.first().copied();
             let first = first.filter(|first| self.at == 0 && !choice.rests(*first, now));
             let chosen = choice.choose(first.as_slice(), bytes, now);
@@ -254,17 +254,17 @@ impl Reading {
                 chosen.or_else(|| choice.choose(&usable, bytes, now)).ok_or_else(|| {
                     Error::new(ErrorKind::Unreachable, "read").because("no mirror of it is left")
                 })?;
-            choice.asked(mirror, bytes, now);
+            choice.requested(mirror, bytes, now);
             mirror
         };
-        let asked =
-            Asked { inner: Arc::clone(&self.inner), mirror, left: bytes, pace: Pace::default() };
+        let request =
+            Request { inner: Arc::clone(&self.inner), mirror, left: bytes, pace: Pace::default() };
         let range = Range::between(self.at, self.range.end());
-        Ok((asked, self.inner.readers[&mirror].read_until(range, &self.end)))
+        Ok((request, self.inner.readers[&mirror].read_until(range, &self.end)))
     }
 }
 
-impl Asked {
+impl Request {
     fn arrived(&mut self, bytes: u64) {
         let now = self.inner.shared.now();
         self.inner.shared.choice().arrived(self.mirror, bytes.min(self.left), now);
@@ -274,7 +274,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for Request {
     fn drop(&mut self) {
         self.inner.shared.choice().released(self.mirror, self.left);
     }
@@ -296,21 +296,21 @@ impl ReadAt for MirrorReader {
         Ok(Metadata { modified, ..Metadata::default() })
     }
 
-    /// All mirrors that have delivered bytes are asked. One that does not answer in time after the others is like one
-    /// that was dropped: what it delivered was compared when it came, as far as its protocol allows.
+    /// Rechecks all mirrors that have delivered bytes. One that does not respond in time after the others
+    /// counts as dropped: its bytes were checked as they arrived, as far as its protocol allows.
     async fn recheck(&self) -> Result<Identity> {
         let read = self.inner.read.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let read: Vec<_> = {
             let choice = self.inner.shared.choice();
             read.into_iter().filter(|mirror| !choice.is_dropped(*mirror)).collect()
         };
-        let asked = read.iter().map(|mirror| self.inner.readers[mirror].recheck()).collect();
-        let (mut answered, mut first) = (false, None);
-        for (mirror, now) in read.iter().zip(within_grace(asked).await) {
+        let requests = read.iter().map(|mirror| self.inner.readers[mirror].recheck()).collect();
+        let (mut confirmed, mut first) = (false, None);
+        for (mirror, now) in read.iter().zip(within_grace(requests).await) {
             let known = self.inner.readers[mirror].identity();
             let name = &self.inner.mirrors[*mirror].name;
             match now {
-                Ok(now) if now == *known => answered = true,
+                Ok(now) if now == *known => confirmed = true,
                 Ok(now) => {
                     return Err(Error::new(ErrorKind::Changed, "copy")
                         .at(name)
@@ -321,7 +321,7 @@ impl ReadAt for MirrorReader {
             }
         }
         match first {
-            Some(error) if !answered => Err(error),
+            Some(error) if !confirmed => Err(error),
             _ => Ok(self.identity.clone()),
         }
     }

@@ -1,9 +1,9 @@
-//! Names that some file system or server takes for the same.
+//! Names that some file system or server treats as equal.
 //!
 //! File systems ignore case (exFAT, NTFS, APFS, HFS+, ext4 and tmpfs with `casefold`), normalise (HFS+, APFS,
 //! ZFS), ignore characters that have no width (HFS+, ext4), or drop dots and spaces at the end of a name (FAT,
 //! NTFS and SMB). [`fold`] does all of this at once: names that differ after it are different everywhere, and
-//! names that are equal after it may be the same somewhere.
+//! names that are equal after it may be equal somewhere.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,7 +11,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use haul_storage::Entry;
 use icu_normalizer::DecomposingNormalizerBorrowed;
 
-/// A name as the least discerning file system would see it.
+/// A name as a file system with all of these rules would compare it.
 pub fn fold(name: &[u8]) -> Vec<u8> {
     let kept =
         name.iter().rposition(|byte| !matches!(byte, b'.' | b' ')).map_or(0, |last| last + 1);
@@ -19,12 +19,12 @@ pub fn fold(name: &[u8]) -> Vec<u8> {
     if name.is_ascii() {
         return name.to_ascii_lowercase();
     }
-    // Bytes that are no UTF-8 stay as they are.
+    // Bytes that are not UTF-8 stay as they are.
     let mut folded = Vec::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         let normalizer = const { DecomposingNormalizerBorrowed::new_nfd() };
         let decomposed = normalizer.normalize(chunk.valid());
-        // There and back: `ẞ`, `ß` and `ss`, the two small sigmas, the Kelvin sign.
+        // To capitals and back, for `ẞ`, `ß` and `ss`, the two small sigmas, the Kelvin sign.
         let letters = decomposed.chars().filter(|letter| !is_ignored(*letter));
         let small = letters
             .flat_map(char::to_lowercase)
@@ -37,14 +37,14 @@ pub fn fold(name: &[u8]) -> Vec<u8> {
     folded
 }
 
-/// Characters without a width that HFS+ and ext4 leave out of comparisons.
+/// Characters without a width, which HFS+ and ext4 ignore in comparisons.
 const fn is_ignored(letter: char) -> bool {
     matches!(letter,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}'
         | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}')
 }
 
-/// The names of one directory that were seen so far: a hash each.
+/// The names seen so far in one directory, as hashes.
 #[derive(Debug, Default)]
 pub struct FoldedNames {
     hasher: RandomState,
@@ -54,15 +54,15 @@ pub struct FoldedNames {
 }
 
 impl FoldedNames {
-    /// Notes a name that an earlier source of the run has.
+    /// Adds a name that an earlier source of the run has.
     pub fn note_earlier(&mut self, name: &[u8]) {
         self.folded.insert(self.hasher.hash_one(fold(name)));
         self.earlier.insert(self.hasher.hash_one(name));
     }
 
-    /// Takes a batch of a listing in. With each entry comes whether a file system may take it for one that was
-    /// there before. Such names are put in order, so that the first of them does not depend on the order of the
-    /// listing, as far as they come in one batch.
+    /// Adds a batch of a listing. Returns each entry and whether a file system may treat its name as equal
+    /// to an earlier one. Such names are sorted within the batch, so that the first of them does not depend
+    /// on the order of the listing.
     pub fn admit(&mut self, mut batch: Vec<Entry>) -> Vec<(Entry, bool)> {
         let hash = |entry: &Entry| self.hasher.hash_one(fold(entry.path.name()));
         let mut hashes: Vec<u64> = batch.iter().map(hash).collect();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_stay_apart() {
+    fn bytes_that_are_not_utf8_stay_distinct() {
         assert_ne!(fold(b"a\xff"), fold(b"a\xfe"));
         assert_eq!(fold(b"A\xff\xc3\x89"), fold(b"a\xffe\xcc\x81"));
     }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_several_like_names_does_not_depend_on_the_order_of_a_batch() {
+    fn the_first_of_several_equal_names_does_not_depend_on_the_order_of_a_batch() {
         for listed in [["b", "readme", "README"], ["README", "b", "readme"]] {
             assert_eq!(twins(&mut FoldedNames::default(), &listed), ["readme"]);
         }

@@ -1,17 +1,17 @@
-//! What one file is going to take.
+//! The space that one file will need.
 
 use haul_storage::{Entry, Medium, Result};
 
 use super::need::Need;
 use crate::{Job, Overwrite, Settings};
 
-/// More ranges of data in a file are not added up.
+/// The most data ranges of a file that are summed up.
 const DATA_RANGES: usize = 4096;
 
-/// What is known of the destination of a file.
+/// The destination of a file, as far as it is known.
 #[derive(Debug, Clone, Copy)]
 pub struct There<'a> {
-    /// What has its name.
+    /// The entry with its name.
     pub existing: Option<&'a Entry>,
     /// Bytes that its part file takes up: an earlier run's, or this one's.
     pub part_bytes: u64,
@@ -20,8 +20,8 @@ pub struct There<'a> {
 }
 
 impl Need {
-    /// The need of a file that takes up `stored` bytes; `None` if it cannot be told, because there is something in the
-    /// way that will be removed.
+    /// The need of a file that takes up `stored` bytes; `None` if it is unknown, because something of
+    /// unknown size will be removed for it.
     pub fn of(settings: &Settings, file: &Entry, stored: u64, there: There<'_>) -> Option<Self> {
         let left = i128::from(stored) - i128::from(there.part_bytes);
         let Some(existing) = there.existing else {
@@ -47,7 +47,7 @@ impl Need {
         Some(match is_replaced {
             Some(true) => Self { sum, least_old: Some(old) },
             Some(false) => Self::default(),
-            // Its time or its content decides. If it is replaced by less, space is freed.
+            // Time or content decides. If a shorter file replaces it, space is freed.
             None if existing.size == file.size => Self::default(),
             None => Self { sum: sum.min(0), least_old: None },
         })
@@ -57,19 +57,19 @@ impl Need {
 /// The bytes of a file without its holes; 0 if that is not known.
 pub async fn data_bytes(job: &Job, entry: &Entry) -> u64 {
     let Some(bytes) = entry.known_size() else { return 0 };
-    // Small files are written whole, zeros too.
+    // Small files are written whole, zeros included.
     if job.source.capabilities().medium == Medium::Disk
         && bytes > job.source.capabilities().whole_limit
         && let Ok(Some(allocated)) = job.source.allocated(&entry.path).await
     {
-        // Space that was allocated ahead of writing is copied as a hole.
+        // Preallocated space is copied as a hole.
         let data = if allocated > 0 { data_ranges(job, entry).await.ok() } else { None };
         return bytes.min(allocated).min(data.unwrap_or(allocated));
     }
     bytes
 }
 
-/// The bytes of a file that are data; of very many ranges those of the first.
+/// The bytes of data in a file, at most those of the first [`DATA_RANGES`] ranges.
 async fn data_ranges(job: &Job, entry: &Entry) -> Result<u64> {
     let reader = job.source.open(&entry.path).await?;
     let (mut sum, mut at) = (0, 0);
@@ -81,7 +81,7 @@ async fn data_ranges(job: &Job, entry: &Entry) -> Result<u64> {
     Ok(sum)
 }
 
-/// The bytes that a copy of a file takes at least: without holes, and as one name of several.
+/// The least bytes that a copy of a file takes: without holes, and divided by its hard links.
 pub async fn stored(settings: &Settings, job: &Job, entry: &Entry) -> u64 {
     let bytes = data_bytes(job, entry).await;
     let linked = settings.preserve.hard_links && job.destination.capabilities().hard_links;
@@ -111,14 +111,14 @@ mod tests {
         assert_eq!(one.bytes(), 100);
         let mut all = one;
         all.add(need(Overwrite::Different, 100, Some(40)));
-        // 10 + 60 more in the end, and the shorter old one is there until then.
+        // 10 + 60 more in the end, and the shorter old version exists until then.
         assert_eq!(all.bytes(), 110);
         all.add(need(Overwrite::Different, 0, Some(1000)));
         assert_eq!(all.bytes(), 0);
     }
 
     #[test]
-    fn what_is_unchanged_or_left_alone_needs_nothing() {
+    fn files_that_are_unchanged_or_not_replaced_need_nothing() {
         assert_eq!(need(Overwrite::Different, 100, Some(100)).bytes(), 0);
         assert_eq!(need(Overwrite::Never, 100, Some(10)).bytes(), 0);
         assert_eq!(need(Overwrite::Newer, 100, Some(10)).bytes(), 0);
@@ -142,9 +142,9 @@ mod tests {
         assert_eq!(need, Some(Need::default()));
     }
 
-    /// A rerun was refused, because the data was compared with the old length.
+    /// Once, a rerun was refused, because the data was compared with the old length.
     #[test]
-    fn a_file_with_holes_that_is_there_needs_nothing() {
+    fn an_existing_file_with_holes_needs_nothing() {
         for overwrite in [Overwrite::Different, Overwrite::Newer] {
             let settings = Settings { overwrite, ..Settings::default() };
             let existing = file(100);

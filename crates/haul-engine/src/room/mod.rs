@@ -1,4 +1,4 @@
-//! Whether what is to be copied fits, and what has to stay free at the destination.
+//! Checks that the copies fit into the destination, and that `min_free` bytes stay free there.
 //!
 //! ```text
 //! sources that are files, at the start ┐
@@ -7,9 +7,9 @@
 //! each file before it begins → would less than `min_free` be left? → stop
 //! ```
 //!
-//! What is needed is known from below only ([`Need`]), and what counts as free is the most that can be written, so a
-//! transfer that fits is never refused. Where the file system may store less than a file's length, or copies may share
-//! their space, there is a warning, or nothing. A transfer that is stopped leaves what is complete, and part files.
+//! The need is a lower bound ([`Need`]), and free is the most that can be written, so a transfer that fits
+//! is never refused. If the file system may store less than a file's length, or copies may share space, haul
+//! only warns, or does nothing. A stopped transfer leaves complete files and part files.
 
 mod file;
 mod ledger;
@@ -35,19 +35,19 @@ use crate::{Cancel, Job, Settings};
 use file::data_bytes;
 use ledger::Slot;
 
-/// Shorter files do not wait until it is known what the sources need.
+/// Shorter files do not wait for the first comparison of need and free space.
 const GATED: u64 = 1 << 20;
 
-/// More jobs are not compared with each other.
+/// The most jobs whose paths are compared with each other.
 const APART: usize = 1000;
 
-/// How long files wait for a server that does not say how much is free.
+/// How long files wait for a server that does not report its free space.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Free space that is nearly too little is not looked at more often.
+/// The least time between measurements while free space is nearly too little.
 const JUDGE: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether `min_free` is left: on a disk, and on a server.
+/// How often it is checked that `min_free` is left: on a disk, and on a server.
 const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(3));
 
 /// The space of one transfer.
@@ -61,16 +61,16 @@ pub struct Room {
     target: Option<Target>,
     slot: Arc<Slot>,
     state: Mutex<State>,
-    /// It is known whether what was known at the start fits.
+    /// True once the needs known at the start were compared with the free space.
     started: watch::Sender<bool>,
     is_stopped: AtomicBool,
-    /// Held by the file that is asking whether it may begin.
+    /// Held by the file that is being admitted.
     admitting: tokio::sync::Mutex<()>,
-    /// A file has ended.
+    /// Notified when a file has ended.
     ended: Notify,
 }
 
-/// Where the space is.
+/// The directory whose file system the space is of.
 #[derive(Debug)]
 struct Target {
     storage: Arc<dyn Storage>,
@@ -81,29 +81,29 @@ struct Target {
     are_apart: bool,
 }
 
-/// For what there is too little space, in bytes.
+/// What does not fit, in bytes.
 #[derive(Debug, Clone, Copy)]
 enum Lack {
-    /// Everything, of what was free.
+    /// Everything together, and what was free.
     All(ledger::Lack),
     /// A file that was about to begin.
     Next(u64),
-    /// More was used than planned, or by others.
+    /// More space was used than planned, or by other programs.
     Now,
 }
 
 #[derive(Debug, Default)]
 struct State {
     space: Option<Space>,
-    /// Needs are compared with the space.
+    /// Whether needs are compared with the space.
     compares: bool,
-    /// A file was planned whose need is not known.
+    /// Whether a file was planned whose need is not known.
     is_unclear: bool,
-    /// All that is needed is known, and no longer only the least.
+    /// Whether the need is complete, no longer a lower bound.
     is_complete: bool,
-    /// When it was looked at last whether it fits, with the answer that it may.
+    /// When the need was last found to fit.
     judged: Option<Instant>,
-    /// Bytes that may still begin without another look, with `min_free`.
+    /// With `min_free`: bytes that may still begin without another measurement.
     budget: u64,
 }
 
@@ -122,7 +122,8 @@ impl Drop for Admission<'_> {
 }
 
 impl Room {
-    /// The space of the destination of `jobs`. What does not fit is reported to `tally` and ends `cancel`.
+    /// The space at the destination of `jobs`. If it is too little, that is reported to `tally`, and `cancel`
+    /// stops the transfer.
     pub fn new(jobs: &[Job], settings: &Settings, tally: &Arc<Tally>, cancel: &Cancel) -> Self {
         let min_free = settings.min_free.unwrap_or(0);
         let wanted = !settings.dry_run && (settings.check_space || min_free > 0);
@@ -141,15 +142,15 @@ impl Room {
         }
     }
 
-    /// Whether the transfer was stopped for want of space.
+    /// Whether the transfer was stopped for lack of space.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Looks at the space and at the sources that are files, and then whether `min_free` stays; never ends.
+    /// Measures the space and the sources that are files, then watches that `min_free` stays; never ends.
     pub async fn watch(&self, jobs: &[Job]) {
         let patience = if self.min_free > 0 { Duration::MAX } else { PATIENCE };
-        // Without an answer nothing is known of the space, and nothing waits for it any longer.
+        // Without a response the space stays unknown, and nothing waits for it any longer.
         drop(timeout(patience, self.start(jobs)).await);
         self.started.send_replace(true);
         if let Some(target) = &self.target {
@@ -192,7 +193,7 @@ impl Room {
         self.judge().await;
     }
 
-    /// Whether needs are worth finding out.
+    /// Whether needs are compared with the space.
     pub fn compares(&self) -> bool {
         self.lock().compares && !self.is_stopped()
     }
@@ -202,7 +203,7 @@ impl Room {
         self.compares() && self.target.as_ref().is_some_and(|target| target.are_apart)
     }
 
-    /// Whether a directory that exists is on the file system that was looked at.
+    /// Whether an existing directory is on the file system that was measured.
     pub async fn holds(&self, directory: &RelPath) -> bool {
         if self.target.as_ref().is_some_and(|target| target.is_alone && target.path == *directory) {
             return true;
@@ -214,12 +215,12 @@ impl Room {
         there == Some(here)
     }
 
-    /// Unit in which files get space.
+    /// The unit in which files get space.
     pub fn block(&self) -> u64 {
         self.lock().space.as_ref().map_or(0, |space| space.block)
     }
 
-    /// A file was planned of which the destination has nothing.
+    /// Adds the need of a planned file that the destination does not have.
     pub async fn plan(&self, job: &Job, entry: &Entry) {
         if self.compares() {
             self.slot.plan(Need::new(stored(&self.settings, job, entry).await));
@@ -227,12 +228,12 @@ impl Room {
         }
     }
 
-    /// A file was planned of which the destination may have something.
+    /// A file was planned that the destination may have, so its need is unknown.
     pub fn plan_unclear(&self) {
         self.lock().is_unclear = true;
     }
 
-    /// Whether the count is the way to find out what is needed.
+    /// Whether only the count can find out the need.
     pub fn needs_count(&self) -> bool {
         self.counts() && self.lock().is_unclear
     }
@@ -254,7 +255,7 @@ impl Room {
         }
     }
 
-    /// More was counted; `None` if that cannot be told.
+    /// Adds what was counted; `None` if it is unknown.
     pub async fn count(&self, need: Option<Need>) {
         match need {
             Some(need) => {
@@ -265,17 +266,17 @@ impl Room {
         }
     }
 
-    /// What is needed cannot be told any longer.
+    /// Stops comparing, because the need cannot be known any more.
     pub fn give_up(&self) {
         self.lock().compares = false;
     }
 
-    /// Everything was counted.
+    /// Everything was counted: the need is complete.
     pub fn complete(&self) {
         self.lock().is_complete = true;
     }
 
-    /// Stops the transfer if more is needed than there is.
+    /// Stops the transfer if more is needed than is free.
     async fn judge(&self) {
         if !self.compares() {
             return;
@@ -284,7 +285,7 @@ impl Room {
         if !self.slot.exceeds() || judged.is_some_and(|judged| judged.elapsed() < JUDGE) {
             return;
         }
-        // Others may have made room.
+        // Other programs may have freed space.
         let seen = self.slot.seen();
         let Some(space) = self.measure().await else { return };
         let Some(lack) = self.slot.lack(self.usable(&space), seen) else {
@@ -351,7 +352,7 @@ impl Room {
         }
     }
 
-    /// Looks at the space.
+    /// Measures the space.
     async fn measure(&self) -> Option<Space> {
         let target = self.target.as_ref()?;
         // An error counts as unknown.
@@ -363,11 +364,11 @@ impl Room {
         Some(space)
     }
 
-    /// Waits until it is known whether what is known from the start fits.
+    /// Waits until the needs known at the start were compared with the free space.
     ///
     /// # Errors
     ///
-    /// It does not, and the transfer ends; or it was interrupted.
+    /// They do not fit, and the transfer ends; or it was interrupted.
     pub async fn started(&self) -> Result<()> {
         let mut started = self.started.subscribe();
         // The sender lives as long as `self`, so waiting cannot fail.
@@ -383,11 +384,11 @@ impl Room {
         Ok(())
     }
 
-    /// Lets a file begin, if `min_free` stays when it is written.
+    /// Lets a file begin, if `min_free` stays free when it is written.
     ///
     /// # Errors
     ///
-    /// It would not, and the transfer ends.
+    /// It would not stay free, and the transfer ends.
     pub async fn admit_file(
         &self,
         job: &Job,
@@ -397,7 +398,7 @@ impl Room {
         let mut bytes = entry.known_size().unwrap_or(0);
         if self.min_free > 0 && self.target.is_some() {
             bytes = data_bytes(job, entry).await;
-            // What an earlier run left of it has its space.
+            // A part file of an earlier run has its space already.
             let part = named::part(&*job.destination, destination).await.ok().flatten();
             if let Some(part) = part {
                 let part_bytes = part_bytes(&*job.destination, &part).await;
@@ -407,11 +408,11 @@ impl Room {
         self.admit(bytes).await
     }
 
-    /// The same of files of so many bytes together.
+    /// The same for files of `bytes` bytes together.
     ///
     /// # Errors
     ///
-    /// As above.
+    /// As for [`Room::admit_file`].
     pub async fn admit(&self, bytes: u64) -> Result<Admission<'_>> {
         if self.target.is_some() && (self.min_free > 0 || bytes >= GATED) {
             self.started().await?;
@@ -432,7 +433,7 @@ impl Room {
                     self.stop(self.too_little(&space, Lack::Next(bytes)));
                     return Err(Error::new(ErrorKind::Interrupted, "copy"));
                 }
-                // What is being written counts twice until it is complete.
+                // Files that are being written count twice until they are complete.
                 tokio::select! {
                     () = ended => {}
                     () = self.cancel.cancelled() => {}
@@ -443,7 +444,7 @@ impl Room {
         Ok(Admission { room: self, bytes })
     }
 
-    /// Lets so many more bytes of a file be written whose length is not known.
+    /// Lets `bytes` more of a file of unknown length be written.
     ///
     /// # Errors
     ///
@@ -511,7 +512,7 @@ mod tests {
     use super::*;
     use crate::EventSink;
 
-    /// A server that did not say how much is free held up Ctrl-C.
+    /// Once, Ctrl-C waited for a server that did not report its free space.
     #[tokio::test]
     async fn an_interrupt_ends_the_wait_for_the_space() {
         let cancel = Cancel::default();

@@ -1,4 +1,5 @@
-//! What is known at the start: whether needs can be compared with the space, and what sources need that are files.
+//! What is known at the start: whether needs can be compared with the space, and the need of sources that are
+//! files.
 
 use futures_util::{StreamExt, stream};
 use haul_storage::{
@@ -9,13 +10,13 @@ use super::file::{There, stored};
 use super::need::Need;
 use crate::{Job, Settings};
 
-/// More sources are not looked at before anything is copied; the count sees to them.
+/// With more sources none is measured before anything is copied; the count covers them.
 const MOST: usize = 64;
 
-/// Sources that are looked at at once.
+/// Sources that are measured at once.
 const AT_ONCE: usize = 16;
 
-/// Whether a copy takes space of its own, and frees none elsewhere.
+/// Whether copies take space of their own, and moving frees none at the destination.
 pub async fn compares(settings: &Settings, jobs: &[Job], space: &Space) -> bool {
     for job in jobs {
         let local = |storage: &dyn Storage| matches!(storage.location(), Location::Local(_));
@@ -29,7 +30,7 @@ pub async fn compares(settings: &Settings, jobs: &[Job], space: &Space) -> bool 
         }
         let both_local = local(&*job.source) && local(&*job.destination);
         if settings.remove_source && !both_local {
-            // The source may be the same disk, by another way, and what is removed there is free here.
+            // The source may be the same disk, reached another way, where removed files free space.
             return false;
         }
         if !both_local || !(space.shares || settings.remove_source) {
@@ -45,7 +46,7 @@ pub async fn compares(settings: &Settings, jobs: &[Job], space: &Space) -> bool 
     true
 }
 
-/// What the sources need that are files, and whether these are all.
+/// The need of the sources that are files, and whether all sources are.
 pub async fn need(settings: &Settings, jobs: &[Job], block: u64) -> (Need, bool) {
     let mut sum = Need::default();
     if jobs.len() > MOST {
@@ -55,7 +56,7 @@ pub async fn need(settings: &Settings, jobs: &[Job], block: u64) -> (Need, bool)
     let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
     let mut is_all = true;
     while let Some(need) = looks.next().await {
-        // Failures are met again by the plan, which reports them.
+        // Errors are ignored: they occur again in the plan, which reports them.
         match need.ok().flatten() {
             Some(need) => sum.add(need),
             None => is_all = false,
@@ -64,7 +65,7 @@ pub async fn need(settings: &Settings, jobs: &[Job], block: u64) -> (Need, bool)
     (sum, is_all)
 }
 
-/// `None` if the source is no file, or its need is not known.
+/// `None` if the source is not a file, or its need is not known.
 async fn of(settings: &Settings, job: &Job, block: u64) -> Result<Option<Need>> {
     let entry = job.source.stat(&job.source_path).await?;
     if !entry.is_file() || entry.known_size().is_none() {
@@ -88,7 +89,7 @@ async fn of(settings: &Settings, job: &Job, block: u64) -> Result<Option<Need>> 
     Ok(Need::of(settings, &entry, stored(settings, job, &entry).await, there))
 }
 
-/// The part file of a file.
+/// The part file of the file `path`.
 pub async fn part(storage: &dyn Storage, path: &RelPath) -> Result<Option<Entry>> {
     match path.with_name(part_name(path.name())) {
         Ok(part) => storage.find(&part).await,
@@ -96,8 +97,8 @@ pub async fn part(storage: &dyn Storage, path: &RelPath) -> Result<Option<Entry>
     }
 }
 
-/// What a part file takes up: on a disk its space is reserved before it is written. `None` if it has got its name since
-/// it was listed, so that the file is complete.
+/// The bytes that a part file takes up: on a disk its space is reserved before it is written. `None` if it
+/// was renamed since it was listed, as the file is complete.
 pub async fn part_bytes(storage: &dyn Storage, part: &Entry) -> Option<u64> {
     match storage.allocated(&part.path).await {
         Ok(Some(allocated)) => Some(allocated),

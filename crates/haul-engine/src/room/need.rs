@@ -1,22 +1,22 @@
-//! The least space that files are going to take: never more than they really need.
+//! The least space that files will take: never more than they really need.
 
-/// What some files need, besides what is allocated for them already.
+/// The space that some files need, besides what is already allocated for them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Need {
-    /// New bytes, less those that are freed. All in all it can be less than nothing.
+    /// New bytes, less those that are freed; it can be negative.
     pub(super) sum: i128,
-    /// The shortest of the old files. The old version is there until the new one is complete, so the last one that is
-    /// replaced needs room for both.
+    /// Bytes of the shortest of the old files. An old version exists until the new one is complete, so the
+    /// last one that is replaced needs room for both.
     pub(super) least_old: Option<u64>,
 }
 
 impl Need {
-    /// Room for so many bytes.
+    /// Room for `bytes` bytes.
     pub fn new(bytes: u64) -> Self {
         Self { sum: bytes.into(), least_old: None }
     }
 
-    /// Both together.
+    /// Adds another need.
     pub fn add(&mut self, other: Self) {
         self.sum += other.sum;
         self.least_old = match (self.least_old, other.least_old) {

@@ -1,4 +1,4 @@
-//! Whether a file that is there already is the one that is wanted.
+//! Decides whether an existing file is up to date.
 
 use haul_storage::{Entry, KeptTimes};
 
@@ -7,18 +7,19 @@ use crate::{Compare, Overwrite, Reason};
 /// What to do with an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Put the source in its place, and why.
+    /// Replace it by the source, for this reason.
     Replace(Reason),
-    /// It is the same.
+    /// It is up to date.
     Keep,
-    /// It may differ, but is not to be touched.
+    /// It may differ, but must not be touched.
     Leave,
 }
 
-/// Compares a source with the file at its destination. Digests that both came with decide before times do. The source's time is taken as the destination keeps it,
-/// and both as exactly as the coarser side keeps them. Contents are not looked at: with [`Compare::Content`],
-/// `Keep` says that the sizes allow it. `sets_times`: whether the destination's times are
-/// those of the source, and not those of the uploads.
+/// Compares a source with the file at its destination. If both were listed with digests of one kind, these
+/// decide instead of times. The source's time is compared as the destination would keep it, with the
+/// precision of the coarser side. Contents are not read: with [`Compare::Content`], `Keep` means that the
+/// sizes allow equality. `sets_times`: whether the destination's times are those of the source, and not
+/// those of the uploads.
 pub fn verdict(
     (how, compare): (Overwrite, Compare),
     source: &Entry,
@@ -31,8 +32,8 @@ pub fn verdict(
         let step_ns = source_step_ns.max(kept.step_ns);
         (kept.kept(source).rounded_down(step_ns), existing.rounded_down(step_ns))
     });
-    // Where times cannot be set the existing file has that of its upload: a source that was modified
-    // later is another one.
+    // Where times cannot be set, the existing file has the time of its upload: a source that was modified
+    // later differs.
     let same_time = |(source, existing)| match sets_times {
         true => source == existing,
         false => source <= existing,
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_that_differs_is_replaced_also_when_it_is_longer_or_newer() {
+    fn a_destination_that_differs_is_replaced_even_if_it_is_longer_or_newer() {
         let source = file(10, 100, 0);
         let judge = |existing| judge(Overwrite::Different, &source, &existing, 1);
         assert_eq!(judge(file(10, 100, 0)), Verdict::Keep);
@@ -90,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_fat_has_rounded_is_the_same_time() {
+    fn a_time_rounded_by_fat_counts_as_equal() {
         let verdict =
             judge(Overwrite::Different, &file(10, 101, 5), &file(10, 100, 0), 2_000_000_000);
         assert_eq!(verdict, Verdict::Keep);
     }
 
-    /// A changed file of the same length was never sent to Apache, which keeps no times.
+    /// Once, a changed file of the same length was never sent to Apache, which keeps no times.
     #[test]
     fn where_times_cannot_be_set_a_source_that_is_newer_than_its_upload_differs() {
         let seconds = KeptTimes::in_steps_of(1_000_000_000);
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_of_unknown_length_is_the_same_only_if_its_time_is() {
+    fn a_source_of_unknown_length_is_unchanged_only_if_its_time_is_equal() {
         let unknown = |seconds| file(haul_storage::UNKNOWN_SIZE, seconds, 0);
         let judge = |source| judge(Overwrite::Different, &source, &file(10, 100, 0), 1);
         assert_eq!(judge(unknown(100)), Verdict::Keep);
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_replaces_only_what_is_older() {
+    fn newer_replaces_only_older_files() {
         let source = file(10, 100, 0);
         assert_eq!(judge(Overwrite::Newer, &source, &file(9, 99, 0), 1), BY_TIME);
         assert_eq!(judge(Overwrite::Newer, &source, &file(9, 100, 0), 1), Verdict::Leave);
@@ -157,10 +158,10 @@ mod tests {
         assert_eq!(judge(with(200, DigestKind::Sha256, b"a")), Verdict::Keep);
         let other = with(100, DigestKind::Sha256, b"b");
         assert_eq!(judge(other.clone()), Verdict::Replace(Reason::Content));
-        // Nothing to compare: the times decide.
+        // Without digests of the same kind, times decide.
         assert_eq!(judge(with(200, DigestKind::Blake3, b"a")), BY_TIME);
         assert_eq!(judge(file(10, 100, 0)), Verdict::Keep);
-        // Nor where something else was to be compared.
+        // Digests do not decide where only sizes are compared.
         let by_size = (Overwrite::Different, Compare::Size);
         let kept = KeptTimes::in_steps_of(1);
         assert_eq!(verdict(by_size, &source, 1, &other, kept, true), Verdict::Keep);

@@ -1,4 +1,4 @@
-//! Gives a file its name.
+//! Checks a file of which all bytes are written, and gives it its name.
 
 use haul_storage::{Error, ErrorKind, ReadAt, Result, WriteAt};
 
@@ -11,13 +11,13 @@ use crate::plan::Item;
 
 /// A file of which all bytes have been written.
 pub struct Whole<'a> {
-    /// Where they came from.
+    /// The source of the bytes.
     pub reader: &'a dyn ReadAt,
-    /// Where they are.
+    /// The part file that has them.
     pub writer: &'a dyn WriteAt,
-    /// How many they are.
+    /// Their number.
     pub bytes: u64,
-    /// How many of them an earlier run has left.
+    /// How many of them an earlier run left.
     pub resumed_bytes: u64,
 }
 

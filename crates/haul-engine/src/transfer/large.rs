@@ -1,4 +1,4 @@
-//! Large files: by ranges, several at once, with a part file and a journal.
+//! Large files: moved by ranges, several at once, with a part file and a journal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     let shown = context.current.begin(|| current(item));
     let reader = item.job.job.source.open(&item.source.path).await?;
     let opened = open(context, item, reader).await?;
-    // What the link is like is known since it was opened, and how long ranges are depends on it.
+    // Since opening, the link's status is known, and the length of ranges depends on it.
     context.flow.tick();
     let writer = Arc::clone(&opened.writer);
     let resumed_bytes = opened.written.total();
@@ -43,7 +43,7 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     let identity = opened.identity.clone();
     match move_opened(context, item, opened, &counted, slot).await {
         Ok(digest) => {
-            // All of it, as what is left of a file is either moved or a hole.
+            // The whole file, as all the rest was either moved or a hole.
             let bytes = counted.load(Ordering::Relaxed);
             let (counted_bytes, identity) = (bytes, Some(identity));
             Ok(Moved { bytes, digest, resumed_bytes, counted_bytes, identity, ..Moved::default() })
@@ -52,18 +52,18 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
             context.tally.forget(counted.load(Ordering::Relaxed));
             let keep = writer.held().is_recorded() && !spoilt(&error);
             if keep && item.job.job.destination.capabilities().medium == Medium::Disk {
-                // What is durable is resumed also after the disk was unmounted or the machine restarted. A disk
-                // that takes too long is not waited for, and a failure is ignored: then it is not resumed.
+                // Synced bytes can be resumed even after an unmount or a reboot. If the disk takes too long
+                // or fails, that is ignored: then they are not resumed.
                 drop(timeout(DURABLE_WITHIN, writer.sync()).await);
             }
-            // The first error is the one to report; what cannot be removed the next run finds.
+            // The first error is the one to report; the next run finds what cannot be removed.
             drop(writer.abort(keep).await);
             Err(error)
         }
     }
 }
 
-/// Whether an error means that what is in the part file must not be continued.
+/// Whether an error means that the part file must not be resumed.
 fn spoilt(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Changed | ErrorKind::Corrupt | ErrorKind::InvalidInput)
 }
@@ -92,7 +92,7 @@ async fn move_opened(
     };
     let file = FileInMotion::new(shared, mode, identity.size, written.clone(), Arc::clone(counted));
     let driver = Driver::new(context, ends, file, slot);
-    // What an earlier run left passes through the digest too, while the rest is moved.
+    // The bytes that an earlier run left are hashed while the rest is moved.
     let (moved, rehashed) = tokio::join!(driver.run(), rehash(&driver, context, &written));
     moved?;
     rehashed?;
@@ -130,7 +130,7 @@ fn mode(context: &Context, item: &Item, opened: &Opened) -> Mode {
     }
 }
 
-/// Feeds what an earlier run left in the part file to the digest.
+/// Hashes what an earlier run left in the part file.
 async fn rehash(driver: &Driver<'_>, context: &Context, written: &RangeSet) -> Result<()> {
     let Ends { writer, hasher, destination_name, .. } = driver.ends();
     let Some(hasher) = hasher.as_ref().filter(|_| !written.is_empty()) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Symbolic links are copied as links.
+//! Copies symbolic links as links.
 
 use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, LinkKind, Metadata, Result, StorageExt, Timestamp,
@@ -75,8 +75,8 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
     remove_source(context, item, &item.source.identity(), &Copy::Link).await
 }
 
-/// The link leads where it should; its owner and time may be others, also because a run was stopped between
-/// making it and setting them.
+/// Sets owner and time of a link that has the right target already: they may differ, also because a run was
+/// stopped between making the link and setting them.
 async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
     let job = &item.job.job;
     let wanted = wanted_metadata(context, item);
@@ -89,11 +89,11 @@ async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<()> 
     if changed == Metadata::default() || context.settings.dry_run {
         return Ok(());
     }
-    // A change of owner does not move the time of a link.
+    // A change of owner does not change the time of a link.
     job.destination.set_metadata(&item.destination, &changed).await
 }
 
-/// What a link can keep.
+/// The metadata that a link can have.
 fn wanted_metadata(context: &Context, item: &Item) -> Metadata {
     let found = item.source.metadata();
     Metadata { mode: None, ..context.wanted_metadata(found, &item.job, &item.destination, false) }

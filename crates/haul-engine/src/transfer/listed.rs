@@ -1,8 +1,8 @@
-//! Whether the file that was opened is the one that was listed.
+//! Checks that the file that was opened is the one that was listed.
 //!
-//! A server may list a file of 5 MB and answer with 5 bytes of a login page. A file may also simply have
-//! changed since it was listed. So a difference starts the file anew after a second look, and fails when
-//! that shows nothing new.
+//! A server may list a file of 5 MB and respond with 5 bytes of a login page. A file may also simply have
+//! changed since it was listed. So on a difference the source is listed once more and the file restarts, or
+//! fails if the listing shows nothing new.
 
 use haul_storage::{Entry, Error, ErrorKind, Result, UNKNOWN_SIZE};
 
@@ -11,9 +11,9 @@ use crate::plan::Item;
 /// Checks the length of the version that was opened.
 ///
 /// # Errors
-/// `Changed` if it is another one than was listed.
+/// `Changed` if it differs from the listed one.
 pub fn check(item: &Item, opened_bytes: u64) -> Result<()> {
-    // What is not reported cannot be compared, and a length that is not known yet is at the end.
+    // An unlisted length cannot be compared, and one that is not known yet is compared at the end.
     let Some(listed) = item.source.known_size() else { return Ok(()) };
     if opened_bytes == listed || opened_bytes == UNKNOWN_SIZE {
         return Ok(());
@@ -26,8 +26,8 @@ pub fn check(item: &Item, opened_bytes: u64) -> Result<()> {
 /// The source as it is now, for another attempt.
 ///
 /// # Errors
-/// It is no file any more. Other failures are left to the attempt, which meets and reports them: the
-/// entry stays as it was then.
+/// It is not a file any more, or does not exist. Other errors are ignored, as they occur again in the
+/// attempt, which reports them: the entry stays as it was.
 pub async fn look_again(item: &Item) -> Result<Entry> {
     match item.job.job.source.stat(&item.source.path).await {
         Ok(now) if now.is_file() => Ok(now),

@@ -1,5 +1,5 @@
-//! Looks at many destinations at once: what is there decides what each file needs, and on a disk the way to a
-//! thread and back takes longer than looking.
+//! Looks at many destinations at once: what exists there decides what each file needs, and on a disk the way
+//! to a thread and back takes longer than a look.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -13,14 +13,14 @@ use tokio::sync::mpsc;
 use crate::context::Context;
 use crate::plan::{Item, There};
 
-/// Files of a batch.
+/// The most files of a batch.
 const BATCH: usize = 128;
 
 /// Batches in flight.
 const AT_ONCE: usize = 4;
 
-/// Hands the items on in their order, with what is at their destinations where a look is worth it. A batch is
-/// whatever has been planned: no item waits for others.
+/// Passes the items on in their order, with the entry at their destination where a batched look pays. A
+/// batch has the items planned so far: no item waits for others.
 pub async fn look_together(
     context: &Context,
     mut items: mpsc::Receiver<Item>,

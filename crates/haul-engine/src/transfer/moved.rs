@@ -1,9 +1,9 @@
 //! With `remove_source` a file or link is removed from the source once its copy is complete.
 //!
-//! Two things could go wrong, and both are looked at in the last moment. The source may have changed since it was
-//! read: then it stays. And what looks like the copy may be the source itself, under another name: a linked directory,
-//! a server's view of a local disk, a file system that ignores case. So the source is first renamed. If the copy is gone
-//! then, it was no copy, and the source gets its name back.
+//! Two checks precede the removal. If the source has changed since it was read, it stays. And the copy may
+//! be the source itself under another name: a linked directory, a server's view of a local disk, a file
+//! system that ignores case. So the source is first renamed. If the copy is gone then, it was the source, and
+//! the source gets its name back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use haul_storage::{
 use crate::context::Context;
 use crate::plan::Item;
 
-/// What a copy has to be like.
+/// The properties that a copy must have.
 #[derive(Debug, Clone)]
 pub enum Copy {
     /// A file of this length.
@@ -24,12 +24,12 @@ pub enum Copy {
     Link,
 }
 
-/// Removes the source of an item, which was `seen` like this when it was copied.
+/// Removes the source of an item; `seen` is the version that was copied.
 ///
 /// # Errors
 ///
-/// `Changed` if it is another version now, `InvalidInput` if it is its own copy; it stays then. And those of the
-/// storages.
+/// `Changed` if it is another version now, `InvalidInput` if it is its own copy; in both cases it stays. Also
+/// the errors of the storages.
 pub async fn remove_source(
     context: &Context,
     item: &Item,
@@ -58,28 +58,28 @@ async fn remove(
     let aside = aside(path)?;
     let removed = async {
         source.rename(path, &aside).await?;
-        look(item, source, &aside, seen, copy).await?;
+        check(item, source, &aside, seen, copy).await?;
         source.remove(&aside).await
     };
     match removed.await {
         Ok(()) => Ok(()),
-        // Also if renaming failed: the response may be what was lost.
+        // Also if renaming failed: perhaps only the response was lost.
         Err(error) => match source.find(&aside).await {
             Ok(None) => Err(error),
-            _ => Err(put_back(source, &aside, path, error).await),
+            _ => Err(restore(source, &aside, path, error).await),
         },
     }
 }
 
-/// Looks at the renamed source and at the copy.
-async fn look(
+/// Checks the renamed source and the copy.
+async fn check(
     item: &Item,
     source: &dyn Storage,
     aside: &RelPath,
     seen: &Identity,
     copy: &Copy,
 ) -> Result<()> {
-    // A server may give a renamed file another tag or time.
+    // On a server a renamed file may have another tag or time.
     if source.capabilities().medium == Medium::Disk {
         let now = source.stat(aside).await?;
         if !is_version(source, seen, &now) {
@@ -108,8 +108,8 @@ impl Copy {
     }
 }
 
-/// Whether an entry is of the version that was seen. Opening a file and looking at it may tell different things of it;
-/// what both tell has to be the same.
+/// Whether an entry is the version that was seen. Opening and listing a file may give different attributes;
+/// only those that both have are compared.
 fn is_version(source: &dyn Storage, seen: &Identity, now: &Entry) -> bool {
     let step_ns = source.capabilities().kept_times.step_ns;
     let now = now.identity();
@@ -128,7 +128,7 @@ fn changed(seen: &Identity, now: &Entry) -> Error {
         .because(format!("it changed after it was copied, and stays: {seen} became {now}"))
 }
 
-/// A name for the moment between renaming and removing.
+/// The name of the source between renaming and removing.
 fn aside(path: &RelPath) -> Result<RelPath> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -137,8 +137,8 @@ fn aside(path: &RelPath) -> Result<RelPath> {
         .map_err(|error| Error::new(ErrorKind::InvalidInput, "remove").with_source(error))
 }
 
-/// Gives the source its name back, unless something else has it now. The error to report.
-async fn put_back(source: &dyn Storage, aside: &RelPath, path: &RelPath, error: Error) -> Error {
+/// Gives the source its name back, unless something else has it now. Returns the error to report.
+async fn restore(source: &dyn Storage, aside: &RelPath, path: &RelPath, error: Error) -> Error {
     let outcome = match source.find(path).await {
         Ok(None) => source.rename(aside, path).await,
         Ok(Some(_)) => Err(Error::new(ErrorKind::AlreadyExists, "rename")),

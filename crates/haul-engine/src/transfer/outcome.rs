@@ -1,5 +1,4 @@
-//! What is the same for every way that a file is moved: how it is planned, how it is to appear, and what is
-//! reported of it in the end.
+//! Common to all ways of moving a file: how it is planned, committed and reported.
 
 use haul_storage::{CommitOptions, Entry, Identity, Metadata, Storage};
 
@@ -11,26 +10,26 @@ use crate::{Action, CurrentFile, FileEvent, Overwrite, Reason};
 /// Permission bits by which all users can read a file.
 const OTHERS_READ: u32 = 0o044;
 
-/// How the bytes of a file came to their destination.
+/// How the bytes of a file reached their destination.
 #[derive(Debug, Clone, Default)]
 pub struct Moved {
     /// Its length.
     pub bytes: u64,
-    /// Its digest, if one was asked for.
+    /// Its digest, if one was requested.
     pub digest: Option<Digest>,
-    /// What an earlier run had left.
+    /// Bytes that an earlier run had left.
     pub resumed_bytes: u64,
-    /// What was counted as moved or resumed before the end.
+    /// Bytes that were counted as moved or resumed before the end.
     pub counted_bytes: u64,
     /// Why it was copied.
     pub reason: Option<Reason>,
-    /// Which version of the source it is, if it was read.
+    /// The version of the source, if it was read.
     pub identity: Option<Identity>,
-    /// Whether what was there before is not readable by all users, and its mode may have stayed.
+    /// Whether some users may not read the file that existed before, and its mode may have stayed.
     pub is_private: bool,
 }
 
-/// A file that begins.
+/// A file that begins, for the display.
 pub fn current(item: &Item) -> CurrentFile {
     CurrentFile {
         job: item.job.index,
@@ -46,7 +45,7 @@ pub fn planned(item: &Item) -> u64 {
     item.source.known_size().unwrap_or(0)
 }
 
-/// Small files go whole, in as few steps as the storages allow.
+/// Whether a file is small: moved whole, in as few steps as the storages allow.
 pub fn is_small(context: &Context, item: &Item) -> bool {
     let job = &item.job.job;
     let limit = |storage: &dyn Storage| storage.capabilities().whole_limit;
@@ -54,7 +53,7 @@ pub fn is_small(context: &Context, item: &Item) -> bool {
     item.source.size <= limit.min(context.settings.memory / 8) && !context.settings.verify
 }
 
-/// How the file is to appear under its name.
+/// How the file gets its name.
 pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> CommitOptions {
     let can = item.job.job.destination.capabilities();
     let time = found.modified;
@@ -70,15 +69,15 @@ pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> Commit
     }
 }
 
-/// Whether the source of an item is not readable by all users, or is in a directory that not all can enter and that
-/// is copied as well.
+/// Whether some users may not read the source of an item, or may not enter a directory above that is copied
+/// as well.
 fn is_private(context: &Context, item: &Item) -> bool {
     let mode = context.changed_mode(item.source.mode, false);
     mode.is_some_and(|mode| mode & OTHERS_READ != OTHERS_READ)
         || item.directory.as_ref().is_some_and(|above| above.is_private())
 }
 
-/// Whether what is there is not readable by all users, and its mode stays.
+/// Whether some users may not read the existing file, and its mode stays.
 pub fn keeps_mode(context: &Context, existing: Option<&Entry>) -> bool {
     !context.settings.preserve.mode && existing.is_some_and(keeps_out)
 }
@@ -88,7 +87,7 @@ pub fn keeps_out(entry: &Entry) -> bool {
     entry.mode.is_some_and(|mode| mode & OTHERS_READ != OTHERS_READ)
 }
 
-/// Says that an item is done.
+/// Reports that an item is done.
 pub fn say(context: &Context, item: &Item, action: Action, moved: &Moved) {
     let event = FileEvent {
         job: item.job.index,

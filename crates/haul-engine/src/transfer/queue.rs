@@ -1,4 +1,4 @@
-//! Items that wait to be put in order.
+//! Sorts items, within a bounded number.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -6,11 +6,11 @@ use std::collections::BinaryHeap;
 use crate::plan::Item;
 use crate::{Order, OrderBy};
 
-/// Items that may wait to be put in order. A tree with no more files is in order throughout; of a larger one the
-/// first of so many is taken each time. At about 500 bytes an item that is 5 MB.
+/// The most items that wait to be sorted. A tree with no more files is fully sorted; in a larger one the next
+/// item is the first of this many. At about 500 bytes an item that is 5 MB.
 pub const ORDERED: usize = 10_000;
 
-/// Items of which the first in order is taken next.
+/// Items, of which the first in order is taken next.
 #[derive(Debug)]
 pub struct Queue {
     order: Order,
@@ -21,7 +21,7 @@ pub struct Queue {
 #[derive(Debug)]
 struct Ranked {
     order: Order,
-    /// As they came, where they are equal.
+    /// The order of arrival, for items that are equal otherwise.
     number: u64,
     item: Item,
 }
@@ -38,12 +38,12 @@ impl Queue {
         self.next += 1;
     }
 
-    /// Takes the first.
+    /// Takes the first in order.
     pub fn pop(&mut self) -> Option<Item> {
         self.waiting.pop().map(|ranked| ranked.item)
     }
 
-    /// How many wait.
+    /// How many items wait.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -52,7 +52,7 @@ impl Queue {
 impl Order {
     fn compare(self, one: &Item, other: &Item) -> Ordering {
         let found = match self.by {
-            // A length that is not reported is taken for the longest.
+            // An unknown length counts as the longest.
             OrderBy::Size => one.source.size.cmp(&other.source.size),
             OrderBy::Name => one.destination.cmp(&other.destination),
             OrderBy::Time => one.source.modified.cmp(&other.source.modified),

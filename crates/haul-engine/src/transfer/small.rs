@@ -1,5 +1,5 @@
-//! Small files: read whole, hashed in one piece, written whole; between disks by the dozen, so that
-//! the way to a thread and back is shared.
+//! Small files: read whole, hashed in one piece, written whole; between disks in batches, so that they
+//! share the way to a thread and back.
 
 use std::sync::Arc;
 
@@ -16,14 +16,13 @@ use crate::{Action, Reason};
 
 /// The most files of a batch.
 pub const BATCH_FILES: usize = 128;
-/// A batch of this many files ends where its directory does: two threads that make files in one
+/// A batch of at least this many files ends with its directory: two threads that create files in one
 /// directory wait for each other.
 pub const BATCH_ENOUGH: usize = 32;
 /// The most bytes of a batch, unless its first file is longer.
 pub const BATCH_BYTES: u64 = 1 << 20;
 
-/// Whether an item may go with others in a batch: a small file between disks, with nothing about it
-/// that would need a second look.
+/// Whether an item may be moved in a batch: a small file between disks that needs no special treatment.
 pub fn fits_batch(context: &Context, item: &Item) -> bool {
     let settings = &context.settings;
     let usual_time = !item.source.modified.is_some_and(is_unusual);
@@ -34,13 +33,13 @@ pub fn fits_batch(context: &Context, item: &Item) -> bool {
     plain && nothing_more && !context.flow.has_links() && is_small(context, item)
 }
 
-/// Moves the files of a batch, all of one job. Gives those that failed, to be moved one by one with
-/// all the care that takes.
+/// Moves the files of a batch, all of one job. Returns those that failed, to be moved one by one with full
+/// error handling.
 pub async fn move_batch(context: &Context, items: Vec<Item>) -> Vec<Item> {
     let Some(job) = items.first().map(|item| Arc::clone(&item.job)) else { return items };
     let job = &job.job;
     let total: u64 = items.iter().map(|item| item.source.size).sum();
-    // Without room for them the transfer ends, and they are left to the next run.
+    // Without space for them the transfer ends, and they are left to the next run.
     let Ok(_admission) = context.room.admit(total).await else { return Vec::new() };
     let _permit = context.flow.acquire(total.max(1)).await;
     let limit = job.source.capabilities().whole_limit;
@@ -77,7 +76,7 @@ pub async fn move_batch(context: &Context, items: Vec<Item>) -> Vec<Item> {
     failed
 }
 
-/// The digests of several contents, made in one job.
+/// The digests of several contents, computed in one job.
 async fn digests(context: &Context, contents: Vec<Bytes>) -> Vec<Option<Digest>> {
     let Some(kind) = context.settings.digest else { return vec![None; contents.len()] };
     let work = move || contents.iter().map(|bytes| Some(Digest::of(kind, bytes))).collect();

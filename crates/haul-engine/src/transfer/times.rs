@@ -1,14 +1,15 @@
-//! What destinations keep of modification times, learnt from what they give back.
+//! Learns which modification times a destination can store, from those that it returns.
 //!
-//! Capabilities say what a protocol or a known file system keeps. What lies behind may keep less: NTFS and SMB
-//! steps of 100 ns, ext4 with small inodes whole seconds until 2038, a server whatever its disk does. So when a
-//! file differs from its source in its time only, and that time is what a coarser or shorter clock would make of
-//! the source's, the destination is tried: an empty file is made beside it with another time, which such a clock
-//! could not tell from the one that is there. If it reads back as that one, the clock is like that. The result
-//! holds for the file system, so a transfer tries a few times at most.
+//! Capabilities give the precision and range of a protocol or a known file system. The file system
+//! behind it may have less: NTFS and SMB steps of 100 ns, ext4 with small inodes whole seconds until
+//! 2038, a server whatever its disk has. So when a file differs from its source only in its time, and a
+//! coarser or shorter clock would turn the source's time into that one, haul tries: it makes an empty
+//! file beside it with another time that such a clock would also turn into the existing one. If that is
+//! what is read back, the clock is like that. The result holds for the file system, so a transfer tries
+//! only a few times.
 //!
-//! The file in question keeps its time throughout: it may have other names, which are compared at the same moment,
-//! and a run that is killed must not leave an old version that looks like the new one.
+//! The file in question keeps its time throughout: it may have other names, which are compared at the same
+//! time, and a killed run must not leave an old version that looks like the new one.
 
 use bytes::Bytes;
 use haul_storage::{
@@ -19,8 +20,8 @@ use crate::context::Context;
 use crate::kept_times::{Doubt, Learnt, is_unusual};
 use crate::plan::Item;
 
-/// What is kept of times where `existing` is, found out by trying if that could make the time of `existing` the
-/// source's.
+/// Which times can be stored where `existing` is. This is tried if the result may make the times of
+/// `existing` and the source equal.
 pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Result<KeptTimes> {
     let can = item.job.job.destination.capabilities();
     let times = item.source.modified.zip(existing.modified);
@@ -40,8 +41,8 @@ pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Resul
         Ok(doubt) => doubt,
         Err(kept) => return Ok(kept),
     };
-    // Nothing may be tried in a dry run; a clock that explains what is there is likelier than a file that was
-    // changed within a step of it.
+    // Nothing may be tried in a dry run; a clock that explains the existing time is more likely than a file
+    // that was changed within one of its steps.
     let is_right = if context.settings.dry_run {
         true
     } else {
@@ -60,8 +61,8 @@ pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Resul
     Ok(context.times.kept(&item.job, existing))
 }
 
-/// Whether a new file beside the destination of `item` has `found` as its time after it was made with `trial`.
-/// `None` where no such file can be made: other directories may still allow it.
+/// Whether a new file beside the destination of `item`, made with the time `trial`, reads back as `found`.
+/// `None` if no such file can be made: other directories may still allow it.
 async fn try_out(item: &Item, trial: Timestamp, found: Timestamp) -> Result<Option<bool>> {
     let destination = &item.job.job.destination;
     let invalid = |error| Error::new(ErrorKind::InvalidInput, "try the clock").with_source(error);
@@ -82,12 +83,12 @@ async fn try_out(item: &Item, trial: Timestamp, found: Timestamp) -> Result<Opti
     }
 }
 
-/// Whether an error is not about the file at all.
+/// Whether an error concerns the connection or the run, not the file.
 const fn is_of_the_link(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Interrupted | ErrorKind::Unreachable | ErrorKind::Unauthenticated)
 }
 
-/// Looks whether a file on a disk got a time that not every clock has, and says so if it did not.
+/// Checks whether a file on a disk got a time that not every clock has, and warns if it did not.
 pub async fn look_again(context: &Context, item: &Item) -> Result<()> {
     let job = &item.job.job;
     let can = job.destination.capabilities();
@@ -110,8 +111,7 @@ pub async fn look_again(context: &Context, item: &Item) -> Result<()> {
     Ok(())
 }
 
-/// Whether the time of what is at an item's destination is another than `time`, as exactly as the coarser side
-/// keeps times.
+/// Whether the time at an item's destination differs from `time`, with the precision of the coarser side.
 pub fn differs(context: &Context, item: &Item, existing: &Entry, time: Timestamp) -> bool {
     let kept = context.times.kept(&item.job, existing);
     let step_ns = item.job.job.source.capabilities().kept_times.step_ns.max(kept.step_ns);

@@ -19,10 +19,10 @@ use crate::{Cancel, Compare, Filter, Overwrite};
 /// How to compare.
 #[derive(Debug, Clone)]
 pub struct CompareOptions {
-    /// Compare the content of files of equal length, by this digest, instead of their times. Where a server reports
-    /// digests of its own, by those.
+    /// Compare the content of files of equal length, by this digest, instead of their times. If a server
+    /// reports digests of its own, by those.
     pub checksum: Option<DigestKind>,
-    /// What takes part, by its path below the top.
+    /// Which entries take part, by their path below the top.
     pub filter: Filter,
     /// Memory, threads and retries for reading.
     pub reading: VerifyOptions,
@@ -31,37 +31,37 @@ pub struct CompareOptions {
 /// A way in which two entries of one name differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
-    /// One is a file, the other a directory, say.
+    /// They are of different kinds, such as a file and a directory.
     Kind,
     /// Their lengths in bytes.
     Size(u64, u64),
-    /// Their modification times, as exactly as both sides keep them.
+    /// Their modification times, with the precision of the coarser side.
     Time,
     /// Their digests.
     Content,
-    /// What the links point to.
+    /// The targets of the links.
     Target,
 }
 
-/// What was found out about a name. Paths are below the tops.
+/// The result for a name. Paths are relative to the tops.
 #[derive(Debug)]
 pub enum Compared {
     /// Both have it, and it differs.
     Differs(RelPath, Difference),
-    /// Only the first has it. Of a directory this stands for everything in it.
+    /// Only the first has it. A directory stands for everything in it.
     Missing(Entry),
-    /// Only the second has it. Of a directory this stands for everything in it.
+    /// Only the second has it. A directory stands for everything in it.
     Extra(Entry),
-    /// One of them could not be read; nothing is known of what is below.
+    /// One of them could not be read; nothing below it was compared.
     Failed(Error),
-    /// So many bytes more were read.
+    /// This many more bytes were read.
     Progress(u64),
 }
 
-/// How it ended: how many of each.
+/// The summary of a comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Files and links that are the same, as far as was compared.
+    /// Files and links that are equal, as far as they were compared.
     pub same: u64,
     /// Of these, files of which only the size could be compared.
     pub by_size: u64,
@@ -73,7 +73,7 @@ pub struct Comparison {
     pub missing: u64,
     /// Names that only the second has.
     pub extra: u64,
-    /// What could not be read.
+    /// Names that could not be read.
     pub failed: u64,
     /// Bytes that were read.
     pub bytes: u64,
@@ -97,8 +97,8 @@ pub struct Side<'a> {
     pub top: &'a RelPath,
 }
 
-/// Compares two directories and everything below them, or two files. `report` hears of what differs, in no
-/// order.
+/// Compares two directories and everything below them, or two files. `report` is called for what differs, in
+/// no particular order.
 pub async fn compare(
     sides: (Side<'_>, Side<'_>),
     options: &CompareOptions,
@@ -106,21 +106,21 @@ pub async fn compare(
     report: impl FnMut(Compared) + Send,
 ) -> Comparison {
     let report = Mutex::new(report);
-    let tell = |compared| {
+    let emit = |compared| {
         // A panic while reporting ends the comparison.
         if let Ok(mut report) = report.lock() {
             report(compared);
         }
     };
-    let hear = |event| {
+    let on_event = |event| {
         if let VerifyEvent::Progress { bytes } = event {
-            tell(Compared::Progress(bytes));
+            emit(Compared::Progress(bytes));
         }
     };
     let pass = Pass {
         sides: [sides.0, sides.1],
         checkers: [sides.0, sides.1]
-            .map(|side| Checker::new(side.storage, side.top, &options.reading, &hear)),
+            .map(|side| Checker::new(side.storage, side.top, &options.reading, &on_event)),
         options,
     };
     let most = at_once(sides.0.storage).max(at_once(sides.1.storage));
@@ -149,7 +149,7 @@ pub async fn compare(
                     comparison.same += 1;
                     comparison.by_size += 1;
                 }
-                Found::Told(compared) => {
+                Found::Event(compared) => {
                     match &compared {
                         Compared::Differs(..) => comparison.differing += 1,
                         Compared::Missing(_) => comparison.missing += 1,
@@ -157,7 +157,7 @@ pub async fn compare(
                         Compared::Failed(_) => comparison.failed += 1,
                         Compared::Progress(_) => {}
                     }
-                    tell(compared);
+                    emit(compared);
                 }
             }
         }
@@ -175,11 +175,11 @@ enum Step {
 enum Found {
     Step(Step),
     Same(u64),
-    /// The same content by the digest of a server; so many bytes of the other side were read.
+    /// The same content by the digest of a server; this many bytes of the other side were read.
     Reported(u64),
     /// The same size, and no times to compare.
     SameSize,
-    Told(Compared),
+    Event(Compared),
 }
 
 struct Pass<'a> {
@@ -196,7 +196,7 @@ impl Pass<'_> {
                 Step::Directory(below) => self.directory(&below).await,
                 Step::Content(below) => self.content(below).await.map(|found| vec![found]),
             };
-            outcome.unwrap_or_else(|error| vec![Found::Told(Compared::Failed(error))])
+            outcome.unwrap_or_else(|error| vec![Found::Event(Compared::Failed(error))])
         }
         .boxed()
     }
@@ -233,16 +233,16 @@ impl Pass<'_> {
                     let path = below.join(a.path.name()).map_err(invalid)?;
                     found.push(self.pair(path, &a, &b)?);
                 }
-                (Some(a), None) => found.push(Found::Told(Compared::Missing(at(below, a)?))),
-                (None, Some(b)) => found.push(Found::Told(Compared::Extra(at(below, b)?))),
+                (Some(a), None) => found.push(Found::Event(Compared::Missing(at(below, a)?))),
+                (None, Some(b)) => found.push(Found::Event(Compared::Extra(at(below, b)?))),
                 (None, None) => {}
             }
         }
     }
 
-    /// What the listings say of a name that both have.
+    /// Compares the listed entries of a name that both have.
     fn pair(&self, path: RelPath, a: &Entry, b: &Entry) -> Result<Found> {
-        let differs = |how| Ok(Found::Told(Compared::Differs(path.clone(), how)));
+        let differs = |how| Ok(Found::Event(Compared::Differs(path.clone(), how)));
         match (&a.kind, &b.kind) {
             (EntryKind::Directory, EntryKind::Directory) => Ok(Found::Step(Step::Directory(path))),
             (EntryKind::Symlink(a), EntryKind::Symlink(b)) if a != b => differs(Difference::Target),
@@ -251,7 +251,7 @@ impl Pass<'_> {
                 (Some(size), Some(other)) if size != other => {
                     differs(Difference::Size(size, other))
                 }
-                // Before times, and whatever was to be compared; but a difference is reported only after reading.
+                // Listed digests come first in all modes; but a difference is reported only after reading.
                 _ if a.same_content(b) == Some(true) => Ok(Found::Reported(0)),
                 _ if a.same_content(b) == Some(false) => Ok(Found::Step(Step::Content(path))),
                 _ if self.options.checksum.is_some() => Ok(Found::Step(Step::Content(path))),
@@ -264,13 +264,13 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether both sides have times that say something: those of uploads do not.
+    /// Whether both sides have the times of their sources: those of uploads mean nothing.
     fn has_times(&self, a: &Entry, b: &Entry) -> bool {
         let keep = self.sides.iter().all(|side| side.storage.capabilities().times);
         keep && a.modified.is_some() && b.modified.is_some()
     }
 
-    /// As a copy from the first to the second would judge, or one the other way round.
+    /// Whether a copy from the first to the second, or the other way round, would find the times equal.
     fn same_time(&self, a: &Entry, b: &Entry) -> bool {
         let [first, second] = self.sides.map(|side| side.storage.capabilities());
         let judge = |from: &Entry, step_ns, to: &Entry, kept, sets_times| {
@@ -281,8 +281,9 @@ impl Pass<'_> {
             || judge(b, second.kept_times.step_ns, a, first.kept_times, first.times)
     }
 
-    /// A digest that a server reports can show that two files are the same. That they differ is reported only after
-    /// both were read, so that a wrong claim of a server shows no difference that is none.
+    /// Compares contents. A digest that a server reports can show that two files are equal. That they
+    /// differ is reported only after both were read, so that a wrong digest from a server causes no
+    /// false difference.
     async fn content(&self, below: RelPath) -> Result<Found> {
         let kind = self.options.checksum.unwrap_or(DigestKind::Blake3);
         let ((a, size, _), (b, other, _)) = match self.reported(&below).await {
@@ -307,16 +308,16 @@ impl Pass<'_> {
             return Ok(Found::Same(size + other));
         }
         let how = if size == other { Difference::Content } else { Difference::Size(size, other) };
-        Ok(Found::Told(Compared::Differs(below, how)))
+        Ok(Found::Event(Compared::Differs(below, how)))
     }
 
-    /// What servers report of both sides of a name.
+    /// The digests that servers report for both sides of a name.
     async fn reported(&self, below: &RelPath) -> (Option<Digest>, Option<Digest>) {
-        let ask = async |at: usize| {
+        let request = async |at: usize| {
             let side = self.sides[at];
             reported(side.storage, &side.top.join_path(below), REPORTED).await
         };
-        join(ask(0), ask(1)).await
+        join(request(0), request(1)).await
     }
 
     /// Reads one side of a name.

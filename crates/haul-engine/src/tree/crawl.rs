@@ -1,4 +1,4 @@
-//! Visits every entry of a tree, a directory after everything in it.
+//! Visits every entry of a tree, directories after everything in them.
 
 use std::ops::AddAssign;
 
@@ -10,11 +10,11 @@ use haul_storage::{Entry, EntryStream, Error, ErrorKind, Result, Storage};
 use super::at_once;
 use crate::Cancel;
 
-/// How often a directory is listed again that is said not to be empty: listings may leave out what
-/// changes while they run.
+/// How often a directory is listed if it turns out not to be empty: listings may miss what changes
+/// while they run.
 const ROUNDS: u32 = 3;
 
-/// What is done with the entries of a tree.
+/// The operation on the entries of a tree.
 pub(super) trait Visitor {
     /// What is summed up for a directory.
     type Sum: Default + AddAssign;
@@ -25,18 +25,18 @@ pub(super) trait Visitor {
         true
     }
 
-    /// Acts on an entry: on a directory when all below it was acted on without a failure.
+    /// Acts on an entry; on a directory once everything below it was acted on without a failure.
     fn act<'a>(&'a self, entry: &'a Entry) -> BoxFuture<'a, Result<()>>;
 
-    /// Takes note of an entry that is done, `depth` levels below the top; not `good` if it or something
-    /// below it failed. `below` is the sum of what is in it. Gives what the directory above counts for it.
+    /// Called when an entry is done, `depth` levels below the top; not `good` if it or something below it
+    /// failed. `below` is the sum of its contents. Returns what the directory above counts for it.
     fn done(&self, entry: &Entry, depth: usize, below: Self::Sum, good: bool) -> Self::Sum;
 
-    /// Takes note of a failure.
+    /// Called on a failure.
     fn failed(&self, entry: &Entry, error: Error);
 }
 
-/// Visits `top` and everything below it. Whether that went without a failure.
+/// Visits `top` and everything below it. Returns whether there was no failure.
 pub(super) async fn crawl<V: Visitor>(
     storage: &dyn Storage,
     top: Entry,
@@ -46,7 +46,7 @@ pub(super) async fn crawl<V: Visitor>(
     let at_once = at_once(storage);
     let mut crawl =
         Crawl { visitor, nodes: Vec::new(), free: Vec::new(), ready: Vec::new(), clean: true };
-    crawl.meet(top, None);
+    crawl.visit(top, None);
     let mut running = FuturesUnordered::new();
     loop {
         while running.len() < at_once && !cancel.is_cancelled() {
@@ -60,10 +60,10 @@ pub(super) async fn crawl<V: Visitor>(
 
 struct Crawl<'a, V: Visitor> {
     visitor: &'a V,
-    /// Directories that are not done. Places are used again.
+    /// Directories that are not done. Indices in `free` are reused.
     nodes: Vec<Node<V::Sum>>,
     free: Vec<usize>,
-    /// What can be done now; the last first, so that what is deep ends before more is begun.
+    /// The steps that can run now; the last first, so that deep directories end before others begin.
     ready: Vec<Step>,
     clean: bool,
 }
@@ -73,7 +73,7 @@ struct Node<S> {
     entry: Entry,
     above: Option<usize>,
     depth: usize,
-    /// Its entries that are not done, and one for its listing.
+    /// The number of its entries that are not done, plus one for its listing.
     pending: usize,
     failed: bool,
     rounds: u32,
@@ -84,7 +84,7 @@ enum Step {
     List(usize, Entry),
     /// The rest of a listing.
     More(usize, EntryStream),
-    /// Act on something that is no directory, or on a directory.
+    /// Acts on an entry; `node` is set for a directory.
     Act {
         entry: Entry,
         above: Option<usize>,
@@ -125,7 +125,7 @@ fn next(node: usize, mut stream: EntryStream) -> BoxFuture<'static, Done> {
 
 impl<V: Visitor> Crawl<'_, V> {
     /// An entry was found.
-    fn meet(&mut self, entry: Entry, above: Option<usize>) {
+    fn visit(&mut self, entry: Entry, above: Option<usize>) {
         if !self.visitor.takes(&entry) {
             return;
         }
@@ -162,11 +162,11 @@ impl<V: Visitor> Crawl<'_, V> {
         match done {
             Done::Batch(node, batch, rest) => {
                 let is_end = rest.is_none();
-                // Below what the batch has: it is taken when that is done.
+                // Pushed before the entries of the batch, so that it runs after them.
                 self.ready.extend(rest.map(|rest| Step::More(node, rest)));
                 match batch {
                     Ok(entries) => entries.into_iter().for_each(|entry| {
-                        self.meet(entry, Some(node));
+                        self.visit(entry, Some(node));
                     }),
                     Err(error) => {
                         self.nodes[node].failed = true;
@@ -182,7 +182,7 @@ impl<V: Visitor> Crawl<'_, V> {
         }
     }
 
-    /// One of the things that a directory waits for has ended.
+    /// One of the steps that a directory waits for has ended.
     fn ended(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         node.pending -= 1;
@@ -191,7 +191,7 @@ impl<V: Visitor> Crawl<'_, V> {
         }
         let (entry, above) = (node.entry.clone(), node.above);
         if node.failed {
-            // It cannot be acted on, but what was seen of it counts.
+            // It cannot be acted on, but what was found in it counts.
             self.close(&entry, above, Some(at), false);
         } else {
             self.ready.push(Step::Act { entry, above, node: Some(at) });

@@ -1,4 +1,4 @@
-//! Removes the directories of a tree in which nothing is left.
+//! Removes the empty directories of a tree.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,14 +12,14 @@ use crate::Cancel;
 /// What is left of a tree whose empty directories were removed.
 #[derive(Debug, Default)]
 pub struct Left {
-    /// Files and others that are in it.
+    /// Entries in it other than directories.
     pub entries: u64,
     /// One of them.
     pub example: Option<Entry>,
 }
 
-/// Removes `top` and the directories below it that are empty, or become so. Failures are reported, and whatever is
-/// no directory stays.
+/// Removes `top` and the directories below it that are empty, or become so. Failures are reported. All other
+/// entries stay.
 pub async fn remove_emptied(
     storage: &dyn Storage,
     top: Entry,

@@ -1,5 +1,5 @@
-//! A file of haul's own for a moment, by which two locations are known to be one directory: a server of this machine,
-//! two names of a host, a linked or mounted directory.
+//! A temporary file that shows whether two locations are one directory: through a server of this machine, two
+//! names of a host, a linked or mounted directory.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use haul_storage::{
     Timestamp, temporary_name,
 };
 
-/// The marker of a directory. [`Marker::remove`] takes it away.
+/// The marker of a directory; [`Marker::remove`] removes it.
 #[derive(Debug)]
 pub struct Marker<'a> {
     storage: &'a dyn Storage,
@@ -24,7 +24,7 @@ impl<'a> Marker<'a> {
     ///
     /// # Errors
     ///
-    /// Those of writing: nothing can be removed from the directory either.
+    /// Those of writing: then nothing can be removed from the directory either.
     pub async fn set(storage: &'a dyn Storage, directory: &'a RelPath) -> Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unique = format!("{}-{}", std::process::id(), now.as_nanos());
@@ -46,7 +46,7 @@ impl<'a> Marker<'a> {
     ///
     /// # Errors
     ///
-    /// Those of looking.
+    /// Those of the lookup.
     pub async fn is_in(&self, storage: &dyn Storage, directory: &RelPath) -> Result<bool> {
         Ok(storage.find(&self.path(directory)?).await?.is_some())
     }
@@ -66,7 +66,7 @@ impl<'a> Marker<'a> {
         Ok(false)
     }
 
-    /// Removes it, and gives the directory its time back.
+    /// Removes it, and restores the directory's time.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl<'a> Marker<'a> {
         self.storage.remove(&self.path(self.directory)?).await?;
         if self.modified.is_some() && self.storage.capabilities().times {
             let metadata = Metadata { modified: self.modified, ..Metadata::default() };
-            // The copy has the time of the directory as it is found; another one is no fault.
+            // Failures are ignored: the directory's copy takes the time that it has then.
             drop(self.storage.set_metadata(self.directory, &metadata).await);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What a tree holds: files and bytes, for each directory.
+//! Counts the files and bytes of a tree, for each directory.
 
 use std::collections::HashSet;
 use std::ops::AddAssign;
@@ -10,18 +10,18 @@ use haul_storage::{Entry, Error, FileId, RelPath, Result, Storage};
 use super::crawl::{Visitor, crawl};
 use crate::Cancel;
 
-/// What was counted.
+/// Counted entries and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Regular files; each name of a file with several.
+    /// Regular files, with every name of a file that has several.
     pub files: u64,
     /// Directories, the top included.
     pub directories: u64,
     /// Links and special files.
     pub others: u64,
-    /// Bytes of all files, those of a file with several names once.
+    /// Bytes of all files; a file with several names counts once.
     pub bytes: u64,
-    /// Files whose length their storage does not report; they are in `files`, and have no bytes here.
+    /// Files of unknown length; they count in `files`, but not in `bytes`.
     pub unknown: u64,
 }
 
@@ -35,41 +35,42 @@ impl AddAssign for Totals {
     }
 }
 
-/// One entry that was measured with all below it, or what could not be.
+/// An entry that was measured with everything below it, or a failure.
 #[derive(Debug)]
 pub enum Measured<'a> {
     /// An entry: a directory after everything in it.
     Entry {
-        /// Which.
+        /// The entry.
         entry: &'a Entry,
         /// Levels below the top.
         depth: usize,
-        /// Of it and all below.
+        /// The totals of it and everything below.
         totals: Totals,
     },
-    /// A directory that could not be listed, or not to its end.
+    /// A directory could not be listed, or not to its end.
     Failed(Error),
 }
 
-/// What was measured before, so that nothing counts twice.
+/// What was measured before or is excluded, so that nothing counts twice.
 #[derive(Debug, Default)]
 pub struct Counted {
     /// Files with several names.
     files: Mutex<HashSet<FileId>>,
-    /// Paths of the storage that is being measured.
+    /// Excluded paths of the storage that is being measured.
     paths: HashSet<RelPath>,
 }
 
 impl Counted {
-    /// Leaves out these paths, and nothing else, of the storage that is measured next. Files with several names are
+    /// Excludes exactly these paths of the storage that is measured next. Files with several names are
     /// remembered from one storage to the next.
     pub fn leave_out(&mut self, paths: impl IntoIterator<Item = RelPath>) {
         self.paths = paths.into_iter().collect();
     }
 }
 
-/// Measures `top` and everything below it, but for what `counted` leaves out; links are not followed. Whether everything could be listed:
-/// if not, the totals are those of what could. Stopped by `cancel` it reports no more totals.
+/// Measures `top` and everything below it, except what `counted` excludes; links are not followed. Returns
+/// whether everything could be listed: if not, the totals are those of what could. After `cancel` it reports
+/// no more totals.
 pub async fn measure(
     storage: &dyn Storage,
     top: Entry,

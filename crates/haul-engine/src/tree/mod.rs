@@ -1,11 +1,12 @@
-//! What can be done with a tree besides moving it: measuring and removing it, and comparing two.
+//! Operations on trees besides moving: measure, remove, compare two.
 //!
 //! ```text
 //! crawl: directories are listed several at a time → each entry is acted on → a directory after all below it
 //! compare: both listings of a directory, merged by name → what differs
 //! ```
 //!
-//! Memory grows with the depth of a tree and the length of its longest batches, not with its entries.
+//! Memory grows with the depth of a tree and the length of its longest batches, not with its number of
+//! entries.
 
 mod compare;
 mod crawl;
@@ -22,14 +23,14 @@ pub use remove::{Removal, RemoveEvent, remove};
 
 use haul_storage::{Medium, Storage};
 
-/// Requests in flight to a server, and to a disk.
+/// Operations in flight on a server, and on a disk.
 const IN_FLIGHT: usize = 64;
 const ON_DISK: usize = 4;
 
-/// Connections that requests without bytes are worth.
+/// Lanes for requests that carry no file contents.
 const LANES: usize = 8;
 
-/// How many operations on a storage run at once. Asks it for as many connections as they are worth.
+/// How many operations on a storage run at once. Requests the lanes for them.
 fn at_once(storage: &dyn Storage) -> usize {
     match storage.capabilities().medium {
         Medium::Disk => ON_DISK,

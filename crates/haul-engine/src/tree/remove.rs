@@ -9,12 +9,12 @@ use super::crawl::{Visitor, crawl};
 use super::measure::Totals;
 use crate::Cancel;
 
-/// What became of an entry.
+/// What happened to an entry.
 #[derive(Debug)]
 pub enum RemoveEvent<'a> {
     /// It was removed, or would be.
     Removed(&'a Entry),
-    /// It could not be.
+    /// It could not be removed.
     Failed(Error),
 }
 
@@ -23,12 +23,12 @@ pub enum RemoveEvent<'a> {
 pub struct Removal {
     /// What was removed, or would be.
     pub removed: Totals,
-    /// Entries that failed. Directories that are left for them do not count.
+    /// Entries that could not be removed. Directories that stay because of them do not count.
     pub failed: u64,
 }
 
-/// Removes `top`, and everything below it if it is a directory; links are removed, never followed. What
-/// fails is reported, and the rest goes on. With `dry_run` nothing is removed.
+/// Removes `top`, and everything below it if it is a directory; links are removed, never followed. Failures
+/// are reported and do not stop the rest. With `dry_run` nothing is removed.
 pub async fn remove(
     storage: &dyn Storage,
     top: Entry,

@@ -1,4 +1,4 @@
-//! Checks one file: small ones in one go, others by ranges, several at once.
+//! Checks one file: a small one in one read, others by ranges, several at once.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::digest::{Digest, FileHasher, reported};
 use crate::manifest::{LineError, Listed, listed_path};
 use crate::retry::Retries;
 
-/// What the memory budget is counted in, so that any budget fits into the count.
+/// The unit of the memory budget, so that the number of units fits its type.
 const UNIT: u64 = 4 << 10;
 
-/// The longest range that is read at once; of 64 KiB a hash makes its best subtrees.
+/// The longest and shortest range that is read at once; BLAKE3 hashes best in subtrees of 64 KiB.
 const RANGE_MAX: u64 = 4 << 20;
 const RANGE_MIN: u64 = 64 << 10;
 
-/// Ranges of one file at once. A disk reads ahead by itself; a link of 1 Gbit/s and 200 ms holds
+/// Ranges of one file at once. A disk reads ahead by itself; the BDP of a link of 1 Gbit/s and 200 ms is
 /// 25 MB.
 const RANGES_DISK: usize = 3;
 const RANGES_LINK: usize = 16;
 
-/// Longer ones are hashed by the pool.
+/// Longer files are hashed by the pool.
 const INLINE_MAX: usize = 64 << 10;
 
 /// Checks files of one storage within one memory budget.
@@ -48,7 +48,7 @@ pub type Hashed = (Digest, u64, Option<Arc<dyn ReadAt>>);
 /// A file to check.
 pub(super) struct Ready {
     path: RelPath,
-    /// The same with `/` for `\`, if there is any.
+    /// The same with `/` in place of `\`, if it has any.
     otherwise: Option<RelPath>,
     expected: Digest,
 }
@@ -61,7 +61,7 @@ impl<'a> Checker<'a> {
         hear: Hear<'a>,
     ) -> Self {
         let units = u32::try_from(options.memory / UNIT).unwrap_or(u32::MAX).max(1);
-        // Every file has its turn, and one waiting range does not keep all others from reading.
+        // Short enough that every file gets its turn, and one waiting range does not block all others.
         let share = options.memory / (options.parallel.max(1) as u64 * 4);
         let range_length = share.clamp(RANGE_MIN, RANGE_MAX) / RANGE_MIN * RANGE_MIN;
         let ranges = match storage.capabilities().medium {
@@ -72,7 +72,7 @@ impl<'a> Checker<'a> {
         Self { storage, base, options, hear, memory, units, range_length, ranges }
     }
 
-    /// Says what a line means here.
+    /// Resolves a line to a file of this storage.
     pub(super) fn prepare(&self, listed: &Listed) -> Result<Ready, LineError> {
         let path = self.base.join_path(&listed_path(&listed.name)?);
         let otherwise = listed.name.contains(&b'\\').then(|| {
@@ -83,7 +83,7 @@ impl<'a> Checker<'a> {
         Ok(Ready { path, otherwise: otherwise.flatten(), expected: listed.digest })
     }
 
-    /// Checks a file and says what it found.
+    /// Checks a file and returns the result.
     pub(super) async fn check(&self, ready: Ready) -> VerifyEvent {
         let Ready { path, otherwise, expected } = ready;
         match (self.check_path(&path, expected).await, otherwise) {
@@ -115,8 +115,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The length of a file of which a server reports the expected digest. Another digest proves nothing: the file is
-    /// read then.
+    /// The length of a file if its server reports the expected digest. Another digest proves nothing:
+    /// then the file is read.
     async fn is_reported(&self, path: &RelPath, expected: Digest) -> Option<u64> {
         let found = reported(self.storage, path, expected.kind).await?;
         if found != expected {
@@ -140,7 +140,7 @@ impl<'a> Checker<'a> {
     /// The digest of a file and its length, and the file if it was read by ranges.
     pub async fn hash(&self, path: &RelPath, kind: DigestKind) -> Result<Hashed> {
         match self.digest_of_small(path, kind).await {
-            // Longer than what is read in one go, or changed just then: read as any other.
+            // Too long for one read, or changed during it: read by ranges.
             Err(error) if error.kind() == ErrorKind::Changed => {}
             outcome => return outcome.map(|(digest, size)| (digest, size, None)),
         }
@@ -183,8 +183,8 @@ impl<'a> Checker<'a> {
                 Piece::Data(range) => self.units_of(range.len().min(self.range_length)),
                 Piece::Hole(_) => 0,
             });
-            // A range gets its memory before any later one of the file, so that what SHA-256 has
-            // to wait for can always be read.
+            // A range gets its memory before any later one of the file, so that the range that SHA-256
+            // waits for can always be read.
             tokio::select! {
                 permit = self.memory.acquire_many(wanted), if next.is_some() => {
                     let permit = permit.map_err(closed)?;
@@ -202,7 +202,7 @@ impl<'a> Checker<'a> {
                 Some(outcome) = reads.next(), if !reads.is_empty() => {
                     let end = outcome?;
                     if size == UNKNOWN_SIZE {
-                        // It was one read, to the end.
+                        // It was one read to the end.
                         size = end;
                     }
                 }
@@ -213,7 +213,7 @@ impl<'a> Checker<'a> {
         Ok((hasher.finish(size).await?, size))
     }
 
-    /// Hashes a range, or everything from its start if the size of the file is unknown. Gives the offset
+    /// Hashes a range, or everything from its start if the size of the file is unknown. Returns the offset
     /// of the end.
     async fn read(
         &self,
@@ -285,7 +285,7 @@ impl<'a> Checker<'a> {
         if at >= pieces.data.end() {
             let found = self.retrying(path, || file.next_data(at)).await?;
             let whole = Range::between(at, size);
-            // Nothing before `at` or beyond the end, whatever the storage says.
+            // Nothing before `at` or beyond the end, even if the storage returns that.
             pieces.data = found.map_or(Range::new(size, 0), |data| data.intersection(whole));
             if pieces.data.is_empty() {
                 pieces.data = Range::new(size, 0);
@@ -319,8 +319,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Waits until it is time to try again; gives the error back if that is never. `progress` is how far
-    /// the operation has come.
+    /// Waits until it is time for a retry; returns the error if there is none. `progress` is the progress of
+    /// the operation.
     async fn pause(
         &self,
         path: &RelPath,
@@ -345,10 +345,10 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Goes through a file.
+/// The position in a file that is read by ranges.
 struct Pieces {
     at: u64,
-    /// The stretch of data at or after `at`; empty at the end if there is only hole left.
+    /// The range of data at or after `at`; empty at the end if the rest is a hole.
     data: Range,
     size: u64,
 }
@@ -359,12 +359,12 @@ enum Piece {
     Hole(Range),
 }
 
-/// A parent that is no directory means as well that the file is not there.
+/// If a parent is not a directory, the file does not exist either.
 fn is_absent(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// The budget is never closed while somebody is checking.
+/// The semaphore is never closed while files are checked.
 fn closed(error: tokio::sync::AcquireError) -> Error {
     Error::new(ErrorKind::Interrupted, "read").with_source(error)
 }

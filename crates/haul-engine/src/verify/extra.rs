@@ -1,4 +1,4 @@
-//! Finds files that the manifest does not list: both sides sorted, on disk if need be, and compared.
+//! Finds files that the manifest does not list: sorts both lists, on disk if necessary, and compares them.
 
 use std::cmp::Ordering;
 use std::io;
@@ -11,10 +11,10 @@ use super::event::{Hear, VerifyEvent, VerifyOptions};
 use crate::manifest::sorter::{Sorted, Sorter};
 use crate::manifest::{DEFAULT_NAMES, ManifestReader};
 
-/// How many extra files are looked for before the caller hears of them.
+/// How many extra files are found before they are reported.
 const BATCH: usize = 1000;
 
-/// Collects what is listed, then what is there.
+/// Collects the listed files, then those that exist.
 pub(super) struct Extras<'a> {
     storage: &'a dyn Storage,
     options: &'a VerifyOptions,
@@ -31,7 +31,7 @@ impl<'a> Extras<'a> {
         Self { storage, options, hear, listed: Sorter::new(&options.scratch) }
     }
 
-    /// Notes the file that a check was about, under the name by which it was found.
+    /// Adds the file of a check, under the name by which it was found.
     pub(super) async fn add_listed(&mut self, event: &VerifyEvent) -> Result<()> {
         if let VerifyEvent::Matched { path, .. }
         | VerifyEvent::Mismatched { path, .. }
@@ -43,7 +43,7 @@ impl<'a> Extras<'a> {
         Ok(())
     }
 
-    /// Walks the tree below `base` and tells of every file that was not listed.
+    /// Walks the tree below `base` and reports every file that was not listed.
     pub(super) async fn find(self, base: &RelPath, manifest: &ManifestReader) -> Result<()> {
         let present = self.walk(base, manifest).await?;
         let listed = self.listed;
@@ -69,11 +69,11 @@ impl<'a> Extras<'a> {
         }
     }
 
-    /// All files below `base`. Memory follows the depth: of each directory above only one batch of
+    /// All files below `base`. Memory grows with the depth: of each directory on the way only one batch of
     /// its listing is held.
     async fn walk(&self, base: &RelPath, manifest: &ManifestReader) -> Result<Sorter> {
         let mut present = Sorter::new(&self.options.scratch);
-        // Another manifest beside this one is about the same files, and neither lists the other.
+        // Another manifest beside this one lists the same files, and neither lists the other.
         let usual: Vec<_> =
             DEFAULT_NAMES.iter().filter_map(|(_, name)| base.join(name).ok()).collect();
         let mut open: Vec<Level> = Vec::new();
@@ -129,7 +129,7 @@ struct Level {
     batch: std::vec::IntoIter<Entry>,
 }
 
-/// Some more names that are present and not listed; none at the end.
+/// The next names that exist and are not listed; empty at the end.
 fn next_extra(
     present: &mut Peekable<Sorted>,
     listed: &mut Peekable<Sorted>,
@@ -141,7 +141,7 @@ fn next_extra(
             let order = match listed.peek() {
                 None => break false,
                 Some(Ok((other, _))) => other.cmp(&name),
-                // Taken below, and given back as the error that it is.
+                // Taken below, where the error is returned.
                 Some(Err(_)) => Ordering::Less,
             };
             match order {

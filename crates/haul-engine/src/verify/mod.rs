@@ -5,7 +5,7 @@
 //!                    └→ (strict) names, sorted on disk ─→ compared with a walk ─→ extra files
 //! ```
 //!
-//! Memory is bounded whatever the length of the manifest and of the files.
+//! Memory is bounded for any length of the manifest and of the files.
 
 mod check;
 mod event;
@@ -23,42 +23,42 @@ pub(crate) use check::{Checker, Hashed};
 pub use event::{VerifyEvent, VerifyOptions};
 use extra::Extras;
 
-/// How it ended: how many of each.
+/// The summary of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifySummary {
-    /// Files that are what the manifest says.
+    /// Files with the digest in the manifest.
     pub matched: u64,
     /// Of these, files of which a server reported the digest instead of sending the bytes.
     pub reported: u64,
-    /// Files that are something else.
+    /// Files with another digest.
     pub mismatched: u64,
-    /// Files that are not there.
+    /// Files that do not exist.
     pub missing: u64,
     /// Files and directories that could not be read.
     pub unreadable: u64,
     /// Files that the manifest does not list (only with `strict`).
     pub extra: u64,
-    /// Lines that make no sense.
+    /// Invalid lines.
     pub malformed: u64,
-    /// Lines that nothing can be checked by: of other digests, sizes, the frame of a signature.
+    /// Lines that were skipped: other digests, sizes, the frame of a signature.
     pub passed_over: u64,
     /// Bytes that were read.
     pub bytes: u64,
-    /// Operations that were tried again.
+    /// Operations that were retried.
     pub retries: u64,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
 }
 
 impl VerifySummary {
-    /// Whether everything was checked and is as the manifest says. A line that makes no sense may
-    /// have been about a file that is damaged, so it counts as a failure.
+    /// Whether everything was checked and matches the manifest. An invalid line may have listed a file that
+    /// is damaged, so it counts as a failure.
     pub fn is_clean(&self) -> bool {
         let failed = self.mismatched + self.missing + self.unreadable + self.extra + self.malformed;
         failed == 0 && !self.interrupted && !self.lists_nothing()
     }
 
-    /// Whether there was no line that a file could be checked by. Such a manifest vouches for nothing.
+    /// Whether no line lists a file. Such a manifest proves nothing.
     pub fn lists_nothing(&self) -> bool {
         let listed = self.matched + self.mismatched + self.missing + self.unreadable;
         listed == 0 && self.malformed == 0 && !self.interrupted
@@ -81,12 +81,12 @@ impl VerifySummary {
     }
 }
 
-/// Checks the files below `base` that the manifest lists, several at once, and says what it finds
-/// to `events` as it goes. An `Err` means that the manifest itself cannot be read on, or that there
-/// is no room for temporary files; whatever is wrong with the files is in events and summary.
+/// Checks the files below `base` that the manifest lists, several at once, and reports the results to
+/// `events`. An `Err` means that the manifest itself cannot be read, or that there is no space for temporary
+/// files; failures of the listed files are in events and summary.
 ///
-/// A name with `\` in it that does not exist as it stands is looked for with `/` instead: some
-/// tools on Windows write it so.
+/// If a name with `\` does not exist, it is tried with `/` instead: some tools on Windows write paths that
+/// way.
 pub async fn verify(
     storage: Arc<dyn Storage>,
     base: &RelPath,
@@ -95,10 +95,10 @@ pub async fn verify(
     events: impl Fn(VerifyEvent) + Send + Sync,
     cancel: &Cancel,
 ) -> Result<VerifySummary> {
-    let heard = Heard::new(events);
-    let hear = |event| heard.hear(event);
-    let checker = Checker::new(&*storage, base, options, &hear);
-    let mut extras = options.strict.then(|| Extras::new(&*storage, options, &hear));
+    let counting = Counting::new(events);
+    let send = |event| counting.send(event);
+    let checker = Checker::new(&*storage, base, options, &send);
+    let mut extras = options.strict.then(|| Extras::new(&*storage, options, &send));
     let mut checks = FuturesUnordered::new();
     let mut ended = false;
     let mut interrupted = false;
@@ -115,7 +115,7 @@ pub async fn verify(
                 if let Some(extras) = &mut extras {
                     extras.add_listed(&event).await?;
                 }
-                hear(event);
+                send(event);
             }
             line = manifest.next(), if has_room => match line? {
                 None => ended = true,
@@ -125,7 +125,7 @@ pub async fn verify(
                         Err(LineError::Other | LineError::Signature) => passed_over += 1,
                         Err(error) => {
                             let error = manifest.line_error(number, error);
-                            hear(VerifyEvent::Malformed { line: number, error });
+                            send(VerifyEvent::Malformed { line: number, error });
                         }
                     }
                 }
@@ -142,21 +142,21 @@ pub async fn verify(
             outcome = Box::pin(extras.find(base, &manifest)) => outcome?,
         }
     }
-    Ok(VerifySummary { interrupted, passed_over, ..heard.summary() })
+    Ok(VerifySummary { interrupted, passed_over, ..counting.summary() })
 }
 
-/// Counts events on their way out.
-struct Heard<F> {
+/// Passes events on and counts them.
+struct Counting<F> {
     events: F,
     summary: std::sync::Mutex<VerifySummary>,
 }
 
-impl<F: Fn(VerifyEvent)> Heard<F> {
+impl<F: Fn(VerifyEvent)> Counting<F> {
     fn new(events: F) -> Self {
         Self { events, summary: std::sync::Mutex::default() }
     }
 
-    fn hear(&self, event: VerifyEvent) {
+    fn send(&self, event: VerifyEvent) {
         self.summary.lock().unwrap_or_else(std::sync::PoisonError::into_inner).count(&event);
         (self.events)(event);
     }

@@ -1,35 +1,35 @@
-//! Files at once: how many small files are in flight.
+//! How many small files are in flight.
 //!
-//! A small file costs round trips (open, read, close, rename), not bytes. Files in flight hide
-//! them, so a long path starts with many; more are tried while small files complete the faster for
-//! it, and an error halves them first of all.
+//! A small file costs RTTs (open, read, close, rename), not bytes. Files in flight hide them, so a long
+//! path starts with many; more are tried as long as small files complete faster, and an error halves them
+//! before anything else.
 
 use std::time::Duration;
 
 use super::bounds::Bounds;
 use super::meter::Sample;
 
-/// What a short path starts with: enough to keep both disks busy.
+/// Files in flight at the start on a short path: enough to keep both disks busy.
 const FIRST_FILES: usize = 8;
 
-/// Further files for each ms of round trip. At 50 ms, 158 files of four round trips each are 790 a
-/// second before the first step up.
+/// Further files per ms of RTT. At 50 ms, 158 files of four RTTs each are 790 per second before the first
+/// step up.
 const FILES_PER_MS: f64 = 3.0;
 
-/// Most files at the start, whatever the path.
+/// The most files at the start, on any path.
 const MOST_FIRST_FILES: usize = 256;
 
-/// A range of less than this part of the usual one was a small file.
+/// A range shorter than the usual one divided by this was a small file.
 const SMALL_PART: u64 = 4;
 
-/// Rounds that one number of files is measured for, after two that are left out.
+/// Rounds that one number of files is measured for, after two that are ignored.
 const ROUNDS: u32 = 6;
 const ROUNDS_LEFT_OUT: u32 = 2;
 
-/// A step up is kept if it completes at least this many times as many files a second.
+/// A step up is kept if it completes at least this many times as many files per second.
 const WORTH_IT: f64 = 1.1;
 
-/// After an error or a step that brought nothing, the next step up is so far away.
+/// After an error or a useless step, the pause until the next step up.
 const PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
@@ -70,7 +70,7 @@ impl Files {
         self.at_once
     }
 
-    /// Half as many after an error. Whether there was anything left to give up.
+    /// Halves the number after an error. Returns whether it could be lowered.
     pub(super) fn back_off(&mut self, now: Duration) -> bool {
         if self.fixed || self.at_once <= 1 {
             return false;
@@ -82,7 +82,7 @@ impl Files {
         true
     }
 
-    /// One round's completions. Rounds of large files say nothing and are left out.
+    /// Takes one round's completions. Rounds of large files are ignored.
     pub(super) fn on_sample(&mut self, sample: &Sample, now: Duration, range_bytes: u64) {
         let completions = u64::from(sample.completions);
         let small = sample.completed_bytes < completions.saturating_mul(range_bytes / SMALL_PART);

@@ -1,5 +1,5 @@
-//! Lanes: how many are wanted, how many the server puts up with, and how long newly opened ones
-//! need before anything can be judged.
+//! Lanes: how many are wanted, how many the server accepts, and how long new ones need before anything
+//! can be judged.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use haul_storage::LinkStatus;
 use super::bounds::Bounds;
 use super::limits::MOST_LANES;
 
-/// Lanes in the making at once: sshd's default MaxStartups refuses at random from 10 connections
-/// that have not authenticated.
+/// The most lanes being opened at once: sshd's default MaxStartups refuses at random from 10
+/// unauthenticated connections on.
 const MOST_OPENING: usize = 8;
 
-/// Round trips that a lane's slow start takes from 14 KiB to 2 MiB, at a doubling each (7.2).
-const SLOW_START_ROUND_TRIPS: u32 = 8;
+/// RTTs that a lane's slow start takes from 14 KiB to 2 MiB, doubling in each (7.2).
+const SLOW_START_RTTS: u32 = 8;
 
-/// Lanes that have not opened for so long are not waited for with the judgement.
+/// The judgement does not wait longer for lanes that are being opened, in seconds and in RTTs.
 const PATIENCE: Duration = Duration::from_secs(5);
-const PATIENCE_ROUND_TRIPS: u32 = 20;
+const PATIENCE_RTTS: u32 = 20;
 
-/// How long a refused number of lanes is not asked for again; doubles with each further refusal.
+/// How long a refused number of lanes is not tried again; doubles with each further refusal.
 const REFUSAL_MEMORY: Duration = Duration::from_secs(5 * 60);
 
 /// The same after a lane that was open broke, or the server was busy.
 const LOSS_MEMORY: Duration = Duration::from_secs(15);
 
-/// How many lanes are closed at a time, as a part of them, and how often, once the path is shorter. BBR
-/// grows by a quarter in eight round trips.
+/// The part of the lanes (a third) that is closed at a time, and how often, once the path is shorter. BBR
+/// grows by a quarter in eight RTTs.
 const FEWER_PART: usize = 3;
 const FEWER_PAUSE: Duration = Duration::from_millis(500);
 
@@ -34,17 +34,17 @@ const FEWER_PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Lanes {
     fixed: bool,
     wanted: usize,
-    /// How many the path deserved for its length.
+    /// The number that suits the path's RTT.
     for_path: usize,
-    /// When there are to be fewer, on the way down to that.
+    /// When to close the next lanes, on the way down to that number.
     next_fewer: Option<Duration>,
     link: LinkStatus,
-    /// When a lane was last opened, lost, or first asked for.
+    /// When a lane was last opened, lost, or first requested.
     changed: Duration,
     /// Whether anything has arrived: before that no slow start has begun.
     delivered: bool,
     ceiling: Option<Ceiling>,
-    /// How often the ceiling was hit; makes the memory longer.
+    /// How often the ceiling was lowered; it then lasts longer.
     strikes: u32,
 }
 
@@ -69,8 +69,7 @@ impl Lanes {
         }
     }
 
-    /// A first round trip is known: long paths get several lanes at once, as each takes long to
-    /// open.
+    /// The first RTT is known: long paths get several lanes at once, as each takes long to open.
     pub(super) fn want_for_path(&mut self, rtt: Duration, bounds: &Bounds) {
         if !self.fixed {
             self.for_path = bounds.lanes_for_path(rtt);
@@ -78,8 +77,8 @@ impl Lanes {
         }
     }
 
-    /// The path has become shorter. The lanes become as many as it deserves, unless there are more for
-    /// another reason than the path's length; step by step, since those that stay have to grow.
+    /// The path has become shorter. Lanes are reduced to what suits it, unless there are more for another
+    /// reason than the RTT; step by step, since those that stay have to grow.
     pub(super) fn want_for_shorter_path(&mut self, rtt: Duration, now: Duration, bounds: &Bounds) {
         if !self.fixed && self.wanted <= self.for_path {
             self.for_path = bounds.lanes_for_path(rtt);
@@ -118,7 +117,7 @@ impl Lanes {
         }
     }
 
-    /// Bytes have arrived. Slow start begins with the first ones, however long lanes were open.
+    /// Bytes have arrived. Slow start begins with the first ones, even if lanes were open for long.
     pub(super) fn on_delivery(&mut self, now: Duration) {
         if !self.delivered {
             self.delivered = true;
@@ -126,12 +125,12 @@ impl Lanes {
         }
     }
 
-    /// The lanes begin again with a slow start.
+    /// The lanes begin with a slow start again.
     pub(super) const fn forget(&mut self) {
         self.delivered = false;
     }
 
-    /// Half as many lanes for a busy server. Whether there was anything left to give up.
+    /// Halves the lanes for a busy server. Returns whether they could be reduced.
     pub(super) fn back_off(&mut self, now: Duration) -> bool {
         let open = self.wish(now);
         if open <= 1 {
@@ -151,7 +150,7 @@ impl Lanes {
         });
     }
 
-    /// What the driver is to ask for: what is wanted, below the ceiling, not too many at a time.
+    /// The number to request: what is wanted, below the ceiling, not too many at a time.
     pub(super) fn wish(&self, now: Duration) -> usize {
         let ceiling = self.ceiling(now);
         let most = self.link.open.saturating_add(MOST_OPENING);
@@ -176,11 +175,11 @@ impl Lanes {
         }
     }
 
-    /// The next number to try: twice as many, at most 8 more. After a refusal has been forgotten,
-    /// one more than was refused. Counts from what is open, where a backend opens more than it is asked
-    /// for. Where such a lane takes one request at a time, opening one takes many round trips as well, and
-    /// the backend's own number is as good: over FTP at 200 ms going from 12 to 16 or 20 lanes took 1 to
-    /// 3 s of 18 s, and moved no more. `None` if there is no more to have.
+    /// The next number to try: twice as many, at most 8 more; after the end of a ceiling, one more than it.
+    /// Counts from the open lanes if a backend opens more than were requested. Where such a lane takes one
+    /// request at a time, opening one takes many RTTs as well, and the backend's own number is as good: over
+    /// FTP at 200 ms, going from 12 to 16 or 20 lanes took 1 to 3 s of 18 s, and moved no more. `None` if no
+    /// more can be had.
     pub(super) fn next_step(&self, now: Duration, bounds: &Bounds) -> Option<usize> {
         if self.fixed {
             return None;
@@ -198,17 +197,16 @@ impl Lanes {
         (next > have).then_some(next)
     }
 
-    /// Whether lanes are still being opened, or were opened so lately that their slow start has
-    /// not ended.
+    /// Whether lanes are still being opened, or were opened so recently that their slow start has not ended.
     pub(super) fn ramping(&self, now: Duration, rtt: Duration) -> bool {
         let since = now.saturating_sub(self.changed);
         if self.opening(now) {
-            return since < PATIENCE.max(rtt * PATIENCE_ROUND_TRIPS);
+            return since < PATIENCE.max(rtt * PATIENCE_RTTS);
         }
-        since < rtt * SLOW_START_ROUND_TRIPS
+        since < rtt * SLOW_START_RTTS
     }
 
-    /// Whether some that were asked for are not open yet.
+    /// Whether some requested lanes are not open yet.
     pub(super) fn opening(&self, now: Duration) -> bool {
         self.link.opening > 0 || self.open() < self.wish(now)
     }

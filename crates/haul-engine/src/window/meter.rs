@@ -1,51 +1,51 @@
-//! The meter: turns bytes that arrive into one sample of goodput a round.
+//! The meter: turns arriving bytes into one sample of goodput per round.
 
 use std::time::Duration;
 
-/// Rounds are at least this long. On a LAN a round trip is too short to measure anything but the
-/// scheduler of the operating system.
+/// The shortest round. On a LAN an RTT is too short to measure anything but the scheduler of the operating
+/// system.
 pub(super) const SHORTEST_ROUND: Duration = Duration::from_millis(10);
 
-/// A round goes on until so many deliveries have been seen, ...
+/// A round lasts until this many deliveries have been seen, ...
 const LEAST_DELIVERIES: u32 = 8;
 
-/// ... but no longer than so many times its length.
+/// ... but no longer than this many times its length.
 const LONGEST_ROUND: u32 = 10;
 
-/// A window that is filled to this part on average counts as full: a range more may not fit.
+/// A window that is filled to this part on average counts as full: one more range may not fit.
 const FULL: f64 = 0.6;
 
-/// How full the window was whenever something arrived.
+/// How full the window was, on average over arrivals.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Filling {
     in_flight: f64,
-    told: u32,
+    count: u32,
 }
 
 impl Filling {
-    /// So many bytes have arrived, and so many are left on their way.
+    /// `bytes` have arrived, and `in_flight` are left in flight.
     pub(super) fn tell(&mut self, bytes: u64, in_flight: u64) {
         self.in_flight += in_flight.saturating_add(bytes) as f64;
-        self.told = self.told.saturating_add(1);
+        self.count = self.count.saturating_add(1);
     }
 
     /// Whether nothing has arrived.
     pub(super) const fn is_unknown(&self) -> bool {
-        self.told == 0
+        self.count == 0
     }
 
     /// Whether the window was full on average.
     pub(super) fn was_full(&self, window: u64) -> bool {
-        self.in_flight >= FULL * window as f64 * f64::from(self.told)
+        self.in_flight >= FULL * window as f64 * f64::from(self.count)
     }
 }
 
-/// What one round has shown.
+/// The measurements of one round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     /// Bytes per second.
     pub(super) goodput: f64,
-    /// Whether it says something about the link: there was work for the whole window.
+    /// Whether it shows what the link carries: there was work for the whole window.
     pub(super) judged: bool,
     /// Ranges that were completed.
     pub(super) completions: u32,
@@ -64,7 +64,7 @@ pub(super) struct Meter {
     deliveries: u32,
     completions: u32,
     completed_bytes: u64,
-    /// Bytes told as progress whose range has not been completed.
+    /// Bytes reported as progress whose range has not been completed.
     ahead: u64,
     filling: Filling,
     starved: bool,
@@ -79,19 +79,19 @@ impl Meter {
         self.deliver(now, bytes);
     }
 
-    /// Counts a range that has arrived; gives the bytes that had not been told before.
+    /// Counts a range that has arrived; returns the bytes that were not reported as progress.
     pub(super) fn complete(&mut self, now: Duration, bytes: u64) -> u64 {
-        let already_told = self.ahead.min(bytes);
-        self.ahead -= already_told;
+        let already_counted = self.ahead.min(bytes);
+        self.ahead -= already_counted;
         self.completions = self.completions.saturating_add(1);
         self.completed_bytes = self.completed_bytes.saturating_add(bytes);
-        if bytes > already_told {
-            self.deliver(now, bytes - already_told);
+        if bytes > already_counted {
+            self.deliver(now, bytes - already_counted);
         }
-        bytes - already_told
+        bytes - already_counted
     }
 
-    /// There was room and no work, at least for a moment.
+    /// There was room but no work, at least for a moment.
     pub(super) fn starve(&mut self) {
         self.starved = true;
     }
@@ -101,8 +101,8 @@ impl Meter {
         self.has_idle_lane = true;
     }
 
-    /// Whether there was work for the whole window. Bytes in flight show it best, if the window bounds them; a moment
-    /// without work does not matter then.
+    /// Whether there was work for the whole window. If it bounds the bytes in flight, these decide, and a moment
+    /// without work does not matter.
     fn was_full(&self, window: Option<u64>) -> bool {
         match window {
             Some(window) if !self.filling.is_unknown() => self.filling.was_full(window),
@@ -111,7 +111,7 @@ impl Meter {
         }
     }
 
-    /// The round under way is not to be judged.
+    /// The current round is not to be judged.
     pub(super) fn spoil(&mut self) {
         self.spoiled = true;
     }
@@ -128,7 +128,7 @@ impl Meter {
         self.deliveries = self.deliveries.saturating_add(1);
     }
 
-    /// When the round under way ought to be over.
+    /// When the current round should end.
     pub(super) fn due(&self, round: Duration) -> Option<Duration> {
         let started = self.started?;
         let length =
@@ -136,10 +136,9 @@ impl Meter {
         Some(started.saturating_add(length))
     }
 
-    /// Ends the round, if it is over. The rate is that between the last delivery before it and
-    /// the last one in it, so that it does not depend on where between two the round ended;
-    /// unless there was a long silence after that, which has to count. `window` is `None` if
-    /// it does not bound the bytes in flight.
+    /// Ends the round if it is over. Its rate is measured from the last delivery before it to the last one
+    /// in it, so that it does not depend on where between two deliveries the round ended; unless a long
+    /// silence followed, which has to count. `window` is `None` if it does not bound the bytes in flight.
     pub(super) fn take(
         &mut self,
         now: Duration,
@@ -160,7 +159,7 @@ impl Meter {
             completed_bytes: self.completed_bytes,
             seconds,
         });
-        // After a round without any delivery the next one begins when something comes.
+        // After a round without any delivery the next one begins with the next delivery.
         let next = (self.deliveries > 0).then_some(ended);
         *self = Self { started: next, last_delivery: ended, ahead: self.ahead, ..Self::default() };
         sample

@@ -1,19 +1,19 @@
-//! The window: decides, from what was just measured, how many lanes are open, how many bytes may
-//! be in flight, how large a range is and how many files are open at once.
+//! The window: decides, from recent measurements, how many lanes are open, how many bytes may be in
+//! flight, how large a range is and how many files are open at once.
 //!
 //! ```text
-//! driver: on_link, on_progress, on_completion, on_failure, on_starved (now, what was seen)
+//! driver: on_link, on_progress, on_completion, on_failure, on_starved (now, observation)
 //!            │
 //!            ▼
-//!   path  (round trips → those without a queue)
-//!   meter (bytes → one sample of goodput a round) → samples → search (window, lanes) → Decision
+//!   path  (RTTs → the RTT without a queue)
+//!   meter (bytes → one sample of goodput per round) → samples → search (window, lanes) → Decision
 //!   slow_lanes (bytes of a second)   → more lanes, shorter ranges
 //!                                                   lanes (ceiling, patience)
 //!                                                   files (files at once)
 //! ```
 //!
 //! It does no I/O and reads no clock: `now` is the time since the window was made, real or
-//! simulated. The driver hands over what it saw, then reads [`Window::decision`] and calls
+//! simulated. The driver reports what it observes, then reads [`Window::decision`] and calls
 //! [`Window::on_timeout`] at [`Window::next_wakeup`]. It is tested on simulated links
 //! (`tests/window_links`).
 
@@ -42,9 +42,9 @@ use slow_lanes::SlowLanes;
 
 pub use limits::Limits;
 
-/// Round trip assumed until one is measured: that of a short path, so that nothing is opened in
-/// bulk without a reason.
-const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(5);
+/// RTT assumed until one is measured: that of a short path, so that nothing is opened in bulk without a
+/// reason.
+const UNKNOWN_RTT: Duration = Duration::from_millis(5);
 
 /// Least time between two reactions to errors. One lost lane fails every range on it at once.
 const BACK_OFF_PAUSE: Duration = Duration::from_secs(1);
@@ -52,28 +52,28 @@ const BACK_OFF_PAUSE: Duration = Duration::from_secs(1);
 /// After this long without an error the ranges may grow back by a factor of two.
 const RANGE_RECOVERY: Duration = Duration::from_secs(60);
 
-/// What the driver is to do now.
+/// What the driver should do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
-    /// Lanes to wish for (`Storage::set_lanes`). Grows as lanes open, so that never more than 8
-    /// are in the making.
+    /// Lanes to request (`Storage::set_lanes`). Grows as lanes open, so that never more than 8 are being
+    /// opened.
     pub lanes: usize,
-    /// Bytes that may be in flight: asked for and not yet arrived.
+    /// Bytes that may be in flight: requested and not yet arrived.
     pub window_bytes: u64,
-    /// Bytes of the next range.
+    /// Length of the next range in bytes.
     pub range_bytes: u64,
     /// Files that may be in flight.
     pub files: usize,
 }
 
-/// A range that has arrived whole (or, to a destination, was acknowledged).
+/// A range that has arrived completely (or, in an upload, was confirmed).
 #[derive(Debug, Clone, Copy)]
 pub struct Completion {
     /// Its bytes, those already reported by [`Window::on_progress`] included.
     pub bytes: u64,
-    /// When it was asked for.
+    /// When it was requested.
     pub issued: Duration,
-    /// When its first bytes came, if known. Serves as round trip while the link knows none.
+    /// When its first bytes arrived, if known. Stands in for the RTT while the link knows none.
     pub first_byte: Option<Duration>,
 }
 
@@ -83,15 +83,15 @@ pub struct Window {
     bounds: Bounds,
     now: Duration,
     path: Path,
-    /// Shortest answer to a request; stands in for the path's round trip while the link knows none.
-    quickest_answer: Option<Duration>,
+    /// Shortest response time; stands in for the path's RTT while the link knows none.
+    quickest_response: Option<Duration>,
     meter: Meter,
     lanes: Lanes,
     search: Search,
     slow_lanes: SlowLanes,
     files: Files,
     last_back_off: Option<Duration>,
-    /// Bytes that are left to move, if that is known.
+    /// Bytes that are left to move, if known.
     left: Option<u64>,
     /// Ranges are divided by two to this power, as the last resort against errors.
     range_halvings: u32,
@@ -106,7 +106,7 @@ impl Window {
         Self {
             now: Duration::ZERO,
             path: Path::default(),
-            quickest_answer: None,
+            quickest_response: None,
             meter: Meter::default(),
             lanes: Lanes::new(&bounds),
             search: Search::new(&bounds),
@@ -120,15 +120,15 @@ impl Window {
         }
     }
 
-    /// For a link that is written to. To be said at the start.
+    /// For a link that is written to. Call it at the start.
     #[must_use]
     pub const fn written_to(mut self) -> Self {
         self.bounds.written_to();
         self
     }
 
-    /// For a storage whose lanes take one request at a time, like those of HTTP/1.1: ranges are as
-    /// large as the window allows for, and the window is several BDPs. To be said at the start.
+    /// For a storage whose lanes take one request at a time, like HTTP/1.1 without pipelining: ranges are as
+    /// large as the window allows, and the window is several BDPs. Call it at the start.
     #[must_use]
     pub fn one_request_a_lane(mut self) -> Self {
         self.bounds.one_request_a_lane();
@@ -146,9 +146,9 @@ impl Window {
         self
     }
 
-    /// For a link on which something else bounds what is on the path, so that only the lanes' own growth
-    /// has to be kept up with: the window begins with all that they can carry, and settles at 1.75 BDPs,
-    /// because requests that wait at the other end are in no queue of the path. To be said at the start.
+    /// For a backend that bounds the bytes on the path itself, so that the window only has to keep up
+    /// with the lanes' growth: it begins with all that they can carry, and settles at 1.75 BDPs, because
+    /// requests that wait at the other end are in no queue of the path. Call it at the start.
     #[must_use]
     pub const fn bounded_elsewhere(mut self) -> Self {
         self.bounds.bounded_elsewhere();
@@ -178,9 +178,9 @@ impl Window {
         self.tick();
     }
 
-    /// The path has changed, or it was looked whether it has.
+    /// The path has changed, or a check whether it has is over.
     fn on_finding(&mut self, found: Finding, base: Duration) {
-        // What was measured so far was of another path, or of less in flight.
+        // The measurements so far are of another path, or of fewer bytes in flight.
         self.meter.spoil();
         let view = self.view(self.round().as_secs_f64());
         match found {
@@ -199,10 +199,10 @@ impl Window {
     /// A range has arrived.
     pub fn on_completion(&mut self, now: Duration, completion: &Completion) {
         let now = self.advance(now);
-        let answered = completion.first_byte.unwrap_or(now);
-        if let Some(answer) = answered.checked_sub(completion.issued).filter(|a| !a.is_zero()) {
-            let quickest = self.quickest_answer.map_or(answer, |known| known.min(answer));
-            self.quickest_answer = Some(quickest);
+        let responded = completion.first_byte.unwrap_or(now);
+        if let Some(response) = responded.checked_sub(completion.issued).filter(|a| !a.is_zero()) {
+            let quickest = self.quickest_response.map_or(response, |known| known.min(response));
+            self.quickest_response = Some(quickest);
         }
         self.lanes.on_delivery(now);
         let uncounted = self.meter.complete(now, completion.bytes);
@@ -211,9 +211,9 @@ impl Window {
         self.tick();
     }
 
-    /// Some bytes of a range have arrived, with `in_flight` (of all ranges) left on their way.
-    /// Optional: rounds are measured more finely with it, and better known to be full or not. The range's completion still tells all its bytes; they
-    /// are counted once.
+    /// Some bytes of a range have arrived, with `in_flight` (of all ranges) left in flight. Optional: it
+    /// makes rounds more precise, and shows whether the window is full. The range's completion still
+    /// reports all its bytes; they are counted once.
     pub fn on_progress(&mut self, now: Duration, bytes: u64, in_flight: u64) {
         let now = self.advance(now);
         self.lanes.on_delivery(now);
@@ -224,15 +224,15 @@ impl Window {
         self.tick();
     }
 
-    /// An operation failed. `Busy` means that the server asks for less, `Unreachable` that a lane
-    /// is lost; other kinds say nothing about the link. Backs off in this order: files at once,
-    /// lanes, range size; once a second at most.
+    /// An operation failed. `Busy` means that the server wants less load, `Unreachable` that a lane is
+    /// lost; other kinds do not concern the link. Backs off in this order: files at once, lanes, range
+    /// size; at most once a second.
     pub fn on_failure(&mut self, now: Duration, kind: ErrorKind) {
         let now = self.advance(now);
         if !matches!(kind, ErrorKind::Busy | ErrorKind::Unreachable) {
             return;
         }
-        // Bytes that were lost with a lane say nothing about what the link can carry.
+        // Bytes lost with a lane do not show what the link can carry.
         self.meter.spoil();
         self.slow_lanes.spoil(now);
         let pause = BACK_OFF_PAUSE.max(self.rtt() * 2);
@@ -243,7 +243,7 @@ impl Window {
         if self.files.back_off(now) {
             return;
         }
-        // A lost lane shows in the link's status, which has lowered the lanes already.
+        // A lost lane is in the link's status, which has already lowered the lanes.
         if kind == ErrorKind::Busy && self.lanes.back_off(now) {
             return;
         }
@@ -252,9 +252,9 @@ impl Window {
         }
     }
 
-    /// Fewer bytes are in flight than allowed because there is no work to hand out. The round is not
-    /// judged: it says nothing about the link. Call it when work has run out; where
-    /// [`Window::on_progress`] reports bytes in flight, these count instead.
+    /// Fewer bytes are in flight than allowed, for lack of work. The round is not judged: it does not
+    /// show what the link carries. Call it when work has run out; if [`Window::on_progress`] reports
+    /// bytes in flight, these count instead.
     pub fn on_starved(&mut self, now: Duration) {
         self.advance(now);
         self.meter.starve();
@@ -275,25 +275,24 @@ impl Window {
         self.slow_lanes.spoil(now);
     }
 
-    /// What was measured is too old to act on: round trip, goodput and window are found out anew, as at the start.
-    /// Lanes stay, and limits that the server has set for them, which end by themselves.
+    /// The measurements are too old to be used: RTT, goodput and window are measured anew, as at the start.
+    /// Lanes stay, as do limits that the server has set for them, which expire by themselves.
     pub fn forget(&mut self, now: Duration) {
         self.advance(now);
         self.path.forget();
-        self.quickest_answer = None;
+        self.quickest_response = None;
         self.meter = Meter::default();
         self.lanes.forget();
         self.search = Search::new(&self.bounds);
         self.slow_lanes = SlowLanes::default();
     }
 
-    /// So many bytes are left to move, as far as that is known. Nothing is tried that could not pay
-    /// off any more.
+    /// `bytes` are left to move, as far as is known. Trials that cannot pay off any more are not made.
     pub const fn on_left(&mut self, bytes: u64) {
         self.left = Some(bytes);
     }
 
-    /// What is to be done now. Cheap; read it after every observation.
+    /// The current decision. Cheap; read it after every observation.
     pub fn decision(&self) -> Decision {
         Decision {
             lanes: self.lanes.wish(self.now),
@@ -319,13 +318,13 @@ impl Window {
         self.search.goodput() as u64
     }
 
-    /// Whether the first search has ended. It goes on probing now and then, and follows changes.
+    /// Whether the first search has ended. Later ones still probe at intervals and follow changes.
     pub fn settled(&self) -> bool {
         self.search.settled()
     }
 
     fn rtt(&self) -> Duration {
-        self.path.base().or(self.quickest_answer).unwrap_or(UNKNOWN_ROUND_TRIP)
+        self.path.base().or(self.quickest_response).unwrap_or(UNKNOWN_RTT)
     }
 
     fn window_bytes(&self) -> u64 {
@@ -346,7 +345,7 @@ impl Window {
         self.search.on_arrival(arrived, rtt, full, &self.bounds);
     }
 
-    /// Whether the path is full, if that can be told.
+    /// Whether the path is full, if known.
     fn full(&self) -> Option<bool> {
         search::is_full(self.path.queueing(), self.rtt())
     }
@@ -363,14 +362,14 @@ impl Window {
         View { now, round, rtt, seconds, full: self.full(), left }
     }
 
-    /// Time never runs backwards, whatever the callers' clocks do.
+    /// Time never runs backwards, even if a caller's clock does.
     fn advance(&mut self, now: Duration) -> Duration {
         self.now = self.now.max(now);
         self.now
     }
 
-    /// Slow lanes of a short path get more beside them.
-    fn look_for_trickle(&mut self) {
+    /// Opens more lanes on a short path with slow ones.
+    fn check_slow_lanes(&mut self) {
         let now = self.now;
         if self.rtt() >= LONG_PATH {
             self.slow_lanes.spoil(now);
@@ -385,7 +384,7 @@ impl Window {
         }
     }
 
-    /// Ends the round if it is over, and draws the conclusions.
+    /// Ends the round if it is over, and acts on it.
     fn tick(&mut self) {
         let now = self.now;
         let round = self.round();
@@ -397,7 +396,7 @@ impl Window {
             }
             self.files.on_sample(&sample, now, self.decision().range_bytes);
         }
-        self.look_for_trickle();
+        self.check_slow_lanes();
         self.lanes.ease(now);
         if self.range_halvings > 0
             && self.last_back_off.is_some_and(|last| now >= last + RANGE_RECOVERY)

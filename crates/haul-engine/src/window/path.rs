@@ -1,36 +1,36 @@
-//! The path: how long a round trip takes while no packets wait in a queue, and whether that has changed.
+//! The path: its RTT while no packets wait in a queue, and whether that has changed.
 //!
-//! Round trips that have become longer are a queue or a longer path. Goodput does not tell which: with
-//! the same bytes in flight it falls in both cases, and a kernel keeps the shortest round trip that it has
-//! seen for minutes. So when round trips are longer than the window explains, less is let into flight for
-//! a moment. A queue gets shorter by that, and a path does not.
+//! RTTs that have become longer mean a queue or a longer path. Goodput does not show which: with the same
+//! bytes in flight it falls in both cases, and a kernel remembers the shortest RTT that it has seen for
+//! minutes. So when RTTs are longer than the window explains, it is cut for a moment. That makes a queue
+//! shorter, but not a path.
 //!
 //! ```text
-//! longer than explained ──► drain: window cut ──► in flight is less ──► one round trip later:
+//! longer than explained ──► drain: window cut ──► less in flight ──► one RTT later:
 //!                                                    shorter? a queue : a longer path, the new base
 //! ```
 //!
-//! While the window is cut it is no less than what the path holds, if the delay is a queue: then the queue
-//! shrinks, and goodput does not. A round trip shorter than the base lowers it at once.
+//! The cut window is no less than what the path holds if the delay is a queue: then the queue shrinks, and
+//! goodput does not. An RTT shorter than the base lowers it at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::bounds::ENDS_DELAY;
 
-/// A round trip is too long if it exceeds what the window explains by this factor and this much. Goodput
-/// has fallen by an eighth at most until then.
+/// An RTT is too long if it exceeds what the window explains by this factor and this much. Goodput has
+/// fallen by an eighth at most until then.
 const TOO_LONG: f64 = 1.1;
 const JITTER: Duration = Duration::from_millis(5);
 
 /// Where a lane sends to the end of what was requested, a cut window does not make the queue shorter. A queue
-/// holds a round trip's worth as a rule: only what exceeds the base by more than that can be a longer path.
+/// usually holds the bytes of one RTT: only what exceeds the base by more than that can be a longer path.
 const UNDRAINABLE_TOO_LONG: f64 = 2.25;
 
-/// Below this, round trips are dominated by the delays of the two hosts.
+/// Below this, RTTs are dominated by the delays of the two hosts.
 const LEAST: Duration = Duration::from_millis(20);
 
-/// For so long, and for an eighth of itself, a round trip has to be too long before the window is cut.
+/// RTTs have to be too long for this time, and for an eighth of an RTT, before the window is cut.
 const LASTING: Duration = Duration::from_millis(50);
 
 /// The window is cut to this part of what is in flight on the path, or to one BDP.
@@ -38,21 +38,21 @@ const CUT: f64 = 0.25;
 const LEAST_CUT: f64 = 0.5;
 const LEAST_WINDOW: u64 = 128 << 10;
 
-/// How long new round trips are awaited once less is in flight: in round trips, and at least as long as
-/// backends show old ones.
+/// How long new RTTs are awaited once less is in flight: in RTTs, and at least as long as backends report
+/// old ones.
 const AWAITED: f64 = 1.25;
 const LEAST_AWAITED: Duration = Duration::from_millis(250);
 
-/// A drain that shows nothing within so many round trips and seconds is abandoned: nothing was sent.
-const PATIENCE_ROUND_TRIPS: u32 = 4;
+/// A drain that shows nothing within this many RTTs and seconds is abandoned: nothing was sent.
+const PATIENCE_RTTS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Pause after a queue was found; doubles each time, up to 8 times.
 const PAUSE: Duration = Duration::from_secs(10);
 const MOST_DOUBLINGS: u32 = 3;
 
-/// After a queue was found, less is in flight, so round trips get shorter than before. If they do not for
-/// half a second of the first two, what was measured was from before the path changed.
+/// After a queue was found, less is in flight, so RTTs get shorter than before. If they do not for half a
+/// second of the first two, the measurement was from before the path changed.
 const AS_LONG: f64 = 0.9;
 const DOUBTFUL: Duration = Duration::from_millis(500);
 const DOUBTED: Duration = Duration::from_secs(2);
@@ -60,11 +60,11 @@ const DOUBTED: Duration = Duration::from_secs(2);
 /// An RTT that exceeds that of the last queue by this factor ends the pause: the path may have changed.
 const FAR_LONGER: f64 = 1.5;
 
-/// Goodput is measured over a round trip, and at least over this.
+/// Goodput is measured over one RTT, and at least over this time.
 const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
 const KEPT: Duration = Duration::from_secs(4);
 
-/// A path that has become so much shorter is another one.
+/// A path that has become shorter by this factor counts as another one.
 const SHORTER: f64 = 0.75;
 
 /// The result of a drain.
@@ -74,7 +74,7 @@ pub(super) enum Finding {
     Longer,
     /// The path is much shorter than it was.
     Shorter,
-    /// There was a queue, on a path that carries so many bytes per second.
+    /// There was a queue, on a path that carries this many bytes per second.
     Queue(f64),
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Settled {
     pub(super) window: u64,
     /// The goodput that it was made for, in bytes per second.
     pub(super) goodput: f64,
-    /// What it is at most where the path is full, in BDPs.
+    /// Its maximum on a full path, in BDPs.
     pub(super) most_bdps: f64,
 }
 
@@ -92,11 +92,11 @@ pub(super) struct Settled {
 pub(super) struct Path {
     /// A cut window does not make a queue shorter.
     undrainable: bool,
-    /// The shortest round trip without a queue, as far as is known.
+    /// The shortest RTT without a queue, as far as is known.
     base: Option<Duration>,
-    /// The shortest round trip that the link reported last.
+    /// The shortest RTT that the link reported last.
     reported: Option<Duration>,
-    /// A round trip at present; `None` where that cannot be told.
+    /// The present RTT; `None` if unknown.
     present: Option<Duration>,
     /// The base that the window was made for.
     made_for: Duration,
@@ -104,14 +104,14 @@ pub(super) struct Path {
     drain: Option<Drain>,
     quiet_until: Duration,
     futile: u32,
-    /// The round trip, queue included, when a queue was found last.
+    /// The RTT, queue included, when a queue was found last.
     of_last_queue: Duration,
     doubt: Option<Doubt>,
-    /// Whether the drain is a repetition, which is believed.
+    /// Whether the drain is a repetition, whose result is final.
     repeats: bool,
     in_flight: Option<u64>,
     arrived: u64,
-    /// All that had arrived, at each look.
+    /// All bytes that had arrived, at each call of [`Path::on_link`].
     looks: VecDeque<(Duration, u64)>,
 }
 
@@ -119,10 +119,10 @@ pub(super) struct Path {
 struct Drain {
     window: u64,
     began: Duration,
-    /// Round trip and goodput before.
+    /// RTT and goodput before.
     rtt: Duration,
     goodput: f64,
-    /// Round trips no longer than this show that there was a queue.
+    /// RTTs no longer than this show that there was a queue.
     of_a_queue: Duration,
     /// When the excess must have arrived, where bytes in flight are not reported.
     surely_less: Duration,
@@ -130,10 +130,10 @@ struct Drain {
     shortest: Option<Duration>,
 }
 
-/// A queue was found; it is not yet seen to be gone.
+/// A queue was found, but has not been seen to go.
 #[derive(Debug, Clone, Copy)]
 struct Doubt {
-    /// Round trips no shorter than this are as long as before.
+    /// RTTs no shorter than this are as long as before.
     as_long: Duration,
     since: Duration,
     until: Duration,
@@ -141,17 +141,17 @@ struct Doubt {
 
 impl Drain {
     fn learns_nothing_at(&self) -> Duration {
-        self.began + self.rtt * PATIENCE_ROUND_TRIPS + PATIENCE
+        self.began + self.rtt * PATIENCE_RTTS + PATIENCE
     }
 }
 
 impl Path {
-    /// The round trip without a queue.
+    /// The RTT without a queue.
     pub(super) const fn base(&self) -> Option<Duration> {
         self.base
     }
 
-    /// How much of a round trip is a queue, if that can be told.
+    /// The part of the RTT that is queueing, if known.
     pub(super) fn queueing(&self) -> Option<Duration> {
         Some(self.present?.saturating_sub(self.base?))
     }
@@ -170,18 +170,18 @@ impl Path {
         self.undrainable = true;
     }
 
-    /// The path may be another one by now.
+    /// Discards everything: the path may be another one by now.
     pub(super) fn forget(&mut self) {
         *self = Self { undrainable: self.undrainable, ..Self::default() };
     }
 
-    /// Bytes have arrived; and so many are left in flight, if that is known.
+    /// `bytes` have arrived, and `in_flight` are left in flight, if known.
     pub(super) fn on_arrival(&mut self, bytes: u64, in_flight: Option<u64>) {
         self.arrived = self.arrived.saturating_add(bytes);
         self.in_flight = in_flight.or(self.in_flight);
     }
 
-    /// The link reports its shortest round trip, and how much longer one is at present.
+    /// The link reports its shortest RTT, and how much longer the present one is.
     pub(super) fn on_link(
         &mut self,
         now: Duration,
@@ -196,7 +196,7 @@ impl Path {
             self.pause(now, drain.rtt);
         }
         let Some(present) = self.present else {
-            // Without present round trips a queue cannot be told from a longer path.
+            // Without present RTTs a queue cannot be distinguished from a longer path.
             if self.made_for.is_zero() {
                 self.base = Some(shortest);
             }
@@ -227,7 +227,7 @@ impl Path {
         }
     }
 
-    /// Whether the queue that was found is gone; if it stays, the drain is repeated at once.
+    /// Checks whether the queue that was found is gone; if it stays, the drain is repeated at once.
     fn review(&mut self, now: Duration, present: Duration) {
         let Some(doubt) = &mut self.doubt else { return };
         if present < doubt.as_long {
@@ -242,7 +242,7 @@ impl Path {
         }
     }
 
-    /// Whether the window explains how long a round trip takes; begins to drain if it does not.
+    /// Begins to drain if the window does not explain the present RTT.
     fn suspect(&mut self, now: Duration, present: Duration, settled: Option<Settled>) {
         let since = self.too_long_since.take();
         let Some(Settled { window, goodput, most_bdps }) = settled else { return };
@@ -278,7 +278,7 @@ impl Path {
         let of_a_queue = of_a_queue.min(present.as_secs_f64()).midpoint(present.as_secs_f64());
         let of_a_queue = Duration::from_secs_f64(of_a_queue);
         if of_a_queue >= present {
-            // So little is in flight that a drain would show nothing.
+            // Too little is in flight for a drain to show anything.
             self.pause(now, present);
             return;
         }
@@ -295,7 +295,7 @@ impl Path {
         });
     }
 
-    /// A look while the window is cut.
+    /// Evaluates the present RTT while the window is cut.
     fn look(&mut self, mut drain: Drain, now: Duration, present: Duration) -> Option<Finding> {
         if present <= drain.of_a_queue {
             self.drain = None;
@@ -328,14 +328,14 @@ impl Path {
         None
     }
 
-    /// No further drain for some time, unless round trips become far longer than this one.
+    /// No further drain for some time, unless RTTs become far longer than `rtt`.
     fn pause(&mut self, now: Duration, rtt: Duration) {
         self.of_last_queue = rtt;
         self.quiet_until = now + PAUSE * 2u32.pow(self.futile.min(MOST_DOUBLINGS));
         self.futile += 1;
     }
 
-    /// Bytes per second over the last round trip.
+    /// Bytes per second over the last RTT.
     fn goodput(&self, now: Duration, rtt: Duration) -> f64 {
         let since = now.saturating_sub(rtt.max(LEAST_MEASUREMENT));
         let first = self.looks.iter().rev().find(|(at, _)| *at <= since).or(self.looks.front());
@@ -352,15 +352,15 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const SETTLED: Settled = Settled { window: 1_000_000, goodput: 37.5e6, most_bdps: 1.4 };
 
-    /// A link with a window that was settled at 20 ms, and from then on each 25 ms what `link` makes of
-    /// what may be in flight: a round trip and bytes per second.
+    /// A link with a window that was settled at 20 ms. Every 25 ms from then on, `link` gives RTT and
+    /// bytes per second for the bytes that may be in flight.
     fn follow(link: impl Fn(u64) -> (Duration, f64)) -> (Path, Option<Finding>, Duration) {
         let (path, found) = follow_all(1, 5000 * MS, |_, in_flight| link(in_flight));
         let (after, found) = found.last().map_or((5000 * MS, None), |(at, f)| (*at, Some(*f)));
         (path, found, after)
     }
 
-    /// The same with a link that depends on the time, until so much was found or it is over. After a
+    /// The same with a link that depends on the time, until there are `most` findings or until `end`. After a
     /// queue was found, a quarter of the window is used.
     fn follow_all(
         most: usize,
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_that_stays_long_with_less_in_flight_is_that_of_the_path() {
+    fn an_rtt_that_stays_long_with_less_in_flight_is_that_of_the_path() {
         let (path, found, after) = follow(|in_flight| (250 * MS, in_flight as f64 / 0.25));
         assert_eq!((found, path.base()), (Some(Finding::Longer), Some(250 * MS)));
         assert!(after < 250 * MS * 3, "it takes {after:?}");
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_from_before_the_change_delay_its_discovery_by_a_second_at_most() {
+    fn rtts_from_before_a_change_delay_its_discovery_by_a_second_at_most() {
         // For half a second, some connections report what they measured before the path changed.
         let (path, found) = follow_all(2, 20_000 * MS, |now, in_flight| {
             let old = now < 500 * MS && now.as_millis() % 250 == 0;
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_others_is_looked_at_twice_each_time_and_ever_more_rarely() {
+    fn a_queue_of_other_traffic_is_drained_twice_each_time_and_ever_more_rarely() {
         let (_, found) = follow_all(9, 100_000 * MS, |_, in_flight| {
             let present = if in_flight < SETTLED.window / 4 { 20 * MS } else { 200 * MS };
             (present, 4e6)
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_becomes_longer_soon_after_a_queue_is_found_without_a_pause() {
+    fn a_path_that_becomes_longer_soon_after_a_queue_is_detected_without_a_pause() {
         let (path, found) = follow_all(2, 20_000 * MS, |now, in_flight| {
             if now < 2000 * MS {
                 let full = now < 1500 * MS && in_flight > SETTLED.window / 2;
@@ -437,8 +437,8 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_that_gets_shorter_with_less_in_flight_was_a_queue() {
-        // The same round trip and goodput, because the path carries 4 MB/s now.
+    fn an_rtt_that_gets_shorter_with_less_in_flight_was_a_queue() {
+        // The same RTT and goodput, because the path carries 4 MB/s now.
         let (path, found, _) = follow(|in_flight| (MS * (in_flight / 4000) as u32, 4e6));
         let Some(Finding::Queue(goodput)) = found else { panic!("{found:?}") };
         assert!((goodput - 4e6).abs() < 1e5, "{goodput}");
@@ -446,14 +446,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_window_explains_is_not_suspected() {
+    fn an_rtt_that_the_window_explains_starts_no_drain() {
         let (path, found, _) = follow(|_| (30 * MS, 37.5e6));
         assert!(found.is_none() && !path.is_draining());
         assert_eq!(path.queueing(), Some(10 * MS));
     }
 
     #[test]
-    fn a_shorter_round_trip_counts_at_once() {
+    fn a_shorter_rtt_counts_at_once() {
         let mut path = Path::default();
         assert_eq!(path.on_link(MS, 250 * MS, Some(MS), Some(SETTLED)), None);
         assert_eq!(path.on_link(2 * MS, 240 * MS, Some(MS), Some(SETTLED)), None);
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_queue_can_be_told_the_link_is_believed() {
+    fn without_queueing_delays_the_reported_rtt_is_used() {
         let mut path = Path::default();
         for shortest in [20, 30, 10] {
             assert_eq!(path.on_link(MS, shortest * MS, None, Some(SETTLED)), None);

@@ -33,15 +33,15 @@ impl Samples {
         recent.iter().fold((f64::INFINITY, 0.0), |(low, high), &x| (x.min(low), x.max(high)))
     }
 
-    /// How much a mean of [`JUDGED_ROUNDS`] samples scatters, relative to itself; at most 0.25.
-    /// The smaller of two estimates: that from neighbouring samples does not take a trend for
-    /// noise, that from neighbouring means does not mind a slow round that a fast one makes up for
-    /// (a lost segment that comes late).
+    /// How much a mean of [`JUDGED_ROUNDS`] samples scatters, relative to itself; at most 0.25. The smaller
+    /// of two estimates: that from neighbouring samples does not mistake a trend for noise, that from
+    /// neighbouring means ignores a slow round that a fast one makes up for (a lost segment that arrives
+    /// late).
     pub(super) fn noise(&self) -> f64 {
         self.noise_of(8 * JUDGED_ROUNDS)
     }
 
-    /// The same of so many samples.
+    /// The same for the last `rounds` samples.
     pub(super) fn noise_of(&self, rounds: usize) -> f64 {
         let recent = &self.0[self.0.len().saturating_sub(rounds.min(8 * JUDGED_ROUNDS))..];
         let means: Vec<f64> = recent

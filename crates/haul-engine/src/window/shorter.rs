@@ -1,20 +1,20 @@
-//! Ranges on slow lanes: no longer than what a lane carries in a moment, so that none waits long behind
-//! another, and what is left at the end is soon there. Whether lanes are slow may depend on that
-//! itself: nginx lets the first second's worth of each answer pass at once. So ranges that were
-//! shortened grow back step by step, and more and more seldom if lanes become slow by it.
+//! Ranges on slow lanes: no longer than what a lane carries in a quarter of a second, so that none waits
+//! long behind another, and the last ones arrive soon. Short ranges may themselves make lanes fast: nginx
+//! sends the first second's worth of each response at once. So ranges grow back step by step, and ever more
+//! rarely if that makes lanes slow.
 
 use std::time::Duration;
 
-/// What a slow lane carries in this part of a second is enough for it to be asked for at a time: the rest
-/// is for others.
+/// A range on a slow lane has the bytes that the lane carries in a second, divided by this; the rest is for
+/// other lanes.
 const SLOW_RANGES: f64 = 4.0;
 
-/// By how much ranges grow back at a time, and where no limit is left.
+/// The factor by which ranges grow back at a time, and the length from which on they are not limited.
 const GROWTH: u64 = 4;
 const UNLIMITED: u64 = 16 << 20;
 
-/// How long lanes have to be fast for it. Doubles whenever they were slow again after that, up to 64
-/// times.
+/// How long lanes have to be fast before ranges grow. Doubles whenever lanes are slow again after that, up
+/// to 64 times.
 const PAUSE: Duration = Duration::from_secs(2);
 const MOST_DOUBLINGS: u32 = 6;
 
@@ -22,13 +22,13 @@ const MOST_DOUBLINGS: u32 = 6;
 pub(super) struct Shorter {
     most: Option<u64>,
     quiet_until: Duration,
-    /// Whether they have grown since lanes were slow.
+    /// Whether ranges have grown since lanes were slow.
     grown: bool,
     futile: u32,
 }
 
 impl Shorter {
-    /// Each lane carries so many bytes a second, and that is little.
+    /// Lanes are slow: each carries `each` bytes per second.
     pub(super) fn on_slow(&mut self, now: Duration, each: f64) {
         if std::mem::take(&mut self.grown) {
             self.futile += 1;
@@ -38,7 +38,7 @@ impl Shorter {
         self.quiet_until = now + PAUSE * 2u32.pow(self.futile.min(MOST_DOUBLINGS));
     }
 
-    /// Lanes are as fast as any.
+    /// Lanes are fast.
     pub(super) fn on_fast(&mut self, now: Duration) {
         if now < self.quiet_until {
             return;
@@ -49,7 +49,7 @@ impl Shorter {
         }
     }
 
-    /// The longest that ranges are to be, while that matters.
+    /// The longest range, if limited.
     pub(super) const fn most(&self) -> Option<u64> {
         self.most
     }
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(ranges.most(), None);
         let mut slow = Vec::new();
         for second in 0..400 {
-            // Answers of up to 1 MiB come at once.
+            // Responses of up to 1 MiB arrive at once.
             if ranges.most().is_none_or(|most| most > 1 << 20) {
                 slow.push(second);
                 ranges.on_slow(secs(second), 1_000_000.0);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_of_standstill_is_soon_forgotten() {
+    fn a_short_stall_is_soon_forgotten() {
         let mut ranges = Shorter::default();
         ranges.on_slow(secs(1), 2_000_000.0);
         assert_eq!(ranges.most(), Some(500_000));

@@ -1,7 +1,7 @@
 //! Slow lanes: a short path on which each lane carries little, second after second, as when a server
-//! gives each connection so much and no more. Rounds cannot tell, as such servers send in bursts with
-//! silence between them, and what was asked for before takes seconds to come. More lanes are tried at
-//! once, and given back where they bring nothing.
+//! limits the rate of each connection. Rounds cannot show that, as such servers send in bursts with silence
+//! between them, and earlier requests take seconds to arrive. More lanes are tried at once, and closed if
+//! they gain nothing.
 
 use std::time::Duration;
 
@@ -10,55 +10,55 @@ use super::lanes::Lanes;
 use super::meter::Filling;
 use super::shorter::Shorter;
 
-/// How long it is looked at: nginx sends what `limit_rate` allows about once a second.
+/// How long a measurement lasts (a spell): nginx sends what `limit_rate` allows about once a second.
 const SPELL: Duration = Duration::from_secs(1);
 
-/// Lanes that open sooner after a spell has begun count as if they had been there.
+/// Lanes that open sooner than this after the beginning of a spell count for all of it.
 const IN_TIME: Duration = Duration::from_millis(250);
 
-/// A second has a burst in it: nginx lets the first second's worth of an answer pass at once, and a lane
-/// with a limit of 1 MiB/s carried 4.2 MB/s.
+/// Bytes per second below which a lane is slow. A second may contain a burst: nginx sends the first second's
+/// worth of a response at once, and a lane with a limit of 1 MiB/s carried 4.2 MB/s.
 const SLOW: f64 = 2.0 * SLOW_LANE;
 
-/// By how much goodput has to grow for more lanes to stay.
+/// The factor by which goodput has to grow for more lanes to stay.
 const WORTH_MORE_LANES: f64 = 1.25;
 
-/// Less than so many seconds from the end, new lanes would come too late.
+/// With less than this many seconds left, new lanes would come too late.
 const LATE: f64 = 2.0;
 
-/// Pause after lanes that brought nothing; doubles each time, up to 64 times. The first may have been
+/// Pause after lanes that gained nothing; doubles each time, up to 64 times. The first trial may have been
 /// compared with a second that was not slow from its beginning.
 const PAUSE: Duration = Duration::from_secs(2);
 const MOST_DOUBLINGS: u32 = 6;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct SlowLanes {
-    /// When the spell under way began.
+    /// When the current spell began.
     begun: Duration,
-    /// When something arrived last before it; `None` before the first bytes.
+    /// When bytes last arrived before it; `None` before the first bytes.
     since: Option<Duration>,
-    /// When something arrived last.
+    /// When bytes last arrived.
     last: Duration,
     bytes: u64,
     /// Lanes that were open when it began.
     open: usize,
-    /// Whether lanes were slow in the last spell that tells.
+    /// Whether lanes were slow in the last conclusive spell.
     slow: bool,
-    /// Nothing is known of the lanes while the window is not full.
+    /// How full the window was: a spell with less is not conclusive.
     filling: Filling,
-    /// Bytes in flight when some arrived last.
+    /// Bytes in flight when some last arrived.
     in_flight: u64,
     /// The smallest window of the spell.
     window: Option<u64>,
     ranges: Shorter,
-    /// Lanes before they were made more, and what they carried.
+    /// The number of lanes before more were tried, and their goodput.
     fewer: Option<(usize, f64)>,
     quiet_until: Duration,
     futile: u32,
 }
 
 impl SlowLanes {
-    /// So many bytes have arrived, and so many are left on their way.
+    /// `bytes` have arrived, and `in_flight` are left in flight.
     pub(super) fn on_progress(&mut self, now: Duration, bytes: u64, in_flight: u64) {
         self.in_flight = in_flight;
         self.last = now;
@@ -70,13 +70,13 @@ impl SlowLanes {
         self.filling.tell(bytes, in_flight);
     }
 
-    /// What was seen says nothing: something failed, or the path is long.
+    /// Discards the current spell: something failed, or the path is long.
     pub(super) fn spoil(&mut self, now: Duration) {
         self.begin(self.since.map(|_| now), now);
     }
 
-    /// Looks at the spell, if it is over, and asks for more lanes, or for those there were before.
-    /// Gives the window that new lanes need to find something to do.
+    /// Judges the spell if it is over, and requests more lanes, or the number before. Returns the window that
+    /// new lanes need to have work.
     pub(super) fn judge(
         &mut self,
         now: Duration,
@@ -94,16 +94,16 @@ impl SlowLanes {
         let least = self.window.map_or(window, |known| known.min(window));
         self.window = Some(least);
         if self.filling.is_unknown() && self.in_flight == 0 {
-            // Nothing was asked for. It goes on when something is.
+            // Nothing was requested. The spell begins with the next request.
             self.begin(None, now);
         }
         if now.saturating_sub(self.begun) < SPELL || self.filling.is_unknown() {
             return None;
         }
-        // Between two arrivals, wherever in a burst or between two the spell ended.
+        // Measured between two arrivals, so that it does not matter where in a burst the spell ended.
         let ended = if now.saturating_sub(self.last) < SPELL { self.last } else { now };
         let rate = self.bytes as f64 / ended.saturating_sub(since).as_secs_f64().max(1e-3);
-        // What is asked for because the window has grown may come to lie behind all the rest.
+        // Requests made because the window has grown may wait behind all others.
         let full = self.filling.was_full(least);
         self.begin(Some(ended), now);
         if rate >= SLOW * open as f64 {
@@ -132,18 +132,18 @@ impl SlowLanes {
         let more = lanes.next_step(now, bounds)?;
         self.fewer = Some((lanes.wanted(), rate));
         lanes.want(more, now);
-        // As much for each as others have, as what waits for room is as large as what they got.
+        // As much for each new lane as others have, as the waiting ranges are as large as theirs.
         let share = self.in_flight / open as u64;
         let new = more.saturating_sub(open);
         Some(self.in_flight + (share * new as u64).max(Bounds::room_for(new)))
     }
 
-    /// Whether lanes carried little in the last second: nothing shorter tells how many there should be.
+    /// Whether lanes were slow in the last second. If so, shorter measurements cannot judge their number.
     pub(super) const fn is_slow(&self) -> bool {
         self.slow
     }
 
-    /// The longest that ranges are to be.
+    /// The longest range, if limited.
     pub(super) const fn most_range(&self) -> Option<u64> {
         self.ranges.most()
     }

@@ -1,4 +1,4 @@
-//! What holds for any sequence of observations, and single rules that need no link.
+//! Properties for any sequence of observations, and single rules that need no link.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn link(open: usize, opening: usize, refused: usize, rtt_ms: u32) -> LinkStatus 
     LinkStatus { open, opening, refused, rtt, connect: None, queueing: None }
 }
 
-/// One thing that a driver tells.
+/// An observation of the driver.
 #[derive(Debug, Clone)]
 enum Seen {
     Link(LinkStatus),
@@ -84,7 +84,7 @@ fn any_limits() -> impl Strategy<Value = Limits> {
         })
 }
 
-fn tell(window: &mut Window, now: Duration, seen: &Seen) {
+fn apply(window: &mut Window, now: Duration, seen: &Seen) {
     match *seen {
         Seen::Link(status) => window.on_link(now, status),
         Seen::Completed { bytes, took } => {
@@ -111,7 +111,7 @@ proptest! {
         let mut now = Duration::ZERO;
         for (step, seen) in &story {
             now += MS * *step as u32;
-            tell(&mut window, now, seen);
+            apply(&mut window, now, seen);
             let decision = window.decision();
             prop_assert!((1..=limits.max_lanes.clamp(1, 64)).contains(&decision.lanes));
             prop_assert!((1..=memory).contains(&decision.window_bytes));
@@ -147,28 +147,28 @@ proptest! {
         let mut now = MS;
         for (step, seen) in &story {
             now += MS * *step as u32;
-            // Lanes that open all the same, and links that start anew, are other stories.
+            // Lanes that open all the same, and links that restart, are not tested here.
             if now < Duration::from_secs(300) && !matches!(seen, Seen::Link(_)) {
-                tell(&mut window, now, seen);
+                apply(&mut window, now, seen);
                 prop_assert!(window.decision().lanes <= refused_at);
             }
         }
     }
 
     #[test]
-    fn time_that_runs_backwards_does_no_harm(
+    fn a_clock_that_runs_backwards_does_no_harm(
         story in proptest::collection::vec((0..100_000u64, seen()), 0..200),
     ) {
         let mut window = Window::new(Limits::default());
         for (time, seen) in &story {
-            tell(&mut window, MS * *time as u32, seen);
+            apply(&mut window, MS * *time as u32, seen);
             let decision = window.decision();
             prop_assert!(decision.window_bytes <= Limits::default().memory);
         }
     }
 }
 
-/// Tells of `rate` bytes per second in steps of 5 ms, with the window full.
+/// Reports `rate` bytes per second in steps of 5 ms, with the window full.
 fn flow(window: &mut Window, from: Duration, length: Duration, rate: u64) {
     let mut now = from;
     while now < from + length {
@@ -183,7 +183,7 @@ fn a_long_path_gets_several_lanes_at_once_and_a_short_one_gets_one() {
         let mut window = Window::new(Limits::default());
         assert_eq!(window.decision().lanes, 1);
         window.on_link(Duration::ZERO, link(1, 0, 0, rtt_ms));
-        // One is open, and 8 are in the making at most.
+        // One is open, and at most 8 are being opened.
         assert_eq!(window.decision().lanes, lanes, "{rtt_ms} ms");
         let mut window = Window::new(Limits::default()).written_to();
         window.on_link(Duration::ZERO, link(1, 0, 0, rtt_ms));
@@ -192,7 +192,7 @@ fn a_long_path_gets_several_lanes_at_once_and_a_short_one_gets_one() {
 }
 
 #[test]
-fn what_is_bounded_elsewhere_begins_with_all_that_the_lanes_of_a_very_long_path_can_carry() {
+fn a_window_bounded_elsewhere_begins_with_all_that_lanes_of_a_very_long_path_can_carry() {
     let first = |window: Window, rtt_ms| {
         let mut window = window;
         window.on_link(Duration::ZERO, link(1, 0, 0, rtt_ms));
@@ -205,7 +205,7 @@ fn what_is_bounded_elsewhere_begins_with_all_that_the_lanes_of_a_very_long_path_
 
 #[test]
 fn a_short_path_gets_no_more_than_it_can_use() {
-    // What arrives always is all that is in flight, so that a wider window seems to gain.
+    // All bytes in flight arrive each time, so that a wider window seems to gain.
     let widest = |limits: Limits, rtt_ms: u32| {
         let mut window = Window::new(limits);
         window.on_link(Duration::ZERO, link(1, 0, 0, rtt_ms));
@@ -264,7 +264,7 @@ fn errors_cost_files_first_then_lanes_then_range_size() {
 }
 
 #[test]
-fn one_lost_lane_is_one_reaction() {
+fn a_lost_lane_causes_one_reaction() {
     let mut window = Window::new(Limits::default());
     window.on_link(Duration::ZERO, link(6, 0, 0, 100));
     let before = window.decision();
@@ -293,7 +293,7 @@ fn starved_rounds_are_not_judged() {
         window.on_progress(now, 1000, 0);
     }
     assert_eq!(window.decision(), decision);
-    // The round in which it began had been full for most of its time.
+    // The round in which starvation began had been full for most of its time.
     assert!(window.goodput().abs_diff(goodput) < goodput / 10);
 }
 
@@ -321,7 +321,7 @@ fn rounds_of_long_reads_are_judged_unless_a_lane_is_idle() {
 }
 
 #[test]
-fn a_range_told_in_blocks_is_counted_once() {
+fn a_range_reported_in_blocks_is_counted_once() {
     let rate = |blocks: bool| {
         let mut window = Window::new(Limits::default());
         window.on_link(Duration::ZERO, link(1, 0, 0, 10));
@@ -359,15 +359,15 @@ fn slow_lanes_of_a_short_path_make_room_for_more() {
     let mut window = Window::new(Limits::default());
     window.on_link(Duration::ZERO, link(1, 0, 0, 1));
     let before = window.decision();
-    // All of the window is asked of one lane that carries 1 MB/s.
+    // All of the window is requested from one lane that carries 1 MB/s.
     flow(&mut window, Duration::ZERO, Duration::from_secs(1), 1_000_000);
     let after = window.decision();
     assert!(after.lanes > before.lanes);
     assert!(after.window_bytes >= before.window_bytes + (512 << 10), "{after:?}");
 }
 
-/// Tells of seconds in which each lane has `burst` bytes at their beginning and then nothing, with
-/// all of the window and `behind` in flight. The lanes after each second.
+/// Reports seconds in which each lane has `burst` bytes at the beginning and then nothing, with all of the
+/// window and `behind` in flight. Returns the lanes after each second.
 fn slow_lanes(window: &mut Window, from: u64, seconds: u64, burst: u64, behind: u64) -> Vec<usize> {
     let mut each = Vec::new();
     for second in from..from + seconds {
@@ -390,12 +390,12 @@ fn slow_lanes(window: &mut Window, from: u64, seconds: u64, burst: u64, behind: 
 }
 
 #[test]
-fn lanes_that_only_trickle_after_a_while_get_more_beside_them() {
+fn lanes_that_become_slow_get_more_beside_them() {
     let mut window = Window::new(Limits::default());
     window.on_link(Duration::ZERO, link(1, 0, 0, 0));
     flow(&mut window, Duration::ZERO, Duration::from_secs(1), 1_000_000_000);
     assert_eq!(window.decision().lanes, 1, "as fast as that it is no limit");
-    // What was asked for by then is still in flight, whatever the window is by now.
+    // Bytes requested by then are still in flight, even if the window is smaller by now.
     let mut lanes = slow_lanes(&mut window, 1, 1, 1_000_000, 6 << 20);
     while lanes.len() < 12 {
         let before = window.decision().lanes;
@@ -408,12 +408,12 @@ fn lanes_that_only_trickle_after_a_while_get_more_beside_them() {
 }
 
 #[test]
-fn lanes_that_bring_nothing_are_given_back() {
+fn lanes_that_gain_nothing_are_closed() {
     let mut window = Window::new(Limits::default());
     window.on_link(Duration::ZERO, link(1, 0, 0, 0));
     let mut lanes = Vec::new();
     for second in 0..50 {
-        // The link carries 1 MB/s, whatever the lanes.
+        // The link carries 1 MB/s with any number of lanes.
         let share = 1_000_000 / window.decision().lanes as u64;
         lanes.extend(slow_lanes(&mut window, second, 1, share, 6 << 20));
     }
@@ -422,7 +422,7 @@ fn lanes_that_bring_nothing_are_given_back() {
 }
 
 #[test]
-fn small_files_are_no_trickle() {
+fn small_files_do_not_count_as_slow_lanes() {
     let mut window = Window::new(Limits::default());
     window.on_link(Duration::ZERO, link(1, 0, 0, 0));
     for step in 1..10_000 {
@@ -432,7 +432,7 @@ fn small_files_are_no_trickle() {
 }
 
 #[test]
-fn no_lanes_are_tried_that_cannot_pay_off() {
+fn lanes_that_cannot_pay_off_are_not_tried() {
     let lanes_with = |left: u64| {
         let mut window = Window::new(Limits::default());
         window.on_left(left);
@@ -447,10 +447,10 @@ fn no_lanes_are_tried_that_cannot_pay_off() {
     assert_eq!(before, after);
 }
 
-/// HTTP opens six lanes where three are asked for; three more were tried, were there already, and brought
+/// HTTP opens six lanes where three are requested. Once, three more were tried, existed already, and gained
 /// nothing.
 #[test]
-fn more_lanes_are_more_than_a_backend_has_opened_by_itself() {
+fn a_trial_requests_more_lanes_than_a_backend_has_opened_by_itself() {
     let mut window = Window::new(Limits::default());
     let status = |open| LinkStatus { queueing: Some(Duration::ZERO), ..link(open, 0, 0, 50) };
     window.on_link(Duration::ZERO, status(6));
@@ -464,7 +464,7 @@ fn more_lanes_are_more_than_a_backend_has_opened_by_itself() {
     assert!(tried >= 12, "{tried} lanes");
 }
 
-/// A second lane over loopback moved 0.6 of what one does, in runs of just over two seconds.
+/// Two lanes over loopback moved 0.6 of what one does, in runs of just over two seconds.
 #[test]
 fn over_a_short_path_no_second_lane_is_tried_when_little_is_left() {
     let most_lanes = |left: u64| {

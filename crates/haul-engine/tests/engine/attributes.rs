@@ -1,4 +1,4 @@
-//! Mode, owner and extended attributes of what is at the destination already.
+//! Mode, owner and extended attributes of existing files and directories at the destination.
 
 use std::time::Duration;
 
@@ -49,10 +49,10 @@ async fn a_rerun_gives_unchanged_files_and_directories_the_attributes_of_the_sou
     for name in ["d", "d/f", "d/same"] {
         assert_eq!(destination.attributes(name).xattrs, xattrs(&new), "{name}");
     }
-    // What is right already is not set again.
+    // Attributes that are equal already are not set again.
     let same = RelPath::parse("d/same").unwrap();
     assert!(!destination.faults().calls().contains(&(Operation::SetMetadata, same)));
-    // Without a source that has attributes, nothing is known about them.
+    // A source that does not support extended attributes changes none.
     let without = MemoryStorage::builder().with_capabilities(|can| can.xattrs = false).build();
     without.add_dir("d");
     without.add_file("d/f", "x");
@@ -62,7 +62,7 @@ async fn a_rerun_gives_unchanged_files_and_directories_the_attributes_of_the_sou
 }
 
 #[tokio::test]
-async fn attributes_that_are_not_to_be_kept_stay_as_they_are() {
+async fn attributes_that_are_not_preserved_stay_as_they_are() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     for (storage, value) in [(&source, "new"), (&destination, "old")] {
         storage.add_file("f", "x");

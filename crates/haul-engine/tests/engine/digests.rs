@@ -1,4 +1,4 @@
-//! Digests that servers report: what they spare, and what a wrong one must not do.
+//! Digests that servers report: they save reads, and a wrong one does no harm.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn content(size: usize, changed: bool) -> Vec<u8> {
     (0..size).map(|at| (at % 251) as u8 ^ u8::from(changed && at == size / 2)).collect()
 }
 
-/// The same names with other times, and with the same content or not.
+/// The same names with different times, and with different content if `differ`.
 fn fill(storages: [&MemoryStorage; 2], differ: bool) {
     for size in SIZES {
         for (at, storage) in storages.into_iter().enumerate() {
@@ -94,7 +94,7 @@ async fn a_difference_is_reported_after_both_sides_were_read() {
 }
 
 #[tokio::test]
-async fn a_wrong_digest_shows_no_difference_and_a_failure_is_none() {
+async fn a_wrong_or_failed_digest_shows_no_difference() {
     let (local, failing) = (MemoryStorage::new(), server().build());
     let liar = server().with_false_digest(Digest::of(DigestKind::Sha256, b"x")).build();
     fill([&local, &liar], false);
@@ -107,7 +107,7 @@ async fn a_wrong_digest_shows_no_difference_and_a_failure_is_none() {
             assert_eq!((comparison.same, comparison.reported), (2, 0));
         }
     }
-    // Of another kind than was asked for.
+    // A digest of another kind than requested.
     let other = server().with_false_digest(Digest::of(DigestKind::Blake3, b"x")).build();
     fill([&local, &other], false);
     let (comparison, _) = compared([&local, &other]).await;
@@ -127,13 +127,13 @@ async fn a_copy_by_content_reads_nothing_of_a_server_that_reports_the_same_diges
         let outcome = run(job(source, destination), by_content()).await;
         assert_eq!(outcome.assert_clean().summary.unchanged, 2);
         assert_eq!(reads(&far), 0, "upload: {is_upload}");
-        // As after every comparison by content, the next one by time finds the same.
+        // The time was set, so that the next comparison by time finds them equal.
         assert_eq!(destination.entry("f1000").modified, source.entry("f1000").modified);
     }
 }
 
 #[tokio::test]
-async fn a_copy_by_content_copies_what_has_another_digest() {
+async fn a_copy_by_content_copies_files_with_another_digest() {
     for is_upload in [true, false] {
         let (local, far) = (MemoryStorage::new(), server().build());
         fill([&local, &far], true);
@@ -164,7 +164,7 @@ fn listing() -> Builder {
 }
 
 #[tokio::test]
-async fn digests_that_come_with_entries_decide_before_times_do() {
+async fn listed_digests_decide_before_times_do() {
     let (source, destination) = (listing().build(), listing().build());
     fill([&source, &destination], false);
     let (comparison, differences) = compared([&source, &destination]).await;
@@ -175,7 +175,7 @@ async fn digests_that_come_with_entries_decide_before_times_do() {
     assert_eq!(outcome.assert_clean().summary.unchanged, 2);
     assert_eq!(destination.entry("f1000").modified, source.entry("f1000").modified);
     assert_eq!(source.faults().count(Operation::Digest), 0);
-    // The same time, and other bytes.
+    // The same time, but another content.
     destination.add_file("f1000", content(1000, true));
     destination.set_modified("f1000", 100);
     let (_, differences) = compared([&source, &destination]).await;

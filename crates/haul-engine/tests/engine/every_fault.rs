@@ -1,5 +1,5 @@
-//! An input or output error at every single operation in turn: nothing is under a final name unless
-//! it is whole, the failure is said, and a rerun makes it good.
+//! An I/O error at every single operation in turn: only complete files have their final names, the
+//! failure is reported, and a rerun completes the copy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn destination(server_copy: bool) -> Arc<MemoryStorage> {
         .build()
 }
 
-/// What is under a final name.
+/// The files under final names.
 fn finished(storage: &MemoryStorage) -> BTreeMap<RelPath, Bytes> {
     let mut files = storage.files();
     files.retain(|path, _| !is_part_name(path.name()));
@@ -102,7 +102,7 @@ async fn an_error_at_any_operation_with_digest_and_verify_leaves_only_whole_file
 }
 
 #[tokio::test]
-async fn a_bit_that_flips_on_the_way_to_the_medium_is_found_by_verify() {
+async fn a_bit_that_flips_on_its_way_to_the_disk_is_found_by_verify() {
     use haul_storage::memory::Operation;
     let (source, destination) = (source(), destination(false));
     destination.faults().on(Operation::Read).path("a/large").nth(2).corrupt(17);

@@ -41,10 +41,10 @@ async fn copy(
 }
 
 #[tokio::test]
-async fn a_file_gets_its_name_only_with_the_content_that_it_should_have() {
+async fn a_file_gets_its_name_only_with_the_expected_content() {
     for size in SIZES {
         for kind in KINDS {
-            // The digest of the transfer is another one.
+            // The transfer's own digest, if any, is another one.
             for own in [None, Some(DigestKind::Blake3)] {
                 let (from, to) = (source(size), plain());
                 let settings = Settings { digest: own, ..quick() };
@@ -52,8 +52,8 @@ async fn a_file_gets_its_name_only_with_the_content_that_it_should_have() {
                 let outcome = copy(&from, &to, wrong, settings.clone()).await;
                 assert_eq!(outcome.summary.retries, 0, "it would be the same again");
                 let right = digest(kind, &from);
-                let said = format!("its {} is {right}, and should be {wrong}", kind.name());
-                assert!(outcome.failures()[0].to_string().contains(&said), "{size}");
+                let message = format!("its {} is {right}, and should be {wrong}", kind.name());
+                assert!(outcome.failures()[0].to_string().contains(&message), "{size}");
                 assert!(to.paths().is_empty() && !to.has_part("f"), "{size} {kind:?}");
                 copy(&from, &to, right, settings).await.assert_clean();
                 assert!(to.is_pattern("f", size, 3));
@@ -63,7 +63,7 @@ async fn a_file_gets_its_name_only_with_the_content_that_it_should_have() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_there_is_judged_by_its_content_whatever_its_time() {
+async fn an_existing_file_is_judged_by_its_content_not_by_its_time() {
     for size in SIZES {
         let (from, to) = (source(size), plain());
         let right = digest(DigestKind::Sha256, &from);
@@ -72,7 +72,7 @@ async fn a_file_that_is_there_is_judged_by_its_content_whatever_its_time() {
         let outcome = copy(&from, &to, right, quick()).await;
         outcome.assert_clean();
         assert_eq!((outcome.summary.unchanged, outcome.summary.moved_bytes), (1, 0), "{size}");
-        // The same size and time, and another content.
+        // The same size and time, but another content.
         to.overwrite("f", 3, "X");
         to.set_modified("f", 5);
         from.set_modified("f", 5);
@@ -84,7 +84,7 @@ async fn a_file_that_is_there_is_judged_by_its_content_whatever_its_time() {
 }
 
 #[tokio::test]
-async fn a_wrong_source_does_not_replace_what_is_there() {
+async fn a_wrong_source_does_not_replace_an_existing_file() {
     for size in SIZES {
         let (from, to) = (source(size), plain());
         to.add_file("f", "before");
@@ -95,7 +95,7 @@ async fn a_wrong_source_does_not_replace_what_is_there() {
 }
 
 #[tokio::test]
-async fn a_wrong_file_that_is_to_be_left_alone_is_an_error() {
+async fn a_wrong_existing_file_that_must_not_be_replaced_is_an_error() {
     let (from, to) = (source(10), plain());
     let right = digest(DigestKind::Sha256, &from);
     to.add_file("f", "before");
@@ -107,9 +107,9 @@ async fn a_wrong_file_that_is_to_be_left_alone_is_an_error() {
     copy(&from, &to, right, never).await.assert_clean();
 }
 
-/// What an earlier run has left is part of what is proven: if it is wrong, the file begins anew.
+/// Bytes that an earlier run has left are checked as well: if they are wrong, the file restarts.
 #[tokio::test]
-async fn wrong_bytes_of_an_earlier_run_are_not_continued_for_ever() {
+async fn wrong_bytes_of_an_earlier_run_are_not_resumed_forever() {
     for (kind, damaged) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let from = source(40 << 20);
         let to = MemoryStorage::builder()

@@ -1,5 +1,5 @@
-//! One source to many hosts, in virtual time: what is read of the source, who waits for whom, what
-//! a host that fails does to the others.
+//! One source to many hosts, in virtual time: how often the source is read, which hosts wait for others,
+//! and how a failed host affects the others.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn settings(memory: u64) -> FanSettings {
     FanSettings { transfer, at_once: 32, fail_fast: false, one_source: true }
 }
 
-/// A host behind a link of 20 ms and so many bytes per second.
+/// A host behind a link of 20 ms and `bytes_per_second`.
 fn host(bytes_per_second: u64) -> Arc<MemoryStorage> {
     let link = SimulatedLink::new(Duration::from_millis(20), bytes_per_second);
     MemoryStorage::builder().with_link(link).build()
@@ -64,7 +64,7 @@ async fn fan_until(
     cancel: Cancel,
 ) -> Outcome {
     let open = |host: usize| async move {
-        // The first call of a host that cannot be reached.
+        // The call that fails for a host that cannot be reached.
         hosts[host].stat(&path("")).await?;
         let jobs = vec![Job {
             source: Arc::clone(source) as Arc<dyn Storage>,
@@ -75,15 +75,15 @@ async fn fan_until(
         }];
         Ok(Opened { jobs, filter: Filter::default() })
     };
-    let heard = Arc::new(Mutex::new(Vec::new()));
+    let received = Arc::new(Mutex::new(Vec::new()));
     let sink = {
-        let heard = Arc::clone(&heard);
-        FanSink::new(move |event| heard.lock().unwrap().push(event))
+        let received = Arc::clone(&received);
+        FanSink::new(move |event| received.lock().unwrap().push(event))
     };
     let summary = fan_out(hosts.len(), open, settings, sink, cancel).await;
-    let heard = std::mem::take(&mut *heard.lock().unwrap());
+    let received = std::mem::take(&mut *received.lock().unwrap());
     let (mut ends, mut events) = (Vec::new(), Vec::new());
-    for event in heard {
+    for event in received {
         match event {
             FanEvent::Ended(end) => ends.push(end),
             event => events.push(event),
@@ -92,7 +92,7 @@ async fn fan_until(
     Outcome { summary, ends, events }
 }
 
-/// A disk with one large file and a tree of small ones; gives how many bytes that are.
+/// A disk with one large file and a tree of small ones, and the number of its bytes.
 fn tree() -> (Arc<MemoryStorage>, u64) {
     let source = MemoryStorage::new();
     source.add_pattern_file("big", 40 * MIB + 77, 1);
@@ -118,7 +118,7 @@ fn assert_same(source: &MemoryStorage, host: &MemoryStorage) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hosts_of_one_speed_get_the_same_from_one_read() {
+async fn hosts_of_equal_speed_share_one_read() {
     for digest in [None, Some(DigestKind::Blake3)] {
         let (source, bytes) = tree();
         let hosts: Vec<_> = (0..8).map(|_| host(50 * MIB)).collect();
@@ -130,14 +130,14 @@ async fn hosts_of_one_speed_get_the_same_from_one_read() {
         assert_eq!(outcome.summary.total.files, 8 * 203);
         let read = outcome.summary.source_bytes;
         assert!((bytes..=bytes + MIB).contains(&read), "{read} of {bytes}");
-        // Directories: the root, d, empty, small and five in it.
+        // Directories: the root, d, empty, small and the five in it.
         assert_eq!(source.faults().count(Operation::List), 9);
         assert_eq!(source.faults().count(Operation::ReadWhole), 200);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn hosts_of_nearly_one_speed_stay_together_with_little_memory() {
+async fn hosts_of_nearly_equal_speed_stay_together_with_little_memory() {
     let source = MemoryStorage::new();
     source.add_pattern_file("big", 1 << 30, 1);
     let rates = [50, 51, 49, 50, 50, 50, 51, 49];
@@ -151,7 +151,7 @@ async fn hosts_of_nearly_one_speed_stay_together_with_little_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_host_reads_again_for_itself_and_slows_nobody() {
+async fn a_slow_host_reads_again_for_itself_and_slows_no_other() {
     let source = MemoryStorage::new();
     source.add_pattern_file("big", 1 << 30, 1);
     let run = async |rates: &[u64]| {
@@ -178,7 +178,7 @@ async fn a_slow_host_reads_again_for_itself_and_slows_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_stays_within_the_memory() {
+async fn held_bytes_stay_within_the_memory() {
     let source = MemoryStorage::new();
     source.add_pattern_file("big", 256 * MIB, 1);
     for memory in [8 * MIB, 16 * MIB, 64 * MIB] {
@@ -219,7 +219,7 @@ async fn a_dead_host_fails_alone_after_its_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_stalls_holds_nobody_up() {
+async fn a_stalled_host_delays_no_other() {
     let source = MemoryStorage::new();
     source.add_pattern_file("big", 512 * MIB, 1);
     let hosts: Vec<_> = (0..3).map(|_| host(50 * MIB)).collect();
@@ -276,7 +276,7 @@ async fn a_rerun_sends_only_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_host_that_failed_in_the_middle_of_a_file_continues_it_in_the_next_run() {
+async fn a_host_that_failed_in_the_middle_of_a_file_resumes_it_in_the_next_run() {
     let source = MemoryStorage::new();
     source.add_pattern_file("big", 32 * MIB, 1);
     let build = |before: Option<&Arc<MemoryStorage>>| {
@@ -324,7 +324,7 @@ async fn an_error_at_any_operation_of_the_source_leaves_only_whole_files_everywh
                 }
             }
         }
-        // An error is met by one host, and the others do without it.
+        // The error fails one host at most; the others get the file without it.
         assert!(outcome.summary.failed_hosts <= 1, "call {nth}: {}", outcome.summary.failed_hosts);
         assert!(whole >= 6, "call {nth}: {whole}");
         source.faults().count_all()
@@ -339,7 +339,7 @@ async fn an_error_at_any_operation_of_the_source_leaves_only_whole_files_everywh
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interruption_stops_all_hosts_in_order() {
+async fn an_interruption_stops_all_hosts() {
     let source = MemoryStorage::new();
     source.add_pattern_file("big", 64 * MIB, 1);
     let hosts: Vec<_> = (0..3).map(|_| host(MIB)).collect();
@@ -401,7 +401,7 @@ async fn a_file_that_changes_in_the_middle_arrives_as_one_version_everywhere() {
     }
 }
 
-/// It has the source open by then, and closes it without having read anything.
+/// After the first attempt that host has opened the source, and closed it without reading anything.
 #[tokio::test(start_paused = true)]
 async fn a_host_that_creates_its_copy_at_the_second_attempt_gets_what_the_others_have_read() {
     let source = MemoryStorage::new();
@@ -419,7 +419,7 @@ async fn a_host_that_creates_its_copy_at_the_second_attempt_gets_what_the_others
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_host_may_have_a_source_of_its_own() {
+async fn each_host_may_have_a_source_of_its_own() {
     let sources: Vec<_> = (0..3).map(|_| host(50 * MIB)).collect();
     for (at, source) in sources.iter().enumerate() {
         source.add_pattern_file("log", 5 * MIB, at as u64);

@@ -1,5 +1,5 @@
-//! The engine keeps a long link full: whole transfers over simulated links, in virtual time, so
-//! that the figures are the same on every machine and however busy it is.
+//! The engine keeps a long link full: whole transfers over simulated links, in virtual time, so that the
+//! figures are the same on every machine under any load.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ struct Case {
     name: &'static str,
     link: SimulatedLink,
     bytes: u64,
-    /// Share of the rate over the whole transfer, its start included.
+    /// The least share of the link's rate over the whole transfer, its start included.
     at_least: f64,
 }
 
@@ -32,8 +32,8 @@ fn cases() -> Vec<Case> {
             0.88,
         ),
         case(
-            // All eight lanes have to be full all the time; writes that wait for the disk on the near
-            // side leave one or the other idle.
+            // All eight lanes would have to be full all the time; writes that wait for the near disk
+            // leave some idle.
             "200 ms, 500 Mbit, the ninth lane refused, lanes of 2 MiB",
             SimulatedLink {
                 per_lane_window: Some(2 << 20),
@@ -80,7 +80,7 @@ async fn a_long_link_is_kept_full_down_and_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_window_that_is_given_is_kept() {
+async fn a_fixed_window_is_respected() {
     let far = MemoryStorage::builder().with_link(link(100, 1000)).build();
     let near = MemoryStorage::new();
     far.add_pattern_file("f", 256 << 20, 1);
@@ -96,7 +96,7 @@ async fn a_window_that_is_given_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_small_files_share_the_round_trips() {
+async fn many_small_files_share_rtts() {
     for down in [true, false] {
         let far = MemoryStorage::builder().with_link(link(50, 500)).build();
         let near = MemoryStorage::new();
@@ -112,8 +112,8 @@ async fn many_small_files_share_the_round_trips() {
     }
 }
 
-/// What waited for its record in the journal once counted as being on its way: with the next range
-/// it was more than the window, and nothing came to fill the record. The same with the memory.
+/// Once, bytes that waited for their journal record counted as in flight: with the next range they exceeded
+/// the window, and no bytes arrived to fill the record. The same with the memory.
 #[tokio::test(start_paused = true)]
 async fn an_upload_with_a_journal_gets_through_a_window_of_one_range() {
     let memories = [Settings::default().memory, 8 << 20];
@@ -137,10 +137,10 @@ async fn an_upload_with_a_journal_gets_through_a_window_of_one_range() {
     }
 }
 
-/// A range that was taken over from a slow lane once waited for room that only the ranges could
-/// make which nobody looked after meanwhile.
+/// Once, a range that was taken over from a slow lane waited for room that only other ranges could
+/// release, which were not polled meanwhile.
 #[tokio::test(start_paused = true)]
-async fn taking_over_a_range_waits_for_no_room_that_only_others_can_make() {
+async fn taking_over_a_range_does_not_wait_for_room_that_only_others_can_release() {
     for chunk in [3 << 20, 3500 << 10, 4 << 20] {
         let far = MemoryStorage::builder().with_link(link(50, 100)).build();
         let near = MemoryStorage::new();

@@ -1,4 +1,4 @@
-//! Sources of which a read is dear to begin (FTP): few long ranges, one on each lane.
+//! Sources whose reads are expensive to start (FTP): few long ranges, one on each lane.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn far(link: SimulatedLink) -> Arc<MemoryStorage> {
     far
 }
 
-/// 200 ms and 500 Mbit/s, of which a lane takes 10 MiB/s.
+/// 200 ms and 500 Mbit/s, with 10 MiB/s per lane.
 fn long_link() -> SimulatedLink {
     let link = SimulatedLink::new(Duration::from_millis(200), 500_000_000 / 8);
     SimulatedLink { per_lane_window: Some(2 << 20), ..link }
@@ -32,7 +32,7 @@ fn near() -> Arc<MemoryStorage> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_lane_reads_far_and_all_end_together() {
+async fn each_lane_has_long_reads_and_all_end_together() {
     let (far, near) = (far(long_link()), near());
     let outcome = run(job(&far, &near), Settings::default()).await;
     outcome.assert_clean();
@@ -45,7 +45,7 @@ async fn each_lane_reads_far_and_all_end_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_to_come_in_order_is_one_read() {
+async fn a_file_whose_bytes_pass_in_order_is_one_read() {
     for in_order in ["digest", "writer"] {
         let far = far(long_link());
         let near = MemoryStorage::builder().with_capabilities(|can| {
@@ -65,7 +65,7 @@ async fn what_has_to_come_in_order_is_one_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_breaks_goes_on_where_it_was() {
+async fn a_broken_read_continues_where_it_stopped() {
     let (far, near) = (far(long_link()), near());
     for nth in [1, 3, 6, 7] {
         far.faults().on(Operation::Read).nth(nth).tear(nth * (5 << 20), ErrorKind::Unreachable);
@@ -76,7 +76,7 @@ async fn a_read_that_breaks_goes_on_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_and_rate_are_kept_within_what_was_given() {
+async fn memory_and_rate_stay_within_their_limits() {
     let rate = 20 << 20;
     for (ranged, memory) in [(true, 256 << 10), (true, 8 << 20), (false, 8 << 20)] {
         let far = MemoryStorage::builder().with_link(long_link()).with_capabilities(|can| {
@@ -98,9 +98,9 @@ async fn memory_and_rate_are_kept_within_what_was_given() {
     }
 }
 
-/// A write takes a round trip there, so several are under way.
+/// A write over the link takes an RTT, so several are in flight.
 #[tokio::test(start_paused = true)]
-async fn what_is_read_long_is_written_over_a_link_without_waiting_for_each_block() {
+async fn blocks_of_a_long_read_are_written_over_a_link_without_waiting_for_each() {
     for ranged in [true, false] {
         let far = MemoryStorage::builder().with_capabilities(|can| {
             can.medium = haul_storage::Medium::Link;
@@ -121,7 +121,7 @@ async fn what_is_read_long_is_written_over_a_link_without_waiting_for_each_block
     }
 }
 
-/// A file has its share of the lanes, so that few reads begin and none is short.
+/// Each file has its share of the lanes, so that there are few reads and none is short.
 #[tokio::test(start_paused = true)]
 async fn several_files_share_the_lanes() {
     const FILES: u64 = 8;

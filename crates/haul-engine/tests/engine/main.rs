@@ -1,4 +1,4 @@
-//! The engine with storages in memory: one program, so that it is built and linked once.
+//! The engine with storages in memory: one test binary, so that it is built and linked once.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

@@ -1,4 +1,4 @@
-//! A file that several places hold: all of them are read, and what fails or differs is left out.
+//! A file with several mirrors: all are read, except those that fail or differ.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn quick() -> Settings {
     Settings { retry_pause: Duration::from_millis(1), ..Settings::default() }
 }
 
-/// Copies `f`, which all of these have.
+/// Copies `f`, which all mirrors have.
 async fn copy(mirrors: &[Arc<MemoryStorage>], expected: Option<Digest>) -> Copied {
     copy_with(mirrors, expected, |can| can.server_copy = false).await
 }
@@ -44,7 +44,7 @@ async fn copy_with(
 ) -> Copied {
     let destination = MemoryStorage::builder().with_capabilities(change).build();
     let warnings = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&warnings);
+    let collected = Arc::clone(&warnings);
     let mirrors = mirrors.iter().enumerate().map(|(at, storage)| Mirror {
         name: format!("mirror{at}"),
         storage: Arc::clone(storage) as Arc<dyn Storage>,
@@ -53,7 +53,7 @@ async fn copy_with(
     let mirrors: Vec<_> = mirrors.collect();
     let location = mirrors[0].storage.location().clone();
     let source = MirrorStorage::new(location, path("f"), mirrors, expected.is_some(), {
-        move |name, cause| heard.lock().unwrap().push(format!("{name}: {cause}"))
+        move |name, cause| collected.lock().unwrap().push(format!("{name}: {cause}"))
     });
     let job = Job {
         source,
@@ -81,13 +81,13 @@ fn digest(kind: DigestKind) -> Digest {
     Digest::of(kind, &whole.content("f"))
 }
 
-/// Bytes that were read of a mirror.
+/// Bytes that were read from a mirror.
 fn down(mirror: &MemoryStorage) -> u64 {
     mirror.traffic().bytes
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_mirrors_are_read_each_as_fast_as_it_is() {
+async fn all_mirrors_are_read_each_at_its_own_speed() {
     let mirrors = [linked(20_000_000), linked(20_000_000), linked(5_000_000)];
     let copied = copy(&mirrors, None).await;
     copied.arrived();
@@ -99,7 +99,7 @@ async fn all_mirrors_are_read_each_as_fast_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mirror_that_goes_away_is_dropped_and_the_others_go_on() {
+async fn a_mirror_that_goes_away_is_dropped_and_the_others_continue() {
     let mirrors = [linked(20_000_000), linked(20_000_000)];
     mirrors[0].faults().on(Operation::Read).from(3).fail(ErrorKind::Unreachable);
     let copied = copy(&mirrors, Some(digest(DigestKind::Sha256))).await;
@@ -119,7 +119,7 @@ async fn a_mirror_that_refuses_is_dropped_at_once_and_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mirror_that_stalls_does_not_hold_up_the_end() {
+async fn a_stalled_mirror_does_not_delay_the_end() {
     for expected in [None, Some(digest(DigestKind::Sha256))] {
         let mirrors = [linked(20_000_000), linked(20_000_000)];
         mirrors[0].faults().on(Operation::Read).from(4).stall();
@@ -127,9 +127,9 @@ async fn a_mirror_that_stalls_does_not_hold_up_the_end() {
     }
 }
 
-/// Each byte counted as a sign of life, so it had as many ranges as were in flight there until the end.
+/// Once, each byte counted as a sign of life, so such a mirror kept its ranges in flight until the end.
 #[tokio::test(start_paused = true)]
-async fn a_mirror_that_drips_does_not_hold_up_the_end() {
+async fn a_dripping_mirror_does_not_delay_the_end() {
     for writes in [Writes::AnyOrder, Writes::InOrder] {
         for (first, pause) in [(2, 500), (4, 500), (4, 100)] {
             let mirrors = [linked(20_000_000), linked(20_000_000)];
@@ -146,9 +146,9 @@ async fn a_mirror_that_drips_does_not_hold_up_the_end() {
     }
 }
 
-/// It takes its time, but no other one would be so much sooner.
+/// No other mirror would be much faster.
 #[tokio::test(start_paused = true)]
-async fn a_mirror_that_is_slow_keeps_its_ranges() {
+async fn a_slow_mirror_keeps_its_ranges() {
     let mirrors = [linked(1_000_000), linked(200_000)];
     let copied = copy(&mirrors, None).await;
     copied.arrived();
@@ -158,30 +158,30 @@ async fn a_mirror_that_is_slow_keeps_its_ranges() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mirrors_of_another_size_or_time_are_left_out() {
+async fn mirrors_with_another_size_or_time_are_not_used() {
     for expected in [None, Some(digest(DigestKind::Blake3))] {
         let mirrors = [linked(20_000_000), linked(20_000_000), linked(20_000_000)];
         mirrors[1].resize("f", SIZE - 1);
         mirrors[2].overwrite("f", 5, "other");
         mirrors[2].set_modified("f", 2_000);
         let copied = copy(&mirrors, expected).await;
-        let said = copied.warnings.join("\n");
-        assert!(said.contains("mirror1: this mirror is not used: it has 25165823 bytes"), "{said}");
+        let text = copied.warnings.join("\n");
+        assert!(text.contains("mirror1: this mirror is not used: it has 25165823 bytes"), "{text}");
         if expected.is_none() {
             copied.arrived();
-            assert!(said.contains("mirror2: this mirror is not used: it was modified"), "{said}");
+            assert!(text.contains("mirror2: this mirror is not used: it was modified"), "{text}");
             assert!(down(&mirrors[2]) < SIZE / 10, "of another time");
         } else {
-            // With a digest the time says nothing; the content does.
+            // With a digest the content decides, not the time.
             copied.arrived();
             assert!(down(&mirrors[2]) > SIZE / 10);
         }
     }
 }
 
-/// It is not known which mirror it was.
+/// It is not known which mirror had the wrong bytes.
 #[tokio::test(start_paused = true)]
-async fn a_wrong_digest_starts_the_file_anew_from_one_mirror_at_a_time() {
+async fn after_a_wrong_digest_the_file_restarts_from_one_mirror_at_a_time() {
     for kind in [DigestKind::Sha256, DigestKind::Blake3] {
         let mirrors = [linked(20_000_000), linked(20_000_000), linked(20_000_000)];
         for wrong in &mirrors[..2] {
@@ -191,15 +191,15 @@ async fn a_wrong_digest_starts_the_file_anew_from_one_mirror_at_a_time() {
         let copied = copy(&mirrors, Some(digest(kind))).await;
         copied.arrived();
         assert_eq!(copied.warnings.len(), 2, "{:?}", copied.warnings);
-        for (at, said) in copied.warnings.iter().enumerate() {
-            assert!(said.starts_with(&format!("mirror{at}: ")) && said.contains("should be"));
+        for (at, text) in copied.warnings.iter().enumerate() {
+            assert!(text.starts_with(&format!("mirror{at}: ")) && text.contains("should be"));
         }
     }
 }
 
-/// It was taken for a wrong one, and no mirror was left.
+/// Once, such a mirror was taken for a wrong one, and no mirror was left.
 #[tokio::test(start_paused = true)]
-async fn a_right_mirror_that_fails_once_after_a_wrong_digest_is_asked_again() {
+async fn a_correct_mirror_that_fails_once_after_a_wrong_digest_is_tried_again() {
     let mirrors = [linked(20_000_000), linked(20_000_000)];
     mirrors[0].overwrite("f", 5, "other");
     mirrors[0].set_modified("f", 1_000);
@@ -209,18 +209,18 @@ async fn a_right_mirror_that_fails_once_after_a_wrong_digest_is_asked_again() {
     assert_eq!(copied.warnings.len(), 1, "{:?}", copied.warnings);
 }
 
-/// The range at byte 0 was asked of it again and again.
+/// Once, the range at byte 0 was requested from it again and again.
 #[tokio::test(start_paused = true)]
-async fn a_first_mirror_that_fails_rests() {
+async fn the_first_mirror_rests_after_a_failure() {
     let mirrors = [linked(20_000_000), linked(20_000_000)];
     mirrors[0].faults().on(Operation::Read).from(1).fail(ErrorKind::Unreachable);
     copy(&mirrors, None).await.arrived();
-    let asked = mirrors[0].faults().count(Operation::Read);
-    assert!(asked < 200, "{asked} requests");
+    let requests = mirrors[0].faults().count(Operation::Read);
+    assert!(requests < 200, "{requests} requests");
 }
 
 #[tokio::test(start_paused = true)]
-async fn if_no_mirror_is_right_nothing_appears() {
+async fn without_a_correct_mirror_no_file_appears() {
     let mirrors = [linked(20_000_000), linked(20_000_000)];
     let wrong = Digest { kind: DigestKind::Sha256, bytes: [7; 32] };
     let copied = copy(&mirrors, Some(wrong)).await;
@@ -232,7 +232,7 @@ async fn if_no_mirror_is_right_nothing_appears() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mirror_that_cannot_be_opened_is_left_out_and_all_of_them_are_an_error() {
+async fn a_mirror_that_cannot_be_opened_is_not_used_and_without_any_the_copy_fails() {
     let mirrors = [linked(20_000_000), linked(20_000_000)];
     mirrors[0].faults().on(Operation::Open).from(1).fail(ErrorKind::NotFound);
     let copied = copy(&mirrors, None).await;
@@ -246,11 +246,11 @@ async fn a_mirror_that_cannot_be_opened_is_left_out_and_all_of_them_are_an_error
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mirror_that_changed_after_it_was_read_makes_the_copy_begin_anew() {
+async fn a_mirror_that_changed_after_it_was_read_restarts_the_copy() {
     let mirrors = [linked(20_000_000), linked(20_000_000)];
     mirrors[1].faults().on(Operation::Recheck).nth(1).change();
     let copied = copy(&mirrors, None).await;
-    // It has another time now.
+    // The mirror has another time now.
     copied.outcome.assert_clean();
     assert!(copied.outcome.summary.retries >= 1);
     assert_eq!(copied.destination.entry("f").size, SIZE);

@@ -1,5 +1,5 @@
-//! Destinations where each write is a request of its own: how many of them there are, and what becomes
-//! of blocks that wait for others.
+//! Destinations where each write is a request of its own: the number of writes, and blocks that wait to be
+//! joined with others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Gives blocks of 64 KiB.
+/// A source that returns blocks of 64 KiB.
 fn source() -> Arc<MemoryStorage> {
     let source = MemoryStorage::builder().with_read_block(64 << 10).build();
     source.add_pattern_file("f", SIZE, 1);
@@ -37,7 +37,7 @@ fn destination(write_bytes: u64) -> Arc<MemoryStorage> {
 }
 
 #[tokio::test]
-async fn a_write_is_as_long_as_is_worth_it() {
+async fn blocks_are_joined_until_a_write_is_worth_it() {
     for (worth, writes) in [(0, 145), (100 << 10, 73), (1 << 20, 10), (64 << 20, 5)] {
         for digest in [None, Some(DigestKind::Sha256)] {
             let (source, destination) = (source(), destination(worth));
@@ -50,9 +50,9 @@ async fn a_write_is_as_long_as_is_worth_it() {
 }
 
 #[tokio::test]
-async fn what_came_before_a_read_broke_off_is_written() {
+async fn blocks_that_arrived_before_a_read_broke_are_written() {
     let (source, destination) = (source(), destination(64 << 20));
-    // Each read gives 300 KiB. Only with what came of it does one retry after each do.
+    // Each read returns 300 KiB. One retry after each is enough only if these are written.
     source.faults().on(Operation::Read).tear(300 << 10, ErrorKind::Unreachable);
     let outcome = run(job(&source, &destination), settings()).await;
     outcome.assert_clean();

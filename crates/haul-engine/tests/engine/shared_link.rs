@@ -1,4 +1,4 @@
-//! Transfers that run at the same time over one path share its window and its lanes. In virtual time.
+//! Concurrent transfers over one path share its window and its lanes. In virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn far() -> Arc<MemoryStorage> {
     far
 }
 
-/// A download of one of them, and where to.
+/// A download of one of them, and its destination.
 fn download(far: &Arc<MemoryStorage>, name: &str, seed: u64) -> (Job, Arc<MemoryStorage>) {
     let near = MemoryStorage::new();
     near.expect_pattern(name, seed);
@@ -38,12 +38,12 @@ async fn run(budgets: &LinkBudgets, job: Job, settings: Settings) -> Summary {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_transfers_have_one_window_and_one_set_of_lanes() {
+async fn two_transfers_share_one_window_and_one_set_of_lanes() {
     const WINDOW: u64 = 8 << 20;
     let settings = Settings {
         window: Auto::Fixed(WINDOW),
         lanes: Auto::Fixed(5),
-        // The link counts a range until it ends, and the window each block: here they are the same.
+        // The link counts whole ranges, the window each block: here each range is one block.
         chunk: Auto::Fixed(256 << 10),
         ..Settings::default()
     };
@@ -61,7 +61,7 @@ async fn two_transfers_have_one_window_and_one_set_of_lanes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_transfer_needs_no_start_up_and_no_lanes() {
+async fn a_second_transfer_needs_no_slow_start_and_no_further_lanes() {
     let alone = {
         let far = far();
         run(&LinkBudgets::default(), download(&far, "a", 1).0, Settings::default()).await;
@@ -85,7 +85,7 @@ async fn a_second_transfer_needs_no_start_up_and_no_lanes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transfer_after_another_starts_with_what_was_measured() {
+async fn a_transfer_after_another_starts_with_the_measured_window() {
     let (budgets, far) = (LinkBudgets::default(), far());
     far.add_pattern_file("small", 64 << 20, 3);
     let mut seconds = Vec::new();
@@ -95,12 +95,12 @@ async fn a_transfer_after_another_starts_with_what_was_measured() {
         let summary = run(budgets, job, Settings::default()).await;
         seconds.push(summary.elapsed.as_secs_f64());
     }
-    // At 200 ms it saves a round trip, though the lanes are open in both cases.
+    // At 200 ms it saves an RTT, though the lanes are open in both cases.
     assert!(seconds[0] + 0.15 < seconds[1], "{seconds:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transfer_that_is_dropped_gives_its_share_to_the_other() {
+async fn a_dropped_transfer_leaves_its_share_to_the_other() {
     let (budgets, far) = (LinkBudgets::default(), far());
     let ((a, _), (b, near)) = (download(&far, "a", 1), download(&far, "b", 2));
     let first = async {
@@ -125,7 +125,7 @@ fn reader(budgets: &LinkBudgets, far: &Arc<MemoryStorage>) -> Arc<LinkShare> {
     budgets.reader(&storage, &Settings::default())
 }
 
-/// How long each of ten reads of 256 KiB takes, made as a mount would while a copy runs.
+/// The mean time of ten reads of 256 KiB, made like those of a mount.
 async fn reads(share: &Arc<LinkShare>, file: &dyn ReadAt, priority: Priority) -> Duration {
     let began = Instant::now();
     for at in 0..10 {

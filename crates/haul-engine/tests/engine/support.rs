@@ -1,4 +1,4 @@
-//! A transfer between two storages in memory, told as a test wants it.
+//! Transfers between two storages in memory, and their outcome.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use haul_engine::{Cancel, Event, EventSink, Job, Settings, Summary, transfer};
 use haul_storage::memory::MemoryStorage;
 use haul_storage::{Error, RelPath, Storage};
 
-/// What a transfer said and how it ended.
+/// The events and the summary of a transfer.
 pub struct Outcome {
     pub summary: Summary,
     pub events: Vec<Event>,
@@ -33,7 +33,7 @@ impl Outcome {
         self.events.iter().filter_map(text).collect()
     }
 
-    /// Panics unless everything went well.
+    /// Panics if there were failures.
     #[track_caller]
     pub fn assert_clean(&self) -> &Self {
         assert!(self.failures().is_empty(), "failures: {:?}", self.failures());
@@ -46,7 +46,7 @@ pub fn path(text: impl AsRef<[u8]>) -> RelPath {
     RelPath::parse(text).unwrap()
 }
 
-/// From the whole of one storage into the whole of another.
+/// From the root of one storage to the root of another.
 pub fn job(source: &Arc<MemoryStorage>, destination: &Arc<MemoryStorage>) -> Job {
     job_at(source, "", destination, "")
 }
@@ -75,12 +75,12 @@ pub async fn run_until(job: Job, settings: Settings, cancel: Cancel) -> Outcome 
 }
 
 pub async fn run_jobs(jobs: Vec<Job>, settings: Settings, cancel: Cancel) -> Outcome {
-    let heard = Arc::new(Mutex::new(Vec::new()));
+    let received = Arc::new(Mutex::new(Vec::new()));
     let sink = {
-        let heard = Arc::clone(&heard);
-        EventSink::new(move |event| heard.lock().unwrap().push(event))
+        let received = Arc::clone(&received);
+        EventSink::new(move |event| received.lock().unwrap().push(event))
     };
     let summary = transfer(jobs, settings, sink, cancel).await;
-    let events = std::mem::take(&mut *heard.lock().unwrap());
+    let events = std::mem::take(&mut *received.lock().unwrap());
     Outcome { summary, events }
 }

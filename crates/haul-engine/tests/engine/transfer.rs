@@ -1,4 +1,4 @@
-//! Whole transfers between storages in memory: what arrives, what is said, what is left after
+//! Whole transfers between storages in memory: what arrives, what is reported, and what remains after
 //! failures.
 
 use std::sync::Arc;
@@ -19,23 +19,23 @@ fn quick() -> Settings {
     Settings { retry_pause: Duration::from_millis(1), ..Settings::default() }
 }
 
-/// A destination into which bytes have to be written.
+/// A destination without server-side copy, so that bytes are written.
 fn plain() -> Arc<MemoryStorage> {
     MemoryStorage::builder().with_capabilities(|can| can.server_copy = false).build()
 }
 
-/// The same, with records, into which bytes have to be written.
+/// The same with a journal.
 fn recorded() -> Arc<MemoryStorage> {
     MemoryStorage::builder().with_capabilities(|can| can.server_copy = false).with_records().build()
 }
 
-/// Sizes around every border that a file can meet on its way: empty, one byte, the limit of small
-/// files, a block, the shortest journalled file, several ranges with a rest.
+/// Sizes around every limit that matters: empty, one byte, the limit of small files, a block, the
+/// shortest file with a journal, several ranges with a rest.
 const SIZES: [usize; 9] =
     [0, 1, 65_535, 256 << 10, (256 << 10) + 1, 1 << 20, (1 << 20) + 1, 8 << 20, (9 << 20) + 77];
 
 #[tokio::test]
-async fn a_tree_arrives_as_it_is() {
+async fn a_tree_arrives_unchanged() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     for (at, size) in SIZES.iter().enumerate() {
         source.add_pattern_file(format!("d{}/f{at}", at % 3), *size as u64, at as u64);
@@ -62,7 +62,7 @@ async fn a_tree_arrives_as_it_is() {
 }
 
 #[tokio::test]
-async fn digests_made_on_the_way_are_those_of_the_content() {
+async fn digests_computed_during_the_copy_are_those_of_the_content() {
     let source = MemoryStorage::new();
     for (at, size) in SIZES.iter().enumerate() {
         source.add_pattern_file(format!("f{at}"), *size as u64, at as u64);
@@ -113,7 +113,7 @@ async fn directories_get_their_times_and_modes_last() {
 }
 
 #[tokio::test]
-async fn overwrite_decides_what_happens_to_a_file_that_is_there() {
+async fn overwrite_decides_whether_an_existing_file_is_replaced() {
     for (how, replaced) in [
         (Overwrite::Different, true),
         (Overwrite::Never, false),
@@ -133,7 +133,7 @@ async fn overwrite_decides_what_happens_to_a_file_that_is_there() {
 }
 
 #[tokio::test]
-async fn a_dry_run_changes_nothing_and_says_what_it_would_do() {
+async fn a_dry_run_changes_nothing_and_reports_what_it_would_do() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_file("d/f", "x");
     destination.add_file("old", "y");
@@ -141,7 +141,7 @@ async fn a_dry_run_changes_nothing_and_says_what_it_would_do() {
     let outcome = run(job(&source, &destination), settings).await;
     outcome.assert_clean();
     assert_eq!(destination.paths(), ["old"]);
-    let said: Vec<_> = outcome
+    let reported: Vec<_> = outcome
         .events
         .iter()
         .filter_map(|event| match event {
@@ -149,12 +149,12 @@ async fn a_dry_run_changes_nothing_and_says_what_it_would_do() {
             _ => None,
         })
         .collect();
-    assert!(said.contains(&("d/f".to_owned(), Action::Copied, true)), "{said:?}");
-    assert!(said.contains(&("old".to_owned(), Action::Removed, true)), "{said:?}");
+    assert!(reported.contains(&("d/f".to_owned(), Action::Copied, true)), "{reported:?}");
+    assert!(reported.contains(&("old".to_owned(), Action::Removed, true)), "{reported:?}");
 }
 
 #[tokio::test]
-async fn delete_removes_what_the_source_does_not_have() {
+async fn delete_removes_entries_that_the_source_does_not_have() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_file("keep/f", "x");
     source.add_file("becomes_file", "x");
@@ -171,7 +171,7 @@ async fn delete_removes_what_the_source_does_not_have() {
 /// `--exclude=build/`: a pattern for directories, and a file of that name at the destination. It is removed, as
 /// rsync does: the source has no file `build`, and its directory takes no part.
 #[tokio::test]
-async fn delete_removes_what_only_an_excluded_entry_of_another_kind_is_called() {
+async fn delete_removes_a_file_that_has_the_name_of_an_excluded_directory() {
     for with_other in [true, false] {
         let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
         source.add_file("build/o", "object");
@@ -188,7 +188,7 @@ async fn delete_removes_what_only_an_excluded_entry_of_another_kind_is_called() 
 }
 
 #[tokio::test]
-async fn delete_spares_what_the_filter_leaves_out() {
+async fn delete_spares_entries_that_the_filter_excludes() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_file("f", "x");
     for name in ["old/spared.log", "old/gone", "gone/deep/x", "other.log"] {
@@ -200,9 +200,9 @@ async fn delete_spares_what_the_filter_leaves_out() {
     assert_eq!(destination.paths(), ["f", "old/", "old/spared.log", "other.log"]);
 }
 
-/// It was copied whole, could not be renamed onto the directory, and its part file stayed.
+/// Once, it was copied completely, could not be renamed onto the directory, and its part file stayed.
 #[tokio::test]
-async fn a_file_whose_place_is_taken_by_excluded_files_is_not_copied() {
+async fn a_file_in_whose_place_is_a_directory_with_excluded_files_is_not_copied() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_pattern_file("name", 3 << 20, 7);
     destination.add_file("name/spared.log", "x");
@@ -229,7 +229,7 @@ async fn no_byte_is_moved_twice() {
 }
 
 #[tokio::test]
-async fn a_source_that_cannot_be_asked_removes_nothing() {
+async fn an_entry_whose_source_cannot_be_checked_is_not_removed() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_file("f", "x");
     destination.add_file("old", "x");
@@ -240,7 +240,7 @@ async fn a_source_that_cannot_be_asked_removes_nothing() {
 }
 
 #[tokio::test]
-async fn one_unreadable_file_does_not_keep_the_others() {
+async fn one_unreadable_file_does_not_stop_the_others() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     for at in 0..10 {
         source.add_file(format!("f{at}"), "x");
@@ -270,7 +270,7 @@ async fn files_in_the_way_of_directories_and_the_reverse_are_errors() {
 }
 
 #[tokio::test]
-async fn special_files_are_left_out_with_a_warning() {
+async fn special_files_are_skipped_with_a_warning() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_special("pipe", SpecialKind::Fifo);
     source.add_file(".x.haul-part", "unfinished");
@@ -283,7 +283,7 @@ async fn special_files_are_left_out_with_a_warning() {
 }
 
 #[tokio::test]
-async fn a_source_that_changes_is_started_anew_and_then_given_up() {
+async fn a_file_whose_source_keeps_changing_restarts_and_then_fails() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_pattern_file("f", 3 << 20, 1);
     source.faults().on(Operation::Recheck).nth(1).change();
@@ -300,7 +300,7 @@ async fn a_source_that_changes_is_started_anew_and_then_given_up() {
 }
 
 #[tokio::test]
-async fn a_source_that_shrinks_or_vanishes_never_gives_a_file() {
+async fn a_source_that_shrinks_or_vanishes_leaves_no_incomplete_file() {
     for large in [false, true] {
         let (source, destination) = (MemoryStorage::new(), plain());
         let size = if large { 3 << 20 } else { 1000 };
@@ -322,7 +322,7 @@ async fn a_source_that_shrinks_or_vanishes_never_gives_a_file() {
 }
 
 #[tokio::test]
-async fn a_source_that_grows_while_it_is_read_arrives_in_its_new_length() {
+async fn a_source_that_grows_while_it_is_read_arrives_with_its_new_length() {
     let (source, destination) = (MemoryStorage::new(), plain());
     source.add_pattern_file("f", 3 << 20, 1);
     source.faults().on(Operation::Read).nth(2).resize(5 << 20);
@@ -334,7 +334,7 @@ async fn a_source_that_grows_while_it_is_read_arrives_in_its_new_length() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again() {
+async fn transient_failures_are_retried() {
     let (source, destination) = (MemoryStorage::new(), plain());
     source.add_pattern_file("large", 5 << 20, 1);
     source.add_file("small", "x");
@@ -359,12 +359,12 @@ async fn a_full_destination_is_an_error_and_leaves_nothing_under_a_final_name() 
 }
 
 #[tokio::test]
-async fn an_interrupted_run_is_continued_with_what_it_had() {
+async fn an_interrupted_copy_is_resumed() {
     for digest in [None, Some(DigestKind::Blake3), Some(DigestKind::Sha256)] {
         let source = MemoryStorage::new();
         let destination = recorded();
         source.add_pattern_file("f", 40 << 20, 1);
-        // The 20th write never ends well: as if the process had been killed there.
+        // All writes from the 20th on fail, as if the process had been killed there.
         destination.faults().on(Operation::Write).from(20).fail(ErrorKind::Io);
         let settings = Settings { digest, ..quick() };
         let broken = run(job(&source, &destination), settings.clone()).await;
@@ -380,7 +380,7 @@ async fn an_interrupted_run_is_continued_with_what_it_had() {
 }
 
 #[tokio::test]
-async fn a_journal_of_another_version_of_the_source_starts_the_file_anew_and_says_so() {
+async fn a_file_restarts_with_a_warning_if_its_journal_is_of_another_version_of_the_source() {
     let source = MemoryStorage::new();
     let destination = recorded();
     source.add_pattern_file("f", 40 << 20, 1);
@@ -397,7 +397,7 @@ async fn a_journal_of_another_version_of_the_source_starts_the_file_anew_and_say
 }
 
 #[tokio::test]
-async fn cancelling_ends_soon_and_keeps_what_was_done() {
+async fn cancelling_ends_soon_and_keeps_partial_files() {
     let source = MemoryStorage::new();
     let destination = recorded();
     source.add_pattern_file("f", 64 << 20, 1);
@@ -423,9 +423,9 @@ async fn cancelling_ends_soon_and_keeps_what_was_done() {
     assert!(destination.is_pattern("f", 64 << 20, 1));
 }
 
-/// An interrupted copy waited for 60 s for a server that sent nothing any more.
+/// Once, an interrupted copy waited for 60 s for a server that sent nothing any more.
 #[tokio::test(start_paused = true)]
-async fn cancelling_ends_soon_whatever_a_storage_does_not_finish() {
+async fn cancelling_ends_soon_even_if_an_operation_never_ends() {
     let of_source = [
         Operation::Stat,
         Operation::List,
@@ -484,7 +484,7 @@ async fn a_destination_that_takes_bytes_in_order_gets_them_in_order() {
 }
 
 #[tokio::test]
-async fn a_source_without_ranges_is_read_in_one_go() {
+async fn a_source_without_ranges_is_read_in_order() {
     let source = MemoryStorage::builder().with_capabilities(|can| can.ranged_reads = false).build();
     let destination = MemoryStorage::new();
     source.add_pattern_file("f", (30 << 20) + 5, 1);
@@ -526,9 +526,9 @@ async fn hard_links_within_a_copy_stay_hard_links() {
     assert_eq!(outcome.summary.files, 3);
 }
 
-/// A rerun used to copy the further names of a file that was there already as files of their own.
+/// Once, a rerun copied further names of an existing file as files of their own.
 #[tokio::test]
-async fn a_rerun_links_further_names_to_a_file_that_is_there() {
+async fn a_rerun_links_further_names_to_an_existing_file() {
     use haul_storage::{LinkKind, Storage};
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_pattern_file("one", 2 << 20, 1);
@@ -546,9 +546,9 @@ async fn a_rerun_links_further_names_to_a_file_that_is_there() {
     }
 }
 
-/// A link that pointed to the right place kept whatever owner and time it had.
+/// Once, an existing link with the right target kept its owner and time.
 #[tokio::test]
-async fn a_symbolic_link_that_is_there_gets_owner_and_time_of_the_source() {
+async fn an_existing_symbolic_link_gets_owner_and_time_of_the_source() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     for (storage, seconds, owner) in [(&source, 100, (7, 8)), (&destination, 200, (0, 0))] {
         storage.add_symlink("link", "target");
@@ -567,9 +567,9 @@ async fn a_symbolic_link_that_is_there_gets_owner_and_time_of_the_source() {
     assert_eq!(destination.entry("link").owner, Some((7, 8)));
 }
 
-/// The manifest had the digest of the source for what was left alone at a destination that is no disk.
+/// Once, the manifest had the digest of the source for a file that was not replaced, unless it was on a disk.
 #[tokio::test]
-async fn the_digest_of_a_file_that_is_left_alone_is_its_own() {
+async fn the_digest_of_a_file_that_is_not_replaced_is_its_own() {
     let source = MemoryStorage::new();
     let destination =
         MemoryStorage::builder().with_capabilities(|can| can.medium = Medium::Link).build();
@@ -586,7 +586,7 @@ async fn the_digest_of_a_file_that_is_left_alone_is_its_own() {
     }
 }
 
-/// A name that a killed run had begun to copy, and that the next one linked, kept its part file.
+/// Once, a name that a killed run had begun to copy, and that the next run linked, kept its part file.
 #[tokio::test]
 async fn a_name_that_becomes_a_link_keeps_no_part_file() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
@@ -602,7 +602,7 @@ async fn a_name_that_becomes_a_link_keeps_no_part_file() {
 }
 
 #[tokio::test]
-async fn two_runs_on_one_destination_are_noticed() {
+async fn a_second_run_on_one_destination_is_refused() {
     use haul_storage::Storage;
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_file("d/f", "x");
@@ -615,7 +615,7 @@ async fn two_runs_on_one_destination_are_noticed() {
 }
 
 #[tokio::test]
-async fn a_limited_transfer_keeps_its_limit() {
+async fn a_transfer_stays_within_its_bandwidth_limit() {
     tokio::time::pause();
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_pattern_file("f", 20 << 20, 1);
@@ -626,9 +626,9 @@ async fn a_limited_transfer_keeps_its_limit() {
     assert!((18.0..22.0).contains(&seconds), "{seconds} s for 20 MiB at 1 MiB/s");
 }
 
-/// A server may say of what nobody may look at that it is not there.
+/// A server may report entries without permission as missing.
 #[tokio::test]
-async fn what_the_source_lists_is_not_removed_though_it_cannot_be_found() {
+async fn an_entry_that_the_source_lists_but_does_not_find_is_not_removed() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_file("closed/f", "x");
     source.add_file("f", "x");
@@ -647,7 +647,7 @@ async fn what_the_source_lists_is_not_removed_though_it_cannot_be_found() {
 }
 
 #[tokio::test]
-async fn a_name_in_other_letters_is_not_removed_where_they_are_the_same() {
+async fn a_name_in_another_case_is_not_removed_where_case_is_ignored() {
     for (has_ids, ignores_case) in [(true, true), (false, true), (true, false), (false, false)] {
         let source = MemoryStorage::new();
         let destination = MemoryStorage::builder().with_ids(has_ids);
@@ -660,14 +660,14 @@ async fn a_name_in_other_letters_is_not_removed_where_they_are_the_same() {
         destination.add_file("other", "x");
         let settings = Settings { delete: true, ..quick() };
         run(job(&source, &destination), settings).await.assert_clean();
-        // Where both would be files of their own there is one that the source does not have.
+        // Where case matters, the old file is one that the source does not have.
         assert_eq!(destination.paths().len(), 2, "{:?}", destination.paths());
         assert!(destination.exists("README") && destination.exists("x"));
     }
 }
 
 #[tokio::test]
-async fn no_name_is_linked_to_a_file_that_was_left_alone() {
+async fn no_name_is_linked_to_a_file_that_was_not_replaced() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_file("a", "content");
     source.create_link(&path("b"), &LinkKind::Hard(path("a")), false).await.unwrap();
@@ -677,7 +677,7 @@ async fn no_name_is_linked_to_a_file_that_was_left_alone() {
     run(job(&source, &destination), settings.clone()).await.assert_clean();
     assert_eq!(&destination.content("a")[..], b"mine");
     assert_eq!(&destination.content("b")[..], b"content");
-    // What is the same was left by an earlier run.
+    // An equal file was left by an earlier run.
     let destination = MemoryStorage::new();
     run(job(&source, &destination), quick()).await.assert_clean();
     destination.remove(&path("b")).await.unwrap();
@@ -687,10 +687,10 @@ async fn no_name_is_linked_to_a_file_that_was_left_alone() {
     assert_eq!(a, b, "they are one file");
 }
 
-/// What is missing in an incomplete listing may be there. As rsync, nothing is removed anywhere then, also
-/// not in directories that were listed.
+/// Names that are missing in an incomplete listing may exist. As with rsync, nothing is removed then, not
+/// even in directories that were listed.
 #[tokio::test]
-async fn after_a_failed_listing_nothing_is_removed_anywhere_unless_that_is_asked_for() {
+async fn after_a_failed_listing_nothing_is_removed_unless_errors_are_ignored() {
     for operation in [Operation::List, Operation::ListEntry] {
         let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
         source.add_file("a/f", "x");
@@ -713,7 +713,7 @@ async fn after_a_failed_listing_nothing_is_removed_anywhere_unless_that_is_asked
 }
 
 #[tokio::test]
-async fn a_hard_link_that_is_refused_becomes_a_copy() {
+async fn a_refused_hard_link_becomes_a_copy() {
     for kind in [ErrorKind::Unsupported, ErrorKind::PermissionDenied, ErrorKind::Other] {
         let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
         source.add_file("a", "content");
@@ -736,7 +736,7 @@ async fn a_hard_link_that_is_refused_becomes_a_copy() {
 }
 
 #[tokio::test]
-async fn an_empty_source_is_refused_only_where_something_would_be_removed() {
+async fn an_empty_source_is_refused_only_if_something_would_be_removed() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     let settings = Settings { delete: true, ..quick() };
     run(job(&source, &destination), settings.clone()).await.assert_clean();
@@ -750,7 +750,7 @@ async fn an_empty_source_is_refused_only_where_something_would_be_removed() {
 }
 
 #[tokio::test]
-async fn a_limit_counts_what_is_below_a_directory() {
+async fn a_delete_limit_counts_entries_below_directories() {
     for (limit, removes) in [
         (DeleteLimit::Entries(2), false),
         (DeleteLimit::Entries(3), true),
@@ -770,7 +770,7 @@ async fn a_limit_counts_what_is_below_a_directory() {
 }
 
 #[tokio::test]
-async fn a_link_that_breaks_off_is_no_refusal() {
+async fn a_lost_connection_is_not_a_refusal_of_hard_links() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_file("a", "content");
     source.create_link(&path("b"), &LinkKind::Hard(path("a")), false).await.unwrap();
@@ -800,15 +800,15 @@ async fn an_owner_that_an_ordinary_user_cannot_set_is_a_warning() {
         (found.owner, found.mode, found.xattrs.unwrap().len())
     };
     assert_eq!(found("mine"), (Some((7, 8)), Some(0o4755), 2));
-    // Rights of an owner are not lent by another.
+    // Set-ID bits and capabilities are not kept with another owner.
     assert_eq!(found("theirs"), (Some((7, 8)), Some(0o755), 1));
     let (_, mode, xattrs) = found("root");
     assert_eq!((mode, xattrs), (Some(0o755), 1));
 }
 
-/// A login page of 5 bytes was stored in place of what was listed with 5 MB.
+/// Once, a login page of 5 bytes was stored in place of a file that was listed with 5 MB.
 #[tokio::test]
-async fn a_source_that_opens_with_another_length_than_it_is_listed_with_is_refused() {
+async fn a_source_that_opens_with_another_length_than_listed_is_refused() {
     for (listed, opened) in [(5_000_000, 5), (1000, 5), (5, 1000), (5, 5_000_000)] {
         let (source, destination) = (MemoryStorage::new(), plain());
         source.add_pattern_file("f", listed, 1);
@@ -828,7 +828,7 @@ async fn a_source_that_opens_with_another_length_than_it_is_listed_with_is_refus
 }
 
 #[tokio::test]
-async fn a_file_that_changed_after_it_was_listed_and_is_at_rest_now_is_copied_as_it_is_now() {
+async fn a_file_that_changed_once_after_it_was_listed_is_copied_as_it_is_now() {
     for (before, now) in [(100, 200), (100, 3 << 20), (3 << 20, 100), (3 << 20, 5 << 20)] {
         let (source, destination) = (MemoryStorage::new(), plain());
         source.add_pattern_file("d/f", before, 1);
@@ -843,9 +843,9 @@ async fn a_file_that_changed_after_it_was_listed_and_is_at_rest_now_is_copied_as
     }
 }
 
-/// Each range counted its own attempts, and the file counted those of all ranges again.
+/// Once, each range counted its own attempts, and the file those of all ranges again.
 #[tokio::test]
-async fn a_file_that_gets_nowhere_is_given_up_after_as_many_attempts_as_are_allowed() {
+async fn a_file_without_progress_fails_after_the_allowed_number_of_attempts() {
     let (source, destination) = (MemoryStorage::new(), plain());
     source.add_pattern_file("f", 8 << 20, 1);
     source.faults().on(Operation::Read).from(2).fail_with(ErrorKind::Unreachable, Retry::Later);
@@ -858,7 +858,7 @@ async fn a_file_that_gets_nowhere_is_given_up_after_as_many_attempts_as_are_allo
 }
 
 #[tokio::test]
-async fn a_file_that_goes_on_is_not_given_up_however_often_it_breaks() {
+async fn a_file_with_progress_is_retried_without_limit() {
     let (source, destination) = (MemoryStorage::new(), plain());
     source.add_pattern_file("f", 3 << 20, 1);
     source.faults().on(Operation::Read).tear(100_000, ErrorKind::Unreachable);
@@ -869,7 +869,7 @@ async fn a_file_that_goes_on_is_not_given_up_however_often_it_breaks() {
 }
 
 #[tokio::test]
-async fn what_no_time_and_no_tag_tells_from_another_version_is_not_continued() {
+async fn a_file_without_time_and_tag_is_not_resumed() {
     let build = || MemoryStorage::builder().with_modified(false).with_ids(false).build();
     let source = build();
     source.add_pattern_file("f", 20 << 20, 1);
@@ -895,7 +895,7 @@ async fn a_file_of_unknown_length_is_read_to_its_end() {
             outcome.assert_clean();
             assert!(destination.is_pattern("d/f", size as u64, 7), "{size} with {digest:?}");
             assert_eq!(outcome.summary.bytes, size as u64);
-            // Its time says that it is the same.
+            // Its time shows that it is the same.
             let again = run(job(&source, &destination), quick()).await;
             assert_eq!((again.summary.unchanged, again.summary.moved_bytes), (1, 0));
         }
@@ -903,7 +903,7 @@ async fn a_file_of_unknown_length_is_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_file_of_unknown_length_begins_anew_when_its_stream_breaks() {
+async fn a_file_of_unknown_length_restarts_when_its_stream_breaks() {
     let source = MemoryStorage::builder().without_sizes().build();
     let destination = plain();
     source.add_pattern_file("f", 3 << 20, 7);
@@ -914,9 +914,9 @@ async fn a_file_of_unknown_length_begins_anew_when_its_stream_breaks() {
     assert!(destination.is_pattern("f", 3 << 20, 7));
 }
 
-/// Each of its bytes is progress, and it would last for days.
+/// Each of its bytes is progress, and the range would take days.
 #[tokio::test(start_paused = true)]
-async fn a_range_that_drips_is_read_over_another_lane_however_small_the_window_is() {
+async fn a_dripping_range_is_read_over_another_lane_even_in_a_small_window() {
     const SIZE: u64 = 24 << 20;
     let copy = async |window, dripping: Option<u64>| {
         let link = SimulatedLink::new(Duration::from_millis(20), 20_000_000);

@@ -1,4 +1,4 @@
-//! Names that a destination takes for one: the first of them keeps its file, each other is an error.
+//! Names that a destination treats as equal: the first keeps its file, each other one is an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn tree() -> Arc<MemoryStorage> {
 }
 
 #[tokio::test]
-async fn the_second_of_two_names_that_are_one_there_is_an_error_that_names_both() {
+async fn the_second_of_two_equal_names_is_an_error_that_names_both() {
     for destination in folding() {
         let source = tree();
         // A rerun finds what the first run has left, and does not replace it either.
@@ -55,9 +55,9 @@ async fn the_second_of_two_names_that_are_one_there_is_an_error_that_names_both(
     }
 }
 
-/// What lies there is spelled like the second name, from another time.
+/// The existing file, from an earlier time, is spelled like the second name.
 #[tokio::test]
-async fn a_file_that_is_there_under_the_second_name_is_not_replaced_by_both() {
+async fn an_existing_file_with_the_second_name_is_not_replaced_by_both() {
     for destination in folding() {
         destination.add_file("readme", "old");
         let outcome = run(job(&tree(), &destination), settings()).await;
@@ -67,7 +67,7 @@ async fn a_file_that_is_there_under_the_second_name_is_not_replaced_by_both() {
 }
 
 #[tokio::test]
-async fn names_that_the_destination_tells_apart_are_all_copied() {
+async fn names_that_the_destination_distinguishes_are_all_copied() {
     for has_ids in [true, false] {
         let destination = MemoryStorage::builder().with_ids(has_ids).build();
         let source = tree();
@@ -85,7 +85,7 @@ async fn names_that_the_destination_tells_apart_are_all_copied() {
     }
 }
 
-/// More than can wait at once, so that some are looked at while the listing goes on.
+/// More than can wait at once, so that some are handled while the listing goes on.
 #[tokio::test]
 async fn thousands_of_twins_are_copied() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
@@ -97,10 +97,10 @@ async fn thousands_of_twins_are_copied() {
     assert_eq!(source.paths(), destination.paths());
 }
 
-/// All ways to write `aaaaaaaaa`: 511 twins of one name. The number of names does not multiply the listings: such
-/// a directory, made on purpose, would hold up the run.
+/// All ways to write `aaaaaaaaa`: 511 twins of one name. The number of names must not multiply the listings:
+/// otherwise such a directory, made on purpose, would delay the run.
 #[tokio::test]
-async fn listings_do_not_grow_with_the_number_of_like_names() {
+async fn listings_do_not_grow_with_the_number_of_equal_names() {
     let source = MemoryStorage::new();
     for at in 0..512_u32 {
         let letter = |bit: u32| if at >> bit & 1 == 0 { 'a' } else { 'A' };
@@ -124,10 +124,10 @@ async fn listings_do_not_grow_with_the_number_of_like_names() {
     }
 }
 
-/// `Straße` is a name of its own on a destination that only ignores case, and `strasse` is not: a rerun still
+/// `Straße` is a distinct name on a destination that only ignores case, and `strasse` is not: a rerun still
 /// updates the first.
 #[tokio::test]
-async fn of_three_like_names_those_that_are_told_apart_are_updated() {
+async fn of_three_similar_names_the_distinct_ones_are_updated() {
     let destination = MemoryStorage::builder().ignoring_case().build();
     let source = MemoryStorage::new();
     for content in ["1", "22", "333"] {
@@ -144,7 +144,7 @@ async fn of_three_like_names_those_that_are_told_apart_are_updated() {
     }
 }
 
-/// A directory that cannot be made is the error of that directory, and of no other name.
+/// A directory that cannot be made is an error of that directory, and of no other name.
 #[tokio::test]
 async fn a_twin_that_fails_does_not_stop_the_others() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
@@ -185,9 +185,9 @@ async fn twins_among_directories_keep_the_mode_that_they_had() {
 }
 
 #[tokio::test]
-async fn names_of_several_sources_that_are_one_there_are_an_error() {
+async fn equal_names_of_several_sources_are_an_error() {
     for builder in [MemoryStorage::builder(), MemoryStorage::builder().with_ids(false)] {
-        // Without numbers a run cannot tell its own lock from that of another.
+        // Without file numbers a run cannot distinguish its own lock from that of another.
         let builder = builder.with_capabilities(|can| can.lock = false);
         let destination = builder.ignoring_case().build();
         let (one, other) = (MemoryStorage::new(), MemoryStorage::new());
@@ -220,7 +220,7 @@ async fn names_of_several_sources_that_are_one_there_are_an_error() {
 
 /// File systems in user space give one file several numbers.
 #[tokio::test]
-async fn delete_spares_what_was_just_copied_under_another_spelling() {
+async fn delete_spares_a_file_that_was_just_copied_under_another_spelling() {
     for destination in folding() {
         let source = MemoryStorage::new();
         source.add_file("readme", "new");
@@ -233,9 +233,9 @@ async fn delete_spares_what_was_just_copied_under_another_spelling() {
     }
 }
 
-/// Directories that the destination lists under other names were spared, and so was everything in them.
+/// Once, directories that the destination lists under other names were spared, with everything in them.
 #[tokio::test]
-async fn delete_looks_into_directories_that_have_other_names_there() {
+async fn delete_looks_into_directories_that_the_destination_spells_differently() {
     for destination in folding() {
         destination.add_file("d/e/x", "x");
         destination.add_file("d/e/gone", "x");

@@ -1,13 +1,12 @@
 //! The window on simulated links: which share of each link it settles at, how soon, how steadily.
 //!
-//! `cargo test -p haul-engine --test window_links -- --nocapture` prints the table (`ONLY=NAME` one
-//! row, `POINTS=NAME` the decisions of one). Beside each
-//! figure stands that of an oracle: the best fixed lanes and window, known beforehand, in the same
-//! simulator and under the same conditions. Rounds are round trips (10 ms on paths shorter than
-//! that) since the first lane was open. The goal of 95 % within 8 rounds is out of anybody's reach
-//! where one lane is not enough: the next ones open 9 round trips later, as SSH does, and their
-//! slow start from 14 KiB takes 7 more. So what is asserted is 95 % and the oracle's time plus a
-//! little, and each row that does worse says why.
+//! `cargo test -p haul-engine --test window_links -- --nocapture` prints the table (`ONLY=NAME` one row,
+//! `POINTS=NAME` the decisions of one). Beside each figure is that of an oracle: the best fixed lanes and
+//! window, known beforehand, in the same simulator and under the same conditions. Rounds are RTTs (10 ms on
+//! paths shorter than that) since the first lane was open. The goal of 95 % within 8 rounds cannot be reached
+//! where one lane is not enough: the next ones open 9 RTTs later, as with SSH, and their slow start from
+//! 14 KiB takes 7 more. So the assertions are 95 % and the oracle's time plus a little, and each row with
+//! weaker ones has the reason.
 
 #![expect(
     clippy::print_stdout,
@@ -40,7 +39,7 @@ struct Case {
 }
 
 impl Case {
-    /// With the goals that hold unless there is a reason.
+    /// A case with the usual goals.
     fn new(link: Link, oracle_lanes: usize, oracle_bdps: f64) -> Self {
         Self { link, oracle_lanes, oracle_bdps, share: 95.0, later: 2, swing: 1.4, changes: 2.0 }
     }
@@ -52,7 +51,7 @@ impl Case {
 
     fn run(self) -> Row {
         let link = &self.link;
-        // 4 ms for the ends, as the window reckons.
+        // 4 ms for the hosts, as in the window.
         let rtt = link.rtt.as_secs_f64() + 0.004;
         let window_bytes = (self.oracle_bdps * link.rate * rtt) as u64;
         let ranges_per_lane = if link.one_request { 1 } else { 4 };
@@ -123,7 +122,7 @@ fn long_path(name: &'static str, change: impl FnOnce(&mut Link)) -> Case {
     Case::new(Link::new(name, 200.0, 500.0).with(change), 12, 1.3)
 }
 
-/// The same with the kernel's round trips.
+/// The same with the kernel's RTTs.
 fn gauged(case: Case) -> Case {
     case.with(|case| case.link.gauge = true)
 }
@@ -157,8 +156,8 @@ fn cases() -> Vec<Case> {
             link.lane_cost = 3;
             link.one_request = true;
         })
-        // Only ranges of several round trips keep such lanes busy, so nothing but congestion control
-        // bounds what is on the path: the queue overflows for the oracle too, and goodput scatters.
+        // Only ranges of several RTTs keep such lanes busy, so nothing but congestion control bounds the
+        // bytes on the path: the queue overflows for the oracle too, and goodput scatters.
         .with(|case| {
             case.oracle_bdps = 4.0;
             case.share = 88.0;
@@ -174,12 +173,12 @@ fn cases() -> Vec<Case> {
             1,
             8.0,
         )
-        // Rounds of 10 ms; an answer takes three of them, which is found out by widening.
+        // Rounds of 10 ms; a response takes three of them, which the search finds by widening.
         .with(|case| case.later = 12),
         long_path("  CUBIC", |link| link.congestion = Congestion::Cubic),
         long_path("  2 MiB a lane", |link| link.lane_bytes = 2 << 20),
         // The 12 lanes of the path are too few. That shows when they have ramped up and the window
-        // has settled; 9 + 8 round trips later the next ones have ramped up, and are judged.
+        // has settled; 9 + 8 RTTs later the next ones have ramped up, and are judged.
         long_path("  768 KiB a lane", |link| link.lane_bytes = 768 << 10).with(|case| {
             case.oracle_lanes = 24;
             case.later = 36;
@@ -202,11 +201,9 @@ fn cases() -> Vec<Case> {
             1.5,
         ),
         lossy("100 ms 500 Mbit, 0.1 % loss", 0.001, |_| ()).with(|case| case.share = 92.0),
-        // Each lane waits for something lost all the time, and its socket buffer fills meanwhile.
-        // A wider window brings more and drops more; the oracle has 16 lanes and does no better.
+        // Each lane waits for lost packets all the time, and its socket buffer fills meanwhile. A wider
+        // window gains more and drops more; the oracle has 16 lanes and does no better.
         lossy("  1 % loss", 0.01, |_| ()).with(|case| case.share = 75.0),
-        // CUBIC keeps 1.2 MSS / √loss = 17 KiB a lane in flight, whatever the window, and the most
-        // lanes of the default profile are 32. Lanes are added only after those before have proved their worth.
         gauged(Case::new(Link::new("50 ms 500 Mbit, gauged", 50.0, 500.0), 3, 1.3)),
         gauged(long_path("200 ms 500 Mbit, gauged", |_| ())),
         gauged(long_path("  lanes open in 4 round trips", |link| link.lane_cost = 4)),
@@ -245,9 +242,11 @@ fn cases() -> Vec<Case> {
         gauged(lossy("100 ms, 0.1 % loss, gauged", 0.001, |_| ()).with(|case| case.share = 92.0)),
         gauged(lossy("  1 % loss, gauged", 0.01, |_| ()).with(|case| {
             case.share = 75.0;
-            // Queues come and go with what was lost, so the first window is too small.
+            // Queues come and go with losses, so the first window is too small.
             case.later = 14;
         })),
+        // CUBIC keeps 1.2 MSS / √loss = 17 KiB per lane in flight with any window, and the default
+        // profile has at most 32 lanes. Lanes are added only after earlier ones have proved themselves.
         lossy("  1 % loss, CUBIC", 0.01, |link| {
             link.congestion = Congestion::Cubic;
             link.length = Duration::from_secs(80);
@@ -329,7 +328,7 @@ fn one_lane_is_kept_on_a_lan_and_two_where_two_are_faster() {
 }
 
 #[test]
-fn a_refused_lane_is_not_asked_for_again() {
+fn a_refused_lane_is_not_requested_again() {
     let link = Link::new("ninth lane refused", 100.0, 500.0).with(|link| {
         link.lane_limit = 8;
         link.lane_bytes = 512 << 10;
@@ -345,7 +344,7 @@ fn a_refused_lane_is_not_asked_for_again() {
 }
 
 #[test]
-fn where_something_else_bounds_what_is_under_way_more_is_kept_and_the_queue_not_filled() {
+fn a_window_bounded_elsewhere_settles_higher() {
     let link = Link::new("200 ms 500 Mbit", 200.0, 500.0).with(|link| {
         link.lane_cost = 4;
         link.gauge = true;

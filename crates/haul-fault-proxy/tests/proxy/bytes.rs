@@ -1,4 +1,4 @@
-//! Bytes that change, disappear or do not come.
+//! Faults that change, discard or hold back bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,7 +10,7 @@ use crate::peers::*;
 
 const LENGTH: usize = 200_000;
 
-/// What comes back from an echo.
+/// The bytes that an echo server returns.
 fn echoed(proxy: &FaultProxy, bytes: &[u8]) -> Vec<u8> {
     let heard = exchange(proxy, bytes);
     assert_eq!(heard.end, End::Fin);
@@ -57,7 +57,7 @@ fn a_flip_that_changes_nothing_does_not_count() {
 }
 
 #[test]
-fn random_flips_are_the_same_for_the_same_seed_however_bytes_arrive() {
+fn random_flips_depend_on_the_seed_and_not_on_how_bytes_arrive() {
     let zeros = vec![0; LENGTH];
     let flipped = |seed: u64, portion: usize| {
         let server = Server::echo();
@@ -96,7 +96,7 @@ fn every_byte_flips_with_certainty() {
 }
 
 #[test]
-fn discarded_bytes_are_gone_and_the_end_still_comes() {
+fn discarded_bytes_are_lost_and_the_end_of_the_stream_arrives() {
     let bytes = pattern(LENGTH);
     let server = Server::echo();
     for from in [0, 1, 65_536, 100_000, LENGTH, LENGTH + 1] {
@@ -112,7 +112,7 @@ fn discarded_bytes_are_gone_and_the_end_still_comes() {
 }
 
 #[test]
-fn after_a_discard_that_is_lifted_bytes_follow_with_a_gap() {
+fn lifting_a_discard_leaves_a_gap_in_the_stream() {
     let server = Server::echo();
     let proxy = server.proxy();
     let discard = proxy.set(Connections::All, Direction::ToServer, Fault::Discard { from: 3 });
@@ -121,7 +121,7 @@ fn after_a_discard_that_is_lifted_bytes_follow_with_a_gap() {
     let mut answer = [0; 3];
     client.read_exact(&mut answer).unwrap();
     assert!(proxy.wait_until(|stats| stats.to_server.read == 6, PATIENCE));
-    // It is dropped when it leaves, which is in the same breath as it is read.
+    // Bytes are discarded as they leave the proxy, in the same step in which they are read.
     proxy.lift(discard);
     assert_eq!(ping(&mut client, b"ghi"), b"ghi");
 }
@@ -138,7 +138,7 @@ fn a_blackhole_holds_everything_back_from_an_offset_until_it_is_lifted() {
         let before = listen_a_moment(&mut client);
         assert_eq!(before.end, End::Silence, "{from}");
         assert_same(&before.bytes, &bytes[..from]);
-        // Not even read; and the other direction works.
+        // They are not even read, and the other direction works.
         assert_eq!(proxy.stats().to_client.read, from as u64);
         send(&client, b"hello?");
         assert_eq!(reports.recv().unwrap().bytes, b"hello?");
@@ -151,7 +151,7 @@ fn a_blackhole_holds_everything_back_from_an_offset_until_it_is_lifted() {
 }
 
 #[test]
-fn a_blackhole_beyond_the_end_is_never_met() {
+fn a_blackhole_beyond_the_end_has_no_effect() {
     let server = Server::echo();
     let proxy = server.proxy();
     proxy.set(Connections::All, Direction::ToServer, Fault::Blackhole { from: 6 });
@@ -160,7 +160,7 @@ fn a_blackhole_beyond_the_end_is_never_met() {
 }
 
 #[test]
-fn a_blackhole_both_ways_begins_the_moment_it_is_set_and_hides_how_peers_end() {
+fn a_blackhole_in_both_directions_starts_at_once_and_hides_ends_and_resets() {
     type Leave = fn(TcpStream);
     let leave: [(Leave, End); 2] = [(drop, End::Fin), (break_off, End::Reset)];
     for (leave, end) in leave {
@@ -187,13 +187,13 @@ fn a_blackhole_both_ways_begins_the_moment_it_is_set_and_hides_how_peers_end() {
         proxy.clear();
         let heard = reports.recv().unwrap();
         assert_eq!(heard.end, end);
-        // A reset takes with it what had not been read.
+        // A reset discards bytes that were not read yet.
         assert!(heard.bytes == b"lost?" || end == End::Reset, "{heard:?}");
     }
 }
 
 #[test]
-fn a_blackhole_holds_for_bytes_that_are_under_way() {
+fn a_blackhole_holds_back_bytes_already_in_flight() {
     let bytes = pattern(1000);
     let (server, _reports) = Server::source(bytes.clone());
     let proxy = server.proxy();
@@ -211,7 +211,7 @@ fn a_blackhole_holds_for_bytes_that_are_under_way() {
 }
 
 #[test]
-fn faults_work_together() {
+fn several_faults_apply_to_one_stream() {
     let bytes = pattern(LENGTH);
     let (server, _reports) = Server::quiet_source(bytes.clone());
     let proxy = FaultProxy::to(server.address)

@@ -1,4 +1,4 @@
-//! Connections that end too early: hard, softly, in one direction, one or all.
+//! Connections cut early: by reset or FIN, in one direction or both, one connection or all.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -12,7 +12,7 @@ use crate::peers::*;
 
 const LENGTH: usize = 200_000;
 
-/// Nothing, one byte, the middle of a portion and its ends, and all but one.
+/// No byte, one byte, the middle and the ends of a portion, all bytes but one.
 const WITHIN: [usize; 8] = [0, 1, 777, 65_535, 65_536, 65_537, 100_000, LENGTH - 1];
 
 fn met(rule: RuleId, direction: Direction, fault: Fault, at: usize) -> [Fired; 1] {
@@ -21,7 +21,7 @@ fn met(rule: RuleId, direction: Direction, fault: Fault, at: usize) -> [Fired; 1
 }
 
 #[test]
-fn a_hard_cut_to_the_client_resets_both_after_precisely_so_many_bytes() {
+fn a_hard_cut_to_the_client_resets_both_sides_after_exactly_n_bytes() {
     let bytes = pattern(LENGTH);
     for count in WITHIN {
         let (server, reports) = Server::quiet_source(bytes.clone());
@@ -39,7 +39,7 @@ fn a_hard_cut_to_the_client_resets_both_after_precisely_so_many_bytes() {
 }
 
 #[test]
-fn a_hard_cut_to_the_server_resets_both_after_precisely_so_many_bytes() {
+fn a_hard_cut_to_the_server_resets_both_sides_after_exactly_n_bytes() {
     let bytes = pattern(LENGTH);
     for count in WITHIN {
         let (server, reports) = Server::sink();
@@ -57,7 +57,7 @@ fn a_hard_cut_to_the_server_resets_both_after_precisely_so_many_bytes() {
 }
 
 #[test]
-fn a_cut_comes_also_where_the_stream_would_have_ended_and_not_beyond() {
+fn a_cut_fires_at_the_end_of_the_stream_but_not_beyond_it() {
     let bytes = pattern(LENGTH);
     let at_the_end = [
         (Fault::CutHard { after: LENGTH as u64 }, End::Reset),
@@ -87,7 +87,7 @@ fn a_cut_comes_also_where_the_stream_would_have_ended_and_not_beyond() {
     }
 }
 
-/// The other direction works to its end.
+/// Checks that the other direction works up to its end.
 fn ping_pong(
     client: &mut std::net::TcpStream,
     reports: &std::sync::mpsc::Receiver<Heard>,
@@ -100,7 +100,7 @@ fn ping_pong(
 
 #[test]
 fn a_hard_cut_waits_for_a_receiver_that_is_slow_to_read() {
-    // More than a receiver's buffer, less than what a sender's buffer can hold.
+    // More than a receiver's buffer holds, and less than a sender's can.
     for count in [2_000_000, 20_000_000] {
         let bytes = pattern(count + 1000);
         let (server, _reports) = Server::quiet_source(bytes.clone());
@@ -147,7 +147,7 @@ fn a_soft_cut_ends_both_streams_in_an_orderly_way() {
         assert_same(&heard.bytes, &bytes[..count]);
         let at_server = reports.recv().unwrap();
         assert_eq!(at_server, Heard { bytes: Vec::new(), end: End::Fin }, "{count}");
-        // What is sent nevertheless disappears, and is no error.
+        // Bytes sent after the cut disappear without an error.
         client.write_all(&pattern(5_000_000)).unwrap();
         client.shutdown(Shutdown::Write).unwrap();
         assert!(proxy.wait_until(|stats| stats.open == 0, PATIENCE));
@@ -159,7 +159,7 @@ fn a_soft_cut_ends_both_streams_in_an_orderly_way() {
 }
 
 #[test]
-fn a_truncated_answer_ends_cleanly_and_the_other_direction_goes_on() {
+fn a_truncated_response_ends_cleanly_and_the_other_direction_continues() {
     let bytes = pattern(LENGTH);
     for count in WITHIN {
         let (server, reports) = Server::quiet_source(bytes.clone());
@@ -181,7 +181,7 @@ fn a_truncated_answer_ends_cleanly_and_the_other_direction_goes_on() {
 }
 
 #[test]
-fn a_truncated_upload_ends_cleanly_and_the_answer_comes() {
+fn a_truncated_upload_ends_cleanly_and_the_response_arrives() {
     let server = Server::echo();
     let proxy = server.proxy();
     proxy.set(Connections::All, Direction::ToServer, Fault::Truncate { after: 5 });
@@ -203,7 +203,7 @@ fn a_reset_is_passed_on_behind_a_truncated_stream() {
 }
 
 #[test]
-fn a_cut_that_is_set_while_bytes_flow_is_as_exact() {
+fn a_cut_set_while_bytes_flow_is_exact() {
     let server = Server::echo();
     for (after, more) in [(150, 50), (100, 0), (50, 0), (0, 0)] {
         let proxy = server.proxy();
@@ -211,7 +211,7 @@ fn a_cut_that_is_set_while_bytes_flow_is_as_exact() {
         ping(&mut client, &[1; 100]);
         let fault = Fault::CutHard { after };
         proxy.set(Connections::All, Direction::ToClient, fault);
-        // Where the offset is past, the cut is made before anything is sent.
+        // If the offset has been passed already, the cut takes effect before anything is sent.
         let sent = if more > 0 { say(&client, &[2; 100]) } else { None };
         let heard = listen_after(sent, &mut client);
         assert_eq!(heard, Heard { bytes: vec![2; more], end: End::Reset }, "{after}");
@@ -219,7 +219,7 @@ fn a_cut_that_is_set_while_bytes_flow_is_as_exact() {
 }
 
 #[test]
-fn a_cut_holds_for_bytes_that_are_under_way() {
+fn a_cut_applies_to_bytes_already_in_flight() {
     let bytes = pattern(1000);
     for (fault, end) in [
         (Fault::CutHard { after: 300 }, End::Reset),
@@ -241,7 +241,7 @@ fn a_cut_holds_for_bytes_that_are_under_way() {
 }
 
 #[test]
-fn faults_are_about_the_connections_that_were_named() {
+fn faults_apply_only_to_the_selected_connections() {
     let (server, _reports) = Server::quiet_source(pattern(100));
     let cut = |after| Fault::CutHard { after };
     let proxy = FaultProxy::to(server.address)
@@ -262,7 +262,7 @@ fn faults_are_about_the_connections_that_were_named() {
 }
 
 #[test]
-fn of_several_cuts_the_first_that_is_met_comes() {
+fn of_several_cuts_the_one_at_the_lowest_offset_fires() {
     let (server, _reports) = Server::quiet_source(pattern(100));
     let proxy = server.proxy();
     proxy.set(Connections::All, Direction::ToClient, Fault::CutHard { after: 60 });
@@ -274,10 +274,10 @@ fn of_several_cuts_the_first_that_is_met_comes() {
 }
 
 #[test]
-fn a_server_that_dies_resets_all_and_lives_again() {
+fn cut_all_resets_every_connection_and_later_ones_work() {
     let server = Server::echo();
     let proxy = server.proxy();
-    // Nobody is there.
+    // There are no connections yet.
     proxy.cut_all();
     let mut clients: Vec<_> = (0..5).map(|_| connect(&proxy)).collect();
     for client in &mut clients {
@@ -292,7 +292,7 @@ fn a_server_that_dies_resets_all_and_lives_again() {
 }
 
 #[test]
-fn who_has_just_connected_is_cut_as_well() {
+fn cut_all_resets_a_client_that_has_just_connected() {
     let server = Server::echo();
     let proxy = server.proxy();
     for _ in 0..20 {

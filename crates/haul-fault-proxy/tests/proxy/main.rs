@@ -1,7 +1,7 @@
-//! What the proxy passes on and what it does to it, against real sockets.
+//! Tests of the proxy over real sockets.
 //!
-//! Nothing here is limited in time: delays are asserted from below, and where something must not
-//! happen, a moment is waited in which it could. Timeouts of sockets only keep a broken proxy from
+//! No test has an upper time limit: delays are asserted from below, and where something must not
+//! happen, the test waits a moment in which it could. Socket timeouts only keep a broken proxy from
 //! hanging the tests.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

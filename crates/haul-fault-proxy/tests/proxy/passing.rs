@@ -1,4 +1,4 @@
-//! Without faults nothing is noticed; and what comes apart by itself is passed on as it is.
+//! Without faults the proxy is transparent: bytes, ends and resets pass as they are.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -36,7 +36,7 @@ fn bytes_pass_unchanged_and_are_counted() {
 }
 
 #[test]
-fn a_client_that_has_ended_its_stream_still_gets_the_answer() {
+fn a_client_that_has_ended_its_stream_still_gets_the_response() {
     let (server, _reports) = Server::reporting(|mut socket| {
         let mut all = Vec::new();
         socket.read_to_end(&mut all).unwrap();
@@ -61,7 +61,7 @@ fn a_server_that_has_ended_its_stream_still_gets_everything() {
 }
 
 #[test]
-fn a_reset_by_the_client_comes_behind_its_bytes() {
+fn a_reset_by_the_client_arrives_after_its_bytes() {
     let (server, reports) = Server::sink();
     let proxy = server.proxy();
     let mut client = connect(&proxy);
@@ -74,10 +74,10 @@ fn a_reset_by_the_client_comes_behind_its_bytes() {
 }
 
 #[test]
-fn a_reset_by_the_server_comes_behind_its_bytes() {
+fn a_reset_by_the_server_arrives_after_its_bytes() {
     let server = Server::new(|mut socket| {
         socket.write_all(b"last words").unwrap();
-        // Not before the client has said that it has them.
+        // The client confirms that it has the bytes.
         socket.read_exact(&mut [0]).unwrap();
         break_off(socket);
     });
@@ -90,7 +90,7 @@ fn a_reset_by_the_server_comes_behind_its_bytes() {
     assert_eq!(proxy.stats().connections[0].state, ConnectionState::Cut);
 }
 
-/// Waits for the end of the client's stream and then, without saying anything, for a reset.
+/// Waits for the end of the client's stream and then, without sending anything, for a reset.
 fn until_broken(mut socket: TcpStream) -> bool {
     assert_eq!(listen(&mut socket).end, End::Fin);
     let begin = Instant::now();
@@ -104,7 +104,7 @@ fn until_broken(mut socket: TcpStream) -> bool {
 }
 
 #[test]
-fn a_client_that_breaks_off_after_its_end_is_noticed_while_nothing_moves() {
+fn a_reset_after_the_end_of_the_stream_is_passed_on_while_idle() {
     let (server, reports) = Server::reporting(until_broken);
     let proxy = server.proxy();
     let client = connect(&proxy);
@@ -116,7 +116,7 @@ fn a_client_that_breaks_off_after_its_end_is_noticed_while_nothing_moves() {
 }
 
 #[test]
-fn an_end_and_a_reset_that_are_under_way_together_both_arrive() {
+fn an_end_and_a_reset_in_flight_together_both_arrive() {
     let (server, reports) = Server::reporting(until_broken);
     let proxy = server.proxy();
     let hour = Fault::delay(Duration::from_secs(3600));
@@ -135,7 +135,7 @@ fn an_end_and_a_reset_that_are_under_way_together_both_arrive() {
 }
 
 #[test]
-fn a_client_that_goes_away_in_the_middle_of_an_answer_stops_the_server() {
+fn a_client_that_leaves_during_a_response_stops_the_server() {
     let (server, reports) = Server::reporting(|mut socket| {
         let block = [7; 65536];
         while socket.write_all(&block).is_ok() {}
@@ -149,7 +149,7 @@ fn a_client_that_goes_away_in_the_middle_of_an_answer_stops_the_server() {
 }
 
 #[test]
-fn a_server_that_refuses_closes_the_client_and_is_recorded() {
+fn a_server_that_refuses_resets_the_client_and_is_recorded() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let proxy = FaultProxy::to(address).start().unwrap();
     for number in 1..=2 {
@@ -165,7 +165,7 @@ fn a_server_that_refuses_closes_the_client_and_is_recorded() {
 }
 
 #[test]
-fn both_families_of_addresses_are_connected() {
+fn ipv4_and_ipv6_can_be_bridged() {
     let server = Server::on("[::1]:0", echo);
     let proxy = FaultProxy::to(server.address).start().unwrap();
     assert!(proxy.address().is_ipv4());
@@ -175,7 +175,7 @@ fn both_families_of_addresses_are_connected() {
     let proxy = FaultProxy::to(server.address).on_ipv6().start().unwrap();
     assert!(proxy.address().is_ipv6());
     assert_eq!(exchange(&proxy, b"6 to 4").bytes, b"6 to 4");
-    // A hard cut asks the system about a socket of the other family.
+    // A hard cut looks up a socket of the other family in /proc.
     proxy.set(Connections::All, Direction::ToClient, Fault::CutHard { after: 1 });
     assert_eq!(exchange(&proxy, b"6 to 4"), Heard { bytes: b"6".to_vec(), end: End::Reset });
 }
@@ -203,7 +203,7 @@ fn two_hundred_connections_at_once_keep_their_bytes_apart() {
 }
 
 #[test]
-fn what_the_receiver_does_not_take_is_not_read_either() {
+fn bytes_that_the_receiver_does_not_take_are_not_read() {
     let bytes = pattern(64 << 20);
     let (server, _reports) = Server::source(bytes.clone());
     let proxy = server.proxy();

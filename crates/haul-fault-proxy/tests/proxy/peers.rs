@@ -1,4 +1,4 @@
-//! Servers and clients for the tests: threads that send, receive, and tell how it ended.
+//! Servers and clients for the tests: threads that send, receive, and report how the stream ended.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,13 +12,13 @@ use haul_fault_proxy::FaultProxy;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketType};
 
-/// Until a test that hangs is given up.
+/// After this time a test that hangs fails.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// In which something that must not happen could.
+/// Time to wait for something that must not happen.
 pub const MOMENT: Duration = Duration::from_millis(150);
 
-/// A server with a thread for each connection. To be dropped after the proxy.
+/// A server with one thread per connection. Drop it after the proxy.
 pub struct Server {
     pub address: SocketAddr,
     stopping: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Does the same with each connection.
+    /// Runs `serve` for each connection.
     pub fn new(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> Self {
         Self::on("127.0.0.1:0", serve)
     }
@@ -55,12 +55,12 @@ impl Server {
         Self { address, stopping, accepting: Some(accepting) }
     }
 
-    /// Sends back what it gets, and ends when the client does.
+    /// Sends back what it receives, and ends when the client does.
     pub fn echo() -> Self {
         Self::new(echo)
     }
 
-    /// Sends these bytes and ends its stream. What it gets to its end is reported.
+    /// Sends these bytes and ends its stream, then reports everything that it received.
     pub fn source(bytes: Vec<u8>) -> (Self, Receiver<Heard>) {
         let bytes = Arc::new(bytes);
         Self::reporting(move |mut socket| {
@@ -69,7 +69,7 @@ impl Server {
         })
     }
 
-    /// Sends these bytes and says no more, but does not end its stream before the client does.
+    /// Sends these bytes, but does not end its stream before the client does.
     pub fn quiet_source(bytes: Vec<u8>) -> (Self, Receiver<Heard>) {
         let bytes = Arc::new(bytes);
         Self::reporting(move |mut socket| {
@@ -78,7 +78,7 @@ impl Server {
         })
     }
 
-    /// Reports what it gets and how that ended.
+    /// Reports what it received and how the stream ended.
     pub fn sink() -> (Self, Receiver<Heard>) {
         Self::reporting(|mut socket| listen(&mut socket))
     }
@@ -90,7 +90,7 @@ impl Server {
         let report = Arc::new(Mutex::new(report));
         let server = Self::new(move |socket| {
             let result = serve(socket);
-            // A test that is over wants no report.
+            // The test may have ended and dropped the receiver.
             let _ = report.lock().unwrap().send(result);
         });
         (server, reports)
@@ -127,18 +127,18 @@ pub fn echo(mut socket: TcpStream) {
 pub enum End {
     Fin,
     Reset,
-    /// It did not within the timeout of the socket.
+    /// It did not end within the socket's timeout.
     Silence,
 }
 
-/// Bytes, and what came after them.
+/// The bytes received, and how the stream ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
     pub bytes: Vec<u8>,
     pub end: End,
 }
 
-/// Receives up to the end.
+/// Receives up to the end of the stream.
 pub fn listen(socket: &mut TcpStream) -> Heard {
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 65536];
@@ -157,7 +157,7 @@ pub fn listen(socket: &mut TcpStream) -> Heard {
     Heard { bytes, end }
 }
 
-/// Receives until nothing came for a moment.
+/// Receives until nothing has arrived for a moment.
 pub fn listen_a_moment(socket: &mut TcpStream) -> Heard {
     socket.set_read_timeout(Some(MOMENT)).unwrap();
     let heard = listen(socket);
@@ -165,9 +165,8 @@ pub fn listen_a_moment(socket: &mut TcpStream) -> Heard {
     heard
 }
 
-/// Connects, and does not ask whether the connection is still there. A proxy that is quick with a
-/// reset may have got in between, which std tells as an error of connecting; what was sent before
-/// is there nevertheless.
+/// Connects without checking that the connection still exists. The proxy may have reset it already,
+/// which std reports as a connect error, although bytes sent before can be read.
 pub fn connect(proxy: &FaultProxy) -> TcpStream {
     let address = proxy.address();
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -185,14 +184,14 @@ pub fn connect(proxy: &FaultProxy) -> TcpStream {
     socket
 }
 
-/// Connects, sends, and listens to what an echo or source says to its end.
+/// Connects, sends, and receives what an echo or source server sends, up to its end.
 pub fn exchange(proxy: &FaultProxy, bytes: &[u8]) -> Heard {
     let mut socket = connect(proxy);
     let sent = send(&socket, bytes);
     listen_after(sent, &mut socket)
 }
 
-/// Sends all, and says how it ended if it could not.
+/// Sends all bytes; if the connection broke, returns how it ended.
 pub fn say(mut socket: &TcpStream, bytes: &[u8]) -> Option<End> {
     match socket.write_all(bytes) {
         Ok(()) => None,
@@ -203,23 +202,23 @@ pub fn say(mut socket: &TcpStream, bytes: &[u8]) -> Option<End> {
     }
 }
 
-/// Sends all and ends the stream. Says how it ended if it could not.
+/// Sends all bytes and ends the stream; if the connection broke, returns how it ended.
 pub fn send(socket: &TcpStream, bytes: &[u8]) -> Option<End> {
     let broken = say(socket, bytes);
     if broken.is_none() {
-        // It may be broken by now, which reading tells.
+        // It may be broken by now, which the next read reports.
         let _ = socket.shutdown(Shutdown::Write);
     }
     broken
 }
 
-/// Receives up to the end. A reset is told once, and may have been told to who sent.
+/// Receives up to the end. The system reports a reset once, and may have done so while sending.
 pub fn listen_after(sent: Option<End>, socket: &mut TcpStream) -> Heard {
     let Heard { bytes, end } = listen(socket);
     Heard { bytes, end: sent.unwrap_or(end) }
 }
 
-/// Sends and receives the same count of bytes.
+/// Sends bytes and receives as many.
 pub fn ping(socket: &mut TcpStream, bytes: &[u8]) -> Vec<u8> {
     socket.write_all(bytes).unwrap();
     let mut answer = vec![0; bytes.len()];
@@ -233,7 +232,7 @@ pub fn break_off(socket: TcpStream) {
     drop(socket);
 }
 
-/// Bytes of which no two stretches are alike.
+/// Bytes in which no stretch repeats.
 pub fn pattern(count: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..count.div_ceil(8) as u64)
         .flat_map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (n << 32)).to_le_bytes())

@@ -1,4 +1,4 @@
-//! Rates: bytes take as long as on a link of that speed.
+//! Rates: bytes take as long as on a link of that bandwidth.
 
 use std::io::{Read, Write};
 use std::thread;
@@ -9,7 +9,7 @@ use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
 use crate::peers::*;
 
 #[test]
-fn bytes_take_as_long_as_the_rate_says() {
+fn bytes_arrive_no_faster_than_the_rate() {
     for (direction, count, rate) in [
         (Direction::ToServer, 1_000_000_u64, 4_000_000),
         (Direction::ToClient, 1_000_000, 4_000_000),
@@ -39,7 +39,7 @@ fn bytes_take_as_long_as_the_rate_says() {
 fn a_shared_rate_is_shared_by_all_connections_of_its_rule() {
     let server = Server::echo();
     let proxy = server.proxy();
-    // Alone each of the four would need an eighth of a second.
+    // Alone each of the four would take an eighth of a second.
     proxy.set(Connections::All, Direction::ToClient, Fault::SharedRate(1_000_000));
     let start = Instant::now();
     thread::scope(|scope| {
@@ -71,7 +71,7 @@ fn a_rate_of_one_connection_leaves_others_alone() {
 }
 
 #[test]
-fn a_slow_link_does_not_take_what_it_cannot_pass() {
+fn a_slow_link_reads_hardly_more_than_it_passes_on() {
     let (server, _reports) = Server::sink();
     let proxy = server.proxy();
     proxy.set(Connections::All, Direction::ToServer, Fault::Rate(100_000));
@@ -93,7 +93,7 @@ fn a_rate_can_be_set_and_lifted_while_bytes_flow() {
     for fault in [Fault::Rate(100), Fault::SharedRate(100), Fault::Rate(0), Fault::SharedRate(0)] {
         let rate = proxy.set(Connections::All, Direction::ToServer, fault);
         let before = proxy.stats().to_server.delivered;
-        // Not more than the buffers of the system take.
+        // No more than the system's buffers hold.
         client.write_all(&pattern(100_000)).unwrap();
         thread::sleep(MOMENT);
         assert!(proxy.stats().to_server.delivered - before < 10_000, "{fault:?}");

@@ -1,4 +1,4 @@
-//! Delays: everything arrives late, in order, and side by side.
+//! Delays: everything arrives late and in order, and does not limit the bytes in flight.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -14,8 +14,8 @@ fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// The server takes the time at which each of the client's messages arrives; the delays from being
-/// sent are returned, least first. Asserts that the order is kept.
+/// Sends messages to a server that notes when each arrives, and returns their delays, least first.
+/// Asserts that the order is kept.
 fn delays(messages: u64, fault: Fault) -> Vec<Duration> {
     let (server, reports) = Server::reporting(|mut socket| {
         let mut message = [0; 8];
@@ -88,7 +88,7 @@ fn delays_of_both_directions_and_of_several_rules_add_up() {
 }
 
 #[test]
-fn a_delay_lets_bytes_be_under_way_side_by_side() {
+fn a_delay_does_not_limit_the_bytes_in_flight() {
     let (server, _reports) = Server::sink();
     let proxy = FaultProxy::to(server.address)
         .set(Connections::All, Direction::ToServer, Fault::delay(HOUR))
@@ -122,7 +122,7 @@ fn the_end_of_the_stream_and_a_reset_are_late_too() {
 }
 
 #[test]
-fn what_is_under_way_arrives_when_the_delay_is_lifted() {
+fn bytes_in_flight_arrive_when_the_delay_is_lifted() {
     let server = Server::echo();
     let proxy = server.proxy();
     let delay = proxy.set(Connections::All, Direction::ToServer, Fault::delay(HOUR));
@@ -137,7 +137,7 @@ fn what_is_under_way_arrives_when_the_delay_is_lifted() {
 }
 
 #[test]
-fn a_delay_without_end_holds_and_can_be_lifted() {
+fn an_infinite_delay_holds_bytes_until_it_is_lifted() {
     let server = Server::echo();
     let proxy = server.proxy();
     proxy.set(Connections::All, Direction::ToServer, Fault::delay(Duration::MAX));
@@ -172,7 +172,7 @@ fn a_line_takes_no_more_than_its_capacity() {
 }
 
 #[test]
-fn a_line_that_has_room_for_nothing_still_moves() {
+fn a_line_without_capacity_still_moves_bytes() {
     let server = Server::echo();
     let proxy = FaultProxy::to(server.address).line_capacity(0).start().unwrap();
     let bytes = pattern(2_000);

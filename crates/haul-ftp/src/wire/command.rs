@@ -1,4 +1,4 @@
-//! One line that is sent.
+//! Command lines.
 
 use std::fmt;
 
@@ -22,9 +22,9 @@ impl Command {
     /// A command with an argument, most often a path.
     ///
     /// # Errors
-    /// `InvalidInput` if the argument would end the line and smuggle in a second command. A NUL ends
-    /// the line for many servers, and 0xff is the escape of Telnet (RFC 854), which some servers
-    /// undouble and others do not: such a name would become another one.
+    /// `InvalidInput` if the argument would end the line and inject a second command. A NUL ends the
+    /// line on many servers, and 0xff is the escape of Telnet (RFC 854), which some servers unescape
+    /// and others do not: the name would change.
     pub fn new(verb: &'static str, argument: impl AsRef<[u8]>) -> Result<Self> {
         let argument = argument.as_ref();
         if let Some(byte) = argument.iter().find(|byte| matches!(byte, b'\r' | b'\n' | 0 | 0xff)) {
@@ -51,7 +51,7 @@ impl Command {
         Ok(Self { secret: true, ..command })
     }
 
-    /// What is to be done, without the argument.
+    /// The command without its argument.
     pub const fn verb(&self) -> &'static str {
         self.verb
     }
@@ -64,7 +64,7 @@ impl Command {
         }
     }
 
-    /// What goes over the wire.
+    /// The bytes sent over the wire.
     pub fn line(&self) -> &[u8] {
         &self.line
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_cannot_smuggle_in_a_second_command() {
+    fn a_name_cannot_inject_a_second_command() {
         for name in [&b"a\r\nDELE b"[..], b"a\nb", b"a\rb", b"a\0b", b"a\xffb"] {
             let error = Command::new("SIZE", name).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);

@@ -1,4 +1,4 @@
-//! What a server says that it can do (`FEAT`, RFC 2389).
+//! The features that a server announces (`FEAT`, RFC 2389).
 
 use super::{HashCommand, Reply};
 
@@ -19,13 +19,12 @@ pub struct Features {
     pub utf8: bool,
     /// `EPSV`: a port without an address.
     pub epsv: bool,
-    /// How it makes SHA-256 digests of files, if it does.
+    /// How it computes SHA-256 digests of files, if it does.
     pub hash: Option<HashCommand>,
 }
 
 impl Features {
-    /// Of a server that does not know `FEAT`: what every server has had since before that, to be
-    /// tried.
+    /// For a server that does not know `FEAT`: the commands that are older, to be tried.
     pub const OLD: Self = Self {
         mlst: false,
         rest: true,
@@ -37,7 +36,7 @@ impl Features {
         hash: None,
     };
 
-    /// Reads the answer to `FEAT`.
+    /// Parses the reply to `FEAT`.
     pub fn parse(reply: &Reply) -> Self {
         if !reply.is_done() {
             return Self::OLD;
@@ -57,7 +56,7 @@ impl Features {
             mdtm: has("MDTM"),
             mfmt: has("MFMT"),
             utf8: has("UTF8"),
-            // It is older than FEAT, and not always announced; who does not know it says so.
+            // EPSV is older than FEAT, and not always announced; a server without it refuses it.
             epsv: true,
             hash: HashCommand::of(lines.iter().map(String::as_str)),
         }
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_feat_is_tried() {
+    fn without_feat_the_older_commands_are_assumed() {
         let reply = ReplyParser::default().line(b"500 what?").unwrap().unwrap();
         assert_eq!(Features::parse(&reply), Features::OLD);
     }

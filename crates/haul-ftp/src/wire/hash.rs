@@ -1,4 +1,4 @@
-//! Digests: what `FEAT` says of them, and the replies that have them.
+//! Digests: parses their announcement in `FEAT`, and the replies that contain them.
 
 use haul_storage::{Digest, DigestKind};
 
@@ -7,12 +7,12 @@ use super::Reply;
 /// The name of SHA-256 in `HASH` (IANA's registry of hash function textual names).
 pub const SHA_256: &str = "SHA-256";
 
-/// How a server is asked for a SHA-256.
+/// The command that requests a SHA-256 digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashCommand {
     /// `HASH path` (draft-bryan-ftp-hash).
     Hash {
-        /// It makes a SHA-256 unless told otherwise; if not, `OPTS HASH` selects it for the connection.
+        /// SHA-256 is the default function; otherwise `OPTS HASH` selects it for the connection.
         is_default: bool,
     },
     /// `XSHA256 path`.
@@ -20,13 +20,13 @@ pub enum HashCommand {
 }
 
 impl HashCommand {
-    /// From the lines of the reply to `FEAT`, in upper case and without spaces around them.
+    /// From the lines of the reply to `FEAT`, trimmed and in upper case.
     pub(super) fn of<'a>(mut features: impl Iterator<Item = &'a str> + Clone) -> Option<Self> {
         let mut functions = features
             .clone()
             .filter_map(|line| line.strip_prefix("HASH "))
             .flat_map(|functions| functions.split(';').map(str::trim));
-        // The one that is selected has a star.
+        // A star marks the selected function.
         let own = functions.find(|name| name.strip_suffix('*').unwrap_or(name) == SHA_256);
         match own {
             Some(name) => Some(Self::Hash { is_default: name.ends_with('*') }),
@@ -42,7 +42,7 @@ impl HashCommand {
         }
     }
 
-    /// The digest of the whole file in a reply.
+    /// The digest of the whole file from a reply.
     pub fn digest(self, reply: &Reply) -> Option<Digest> {
         if !reply.is_done() {
             return None;
@@ -58,7 +58,7 @@ impl HashCommand {
                 let is_asked = function.eq_ignore_ascii_case(SHA_256.as_bytes());
                 (is_asked && range.starts_with(b"0-")).then(|| hex(words.next()?))?
             }
-            // `250 6AE0…`, some with words around it.
+            // `250 6AE0…`, with words around it on some servers.
             Self::Xsha256 => {
                 let mut digests = words().filter_map(hex);
                 digests.next().filter(|_| digests.next().is_none())
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn features_tell_how_to_ask() {
+    fn features_select_the_hash_command() {
         let of = |lines: &[&'static str]| HashCommand::of(lines.iter().copied());
         let proftpd = ["HASH CRC32;MD5;SHA-1*;SHA-256;SHA-512;", "XSHA256"];
         assert_eq!(of(&proftpd), Some(HASH));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn another_function_a_range_and_a_refusal_are_no_digest() {
+    fn another_function_a_partial_range_and_a_refusal_are_no_digest() {
         let of = |line: String| HASH.digest(&reply(&[&line]));
         assert_eq!(of(format!("213 SHA-512/256 0-5 {HELLO} f")), None);
         assert_eq!(of(format!("213 SHA-256 3-5 {HELLO} f")), None);

@@ -1,7 +1,6 @@
-//! The protocol without its connections: command lines, replies, features, times, listings.
+//! The protocol without I/O: command lines, replies, features, times, listings.
 //!
-//! Names are bytes throughout. Nothing here reads more than it is given, and what gives it is bounded
-//! (`control` for replies, `list` for listings).
+//! Names are bytes throughout. The callers bound the input (`control` for replies, `list` for listings).
 
 mod command;
 mod features;

@@ -1,7 +1,7 @@
-//! Where a data connection goes: the answers to `EPSV` (RFC 2428) and `PASV` (RFC 959).
+//! The port of a data connection: replies to `EPSV` (RFC 2428) and `PASV` (RFC 959).
 //!
-//! Only the port is taken. The address in an answer to `PASV` is wrong behind an address translation,
-//! and a hostile one would lead elsewhere; it is always the host of the control connection.
+//! Only the port is used. The address in a reply to `PASV` is wrong behind NAT, and a hostile server
+//! could direct the client elsewhere; data connections always go to the host of the control connection.
 
 /// The port in `229 Entering Extended Passive Mode (|||6446|)`; any character may be the delimiter.
 pub fn extended_port(text: &[u8]) -> Option<u16> {
@@ -25,7 +25,7 @@ pub fn port(text: &[u8]) -> Option<u16> {
     })
 }
 
-/// The length in `150 Opening BINARY mode data connection for f (1234 bytes)`, which many servers say
+/// The length in `150 Opening BINARY mode data connection for f (1234 bytes)`, which many servers send
 /// when a download begins.
 pub fn announced_size(text: &[u8]) -> Option<u64> {
     let open = text.iter().rposition(|byte| *byte == b'(')?;
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_port_is_none() {
+    fn invalid_replies_have_no_port() {
         for text in [&b""[..], b"()", b"(|||99999|)", b"(|||)", b"|||5|", b"(|||0x5|)"] {
             assert_eq!(extended_port(text), None);
         }
@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read(text in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn any_text_is_parsed_without_panic(text in prop::collection::vec(any::<u8>(), 0..80)) {
             extended_port(&text);
             port(&text);
             announced_size(&text);

@@ -23,7 +23,7 @@ mod tests {
     use crate::wire::ReplyParser;
 
     #[test]
-    fn a_home_is_what_stands_between_quotes() {
+    fn the_home_directory_is_the_quoted_absolute_path() {
         let home = |line: &str| quoted(&ReplyParser::default().line(line.as_bytes()).ok()??);
         assert_eq!(home("257 \"/a b\" is current").as_deref(), Some(&b"/a b"[..]));
         assert_eq!(home("257 \"/a \"\"b\"\"\"").as_deref(), Some(&b"/a \"b\""[..]));

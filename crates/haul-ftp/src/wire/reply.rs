@@ -1,4 +1,4 @@
-//! What a server answers (RFC 959, 4.2): a code of three digits and a text of one or more lines.
+//! Replies (RFC 959, 4.2): a code of three digits and a text of one or more lines.
 
 use std::fmt;
 
@@ -21,22 +21,22 @@ impl Reply {
         self.code / 100 == 1
     }
 
-    /// It is done.
+    /// The command succeeded.
     pub const fn is_done(&self) -> bool {
         self.code / 100 == 2
     }
 
-    /// The next command of several is awaited.
+    /// The server expects the next command of a sequence.
     pub const fn is_pending(&self) -> bool {
         self.code / 100 == 3
     }
 
-    /// The server does not know the command, or does not do it.
+    /// The server does not know the command, or does not implement it.
     pub const fn is_unknown(&self) -> bool {
         matches!(self.code, 500 | 501 | 502 | 504)
     }
 
-    /// Whether the server does not know the command, whatever its argument. 501 may be about one
+    /// Whether the server does not know the command, whatever its argument. 501 may concern only one
     /// name.
     pub const fn is_unknown_command(&self) -> bool {
         matches!(self.code, 500 | 502 | 504)
@@ -52,7 +52,7 @@ impl Reply {
         self.lines.last().map_or(&[], |line| line)
     }
 
-    /// The text for people: what a terminal could act on is escaped, and it is not endless.
+    /// The text for display, at most 300 characters long; control characters become spaces.
     pub fn text(&self) -> String {
         const LONGEST: usize = 300;
         let text = self.lines.iter().map(|line| String::from_utf8_lossy(line.trim_ascii()));
@@ -74,7 +74,7 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// Puts lines together to replies.
+/// Assembles replies from lines.
 #[derive(Debug, Default)]
 pub struct ReplyParser {
     unfinished: Option<Reply>,
@@ -84,14 +84,14 @@ pub struct ReplyParser {
 /// The longest reply: a `FEAT` has a few hundred bytes, a `MLST` a path and its facts.
 const LONGEST: usize = 64 << 10;
 
-/// What a line takes besides its bytes, even an empty one.
+/// Bytes of overhead that each line counts for, even an empty one.
 const LINE: usize = 32;
 
 impl ReplyParser {
-    /// Takes a line without its end; gives the reply if that was its last one.
+    /// Takes a line without its end; returns the reply if that was its last line.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A description of what is wrong with the line.
     pub fn line(&mut self, line: &[u8]) -> Result<Option<Reply>, &'static str> {
         self.bytes += line.len() + LINE;
         if self.bytes > LONGEST {
@@ -100,26 +100,26 @@ impl ReplyParser {
         let head = head(line);
         let Some(mut reply) = self.unfinished.take() else {
             let (code, last, text) = head.ok_or("its reply does not begin with a code")?;
-            return Ok(self.went_on(Reply { code, lines: vec![text.to_vec()] }, last));
+            return Ok(self.continued(Reply { code, lines: vec![text.to_vec()] }, last));
         };
         match head {
             Some((code, true, text)) if code == reply.code => {
                 reply.lines.push(text.to_vec());
-                Ok(self.went_on(reply, true))
+                Ok(self.continued(reply, true))
             }
             // Some servers repeat the code on every line.
             Some((code, false, text)) if code == reply.code => {
                 reply.lines.push(text.to_vec());
-                Ok(self.went_on(reply, false))
+                Ok(self.continued(reply, false))
             }
             _ => {
                 reply.lines.push(line.to_vec());
-                Ok(self.went_on(reply, false))
+                Ok(self.continued(reply, false))
             }
         }
     }
 
-    fn went_on(&mut self, reply: Reply, last: bool) -> Option<Reply> {
+    fn continued(&mut self, reply: Reply, last: bool) -> Option<Reply> {
         if last {
             self.bytes = 0;
             return Some(reply);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn invalid_lines_are_refused() {
         for line in ["", "hello", "20", "999 x", "2x0 y", "220+x"] {
             assert!(parse(&[line]).is_err(), "{line}");
         }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_cannot_steer_a_terminal() {
+    fn text_cannot_control_a_terminal() {
         let mut parser = ReplyParser::default();
         let reply = parser.line(b"550 \x1b[31mred\x07").unwrap().unwrap();
         assert!(!reply.text().contains('\x1b'));
@@ -201,7 +201,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_line_is_taken_or_refused(lines in prop::collection::vec(".{0,40}", 0..8)) {
+        fn any_line_is_parsed_or_refused(lines in prop::collection::vec(".{0,40}", 0..8)) {
             let mut parser = ReplyParser::default();
             for line in lines {
                 drop(parser.line(line.as_bytes()));

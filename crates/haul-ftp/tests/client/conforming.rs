@@ -1,4 +1,4 @@
-//! The conformance kit on real servers.
+//! The conformance suite on real servers.
 
 use haul_ftp::{FtpOptions, TlsMode};
 use haul_net::{PasswordSource, Secret};
@@ -9,8 +9,8 @@ use crate::pyftpdlib::{PASSWORD, Pyftpdlib, USER};
 use crate::vsftpd::{Tls, Vsftpd};
 use crate::{host, opened, secured};
 
-/// A file's time can be set on both servers, a directory's on neither, and the kit asks for both where
-/// times are claimed at all.
+/// Both servers can set a file's time and neither a directory's, but the suite requires both of a storage
+/// that declares times.
 const NOT_OF_FTP: &str = "metadata::times_of_directories_are_kept";
 
 async fn conforms(port: u16, options: FtpOptions) {
@@ -30,20 +30,20 @@ async fn conforms(port: u16, options: FtpOptions) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_conforms_on_vsftpd() {
+async fn the_storage_conforms_on_vsftpd() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
     conforms(server.port(), FtpOptions::default()).await;
     assert_eq!(std::fs::read_dir(server.root()).unwrap().count(), 0, "something was left");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_conforms_on_vsftpd_with_tls_whose_sessions_are_resumed() {
+async fn the_storage_conforms_on_vsftpd_with_resumed_tls_sessions() {
     let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
     conforms(server.port(), secured(TlsMode::Always, server.certificate())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_conforms_on_vsftpd_with_implicit_tls() {
+async fn the_storage_conforms_on_vsftpd_with_implicit_tls() {
     let Some(server) = Vsftpd::start(Tls::Implicit, &[]) else { return };
     conforms(server.port(), secured(TlsMode::Implicit, server.certificate())).await;
 }
@@ -54,14 +54,14 @@ fn with_password(options: FtpOptions) -> FtpOptions {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_conforms_on_pyftpdlib() {
+async fn the_storage_conforms_on_pyftpdlib() {
     let Some(server) = Pyftpdlib::start(false) else { return };
     conforms(server.port(), with_password(FtpOptions::default())).await;
     assert_eq!(std::fs::read_dir(server.root()).unwrap().count(), 0, "something was left");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_conforms_on_pyftpdlib_with_tls() {
+async fn the_storage_conforms_on_pyftpdlib_with_tls() {
     let Some(server) = Pyftpdlib::start(true) else { return };
     let options = secured(TlsMode::Always, server.certificate());
     conforms(server.port(), with_password(options)).await;

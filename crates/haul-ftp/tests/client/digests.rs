@@ -29,7 +29,7 @@ async fn passes(more: &str, known: &[&str]) {
             assert!(outcome.is_ok(), "{}: {}", case.name(), outcome.unwrap_err());
         }
     }
-    // A name that is no range.
+    // A name that must not be taken for a range.
     std::fs::write(server.root().join("a 1 2"), "content").unwrap();
     std::fs::write(server.root().join("a"), "xxcontent").unwrap();
     let found = storage.digest(&path("a 1 2"), SHA256).await.unwrap();
@@ -37,14 +37,14 @@ async fn passes(more: &str, known: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn proftpd_reports_them_by_hash() {
-    // For the time of a session mod_digest keeps digests by path and time of modification, in seconds. haul asks for
-    // none twice.
+async fn proftpd_reports_digests_by_hash() {
+    // During a session mod_digest caches digests by path and modification time in seconds. haul
+    // requests none twice.
     passes("", &["digests::a_changed_file_has_another_digest"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn proftpd_reports_them_by_hash_with_another_function_as_the_default() {
+async fn proftpd_reports_digests_by_hash_with_another_default_function() {
     passes("DigestAlgorithms md5 sha256\nDigestCache off", &[]).await;
 }
 
@@ -68,14 +68,14 @@ async fn xsha256_is_used_where_hash_is_not_announced() {
     let found = storage.digest(&path("f"), SHA256).await.unwrap();
     assert_eq!(found, Some(Digest::of(SHA256, b"hello")));
     assert_eq!(storage.digest(&path("f"), DigestKind::Blake3).await.unwrap(), None);
-    // It would be taken for the bounds of a range.
+    // The digits would be taken for the bounds of a range.
     assert_eq!(storage.digest(&path("f 1 2"), SHA256).await.unwrap(), None);
     let asked = server.commands().into_iter().filter(|line| line.starts_with("XSHA256"));
     assert_eq!(asked.collect::<Vec<_>>(), ["XSHA256 /up/f"]);
 }
 
 #[tokio::test]
-async fn a_server_that_only_announces_them_is_asked_once() {
+async fn digests_that_are_only_announced_are_requested_once() {
     let script = Script { features: &["SIZE", "HASH SHA-256*"], ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     for _ in 0..3 {
@@ -86,7 +86,7 @@ async fn a_server_that_only_announces_them_is_asked_once() {
 }
 
 #[tokio::test]
-async fn what_is_refused_of_one_file_is_asked_of_the_next() {
+async fn a_digest_refused_for_one_file_is_requested_for_the_next() {
     const REFUSED: &[(&str, &str)] = &[("HASH", "550 Permission denied.")];
     let script =
         Script { features: &["SIZE", "HASH SHA-256*"], answers: REFUSED, ..Script::default() };

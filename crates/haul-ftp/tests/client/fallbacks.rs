@@ -1,4 +1,4 @@
-//! Servers that do not know, or do not allow, what is optional: there is another way, which is learnt once.
+//! Servers that do not support, or do not allow, optional commands: the client learns the alternative once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ async fn read(file: &dyn ReadAt) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-/// All ways by which a file is found and read.
+/// Checks all ways to find and read the file `f`.
 async fn is_whole(storage: &FtpStorage) {
     let entry = storage.stat(&path("f")).await.unwrap();
     assert!(entry.is_file() && entry.size == 7, "{entry:?}");
@@ -68,9 +68,9 @@ fn asked(server: &Scripted, line: &str) -> usize {
     server.commands().iter().filter(|asked| asked.starts_with(line)).count()
 }
 
-/// Servers that take `-a` for a path gave an empty tree, and that was all.
+/// Servers that take `-a` for a path used to give an empty tree.
 #[tokio::test]
-async fn where_list_all_lists_nothing_list_is_asked_for() {
+async fn list_is_used_if_list_all_lists_nothing() {
     let empty = Script { listing: LINE, listings: &[("LIST -a", b"")], ..Script::default() };
     let headed = Script { listings: &[("LIST -a", b"total 0\r\n")], ..empty.clone() };
     const ERROR: &[u8] = b"/bin/ls: -a: No such file or directory\r\n";
@@ -85,7 +85,7 @@ async fn where_list_all_lists_nothing_list_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_directory_called_like_the_option_is_not_taken_for_the_one_above() {
+async fn a_directory_named_like_the_option_is_not_listed_instead() {
     const INSIDE: &[u8] = b"-rw-r--r--    1 o        g               7 Nov 22 13:50 inside\r\n";
     let script = Script { listing: LINE, listings: &[("LIST -a", INSIDE)], ..Script::default() };
     let (_server, _journals, storage) = storage(script).await;
@@ -93,7 +93,7 @@ async fn a_directory_called_like_the_option_is_not_taken_for_the_one_above() {
 }
 
 #[tokio::test]
-async fn where_list_all_is_understood_list_is_not_asked_for() {
+async fn list_is_not_used_if_list_all_works() {
     const ALL: &[u8] = b"drwxr-xr-x    2 o  g  4096 Nov 22 13:50 .\r\n\
         drwxr-xr-x    2 o  g  4096 Nov 22 13:50 ..\r\n\
         -rw-r--r--    1 o        g               7 Nov 22 13:50 .hidden\r\n";
@@ -101,7 +101,7 @@ async fn where_list_all_is_understood_list_is_not_asked_for() {
     let (server, _journals, storage) = storage(script).await;
     assert_eq!(names(&storage).await, [".hidden"]);
     assert_eq!(asked(&server, "LIST"), 1);
-    // Without the directory itself in it, what both list shows it, once.
+    // If the directory itself is not listed, the entries that both listings share show it, once.
     const BOTH: &[u8] =
         b"-rw-r--r--  1 o  g  7 Nov 22 13:50 f\r\n-rw-r--r--  1 o  g  7 Nov 22 13:50 .h\r\n";
     let script = Script { listing: LINE, listings: &[("LIST -a", BOTH)], ..Script::default() };
@@ -113,7 +113,7 @@ async fn where_list_all_is_understood_list_is_not_asked_for() {
 }
 
 #[tokio::test]
-async fn where_list_all_is_refused_list_is_asked_for() {
+async fn list_is_used_if_list_all_is_refused() {
     for answer in
         ["550 -a: No such file or directory", "501 What?", "550 No files found", "450 No."]
     {
@@ -125,7 +125,7 @@ async fn where_list_all_is_refused_list_is_asked_for() {
 }
 
 #[tokio::test]
-async fn an_empty_directory_may_be_told_in_several_ways() {
+async fn an_empty_directory_may_be_reported_in_several_ways() {
     let over: &[_] = &[("LIST", "226 Transfer complete, nothing there.")];
     let refused: &[_] = &[("LIST", "550 No files found.")];
     let members: &[_] = &[("LIST", "550 No members found.")];
@@ -143,9 +143,9 @@ async fn an_empty_directory_may_be_told_in_several_ways() {
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
 }
 
-/// What comes over the data connection counts, whether or not it is announced.
+/// The bytes on the data connection count, whether or not the transfer is announced.
 #[tokio::test]
-async fn a_server_that_never_says_that_a_transfer_begins_has_sent_it_all() {
+async fn a_transfer_without_a_150_reply_is_complete() {
     let script = Script { listing: LINE, begins: "", ..Script::default() };
     let (_server, _journals, storage) = storage(script).await;
     assert_eq!(names(&storage).await, ["f"]);
@@ -153,7 +153,7 @@ async fn a_server_that_never_says_that_a_transfer_begins_has_sent_it_all() {
 }
 
 #[tokio::test]
-async fn what_is_announced_and_not_known_is_done_without() {
+async fn commands_announced_but_unknown_are_avoided() {
     for code in ["500", "502", "504"] {
         let what = |verb: &str| format!("{code} {verb} not understood");
         let both: &'static [_] =
@@ -183,7 +183,7 @@ async fn what_is_announced_and_not_known_is_done_without() {
 }
 
 #[tokio::test]
-async fn where_no_lengths_are_told_the_listing_tells_them() {
+async fn lengths_come_from_the_listing_if_size_is_refused() {
     let unknown: &[_] = &[("SIZE", "502 No."), ("MDTM", "502 No.")];
     let denied: &[_] = &[("SIZE", "550 SIZE not allowed"), ("MDTM", "550 Operation not permitted")];
     for answers in [unknown, denied] {
@@ -196,9 +196,9 @@ async fn where_no_lengths_are_told_the_listing_tells_them() {
     }
 }
 
-/// A length of zero, which nobody had said, made an empty file of it.
+/// An assumed length of zero used to make it an empty file.
 #[tokio::test]
-async fn a_file_whose_length_is_not_told_is_not_empty() {
+async fn a_file_of_unknown_length_is_not_empty() {
     let facts: &[_] = &[
         ("MLST /up", "250-\r\n type=dir; /up\r\n250 End"),
         ("MLST /up/f", "250-\r\n type=file; /up/f\r\n250 End"),
@@ -217,15 +217,15 @@ async fn a_file_whose_length_is_not_told_is_not_empty() {
         let asked = asked(&server, "SIZE /up/f");
         assert!(asked > 0 && (asked == 1 || answers == facts), "{:?}", server.commands());
     }
-    // Of many files of a listing it is asked.
+    // SIZE is requested for the files of a listing.
     let script = Script { features: FACTS, answers: facts, listing, ..Script::default() };
     let (_server, _journals, storage) = storage(script).await;
     assert_eq!(listed(&storage).await.unwrap()[0].size, 7);
 }
 
-/// It was listed with 0 bytes, by which a file that is there was another one in each run.
+/// It used to be listed with 0 bytes, so that an existing copy seemed to differ in each run.
 #[tokio::test]
-async fn a_length_that_is_in_no_listing_is_unknown_and_not_zero() {
+async fn a_length_missing_from_a_listing_is_unknown_and_not_zero() {
     let facts: &[_] = &[
         ("MLST /up/f", "250-Facts\r\n type=file;modify=20240203101112; f\r\n250 End"),
         ("MLST /up/missing", "550 Not there."),
@@ -241,7 +241,7 @@ async fn a_length_that_is_in_no_listing_is_unknown_and_not_zero() {
 }
 
 #[tokio::test]
-async fn a_directory_into_which_files_can_only_be_dropped_is_written_to() {
+async fn files_can_be_written_into_a_drop_directory() {
     let answers = &[("LIST", "550 Permission denied."), ("SIZE", "550 No."), ("MDTM", "550 No.")];
     let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
     let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
@@ -253,7 +253,7 @@ async fn a_directory_into_which_files_can_only_be_dropped_is_written_to() {
     assert!(asked(&server, "LIST") <= 3, "{:?}", server.commands());
 }
 
-/// One such directory proves nothing about the others.
+/// One unlistable directory proves nothing about the others.
 #[tokio::test]
 async fn files_are_found_beside_a_directory_that_cannot_be_listed() {
     let script = Script {
@@ -281,7 +281,7 @@ impl Missing for FtpStorage {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_to_begin_in_the_middle_is_read_from_the_beginning() {
+async fn a_server_without_rest_is_read_from_the_beginning() {
     let answers = &[("REST", "502 No.")];
     let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
     assert!(storage.capabilities().ranged_reads);
@@ -293,7 +293,7 @@ async fn a_server_that_refuses_to_begin_in_the_middle_is_read_from_the_beginning
     }
     assert_eq!(asked(&server, "REST"), 1);
     assert!(!storage.capabilities().ranged_reads && !storage.capabilities().resume);
-    // A part file is not continued there, and none is spoilt.
+    // A part file is not resumed there, and none is damaged.
     server.put("/up/.g.haul-part", b"half");
     let options = CreateOptions { resume: true, size: Some(3), sparse: false, source: None };
     let writer = storage.create(&path("g"), &options).await.unwrap();
@@ -304,7 +304,7 @@ async fn a_server_that_refuses_to_begin_in_the_middle_is_read_from_the_beginning
 }
 
 #[tokio::test]
-async fn where_ports_of_epsv_are_blocked_pasv_is_asked_for() {
+async fn pasv_is_used_if_ports_of_epsv_are_blocked() {
     let script = Script { epsv_leads_nowhere: true, listing: LINE, ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     for _ in 0..2 {
@@ -317,7 +317,7 @@ async fn where_ports_of_epsv_are_blocked_pasv_is_asked_for() {
 }
 
 #[tokio::test]
-async fn an_upload_goes_on_by_pasv_where_ports_of_epsv_are_blocked() {
+async fn an_upload_uses_pasv_if_ports_of_epsv_are_blocked() {
     let script = Script { epsv_leads_nowhere: true, ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     let writer = storage.create(&path("g"), &CreateOptions::default()).await.unwrap();
@@ -328,7 +328,7 @@ async fn an_upload_goes_on_by_pasv_where_ports_of_epsv_are_blocked() {
 }
 
 #[tokio::test]
-async fn a_time_that_cannot_be_set_is_no_failure() {
+async fn an_upload_succeeds_without_its_time_if_times_cannot_be_set() {
     let features = &["MFMT", "SIZE", "MDTM", "REST STREAM"];
     let answers = &[("MFMT", "502 No.")];
     let script = Script { features, answers, ..Script::default() };
@@ -345,11 +345,11 @@ async fn a_time_that_cannot_be_set_is_no_failure() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_one_command_a_packet_is_sent_one_at_a_time() {
+async fn a_server_that_loses_pipelined_commands_gets_one_at_a_time() {
     let script = Script { forgetful: true, listing: LINE, ..Script::default() };
     let server = Scripted::start(script).await;
     server.put("/up/f", b"content");
-    // Whoever loses a command says nothing for a quarter of that.
+    // The client takes a command for lost after a quarter of that.
     let silence = Duration::from_secs(4);
     let host = host(
         server.port(),
@@ -365,7 +365,7 @@ async fn a_server_that_takes_one_command_a_packet_is_sent_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_reply_that_never_ends_is_not_waited_for_without_end() {
+async fn waiting_for_a_dripping_reply_is_bounded() {
     let answers = &[("FEAT", "211-and")];
     let script = Script { answers, drip: Duration::from_millis(100), ..Script::default() };
     let server = Scripted::start(script).await;
@@ -380,7 +380,7 @@ async fn a_reply_that_never_ends_is_not_waited_for_without_end() {
 }
 
 #[tokio::test]
-async fn a_time_that_is_refused_for_one_file_is_set_on_the_others() {
+async fn a_time_refused_for_one_file_is_set_on_the_others() {
     let answers = &[
         ("MDTM 20010909014640 /up/.b.haul-part", "550 Could not set file modification time."),
         ("MDTM", "213 File modification time set."),
@@ -403,7 +403,7 @@ async fn a_time_that_is_refused_for_one_file_is_set_on_the_others() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_refused_for_one_name_is_used_for_the_others() {
+async fn a_command_refused_for_one_name_is_used_for_the_others() {
     let answers = &[
         ("MLST /up/odd", "501 Not that name."),
         ("MLST /up/f", "250-Facts\r\n type=file;modify=20240203101112; f\r\n250 End"),

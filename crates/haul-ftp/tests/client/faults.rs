@@ -1,4 +1,4 @@
-//! Servers that are wrong, limited or gone.
+//! Servers that violate the protocol, are limited, or go away.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn block(bytes: &[u8]) -> Block {
 }
 
 #[tokio::test]
-async fn a_server_that_sends_more_or_less_than_it_said_is_found_out() {
+async fn a_download_longer_or_shorter_than_announced_is_an_error() {
     for size_is_off_by in [-1, 1, -50_000, 50_000] {
         let script = Script { size_is_off_by, ..Script::default() };
         let (server, _journals, storage) = storage(script).await;
@@ -62,20 +62,20 @@ async fn a_server_that_sends_more_or_less_than_it_said_is_found_out() {
         let error = storage.read_whole(&path("f"), 1 << 20).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
         assert!(error.location().ends_with("/up/f"), "{error}");
-        // The lane is in step after that.
+        // Commands and replies still match on that lane.
         assert!(storage.stat(&path("f")).await.is_ok());
     }
 }
 
 #[tokio::test]
-async fn a_download_that_is_cut_can_be_tried_again() {
+async fn a_download_that_is_cut_can_be_retried() {
     let cut_download = Some((30_000, "426 Failure writing network stream."));
     let (server, _journals, storage) = storage(Script { cut_download, ..Script::default() }).await;
     server.put("/up/f", &content(100_000));
     let file = storage.open(&path("f")).await.unwrap();
     let error = read(&*file, Range::new(0, 100_000)).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later), "{error}");
-    // Ranges that are shorter than what comes are right.
+    // Ranges shorter than the cut arrive complete.
     assert_eq!(
         read(&*file, Range::new(50_000, 20_000)).await.unwrap(),
         content(100_000)[50_000..70_000]
@@ -83,7 +83,7 @@ async fn a_download_that_is_cut_can_be_tried_again() {
 }
 
 #[tokio::test]
-async fn a_download_that_ends_early_as_if_all_was_well_is_no_file() {
+async fn a_download_that_ends_early_with_success_is_an_error() {
     let cut_download = Some((30_000, "226 That was all."));
     let (server, _journals, storage) = storage(Script { cut_download, ..Script::default() }).await;
     server.put("/up/f", &content(100_000));
@@ -93,7 +93,7 @@ async fn a_download_that_ends_early_as_if_all_was_well_is_no_file() {
 }
 
 #[tokio::test]
-async fn many_ranges_that_are_dropped_leave_the_lanes_in_step() {
+async fn many_dropped_ranges_leave_the_lanes_usable() {
     let (server, _journals, storage) = storage(Script::default()).await;
     let expected = content(8 << 20);
     server.put("/up/f", &expected);
@@ -122,16 +122,16 @@ async fn ranges_in_order_on_one_lane_are_one_download() {
         let range = Range::new(n << 16, 1 << 16);
         let (start, end) = ((n << 16) as usize, ((n + 1) << 16) as usize);
         assert_eq!(read(&*file, range).await.unwrap(), expected[start..end]);
-        // The task that received it gives its lane back.
+        // The task that received it returns its lane.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let downloads = server.commands().iter().filter(|line| line.starts_with("RETR")).count();
     assert_eq!(downloads, 1);
 }
 
-/// What was left standing of the old file was gone on with, and became a mixture of both.
+/// A parked download of the old file used to be continued, which mixed both files.
 #[tokio::test]
-async fn what_stands_of_a_file_is_not_taken_for_another_of_the_same_name() {
+async fn a_parked_download_is_not_continued_for_a_replaced_file() {
     let (server, _journals, storage) = storage(Script::default()).await;
     let (old, new) = (vec![1; 100_000], vec![2; 100_000]);
     server.put("/up/f", &old);
@@ -143,7 +143,7 @@ async fn what_stands_of_a_file_is_not_taken_for_another_of_the_same_name() {
 }
 
 #[tokio::test]
-async fn nothing_is_deleted_for_a_rename_that_is_not_refused_for_its_sake() {
+async fn the_old_file_is_kept_if_the_rename_fails_for_another_reason() {
     for answer in [("RNFR", "550 Permission denied."), ("RNTO", "450 Busy.")] {
         let answers = Box::leak(Box::new([answer]));
         let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
@@ -155,9 +155,9 @@ async fn nothing_is_deleted_for_a_rename_that_is_not_refused_for_its_sake() {
     }
 }
 
-/// Nobody reads the listing on until a file is read, and the listing has the only lane.
+/// The consumer reads a file before the rest of the listing, which holds the only lane.
 #[tokio::test]
-async fn a_listing_full_of_errors_keeps_no_lane_from_others() {
+async fn a_listing_full_of_errors_does_not_block_the_lane() {
     let listing = Box::leak("nonsense\r\n".repeat(5000).into_boxed_str()).as_bytes();
     let (server, _journals, storage) = storage(Script { listing, ..Script::default() }).await;
     server.put("/up/f", b"content");
@@ -172,7 +172,7 @@ async fn a_listing_full_of_errors_keeps_no_lane_from_others() {
 }
 
 #[tokio::test]
-async fn a_server_that_only_connects_back_is_named_as_that() {
+async fn a_server_with_only_active_mode_is_reported() {
     let answers = &[("EPSV", "500 What?"), ("PASV", "502 Active mode only.")];
     let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
     server.put("/up/f", b"content");
@@ -182,7 +182,7 @@ async fn a_server_that_only_connects_back_is_named_as_that() {
 }
 
 #[tokio::test]
-async fn an_address_in_an_answer_to_pasv_leads_nowhere_else() {
+async fn the_address_in_a_reply_to_pasv_is_ignored() {
     let answers = &[("EPSV", "500 What?")];
     // TEST-NET-1 (RFC 5737).
     let script = Script { answers, address: "192,0,2,1", ..Script::default() };
@@ -216,14 +216,14 @@ async fn a_line_or_reply_without_an_end_is_cut_off() {
 }
 
 #[tokio::test]
-async fn what_is_no_ftp_server_is_named_as_that() {
+async fn a_server_that_does_not_speak_ftp_is_reported() {
     let script = Script { greeting: "SSH-2.0-OpenSSH_9.2\r\n", ..Script::default() };
     let (_server, error) = refused(script, FtpOptions::default()).await;
     assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_and_not_shown() {
+async fn a_wrong_password_is_reported_but_not_shown() {
     let script = Script { answers: &[("PASS", "530 Login incorrect.")], ..Script::default() };
     let password = Some(PasswordSource::Secret(Secret::new("hunter2")));
     let options = FtpOptions { user: Some("me".to_owned()), password, ..FtpOptions::default() };
@@ -235,14 +235,14 @@ async fn a_wrong_password_is_told_and_not_shown() {
 }
 
 #[tokio::test]
-async fn a_password_that_nobody_gives_is_missed() {
+async fn a_missing_password_is_an_error() {
     let options = FtpOptions { user: Some("me".to_owned()), ..FtpOptions::default() };
     let (_server, error) = refused(Script::default(), options).await;
     assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
 }
 
 #[tokio::test]
-async fn without_tls_nothing_is_sent_where_it_is_demanded() {
+async fn nothing_is_sent_in_plain_text_if_tls_is_required() {
     let options = FtpOptions { tls: TlsMode::Always, ..FtpOptions::default() };
     let (server, error) = refused(Script::default(), options).await;
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
@@ -250,7 +250,7 @@ async fn without_tls_nothing_is_sent_where_it_is_demanded() {
 }
 
 #[tokio::test]
-async fn what_is_put_behind_the_answer_to_auth_is_noticed() {
+async fn data_injected_behind_the_reply_to_auth_is_an_error() {
     let answers = &[("AUTH", "234 Go.\r\n230 In already.")];
     let options = FtpOptions { tls: TlsMode::Always, ..FtpOptions::default() };
     let (_server, error) = refused(Script { answers, ..Script::default() }, options).await;
@@ -282,7 +282,7 @@ async fn a_name_cannot_carry_a_second_command() {
 }
 
 #[tokio::test]
-async fn lanes_that_are_refused_are_done_without() {
+async fn a_transfer_works_with_fewer_lanes_if_some_are_refused() {
     let script = Script { connections: 2, ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     let expected = content(50_000);
@@ -297,15 +297,15 @@ async fn lanes_that_are_refused_are_done_without() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_full_from_the_beginning_is_busy() {
+async fn a_server_that_accepts_no_connection_is_busy() {
     let script = Script { connections: 0, ..Script::default() };
     let (_server, error) = refused(script, FtpOptions::default()).await;
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Later), "{error}");
 }
 
-/// The connections of a command that has just ended may count for a moment.
+/// The connections of a program that has just ended may still count for a moment.
 #[tokio::test]
-async fn a_server_that_is_full_for_a_moment_is_asked_again() {
+async fn a_server_that_is_full_for_a_moment_is_retried() {
     let server = Scripted::start(Script { connections: 1, ..Script::default() }).await;
     let mut other = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
     let mut greeting = [0];
@@ -322,7 +322,7 @@ async fn a_server_that_is_full_for_a_moment_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_lane_that_the_server_has_ended_is_replaced() {
+async fn a_lane_closed_by_the_server_is_replaced() {
     let (server, _journals, storage) = storage(Script { patience: 12, ..Script::default() }).await;
     server.put("/up/f", b"content");
     for _ in 0..10 {
@@ -331,9 +331,9 @@ async fn a_lane_that_the_server_has_ended_is_replaced() {
     }
 }
 
-/// It was taken for a server without EPSV and PASV: no file of it could be read any more.
+/// It used to be taken for a server without EPSV and PASV, so that no file could be read any more.
 #[tokio::test]
-async fn a_server_whose_process_crashes_is_connected_to_again() {
+async fn a_crash_of_the_server_process_is_transient() {
     let answers = &[("EPSV", "500 OOPS: vsf_sysutil_bind"), ("PASV", "500 OOPS: no port")];
     let script = Script { answers, ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
@@ -345,7 +345,7 @@ async fn a_server_whose_process_crashes_is_connected_to_again() {
 }
 
 #[tokio::test]
-async fn a_listing_that_makes_no_sense_is_told_line_by_line() {
+async fn unparsable_lines_of_a_listing_are_reported_one_by_one() {
     let listing = b"total 5\r\n-rw-r--r-- 1 o g 7 Nov 22 13:50 good\r\nnonsense \x1b[31m\r\n\
         -rw-r--r-- 1 o g 7 Nov 22 13:50 ../escape\r\ndrwxr-xr-x 2 o g 7 Nov 22 13:50 ..\r\n\
         drwxr-xr-x 2 o g 7 Nov 22 13:50 dir";
@@ -365,7 +365,7 @@ async fn a_listing_that_makes_no_sense_is_told_line_by_line() {
 }
 
 #[tokio::test]
-async fn a_listing_with_facts_tells_links_and_keeps_names_inside() {
+async fn a_listing_with_facts_has_links_and_rejects_names_that_escape() {
     let features = &["MLST type*;size*;", "REST STREAM"];
     let listing = b"type=cdir; .\r\ntype=pdir; ..\r\ntype=file;size=3;  a \r\n\
         type=OS.unix=slink:/etc; link\r\ntype=file;size=3; a/b\r\ntype=file;size=3; ..\r\n";
@@ -404,7 +404,7 @@ async fn write(writer: &dyn WriteAt, content: &[u8], offset: usize) -> Result<()
 }
 
 #[tokio::test]
-async fn an_upload_that_breaks_is_continued_at_what_the_server_has() {
+async fn a_broken_upload_resumes_where_the_part_file_ends() {
     let script = Script { cut_upload: Some((1_234_567, "")), ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     let expected = content(30 << 20);
@@ -427,7 +427,7 @@ async fn an_upload_that_breaks_is_continued_at_what_the_server_has() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_named_as_that() {
+async fn a_full_disk_is_reported() {
     let script = Script { cut_upload: Some((100_000, "452 No more.")), ..Script::default() };
     let (_server, _journals, storage) = storage(script).await;
     let writer = storage.create(&path("f"), &CreateOptions::default()).await.unwrap();
@@ -438,7 +438,7 @@ async fn a_full_disk_is_named_as_that() {
 }
 
 #[tokio::test]
-async fn a_server_that_keeps_less_than_it_took_gives_no_name() {
+async fn a_truncated_upload_is_not_renamed() {
     let script = Script { cut_upload: Some((5, "226 Got it.")), ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     let writer = storage.create(&path("f"), &CreateOptions::default()).await.unwrap();
@@ -449,7 +449,7 @@ async fn a_server_that_keeps_less_than_it_took_gives_no_name() {
 }
 
 #[tokio::test]
-async fn a_server_that_keeps_less_of_a_small_file_gives_no_name() {
+async fn a_truncated_small_upload_is_not_renamed() {
     let script = Script { cut_upload: Some((5, "226 Got it.")), ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     let bytes = Bytes::from_static(b"content");
@@ -480,7 +480,7 @@ async fn one_lane_serves_a_copy_from_a_host_to_itself() {
 }
 
 #[tokio::test]
-async fn where_something_is_to_be_written_is_found() {
+async fn the_nearest_existing_directory_of_a_destination_is_found() {
     let server = Scripted::start(Script::default()).await;
     server.put("/up/f", b"content");
     let host: Arc<FtpHost> = host(server.port(), FtpOptions::default());
@@ -496,7 +496,7 @@ async fn where_something_is_to_be_written_is_found() {
     assert_eq!(host.resolve(b"/~/up/f").await.unwrap().path, "/up/f");
 }
 
-/// A server that falls silent, and a client that waits for it for half a second.
+/// A server that falls silent, and a client that waits half a second for it.
 async fn silent(silent_at: &'static str) -> (Scripted, Arc<FtpHost>) {
     let server = Scripted::start(Script { silent_at, ..Script::default() }).await;
     server.put("/up/f", &content(1 << 20));
@@ -509,7 +509,7 @@ async fn silent(silent_at: &'static str) -> (Scripted, Arc<FtpHost>) {
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_is_given_up() {
+async fn a_silent_server_times_out() {
     for verb in ["USER", "PASS", "FEAT"] {
         let (_server, host) = silent(verb).await;
         let error = host.resolve(b"/up").await.unwrap_err();
@@ -530,12 +530,12 @@ async fn a_server_that_falls_silent_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_slow_is_waited_for() {
+async fn a_slow_server_does_not_time_out() {
     let pause = Duration::from_millis(350);
     let server = Scripted::start(Script { pause, ..Script::default() }).await;
     let expected = content(12_000);
     server.put("/up/f", &expected);
-    // Less than all the pauses together, and more than the machine may stand still for.
+    // Less than all pauses together, and more than a busy machine may stall.
     let silence = Duration::from_secs(3);
     let host = host(
         server.port(),

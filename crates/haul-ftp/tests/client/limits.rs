@@ -1,4 +1,4 @@
-//! A vsftpd that allows less.
+//! A vsftpd with limits.
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -14,7 +14,7 @@ fn options(modified: Option<Timestamp>) -> CommitOptions {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_lanes_than_an_address_may_have_are_done_without() {
+async fn transfers_work_within_a_limit_of_connections_per_address() {
     let Some(server) = Vsftpd::start(Tls::None, &["max_per_ip=2"]) else { return };
     let (_journals, storage) = opened(&host(server.port(), FtpOptions::default())).await;
     storage.set_lanes(6);
@@ -27,7 +27,7 @@ async fn more_lanes_than_an_address_may_have_are_done_without() {
             storage.read_whole(&path, 1 << 20).await
         }
     };
-    // On a busy machine two lanes may be done with all of it before a third one is tried.
+    // On a busy machine two lanes may finish everything before a third one is tried.
     for _ in 0..50 {
         let read = try_join_all((0..40).map(write)).await.unwrap();
         assert!(read.iter().zip(0..).all(|(whole, n)| whole.bytes.iter().all(|byte| *byte == n)));
@@ -39,9 +39,9 @@ async fn more_lanes_than_an_address_may_have_are_done_without() {
     assert!(link.refused > 0 && link.open <= 2, "{link:?}");
 }
 
-/// vsftpd counts a connection until it has noticed that the session of it has ended.
+/// vsftpd counts a connection until it has noticed that its session has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_command_after_another_is_let_in_where_an_address_may_have_one_connection() {
+async fn consecutive_runs_connect_within_a_limit_of_one_connection() {
     let Some(server) = Vsftpd::start(Tls::None, &["max_per_ip=1"]) else { return };
     for _ in 0..10 {
         let host = host(server.port(), FtpOptions::default());
@@ -50,7 +50,7 @@ async fn one_command_after_another_is_let_in_where_an_address_may_have_one_conne
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_sets_no_times_is_believed() {
+async fn a_server_that_refuses_to_set_times_loses_the_capability() {
     let Some(server) = Vsftpd::start(Tls::None, &["mdtm_write=NO"]) else { return };
     let (_journals, storage) = opened(&host(server.port(), FtpOptions::default())).await;
     assert!(storage.capabilities().times, "its greeting says that it is vsftpd");

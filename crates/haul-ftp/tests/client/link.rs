@@ -1,4 +1,4 @@
-//! What a host reports of the path to it.
+//! Link status: the RTTs that a host reports.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use haul_storage::{Block, CreateOptions, Range, RelPath, Storage};
 use crate::scripted::{Script, Scripted};
 use crate::{host, opened};
 
-/// Longer than a round trip is taken for that at present.
+/// Longer than an RTT sample counts as recent.
 const SILENT: Duration = Duration::from_millis(700);
 
-/// The control connection, which is silent in all that time, was the only one that was looked at, and a path
-/// that became longer was seen when the next range began.
+/// Only the control connection used to be measured, which is idle during a transfer, so that growing
+/// RTTs were noticed only when the next range began.
 #[tokio::test]
-async fn round_trips_are_those_of_the_data_connection_while_a_file_is_read() {
+async fn the_rtt_is_that_of_the_data_connection_during_a_download() {
     let script = Script { pause: Duration::from_millis(2), ..Script::default() };
     let server = Scripted::start(script).await;
     server.put("/up/f", &vec![7; 100_000_000]);
@@ -34,7 +34,7 @@ async fn round_trips_are_those_of_the_data_connection_while_a_file_is_read() {
 }
 
 #[tokio::test]
-async fn round_trips_are_those_of_the_data_connection_while_a_file_is_written() {
+async fn the_rtt_is_that_of_the_data_connection_during_an_upload() {
     let server = Scripted::start(Script::default()).await;
     let host = host(server.port(), FtpOptions::default());
     let (_journals, storage) = opened(&host).await;

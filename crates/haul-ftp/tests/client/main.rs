@@ -1,4 +1,4 @@
-//! The client against real servers, vsftpd, ProFTPD and pyftpdlib, and against one that does what it is told.
+//! The client against real servers (vsftpd, ProFTPD, pyftpdlib) and a scripted one.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]

@@ -1,4 +1,4 @@
-//! Files that take the name of another one on servers that do not replace by renaming.
+//! Replacing files on servers whose rename does not replace.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn is_aside(path: &str) -> bool {
     path != PART && path.contains(".haul-")
 }
 
-/// A server that keeps what has the name.
+/// A server whose rename does not replace.
 fn keeping() -> Script {
     Script {
         answers: &[("SYST", "215 Windows_NT")],
@@ -67,9 +67,9 @@ async fn the_old_file_is_renamed_aside_and_removed_when_the_new_one_has_the_name
     }
 }
 
-/// Whatever the reason, a refusal of the new name removed the old file.
+/// Any refusal of the new name used to remove the old file.
 #[tokio::test]
-async fn the_old_file_is_back_when_the_new_one_cannot_have_the_name() {
+async fn the_old_file_is_renamed_back_if_the_new_one_cannot_get_the_name() {
     for whole in [true, false] {
         let renames = |from: &str, _: &str, _: bool| !from.ends_with(".f.haul-part");
         let (server, _journals, storage) = storage(Script { renames, ..Script::default() }).await;
@@ -82,8 +82,8 @@ async fn the_old_file_is_back_when_the_new_one_cannot_have_the_name() {
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_put_back_nothing_is_removed() {
-    // The old file can go away, and after that nothing can have the name.
+async fn if_nothing_can_be_renamed_back_nothing_is_removed() {
+    // The old file can be renamed away, and after that nothing can get its name.
     let renames = |_: &str, to: &str, _: bool| to != "/up/f";
     let (server, _journals, storage) = storage(Script { renames, ..Script::default() }).await;
     server.put("/up/f", b"old");
@@ -96,7 +96,7 @@ async fn where_nothing_can_be_put_back_nothing_is_removed() {
     assert!(error.to_string().contains(aside) && error.to_string().contains(PART), "{error}");
 }
 
-/// The name under which the old file waits, from a server on which it has to stay.
+/// The name of a file aside, found on a server where it cannot be renamed back.
 async fn aside() -> String {
     let renames = |_: &str, to: &str, _: bool| to != "/up/f";
     let (server, _journals, storage) = storage(Script { renames, ..Script::default() }).await;
@@ -106,7 +106,7 @@ async fn aside() -> String {
 }
 
 #[tokio::test]
-async fn what_a_killed_run_left_aside_goes_when_the_name_is_taken() {
+async fn a_file_left_aside_by_a_killed_run_is_removed_once_the_name_is_taken() {
     let aside = aside().await;
     for whole in [true, false] {
         for newer in [false, true] {
@@ -123,7 +123,7 @@ async fn what_a_killed_run_left_aside_goes_when_the_name_is_taken() {
 }
 
 #[tokio::test]
-async fn what_a_killed_run_left_aside_is_put_back_where_it_is_not_to_be_replaced() {
+async fn a_file_left_aside_by_a_killed_run_is_renamed_back_if_not_replacing() {
     let aside = aside().await;
     for whole in [true, false] {
         let (server, _journals, storage) = storage(keeping()).await;
@@ -136,7 +136,7 @@ async fn what_a_killed_run_left_aside_is_put_back_where_it_is_not_to_be_replaced
 }
 
 #[tokio::test]
-async fn a_run_that_does_not_finish_either_puts_back_what_was_left_aside() {
+async fn an_aborted_write_renames_back_a_file_left_aside() {
     let aside = aside().await;
     let (server, _journals, storage) = storage(keeping()).await;
     server.put(&aside, b"old");

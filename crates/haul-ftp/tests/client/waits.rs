@@ -1,5 +1,5 @@
-//! A server that falls silent, at every point where the client depends on it: the wait is reported with
-//! what is expected, and it is bounded.
+//! A server that falls silent at every point where the client waits for it: each wait is bounded and is
+//! reported with what is expected.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::{host, opened};
 
 const FILE: usize = 1 << 20;
 
-/// All limits together, with all retries, are shorter.
+/// Longer than all limits together, with all retries.
 const FAR: Duration = Duration::from_secs(3600);
 
 /// What the client does when the server falls silent.
@@ -93,7 +93,7 @@ async fn run(host: &Arc<FtpHost>, doing: Doing) -> Result<()> {
         }
         Doing::Write => {
             let writer = storage.create(&path("g"), &CreateOptions::default()).await?;
-            // More than the system takes without the server.
+            // More than the system's buffers hold.
             for n in 0..64_u64 {
                 let block = Block::from(Bytes::from(vec![1; FILE]));
                 writer.write_at(n * FILE as u64, block).await?;
@@ -109,7 +109,7 @@ async fn run(host: &Arc<FtpHost>, doing: Doing) -> Result<()> {
     }
 }
 
-/// What takes longer is not reported at all.
+/// After this time a report is considered missing.
 const NEVER: Duration = Duration::from_secs(60);
 
 async fn reported(of: &mut UnboundedReceiver<Wait>, what: &str) -> Wait {
@@ -127,7 +127,7 @@ async fn reported(of: &mut UnboundedReceiver<Wait>, what: &str) -> Wait {
     }
 }
 
-/// In a runtime of its own, whose clock can be stopped.
+/// Runs a test in a runtime of its own, whose clock can be paused.
 fn block_on(test: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().unwrap().block_on(test);
@@ -153,7 +153,7 @@ async fn reported_and_bounded(Silence { script, tls, doing, reported: what }: Si
         outcome = &mut running => panic!("{what}: {outcome:?}"),
     };
     assert_eq!(wait.host, format!("127.0.0.1:{}", server.port()));
-    // From here on time passes as fast as nothing else happens: all limits are reached at once.
+    // From here on the clock advances whenever all tasks are idle, so all limits are reached at once.
     tokio::time::pause();
     let outcome = timeout(FAR, running).await;
     let Ok(Err(error)) = outcome else { panic!("{what}: {outcome:?}") };

@@ -1,4 +1,4 @@
-//! A ProFTPD of the test's own, on a free port, that makes digests of files.
+//! A ProFTPD for one test, on a free port, that computes digests of files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ const MODULES: &str = "/usr/lib/proftpd";
 pub const USER: &str = "ada";
 pub const PASSWORD: &str = "secret";
 
-/// A running ProFTPD; it ends when this is dropped.
+/// A running ProFTPD; dropping it stops the server.
 pub struct Proftpd {
     child: Child,
     port: u16,
@@ -23,7 +23,8 @@ pub struct Proftpd {
 }
 
 impl Proftpd {
-    /// Starts one with further lines in its configuration; `None` says why it cannot be.
+    /// Starts one with further lines in its configuration; prints the reason and returns `None` if it
+    /// is not installed.
     pub fn start(more: &str) -> Option<Self> {
         let module = Path::new(MODULES).join("mod_digest.so");
         if !Path::new(PROFTPD).exists() || !module.exists() || !rustix::process::getuid().is_root()
@@ -34,7 +35,7 @@ impl Proftpd {
         let dir = tempfile::tempdir().unwrap();
         let here = dir.path().display();
         fs::create_dir_all(dir.path().join("root/up")).unwrap();
-        // PASSWORD, as crypt(3) has it.
+        // PASSWORD, hashed by crypt(3).
         let hash = "$6$haul$vphvyQQmQ51exdnPQLS41ner2e934ideSM8X5hoVjXVUmc1HFWAtcDu.SrHR/3vRfMijn1h4eSBFSmdT1SEEa1";
         let accounts = dir.path().join("passwd");
         fs::write(&accounts, format!("{USER}:{hash}:0:0::{here}/root:/bin/sh\n")).unwrap();

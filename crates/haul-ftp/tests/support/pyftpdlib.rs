@@ -1,4 +1,4 @@
-//! A pyftpdlib of the test's own: it knows MLSD and MFMT, which vsftpd does not.
+//! A pyftpdlib for one test: it supports MLSD and MFMT, which vsftpd does not.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use tempfile::TempDir;
 
 use super::vsftpd::{certificate, start};
 
-/// Debian's own: its packages are not those of another Python on the machine.
+/// Debian's Python: another one on the machine may lack its packages.
 const PYTHON: &str = "/usr/bin/python3";
 
 pub const USER: &str = "me";
 pub const PASSWORD: &str = "correct horse";
 
-/// A running server; it ends when this is dropped.
+/// A running server; dropping it stops it.
 pub struct Pyftpdlib {
     child: Child,
     port: u16,
@@ -22,12 +22,12 @@ pub struct Pyftpdlib {
 }
 
 impl Pyftpdlib {
-    /// Starts one; `None` says why it cannot be.
+    /// Starts one; prints the reason and returns `None` if it is not installed.
     pub fn start(tls: bool) -> Option<Self> {
         Self::start_for(tls, 0)
     }
 
-    /// Starts one that takes so many connections from an address, any number if 0.
+    /// Starts one that accepts `connections` connections per address (0: any number).
     pub fn start_for(tls: bool, connections: usize) -> Option<Self> {
         let import = ["-c", "import pyftpdlib, OpenSSL"];
         let found = Command::new(PYTHON).args(import).stderr(Stdio::null()).status();

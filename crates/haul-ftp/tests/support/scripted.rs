@@ -1,4 +1,4 @@
-//! An FTP server in this process that does what it is told, right or wrong. Its files are in memory.
+//! An FTP server in this process that follows a script, right or wrong. Its files are in memory.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,46 +8,46 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// What it does.
+/// The server's behaviour.
 #[derive(Clone)]
 pub struct Script {
     pub greeting: &'static str,
     pub features: &'static [&'static str],
-    /// Added to what SIZE says of every file.
+    /// Added to every reply to SIZE.
     pub size_is_off_by: i64,
-    /// Answers to these verbs, or whole lines, that are not its own.
+    /// Replies to these verbs or whole lines, instead of the usual ones.
     pub answers: &'static [(&'static str, &'static str)],
-    /// The address that PASV names.
+    /// The address in replies to PASV.
     pub address: &'static str,
-    /// What LIST and MLSD send.
+    /// The data of LIST and MLSD.
     pub listing: &'static [u8],
-    /// What these lines send instead.
+    /// The data of these command lines instead.
     pub listings: &'static [(&'static str, &'static [u8])],
     /// A directory in which LIST is refused.
     pub unlistable: &'static str,
-    /// Whether something may be renamed: from where, to where, and whether there is something already.
+    /// Whether a rename succeeds, by old name, new name, and whether the new name exists.
     pub renames: fn(&str, &str, bool) -> bool,
-    /// What comes in one packet with a command is lost.
+    /// Commands that arrive in one packet with another one are lost.
     pub forgetful: bool,
-    /// Nobody listens on the ports that EPSV names.
+    /// Nothing listens on the ports of EPSV.
     pub epsv_leads_nowhere: bool,
-    /// After an answer that is not its own it says something now and then, for ever.
+    /// After a reply from `answers` it sends another line at this interval, forever.
     pub drip: Duration,
-    /// Said before a transfer.
+    /// The reply before a transfer.
     pub begins: &'static str,
     /// More connections than these at once get a 421.
     pub connections: usize,
-    /// A download ends after so many bytes, with this last word.
+    /// A download ends after so many bytes, with this final reply.
     pub cut_download: Option<(usize, &'static str)>,
-    /// The same for the first upload; without a word the control connection ends, too.
+    /// The same for the first upload; with an empty reply the control connection ends, too.
     pub cut_upload: Option<(usize, &'static str)>,
     /// The control connection ends after so many commands.
     pub patience: usize,
-    /// A verb at which it falls silent for ever; with `RETR` and `STOR` in the middle of the data, with
-    /// `226` when these are done, with `accept` before it takes the data connection, and with
-    /// `greeting` from the beginning.
+    /// A verb at which it falls silent forever; with `RETR` and `STOR` in the middle of the data, with
+    /// `226` after the data, with `accept` before it accepts the data connection, and with `greeting`
+    /// from the beginning.
     pub silent_at: &'static str,
-    /// It falls silent for ever after its answer to this verb.
+    /// It falls silent forever after its reply to this verb.
     pub silent_after: &'static str,
     /// The pause between pieces of a download.
     pub pause: Duration,
@@ -113,7 +113,7 @@ impl Scripted {
                 let shared = Arc::clone(&serving);
                 tokio::spawn(async move {
                     let open = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
-                    // A client that goes is no failure of the test.
+                    // A client may disconnect at any time.
                     drop(Visit::new(stream, &shared).run(open).await);
                     shared.connections.fetch_sub(1, Ordering::SeqCst);
                 });
@@ -141,12 +141,12 @@ impl Scripted {
         names
     }
 
-    /// How many connections were too many.
+    /// How many connections were refused.
     pub fn refused(&self) -> usize {
         self.shared.refused.load(Ordering::SeqCst)
     }
 
-    /// Everything that was asked, in order.
+    /// All commands received, in order.
     pub fn commands(&self) -> Vec<String> {
         self.shared.commands.lock().unwrap().clone()
     }
@@ -199,8 +199,8 @@ impl<'a> Visit<'a> {
                 self.control.consume(self.control.buffer().len());
             }
             let answers = self.shared.script.answers;
-            let told = answers.iter().find(|(of, _)| *of == verb || *of == line);
-            match told {
+            let scripted_reply = answers.iter().find(|(of, _)| *of == verb || *of == line);
+            match scripted_reply {
                 Some((_, answer)) => {
                     self.say(answer).await?;
                     while !self.shared.script.drip.is_zero() {
@@ -314,7 +314,7 @@ impl<'a> Visit<'a> {
         Ok(port)
     }
 
-    /// A port whose queue is full: the system answers no further connection.
+    /// A port whose queue is full: the system accepts no further connection.
     async fn full(&mut self) -> std::io::Result<TcpListener> {
         let socket = TcpSocket::new_v4()?;
         socket.bind("127.0.0.1:0".parse().unwrap())?;

@@ -1,4 +1,4 @@
-//! A vsftpd of the test's own, on a free port, with a directory that anonymous may write to.
+//! A vsftpd for one test, on a free port, with a directory that anonymous users may write to.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
@@ -13,24 +13,25 @@ use crate::port::free_port;
 
 const VSFTPD: &str = "/usr/sbin/vsftpd";
 
-/// A running vsftpd; it ends when this is dropped.
+/// A running vsftpd; dropping it stops the server.
 pub struct Vsftpd {
     child: Child,
     port: u16,
     dir: TempDir,
 }
 
-/// How it encrypts.
+/// The server's TLS mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tls {
     None,
-    /// Demanded, and data connections have to resume the session of theirs (vsftpd's own default).
+    /// Required, and data connections have to resume the control connection's session (vsftpd's default).
     Explicit,
     Implicit,
 }
 
 impl Vsftpd {
-    /// Starts one with further lines in its configuration; `None` says why it cannot be.
+    /// Starts one with further lines in its configuration; prints the reason and returns `None` if it
+    /// is not installed.
     pub fn start(tls: Tls, more: &[&str]) -> Option<Self> {
         if !Path::new(VSFTPD).exists() || !rustix::process::getuid().is_root() {
             eprintln!("skipped: vsftpd (Debian's package) and root are needed");
@@ -41,7 +42,7 @@ impl Vsftpd {
         fs::create_dir(&root).unwrap();
         fs::create_dir(&empty).unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        // The user "ftp" has to be able to write, and vsftpd wants the root itself to be safe from it.
+        // The user "ftp" has to be able to write, but vsftpd requires a root that it cannot write to.
         let below = root.join("up");
         fs::create_dir(&below).unwrap();
         fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
@@ -121,7 +122,7 @@ pub fn certificate(dir: &Path) -> (PathBuf, PathBuf) {
     (certificate, key)
 }
 
-/// Starts a server on a port of its own: on another one if somebody else was faster.
+/// Starts a server on a free port; tries another one if some other process took it first.
 pub fn start(mut spawn: impl FnMut(u16) -> Child) -> (Child, u16) {
     for _ in 0..20 {
         let port = free_port();
@@ -133,9 +134,8 @@ pub fn start(mut spawn: impl FnMut(u16) -> Child) -> (Child, u16) {
     panic!("the server ended on each of 20 ports");
 }
 
-/// Waits until a server listens, and is no other one that does; false if it has ended. Connecting would
-/// show less and do harm: the session of that counts for a while among those of the address, and where
-/// that may have one, the next one is refused.
+/// Waits until this very server listens; false if it has ended. Connecting would show less and do harm: that
+/// session would count for a while, and with a limit of one per address the next one would be refused.
 fn listens(server: &mut Child, port: u16) -> bool {
     let began = Instant::now();
     while !has_listener(server.id(), port) {
@@ -159,7 +159,7 @@ fn has_listener(process: u32, port: u16) -> bool {
     });
     let Some(inode) = inode else { return false };
     let socket = PathBuf::from(format!("socket:[{inode}]"));
-    // It may have ended meanwhile.
+    // The process may have ended meanwhile.
     let files = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
     files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file == socket)
 }

@@ -1,15 +1,17 @@
-//! Who we are, to one origin: the one that the user named, or one that it redirects to.
+//! Authentication to one origin: the one that the user named, or one that it redirects to.
 //!
 //! ```text
-//! token, user and password, netrc → what is said unasked (over TLS only) → a challenge → what it asks for
+//! token, user and password, netrc → preemptive credentials (over TLS only) → challenge → its response
 //! ```
 //!
-//! Basic and Bearer are said with every request once they have worked. Digest is computed for each. To an origin
-//! that another one redirects to, only its own `machine` line of the netrc is said.
+//! Basic and Bearer credentials are sent with every request once they have worked. Digest is computed
+//! per request. An origin that another one redirects to gets only the `machine` line that the netrc has
+//! for it.
 //!
-//! Credentials are tried by one request, while the others wait: a wrong password that is sent by several at once
-//! could lock the account. Those that are sent unasked are tried for two URLs, since the first one may be public. One
-//! that was typed can be typed again if it is refused. What the server has refused for good is not sent to it again.
+//! One request tries credentials while the others wait: a wrong password sent by several at once could
+//! lock the account. Preemptive credentials are tried for two URLs, since the first one may be public.
+//! A refused password that was typed can be typed again. Credentials that were refused for good are not
+//! sent again.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +31,7 @@ use crate::parse::digest::DigestSession;
 use crate::parse::netrc::Netrc;
 use crate::parse::{Origin, Url, WebScheme, basic};
 
-/// What is needed to sign requests to one origin.
+/// Authenticates requests to one origin.
 #[derive(Debug)]
 pub struct SignIn {
     origin: Origin,
@@ -43,17 +45,17 @@ pub struct SignIn {
     state: Mutex<State>,
     /// The server has asked for credentials and accepted them.
     accepted: AtomicBool,
-    /// Held by the request that finds out what to say, until the server has accepted it.
+    /// Held by the request that tries credentials, until the server has accepted them.
     finding: Arc<tokio::sync::Mutex<Found>>,
 }
 
-/// What has been found out.
+/// The credentials found so far.
 #[derive(Debug, Default)]
 struct Found {
     login: Option<Login>,
     /// How often a password was typed.
     typed: u32,
-    /// Why nothing is said any more.
+    /// Why no further credentials are sent.
     refused: Option<String>,
 }
 
@@ -63,13 +65,13 @@ impl Found {
     }
 }
 
-/// Credentials until the server has accepted them. Other requests do not send them before that.
+/// Credentials on trial. Other requests do not send them before the server has accepted them.
 #[derive(Debug)]
 pub struct Trial {
     found: tokio::sync::OwnedMutexGuard<Found>,
     way: Arc<Way>,
     generation: u64,
-    /// The server has not asked for credentials. If it accepts the request, that is no proof that they are right.
+    /// The server has not asked for credentials. If it accepts the request, that does not prove them right.
     is_unasked: bool,
 }
 
@@ -79,10 +81,10 @@ impl Trial {
         self.is_unasked
     }
 
-    /// What to say with a request.
+    /// The credentials for a request.
     ///
     /// # Errors
-    /// It cannot be said of this request.
+    /// They cannot be computed for this request.
     pub fn said(&self, method: &Method, url: &Url) -> Result<Said> {
         Ok(Said { value: self.way.value(method, url)?, generation: self.generation })
     }
@@ -91,12 +93,12 @@ impl Trial {
 #[derive(Debug, Default)]
 struct State {
     way: Option<Arc<Way>>,
-    /// The only URL that the way is for, as long as it was sent unasked to no other one.
+    /// The only URL to which `way` was sent preemptively so far; it applies to no other one.
     only: Option<Url>,
-    /// Changes with the way.
+    /// Incremented when `way` changes.
     generation: u64,
-    /// Why nothing more is said to an origin that was redirected to: a wrong password that is sent for each file of
-    /// many could lock the account.
+    /// Why no more credentials are sent to an origin that was redirected to: a wrong password sent for
+    /// each of many files could lock the account.
     refused: Option<String>,
 }
 
@@ -110,13 +112,13 @@ impl State {
 /// How requests are signed.
 #[derive(Debug)]
 enum Way {
-    /// The same for all of them.
+    /// The same header field for all requests.
     Fixed(HeaderValue),
     Digest(DigestSession),
 }
 
 impl Way {
-    /// What is said with a request.
+    /// The header field for a request.
     fn value(&self, method: &Method, url: &Url) -> Result<HeaderValue> {
         match self {
             Self::Fixed(value) => Ok(value.clone()),
@@ -137,7 +139,7 @@ struct Login {
     is_typed: bool,
 }
 
-/// As the user wrote it: a netrc need not be text.
+/// The bytes as the user wrote them: a netrc need not be UTF-8.
 #[derive(Clone)]
 struct Password(Zeroizing<Vec<u8>>);
 
@@ -153,7 +155,7 @@ impl From<&Secret> for Password {
     }
 }
 
-/// What was said with a request.
+/// The credentials sent with a request.
 #[derive(Debug, Clone)]
 pub struct Said {
     /// The header field.
@@ -196,16 +198,16 @@ impl SignIn {
         is_known.then_some(sign_in)
     }
 
-    /// To whom.
+    /// The origin that requests are authenticated to.
     pub const fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// Begins to try what can be said unasked, if the server has not accepted anything yet. While another request
-    /// tries it, this one waits.
+    /// Begins to try preemptive credentials, unless the server has accepted some. While another request
+    /// tries them, this one waits.
     ///
     /// # Errors
-    /// What there is to say cannot be had.
+    /// The credentials cannot be obtained.
     pub async fn try_unasked(&self, url: &Url) -> Result<Option<Trial>> {
         if let Some(why) = &self.lock().refused {
             return Err(denied(url, why.clone()));
@@ -231,26 +233,26 @@ impl SignIn {
         Ok(Some(Trial { found, way, generation, is_unasked: true }))
     }
 
-    /// Waits while a request tries to sign in. Whether one still has to.
+    /// Waits while another request tries to sign in, and returns whether one still has to.
     pub async fn is_to_be_tried(&self, url: &Url) -> bool {
         self.has_to_try(url) && self.finding.lock().await.refused.is_none() && self.has_to_try(url)
     }
 
-    /// Whether there is something to say unasked that the server has not accepted yet.
+    /// Whether there are preemptive credentials that the server has not accepted yet.
     fn has_to_try(&self, url: &Url) -> bool {
         let has_something = self.token.is_some() || self.has_login();
         has_something && self.is_private() && !self.lock().is_for(url)
     }
 
-    /// Whether there are a name and a password for this server, without asking for one.
+    /// Whether there are a user name and a password for this server without a prompt.
     fn has_login(&self) -> bool {
         (self.user.is_some() && self.password.is_some()) || self.in_netrc(false).is_some()
     }
 
-    /// What the server has accepted.
+    /// The credentials for a request that the server has accepted before.
     ///
     /// # Errors
-    /// It cannot be said of this request.
+    /// They cannot be computed for this request.
     pub fn known(&self, method: &Method, url: &Url) -> Result<Option<Said>> {
         if url.origin != self.origin {
             return Ok(None);
@@ -263,7 +265,7 @@ impl SignIn {
         Ok(Some(Said { value: way.value(method, url)?, generation }))
     }
 
-    /// Notes that the server has not refused what was tried with a request to `url`.
+    /// Notes that the server has not refused the credentials tried with a request to `url`.
     pub fn accepted(&self, url: &Url, trial: Trial) {
         let Trial { way, found, is_unasked, .. } = trial;
         let is_first = is_unasked && self.lock().way.is_none();
@@ -271,21 +273,21 @@ impl SignIn {
             self.accepted.store(true, Ordering::Relaxed);
         }
         self.set(way, is_first.then(|| url.clone()));
-        // Until here the others have waited.
+        // The other requests have waited until here.
         drop(found);
     }
 
-    /// Whether there is something to say that has not been found out yet.
+    /// Whether there are credentials that have not been tried yet.
     pub fn is_needed(&self) -> bool {
         (self.user.is_some() || self.token.is_some() || self.in_netrc(false).is_some())
             && self.lock().way.is_none()
     }
 
-    /// Finds out what to answer to a challenge; `said` is what was said with the request, and `trial` if it
-    /// was not accepted before. What is tried next is returned, and for this request alone.
+    /// Chooses credentials for a challenge; `said` are those sent with the request, and `trial` if they
+    /// were not accepted before. Returns those to try next, for this request only.
     ///
     /// # Errors
-    /// There is nothing to say, or what was said is wrong.
+    /// There are no credentials, or those sent are wrong.
     pub async fn challenged(
         &self,
         head: &Head,
@@ -302,7 +304,7 @@ impl SignIn {
             (state.way.clone().filter(|_| said.is_some() || state.is_for(url)), state.generation)
         };
         let is_older = said.is_none_or(|said| said.generation < generation);
-        // Somebody else has found something out since.
+        // Another request has signed in since.
         if tried.is_none() && known.is_some() && is_older {
             return Ok(None);
         }
@@ -310,7 +312,7 @@ impl SignIn {
             return Err(denied(url, cause.clone()));
         }
         let is_accepted = self.accepted.load(Ordering::Relaxed);
-        // What became of a password that was typed for a request which failed is not known.
+        // It is unknown whether a password typed for a request that failed is right.
         if tried.is_none() && !is_accepted && found.is_typed() {
             found.login = None;
         }
@@ -319,7 +321,7 @@ impl SignIn {
         if said.is_some() {
             match tried.as_deref().or(known.as_deref()) {
                 Some(Way::Digest(_)) if is_stale(&challenges) => {}
-                // What was said unasked may only have been said in the wrong way.
+                // Preemptive credentials may be right, and only their scheme wrong.
                 Some(Way::Fixed(_)) if found.login.is_some() && wants_digest_only(&challenges) => {}
                 _ if tried.is_some() && found.is_typed() && found.typed < MOST_TYPED => {
                     found.login = None;
@@ -338,7 +340,8 @@ impl SignIn {
         Ok(None)
     }
 
-    /// Says what the server refuses. Unless it has accepted it before, it is not said again.
+    /// Describes what the server refuses. Unless it has accepted the credentials before, they are not
+    /// sent again.
     fn refused(&self, found: &mut Found) -> String {
         let what = match &self.token {
             Some(_) => "the token of HAUL_TOKEN",
@@ -356,7 +359,8 @@ impl SignIn {
         cause
     }
 
-    /// What is said without being asked, over an encrypted connection: a token, or a name and a password. The `default` of a netrc is for servers that ask: it names none of them.
+    /// Preemptive credentials, sent over an encrypted connection only: a token, or a user name and
+    /// password. The `default` entry of a netrc names no server and is used only for servers that ask.
     async fn unasked(&self, known: &mut Found) -> Result<Option<Way>, String> {
         if let Some(token) = &self.token {
             return self.bearer(token).await.map(Some);
@@ -423,7 +427,7 @@ impl SignIn {
         Ok(Way::Fixed(header(&format!("Bearer {}", token.expose()))?))
     }
 
-    /// A name and a password; `asked` whether the server has asked for them.
+    /// A user name and a password; `asked` tells whether the server has sent a challenge.
     async fn login(&self, asked: bool, known: &mut Found) -> Result<Login, String> {
         if let (Some(user), Some(source)) = (&self.user, &self.password) {
             let password = Password::from(&source.fetch().await?);
@@ -444,7 +448,7 @@ impl SignIn {
         let Some(password) = typed else {
             let cause =
                 format!("no password for {user}, and no terminal to prompt on: set HAUL_PASSWORD");
-            // Who has given up is not asked for each request.
+            // A user who gave no password is not prompted again for every request.
             known.refused = Some(cause.clone());
             return Err(cause);
         };
@@ -452,7 +456,7 @@ impl SignIn {
         Ok(Login { user, password, is_typed: true })
     }
 
-    /// What the netrc says of the server; of any server only if that has `asked`.
+    /// The netrc's entry for the server; its `default` entry only if the server has `asked`.
     fn in_netrc(&self, asked: bool) -> Option<Login> {
         let machine = self.netrc.as_ref()?.lookup(self.origin.host(), self.user.as_deref())?;
         if machine.is_default() && !asked {
@@ -461,21 +465,21 @@ impl SignIn {
         let (user, password) = match (&self.user, &machine.login, &machine.password) {
             (Some(user), _, Some(password)) => (user.clone().into_bytes(), password.clone()),
             (None, Some(login), Some(password)) => (login.clone(), password.clone()),
-            // As in curl, that is one with an empty password. Of a user that was named it is asked for.
+            // As in curl, no password means an empty one. If the user was named, haul prompts for it.
             (None, Some(login), None) => (login.clone(), Zeroizing::default()),
             _ => return None,
         };
         Some(Login { user, password: Password(password), is_typed: false })
     }
 
-    /// Whether credentials are encrypted on their way.
+    /// Whether credentials are encrypted in transit.
     fn is_private(&self) -> bool {
         self.is_redirected || self.origin.scheme() == WebScheme::Https
     }
 
     fn set(&self, way: Arc<Way>, only: Option<Url>) {
         let mut state = self.lock();
-        // The same way for further URLs is not a new one.
+        // Applying the same credentials to further URLs does not change them.
         if !state.way.as_ref().is_some_and(|known| Arc::ptr_eq(known, &way)) {
             state.generation += 1;
         }
@@ -494,7 +498,7 @@ fn unsupported(challenge: &Challenge) -> Option<&str> {
     }
 }
 
-/// The number that Digest was made with is too old; the password is right.
+/// Whether Digest's nonce was too old; then the password is right.
 fn is_stale(challenges: &[Challenge]) -> bool {
     challenges.iter().any(|one| matches!(one, Challenge::Digest(digest) if digest.stale))
 }
@@ -511,7 +515,7 @@ fn header(text: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// A number that nobody can guess, for Digest.
+/// An unpredictable number, for Digest.
 fn random() -> Result<String, String> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| "the system's random number generator failed")?;
@@ -542,7 +546,7 @@ mod tests {
         Some(said.value.to_str().unwrap().to_owned())
     }
 
-    /// It was sent to every server that has TLS.
+    /// The `default` used to be sent to every server with TLS.
     #[tokio::test]
     async fn the_default_of_a_netrc_waits_for_a_challenge() {
         let basic = Some("Basic YWRhOnA=");
@@ -560,9 +564,10 @@ mod tests {
         assert_eq!(said.value.to_str().ok(), basic);
     }
 
-    /// A public page was taken for a proof that the password is right, so it was sent with each file, and refused.
+    /// A public page used to be taken for a proof that the password is right, so it was sent for each
+    /// file and refused.
     #[tokio::test]
-    async fn credentials_that_were_not_asked_for_are_tried_for_two_urls() {
+    async fn preemptive_credentials_are_tried_for_two_urls() {
         let url = |path: &str| Url::parse(&format!("https://h/{path}")).unwrap();
         let (page, file, other) = (url(""), url("file"), url("other"));
         let challenge = |url: &Url| {

@@ -1,4 +1,4 @@
-//! Bytes of a file as a response brings them.
+//! The bytes of a file in a response.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use tokio::time::{Instant, timeout_at};
 
 use super::response::{Pending, Response};
 
-/// Bytes that come within this time are one block: a write to a disk is worth its way to a thread.
+/// Bytes that arrive within this time become one block, so that a disk write is worth the thread switch.
 const GATHERED: Duration = Duration::from_millis(30);
 
 /// A part of a file, or all of it.
 #[derive(Debug)]
 pub struct Body {
-    /// What brings it.
+    /// The response that contains it.
     pub response: Response,
-    /// Which bytes.
+    /// The range of the file.
     pub range: Range,
-    /// Bytes that have been read of it already.
+    /// Bytes that have been read already.
     pub ahead: Block,
 }
 
-/// Ranges requested when a file was opened, kept for reads from its start.
+/// A range requested when a file was opened, cached for reads from its start.
 #[derive(Debug)]
 pub enum Prefetched {
     /// The response has begun, and has been checked.
     Body(Body),
-    /// Nobody has looked at its head.
+    /// Its head has not been checked yet.
     Pending(Range, Pending),
 }
 
 impl Prefetched {
-    /// Which bytes of the file.
+    /// The range of the file.
     pub const fn range(&self) -> Range {
         match self {
             Self::Body(body) => body.range,
@@ -41,12 +41,12 @@ impl Prefetched {
 }
 
 impl Body {
-    /// Nothing of it has been read.
+    /// A body of which nothing has been read yet.
     pub const fn new(response: Response, range: Range) -> Self {
         Self { response, range, ahead: Block::new() }
     }
 
-    /// Puts what comes into a block until there is enough, or it takes too long.
+    /// Appends bytes to a block until there are `enough`, or `GATHERED` has passed since the first.
     pub async fn gather(&mut self, block: &mut Block, enough: usize) -> Result<()> {
         let mut until = None;
         while block.len() < enough {

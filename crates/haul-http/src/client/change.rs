@@ -1,9 +1,9 @@
-//! Directories made, names given and taken away, times set.
+//! Changes on the server: makes directories, renames, copies, removes, sets times.
 //!
-//! Servers give different statuses for the same thing (a file in the way of MKCOL is 405, 400 or
-//! 409), and some do more than they were asked: rclone replaces a directory by a file, nginx makes
-//! what is missing above. So it is looked before anything that could do harm, and after a failure, for
-//! what it means.
+//! Servers return different statuses for the same failure (a file in the way of MKCOL is 405, 400 or
+//! 409), and some do more than requested: rclone replaces a directory by a file, nginx creates missing
+//! parents. So haul stats the target before a request that could do harm, and after a failure to find
+//! its reason.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ use super::response::Response;
 use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Target, Url};
 
-/// A response that says why something failed is not longer.
+/// The most bytes of a response that describes a failure.
 const WHY_MOST: usize = 1 << 20;
 
 impl Inner {
@@ -54,8 +54,8 @@ impl Inner {
         }
     }
 
-    /// Removes a file or an empty directory. Whether it is empty is asked before: a server removes
-    /// directories with all that is in them.
+    /// Removes a file or an empty directory. Checks first that it is empty: DELETE removes a directory with
+    /// everything in it.
     pub(super) async fn remove(&self, path: &RelPath) -> Result<()> {
         self.writable("remove", path)?;
         let at = |kind| Error::new(kind, "remove").at(self.location.display(path));
@@ -101,7 +101,7 @@ impl Inner {
         self.move_to(&source, to, there, true).await
     }
 
-    /// Gives what is at `source` another name. `there` is what was seen of that name.
+    /// Renames `source` to `to`. `there` is what was found at `to`.
     pub(super) async fn move_to(
         &self,
         source: &Entry,
@@ -111,8 +111,8 @@ impl Inner {
     ) -> Result<()> {
         let from = &source.path;
         let at = |kind| Error::new(kind, "rename").at(self.location.display(to));
-        // Something may come between a look and the move, or the lane may end; that it does so again and
-        // again is nobody's luck.
+        // The target may change between the stat and the move, or the lane may end. Three times in a row is
+        // not chance.
         let mut failure = at(ErrorKind::AlreadyExists);
         let mut was_lost = false;
         for _ in 0..3 {
@@ -140,10 +140,10 @@ impl Inner {
             };
             let same = |entry: &Entry| entry.kind == source.kind && entry.size == source.size;
             match (&there, still) {
-                // The answer was lost, and the move was not.
+                // The response was lost, but the move succeeded.
                 (Some(entry), Some(None)) if same(entry) => return Ok(()),
                 (Some(_), _) if overwrite == "F" => {}
-                // The question was lost.
+                // The request was lost.
                 (_, Some(Some(entry))) if lost && same(&entry) => {
                     failure = error.at(self.location.display(to));
                 }
@@ -186,7 +186,7 @@ impl Inner {
         }
     }
 
-    /// Sets a modification time, where the server can.
+    /// Sets a modification time, if the server supports it.
     pub(super) async fn set_time(&self, path: &RelPath, time: Timestamp) -> Result<()> {
         let operation = "set the time";
         let Some(times) = self.quirks.times else { return Ok(()) };
@@ -206,7 +206,7 @@ impl Inner {
         }
     }
 
-    /// What a failure to make something at `path` means.
+    /// Finds out why `path` could not be created.
     pub(super) async fn why_not(&self, error: Error, path: &RelPath) -> Error {
         let plain = [
             ErrorKind::Unreachable,
@@ -235,19 +235,19 @@ impl Inner {
         Error::new(kind, error.operation()).at(self.location.display(path)).because(error.cause())
     }
 
-    /// Asks for something to be done, and that it was done.
+    /// Sends a request that changes something; fails unless all of it was done.
     pub(super) async fn tell(&self, request: &Request) -> Result<()> {
         let (status, url) = self.told(request).await?;
         let refused = || error::of_status(status, request.operation, &url);
         if status.is_success() { Ok(()) } else { Err(refused()) }
     }
 
-    /// What is answered to that, and by whom; of several things the one that was not done.
+    /// The status of such a request (of a multistatus, the first failure), and the URL that responded.
     pub(super) async fn told(&self, request: &Request) -> Result<(StatusCode, Url)> {
         let mut response = self.exchange().once(request).await?;
         let status = response.status;
         if status == StatusCode::MULTI_STATUS {
-            // Something of it was not done.
+            // Some part of it was not done.
             let failed = failed_part(&mut response, request.operation).await?;
             return Ok((failed.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), response.url.clone()));
         }
@@ -256,7 +256,7 @@ impl Inner {
         Ok((status, url))
     }
 
-    /// That this storage is one that can be written to.
+    /// Fails unless this storage can be written to.
     pub(super) fn writable(&self, operation: &'static str, path: &RelPath) -> Result<()> {
         match self.manner {
             Manner::Dav => Ok(()),
@@ -282,7 +282,7 @@ impl Inner {
             let resources = resources.map_err(|e| dav::malformed(&response.url, "remove", e))?;
             for resource in resources {
                 if resolve_path(&base, resource.href.as_bytes()) != Ok(Target::This) {
-                    // Whatever it is.
+                    // Any other resource means that the directory is not empty.
                     drop(response);
                     return Ok(Inside::Something);
                 }
@@ -299,7 +299,7 @@ impl Inner {
     }
 }
 
-/// What is at a path, as far as removing it goes.
+/// What is at a path, as needed for removing it.
 enum Inside {
     Nothing,
     IsFile,
@@ -307,7 +307,7 @@ enum Inside {
     Something,
 }
 
-/// The first status in a multistatus that is no success.
+/// The first status in a multistatus that is not a success.
 async fn failed_part(
     response: &mut Response,
     operation: &'static str,

@@ -29,7 +29,7 @@ use super::proxy::{Proxies, tunnel};
 use crate::parse::proxy::{Protocol, Proxy};
 use crate::parse::{Origin, WebScheme};
 
-/// Makes connections, all with the same idea of whom to trust.
+/// Opens connections, all with the same TLS and proxy settings.
 #[derive(Debug)]
 pub struct Connector {
     options: TlsOptions,
@@ -40,30 +40,30 @@ pub struct Connector {
     hosts: Mutex<HashMap<Origin, Host>>,
 }
 
-/// What all connections to a server share.
+/// State that all connections to a server share.
 #[derive(Debug, Clone)]
 pub struct Host {
     /// The waits for it.
     pub waits: HostWaits,
-    /// Whether a body of it has not ended that nobody wanted.
+    /// Whether a body that was to be discarded did not end.
     pub endless: Arc<AtomicBool>,
-    /// Whether it answers in order.
+    /// Whether it responds in order.
     pub order: Arc<Order>,
 }
 
-/// A connection that bytes go through.
+/// An open connection.
 #[derive(Debug)]
 pub struct Connected<T> {
     /// The connection.
     pub stream: T,
-    /// The round trip of the TCP handshake.
+    /// The RTT of the TCP handshake.
     pub rtt: Duration,
-    /// What the kernel knows of it.
+    /// Reads the kernel's RTT of the connection.
     pub gauge: Option<RttGauge>,
 }
 
 impl Connector {
-    /// As the user says.
+    /// With the user's options.
     pub fn new(options: &HttpOptions) -> Self {
         let (waits, reach) = (options.waits.clone(), options.reach);
         let (options, proxies) = (options.tls.clone(), options.proxies.clone());
@@ -71,7 +71,7 @@ impl Connector {
         Self { options, proxies, tls, waits, reach, hosts }
     }
 
-    /// What is known of a server.
+    /// The shared state of a server.
     pub fn host(&self, origin: &Origin) -> Host {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || Host {
@@ -87,10 +87,10 @@ impl Connector {
         self.host(origin).waits
     }
 
-    /// The proxy that has to be told with each request whom to ask: the HTTP proxy of a server without TLS.
+    /// The HTTP proxy of a server without TLS; each request through it names the whole URL.
     ///
     /// # Errors
-    /// The environment names one that cannot be used.
+    /// The environment names a proxy that cannot be used.
     pub fn proxy_of_plain(&self, origin: &Origin) -> Result<Option<Proxy>> {
         if origin.scheme() == WebScheme::Https {
             return Ok(None);
@@ -98,7 +98,7 @@ impl Connector {
         Ok(self.proxies.of(origin)?.filter(|proxy| proxy.protocol == Protocol::Http))
     }
 
-    /// Connects, and says nothing yet. `dialled` learns the round trip as soon as it is known.
+    /// Connects without sending a request. `dialled` gets the RTT as soon as it is known.
     pub async fn reach(
         &self,
         origin: &Origin,
@@ -182,35 +182,35 @@ impl Connector {
     }
 }
 
-/// A stream, and what of it has to end with it.
+/// A connection, and what has to end with it.
 #[derive(Debug)]
 pub struct Link {
     way: Way,
-    /// What comes counts for how much may be under way.
+    /// This connection's share of the receive budget; bytes received count toward it.
     feeder: Option<BudgetShare>,
     waits: HostWaits,
     _hold: Option<Hold>,
 }
 
 impl Link {
-    /// From now on, bytes received count toward this receive_budget.
+    /// From now on, bytes received count toward this receive budget.
     pub fn feed(&mut self, receive_budget: &Arc<ReceiveBudget>) {
         self.feeder = self.way.socket().map(|socket| receive_budget.add_connection(socket));
     }
 
-    /// Something was sent: the far end takes it.
+    /// Bytes were sent, so the far end is responsive.
     fn taken(&self, written: &Poll<io::Result<usize>>) {
         if matches!(written, Poll::Ready(Ok(1..))) {
             self.waits.heard();
         }
     }
 
-    /// Something came: says how much more may be under way.
+    /// Bytes were received: updates the limit of bytes in flight.
     fn came(&mut self) {
         self.waits.heard();
         let Some((socket, feeder)) = self.way.socket().zip(self.feeder.as_mut()) else { return };
         let Some(most) = feeder.allowed_bytes(socket) else { return };
-        // Where it cannot be said now, there is more to come with which it can.
+        // If there is no new limit now, later bytes bring one.
         haul_net::receive_at_most(socket, most);
     }
 }
@@ -223,7 +223,7 @@ enum Way {
 }
 
 impl Way {
-    /// The connection, unless it is that of a proxy with TLS, with which it is not alone.
+    /// The TCP socket, unless it is hidden in TLS to a proxy.
     fn socket(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(stream) => Some(stream),
@@ -233,7 +233,7 @@ impl Way {
     }
 }
 
-/// What TLS can run over.
+/// A stream that TLS can run over.
 trait Stream: AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin {}
 impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin> Stream for T {}
 
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn all_comes_through_a_connection_that_is_held_to_what_a_long_path_brings() {
+    async fn all_bytes_arrive_over_a_connection_with_a_receive_budget() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut far, _) = listener.accept().await.unwrap();
@@ -385,7 +385,7 @@ mod tests {
         let mut received = vec![0; whole.len()];
         for piece in received.chunks_mut(1_000_003) {
             link.read_exact(piece).await.unwrap();
-            // Who reads may be slower than what comes.
+            // The reader may be slower than the sender.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         drop(sending.await.unwrap());

@@ -13,12 +13,12 @@ use crate::parse::repr_digest::WANT_SHA256;
 
 const WANT_REPR_DIGEST: HeaderName = HeaderName::from_static("want-repr-digest");
 
-/// How long a server that reports digests may take to read a file: 180 GB at 100 MB/s.
+/// How long a server that reports digests may take to hash a file: 180 GB at 100 MB/s.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 
 impl Inner {
-    /// The digest of a file as the server reports it. Of a server of which nothing is known, one file shows whether
-    /// it reports any.
+    /// The digest of a file as the server reports it. If it is unknown whether a server reports
+    /// digests, the first file shows it.
     pub(super) async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
         if kind != DigestKind::Sha256 {
             return Ok(None);
@@ -38,7 +38,7 @@ impl Inner {
         }
     }
 
-    /// On a connection of its own, since nothing else should wait until the server has read the file.
+    /// Uses a connection of its own, since no other request should wait until the server has hashed the file.
     async fn ask_digest(
         &self,
         path: &RelPath,
@@ -53,7 +53,7 @@ impl Inner {
         if matches!(response.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
             return Err(Error::new(ErrorKind::NotFound, operation).at(self.location.display(path)));
         }
-        // A page that lists a directory, or something that cannot be asked for alone.
+        // An index page, or a status that gives no digest.
         if response.status != StatusCode::OK || response.url.path().ends_with('/') {
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-//! What the head of a response says of a file, and whether it is a response to what was asked.
+//! File metadata from the head of a response, and checks that a response is the one requested.
 
 use haul_storage::{
     Digest, DigestKind, Entry, EntryKind, Error, ErrorKind, Identity, Range, RelPath, Result,
@@ -18,39 +18,38 @@ use crate::parse::{dates, disposition, ranges, ranges::ContentRange, repr_digest
 
 const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
 
-/// A file that was modified longer ago than this is another one if its date is another one (RFC 9110,
-/// 8.8.2.2).
+/// If a file was last modified longer ago than this, its date identifies the version (RFC 9110, 8.8.2.2).
 const SETTLED_SECONDS: i64 = 60;
 
-/// What is known of a file.
+/// Metadata of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// Length of the whole file in bytes, if the server said it.
+    /// Length of the whole file in bytes, if the server sent it.
     pub size: Option<u64>,
     /// When it was last modified.
     pub modified: Option<Timestamp>,
     /// Its version (ETag), as sent.
     pub tag: Option<String>,
-    /// Whether parts of it can be asked for, if that is known.
+    /// Whether ranges of it can be requested, if that is known.
     pub ranged: Option<bool>,
-    /// Whether the last modification was so long ago that it tells this version from all others.
+    /// Whether the last modification was so long ago that it identifies this version.
     settled: bool,
-    /// How what is sent is encoded. Length and version are those of what is sent.
+    /// The content coding. Length and version are those of the encoded bytes.
     pub coding: Option<Coding>,
-    /// The digest of the file (RFC 9530), if the server sent one, asked for or not. Where the file is sent encoded it
-    /// would be that of what is sent, and is left out.
+    /// The digest of the file (RFC 9530), if the server sent one, requested or not. Left out if the
+    /// file is sent encoded, because it would be the digest of the encoded bytes.
     pub digest: Option<Digest>,
-    /// What the server would call a copy (RFC 6266), made safe.
+    /// The file name that the server suggests (RFC 6266), made safe.
     pub suggested_name: Option<String>,
-    /// How the last modification was written, for comparing.
+    /// `Last-Modified` as sent, for comparing.
     last_modified: Option<HeaderValue>,
 }
 
 impl Facts {
-    /// What a response that is a success says.
+    /// Parses the head of a successful response.
     ///
     /// # Errors
-    /// It is bytes of an unknown part.
+    /// It is a partial response without a valid range.
     pub fn of(response: &Head, operation: &'static str) -> Result<Self> {
         let wrong = |cause: String| {
             Error::new(ErrorKind::Protocol, operation).at(&response.url).because(cause)
@@ -87,20 +86,20 @@ impl Facts {
         })
     }
 
-    /// Which version it is.
+    /// Identifies the version.
     pub fn identity(&self) -> Identity {
         Identity {
             size: self.size.unwrap_or(UNKNOWN_SIZE),
             modified: self.modified,
             id: None,
-            // What only means the same may have other bytes (RFC 9110, 8.8.1): with a time beside it a
-            // weak tag is good enough, alone it tells no version from another.
+            // Versions with equal weak tags may have different bytes (RFC 9110, 8.8.1): with a time beside
+            // it a weak tag is good enough, alone it does not identify a version.
             tag: self.tag.clone().filter(|tag| self.modified.is_some() || !tag.starts_with("W/")),
         }
     }
 
-    /// Whether what is sent is what is stored under one of these names: not encoded, or encoded as such
-    /// files are.
+    /// Whether the bytes sent are those stored under one of these names: not encoded, or in a coding that
+    /// the name implies (`.gz`).
     pub fn is_as_stored(&self, urls: [&Url; 2]) -> bool {
         let Some(coding) = &self.coding else { return true };
         let last = |url: &Url| decode(url.path().rsplit('/').next().unwrap_or_default().as_bytes());
@@ -109,7 +108,7 @@ impl Facts {
         names.into_iter().any(|name| coding.is_of_name(&name))
     }
 
-    /// As an entry at `path`.
+    /// Converts to an entry at `path`.
     pub fn entry(&self, path: &RelPath) -> Entry {
         let size = self.size.unwrap_or(UNKNOWN_SIZE);
         let mut entry = Entry::new(path.clone(), EntryKind::File, size);
@@ -119,19 +118,19 @@ impl Facts {
         entry
     }
 
-    /// What makes a server send a part only if the file is still this one (RFC 9110, 13.1.5). If there
-    /// is nothing, what it sends is compared all the same.
+    /// The `If-Range` value that makes a server send a part only of this version (RFC 9110, 13.1.5). With or
+    /// without it, the response is compared.
     pub fn if_range(&self) -> Option<HeaderValue> {
         match &self.tag {
-            // A weak one is good for nothing here, and a server would send the whole file.
+            // With a weak tag a server would send the whole file.
             Some(tag) if !tag.starts_with("W/") => HeaderValue::from_str(tag).ok(),
-            // So would Apache for a date that it holds for too young.
+            // So would Apache with a date that is too recent.
             _ if self.settled => self.last_modified.clone(),
             _ => None,
         }
     }
 
-    /// Why other facts are those of another version.
+    /// How `now` differs from this version, if it does.
     pub fn differs(&self, now: &Self) -> Option<String> {
         if let Some(coding) = self.other_coding(now) {
             return Some(format!("it is sent encoded ({coding})"));
@@ -141,7 +140,7 @@ impl Facts {
         {
             return Some(format!("it had {was} bytes and has {is}"));
         }
-        // Apache calls a tag weak for a second after the file was modified (RFC 9110, 8.8.3.2).
+        // Apache marks a tag as weak for a second after the file was modified (RFC 9110, 8.8.3.2).
         let opaque = |tag: &str| tag.trim_start_matches("W/").to_owned();
         if let (Some(was), Some(is)) = (&self.tag, &now.tag)
             && opaque(was) != opaque(is)
@@ -158,12 +157,12 @@ impl Facts {
 }
 
 impl Facts {
-    /// How a response is encoded, if the version that is being read is not.
+    /// The coding of a response, if it differs from that of the version being read.
     fn other_coding<'a>(&self, now: &'a Self) -> Option<&'a str> {
         now.coding.as_ref().filter(|_| now.coding != self.coding).map(Coding::name)
     }
 
-    /// Checks that a response is encoded as the version that is being read.
+    /// Checks that a response has the same coding as the version being read.
     ///
     /// # Errors
     /// `Protocol` if not.
@@ -176,16 +175,16 @@ impl Facts {
     }
 }
 
-/// A range as a request has it (RFC 9110, 14.1.2). It must not be empty.
+/// The `Range` header of a request (RFC 9110, 14.1.2). The range must not be empty.
 pub fn bytes_of(range: Range) -> String {
     format!("bytes={}-{}", range.start(), range.end().saturating_sub(1))
 }
 
-/// Checks that a response is the part of the file that was asked for, of the version that is being
-/// read. `asked` is cut at the end of the file.
+/// Checks that a response is the requested part of the version being read. `asked` ends at the end of the
+/// file at most.
 ///
 /// # Errors
-/// `Changed` if the file is another one by now; `Protocol` if the server answers something else.
+/// `Changed` if the file has changed; `Protocol` if the server sends something else.
 pub fn check_part(response: &Head, asked: Range, version: &Facts) -> Result<()> {
     let url = &response.url;
     let wrong = |cause: String| Error::new(ErrorKind::Protocol, "read").at(url).because(cause);
@@ -196,7 +195,7 @@ pub fn check_part(response: &Head, asked: Range, version: &Facts) -> Result<()> 
             version.check_coding(&now, url)?;
             return Err(match version.differs(&now) {
                 Some(how) => changed(url, &how),
-                // As it may at any time (RFC 9110, 14.2); some caches do until they have it.
+                // A server may do that at any time (RFC 9110, 14.2); some caches do until they have the file.
                 None => wrong(format!("the server sent the whole file instead of bytes {asked:?}"))
                     .with_retry(Retry::Later),
             });

@@ -1,5 +1,5 @@
-//! Requests until they are answered: along redirects, signed where a server asks for it, and sent again when that
-//! can help.
+//! Sends requests until there is a final response: follows redirects, authenticates, and retries transient
+//! failures.
 
 use std::time::{Duration, Instant};
 
@@ -16,25 +16,26 @@ use super::request::{Request, is_safe, repeatable};
 use super::response::Response;
 use crate::parse::{Origin, Url, WebScheme};
 
-/// As curl and browsers have it, more or less; a loop needs no more.
+/// About as many as curl and browsers follow; enough to detect a loop.
 const MOST_REDIRECTS: usize = 10;
 
-/// How often one request is asked again because another one has signed in meanwhile: cookies may be good for very few.
+/// How often a request restarts because another one has signed in meanwhile: a cookie may be valid for
+/// few requests.
 const MOST_RESTARTS: usize = 3;
 
-/// So often one request may be refused for want of signing in: not at all, for a nonce that is too old,
-/// for what others have found out meanwhile.
+/// The most 401 responses to one request: for missing credentials, a stale nonce, or credentials that another
+/// request has replaced meanwhile.
 const MOST_CHALLENGES: usize = 8;
 
-/// How often a question without a body of its own is asked again.
+/// How often a request is tried.
 const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(300);
 
 impl Exchange {
-    /// Asks, again if that may help. What the server says is a response, whatever it is.
+    /// Sends a request, and retries transient failures. Any status counts as a response.
     ///
     /// # Errors
-    /// Nobody answers, or the response cannot be followed.
+    /// No response arrives, or a redirect cannot be followed.
     pub async fn patiently(&self, request: &Request) -> Result<Response> {
         let (mut tried, mut began) = (0, None);
         loop {
@@ -59,7 +60,8 @@ impl Exchange {
         }
     }
 
-    /// Asks for something of `most` bytes behind what was asked before, and alone if it is not simply answered there.
+    /// Requests something of at most `most` bytes on a shared connection, and alone if that has no
+    /// plain success.
     ///
     /// # Errors
     /// As [`Exchange::patiently`].
@@ -70,10 +72,11 @@ impl Exchange {
         }
     }
 
-    /// Asks once. Redirects are followed, and challenges answered.
+    /// Sends a request once, follows redirects and responds to challenges.
     ///
-    /// Many requests may be redirected to one server that signs in, at the beginning or when a cookie has expired. One
-    /// of them follows; the others wait for it and are then asked again, with the cookies that it got.
+    /// Many requests may be redirected to one login server, at the beginning or when a cookie has
+    /// expired. One of them follows; the others wait for it and then restart with the cookies that it
+    /// got.
     ///
     /// # Errors
     /// As [`Exchange::patiently`].
@@ -96,9 +99,9 @@ impl Exchange {
                     return Err(error::of_status(response.status, request.operation, &url));
                 }
                 let head = Head::clone(&response);
-                // Who tries a password may need the lane that this one has.
+                // The request that tries a password may need this one's lane.
                 drop(response);
-                // Few are, and it is large.
+                // Boxed because the future is large and rarely needed.
                 trial = Box::pin(self.sign_ins.challenged(&head, said.as_ref(), trial)).await?;
                 continue;
             }
@@ -114,7 +117,7 @@ impl Exchange {
                 return Ok(response);
             };
             redirects += 1;
-            // Who sets a cookie may lead to the same place, to see it.
+            // A server that sets a cookie may redirect to the same URL to check it.
             let leads_nowhere = next == url && self.jar().changes() == changes;
             if redirects > MOST_REDIRECTS || leads_nowhere {
                 return Err(Error::new(ErrorKind::Protocol, request.operation)
@@ -136,18 +139,19 @@ impl Exchange {
         }
     }
 
-    /// Whether a server that was redirected to signs in, and may set cookies that spare others the way there.
+    /// Whether a server that was redirected to authenticates, and may set cookies that save others the
+    /// redirect.
     fn signs_in_with_cookies(&self, origin: &Origin) -> bool {
         self.sign_ins.signs_for_others(origin) && self.walks.may_set_cookies(origin)
     }
 }
 
-/// Whether a response may be another one a moment later.
+/// Whether a status is transient.
 pub fn may_pass(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 425 | 429 | 500 | 502 | 503 | 504)
 }
 
-/// Where a request has to be sent instead, if that may be done.
+/// The URL that a response redirects to, if it may be followed.
 fn redirect(response: &Head, request: &Request) -> Result<Option<Url>> {
     let follows = match response.status.as_u16() {
         301 | 302 | 307 | 308 => true,
@@ -160,8 +164,8 @@ fn redirect(response: &Head, request: &Request) -> Result<Option<Url>> {
             .at(&request.url)
             .because(format!("the server redirects to an invalid location: {cause}"))
     })?;
-    // A server behind a proxy that redirects to the slash of a directory does so to what it takes for
-    // its own name.
+    // A server behind a proxy that redirects a directory to its URL with a slash may use an internal name
+    // of itself there.
     let next = match response.url.is_without_slash(&next) {
         true => next.on(response.url.origin.clone()),
         false => next,

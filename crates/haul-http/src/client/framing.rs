@@ -1,10 +1,10 @@
-//! Where a response begins, continues and ends in the bytes of a connection (RFC 9112), without I/O.
+//! Finds where a response begins and ends in the bytes of a connection (RFC 9112), without I/O.
 //!
 //! ```text
 //! bytes → poll → Continue*, Head, Body*, End
 //! ```
 //!
-//! One [`Framing`] reads one response. What it does not take from the input belongs to the next one.
+//! One [`Framing`] parses one response. The input that it does not take belongs to the next one.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING};
@@ -13,30 +13,30 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use super::head::{Broken, Head};
 use crate::parse::{Url, length};
 
-/// The longest head that is read, and the longest trailer.
+/// The longest head and the longest trailer section.
 const HEAD_MOST: usize = 64 << 10;
 const HEADERS_MOST: usize = 128;
 
-/// Provisional responses (1xx) before one that counts.
+/// The most provisional responses (1xx) before the final one.
 const PROVISIONAL_MOST: usize = 64;
 
-/// The longest line that says how long a chunk is: its extensions are ignored.
+/// The longest chunk-size line, with its extensions, which are ignored.
 const CHUNK_LINE_MOST: usize = 4 << 10;
 
-/// What comes next in a response.
+/// The next element of a response.
 #[derive(Debug)]
 pub enum Event {
-    /// A provisional response. Only `100 Continue` means anything here.
+    /// A provisional response. Only `100 Continue` matters here.
     Provisional(StatusCode),
     /// The head.
     Head(Head),
-    /// Some of the body; never empty.
+    /// Bytes of the body; never empty.
     Body(Bytes),
-    /// All of it has come.
+    /// The response is complete.
     End,
 }
 
-/// A response that is being read.
+/// The parser of one response.
 #[derive(Debug)]
 pub struct Framing {
     url: Url,
@@ -51,16 +51,16 @@ pub struct Framing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Head,
-    /// So many bytes of the body are to come.
+    /// So many bytes of the body are missing.
     Sized(u64),
-    /// Until the connection ends.
+    /// The body ends with the connection.
     UntilClose,
     /// The line before a chunk.
     ChunkLine,
     Chunk(u64),
     /// The line break behind a chunk.
     ChunkEnd,
-    /// Fields behind the last chunk, of which so many bytes have come.
+    /// Fields behind the last chunk, of which so many bytes have been read.
     Trailer(usize),
     Done,
 }
@@ -71,10 +71,10 @@ impl Framing {
         Self { url, is_to_head, state: State::Head, provisional: 0, closes: false }
     }
 
-    /// Takes what comes next from the beginning of `input`; `None` if more bytes are needed.
+    /// Takes the next element from the beginning of `input`; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// `Unreadable` if this is no response.
+    /// `Unreadable` if this is not a valid response.
     pub fn poll(&mut self, input: &mut BytesMut) -> Result<Option<Event>, Broken> {
         loop {
             match self.state {
@@ -127,7 +127,7 @@ impl Framing {
         }
     }
 
-    /// Bytes of the body that come next as they are, so that they can be read past [`Framing::poll`].
+    /// Bytes of the body that follow without framing, so that they can be read without [`Framing::poll`].
     pub const fn plain(&self) -> u64 {
         match self.state {
             State::Sized(left) => left,
@@ -135,7 +135,7 @@ impl Framing {
         }
     }
 
-    /// So many of the [`Framing::plain`] bytes, or of a chunk, were taken.
+    /// Records that so many of the [`Framing::plain`] bytes, or of a chunk, were taken.
     pub fn took(&mut self, bytes: u64) {
         self.state = match self.state {
             State::Sized(left) if left <= bytes => State::Done,
@@ -146,7 +146,7 @@ impl Framing {
         };
     }
 
-    /// Bytes of the body that are still to come, if that is known.
+    /// The missing bytes of the body, if known.
     pub const fn left(&self) -> Option<u64> {
         match self.state {
             State::Sized(left) => Some(left),
@@ -160,10 +160,10 @@ impl Framing {
         self.state == State::UntilClose
     }
 
-    /// The connection has ended. For a body without a length that is its end.
+    /// The connection has ended, which ends a body without a length.
     ///
     /// # Errors
-    /// `Within` if more had to come.
+    /// `Within` if the response is incomplete.
     pub fn on_close(&mut self) -> Result<(), Broken> {
         match self.state {
             State::UntilClose | State::Done => {
@@ -174,7 +174,7 @@ impl Framing {
         }
     }
 
-    /// Whether the connection can be used again when this response has ended.
+    /// Whether the response is complete and the connection can be reused.
     pub fn keeps_open(&self) -> bool {
         self.state == State::Done && !self.closes
     }
@@ -206,7 +206,8 @@ fn unreadable(what: &str) -> Broken {
     Broken::Unreadable(what.to_owned())
 }
 
-/// Takes a head from the beginning of `input`, if all of it is there, and whether it is one of HTTP/1.0.
+/// Takes a head from the beginning of `input` if it is complete; also returns whether it is HTTP/1.0 or
+/// older.
 fn parse(input: &mut BytesMut, url: &Url) -> Result<Option<(Head, bool)>, Broken> {
     let mut fields = [httparse::EMPTY_HEADER; HEADERS_MOST];
     let mut response = httparse::Response::new(&mut fields);
@@ -231,14 +232,14 @@ fn parse(input: &mut BytesMut, url: &Url) -> Result<Option<(Head, bool)>, Broken
     Ok(Some((Head { status, headers, url: url.clone() }, old)))
 }
 
-/// What follows a head (RFC 9112, 6.3).
+/// The kind of body that follows a head (RFC 9112, 6.3).
 fn body_of(head: &Head) -> Result<State, Broken> {
     if matches!(head.status.as_u16(), 204 | 304) {
         return Ok(State::Done);
     }
     if head.is_coded() {
-        // haul sends no TE, so a server must not use another coding. The bytes of one, gzip for example, are not those
-        // of the file.
+        // haul sends no TE, so a server must not use other transfer codings. With gzip, for example,
+        // the bytes would not be those of the file.
         let values: Vec<_> = head.headers.get_all(TRANSFER_ENCODING).iter().collect();
         let is_chunked =
             |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
@@ -256,7 +257,7 @@ fn body_of(head: &Head) -> Result<State, Broken> {
     }
 }
 
-/// Takes the line before a chunk, if all of it is there: how long the chunk is.
+/// Takes the chunk-size line if it is complete, and returns the length of the chunk.
 fn chunk_line(input: &mut BytesMut) -> Result<Option<u64>, Broken> {
     // httparse takes an empty line for the last chunk.
     if input.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) {
@@ -273,7 +274,7 @@ fn chunk_line(input: &mut BytesMut) -> Result<Option<u64>, Broken> {
     }
 }
 
-/// Whether a field that is a list of words has this one.
+/// Whether a header field that is a list contains this word.
 fn says(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     headers.get_all(name).iter().any(|value| {
         let mut words = value.to_str().unwrap_or_default().split(',');

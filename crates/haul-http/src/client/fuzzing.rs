@@ -1,4 +1,4 @@
-//! Entry points of the fuzz targets: each takes any bytes and panics if a promise about them is broken.
+//! Entry points of the fuzz targets: each takes any bytes and panics if an invariant is violated.
 
 use bytes::BytesMut;
 use futures_util::FutureExt;
@@ -10,7 +10,7 @@ use super::proxy::tunnel;
 use crate::parse::proxy::{OPTION, proxy_for};
 use crate::parse::{Origin, Url, WebScheme};
 
-/// A response: how it is cut does not change what it says.
+/// A response: the result does not depend on how its bytes are split.
 pub fn response(data: &[u8]) {
     let Some((&size, text)) = data.split_first() else { return };
     let Ok(url) = Url::parse("http://h/f") else { return };
@@ -42,7 +42,7 @@ pub fn response(data: &[u8]) {
     };
     let whole = read(&mut std::iter::once(text));
     let pieces = read(&mut text.chunks(usize::from(size).max(1)));
-    // What ends too early or is too long may be found out sooner or later.
+    // A truncated or overlong response may be detected earlier or later, with another error.
     let is_read = |broken: &Result<bool, Broken>| broken.is_ok();
     assert_eq!(is_read(&whole.2), is_read(&pieces.2), "a response depends on its chunks");
     if whole.2.is_ok() {
@@ -50,7 +50,7 @@ pub fn response(data: &[u8]) {
     }
 }
 
-/// What an HTTP proxy answers to CONNECT: what follows is left to the server.
+/// The response of an HTTP proxy to CONNECT: bytes behind it are left for the server's stream.
 pub fn tunnel_answer(data: &[u8]) {
     let Ok(origin) = Origin::new(WebScheme::Https, "host.example", None) else { return };
     let option = |name: &str| (name == OPTION).then(|| "http://u:p@proxy:3128".to_owned());

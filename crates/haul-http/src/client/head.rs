@@ -1,4 +1,4 @@
-//! The head of a response, and why a response ends too early.
+//! The head of a response, and the reasons why a response is incomplete.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode};
 
 use crate::parse::{Url, length};
 
-/// What a server sends before the body.
+/// Status and header fields of a response.
 #[derive(Debug, Clone)]
 pub struct Head {
     /// The status.
@@ -19,13 +19,13 @@ pub struct Head {
 }
 
 impl Head {
-    /// A header field as text; `None` if it is not there or no text.
+    /// A header field as text; `None` if it is missing or not ASCII.
     pub fn header(&self, name: &HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The length of the body, if the server reports one that counts: a transfer coding overrides it
-    /// (RFC 9112, 6.3). Responses whose length is malformed do not come this far.
+    /// The length of the body, if the server reports a valid one: a transfer coding overrides it
+    /// (RFC 9112, 6.3). Responses with a malformed length were rejected before.
     pub fn length(&self) -> Option<u64> {
         if self.is_coded() {
             return None;
@@ -39,8 +39,8 @@ impl Head {
         !self.is_coded() && self.length().is_none()
     }
 
-    /// Whether the body has a transfer coding. haul reads `chunked` alone, and a response with another one does not come
-    /// this far; `identity` is what HTTP/1.1 once called none (RFC 2616, 3.6).
+    /// Whether the body has a transfer coding. haul supports only `chunked`, and responses with another
+    /// one were rejected before; `identity` is an obsolete name for none (RFC 2616, 3.6).
     pub fn is_coded(&self) -> bool {
         let values = self.headers.get_all(TRANSFER_ENCODING).iter();
         let codings = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
@@ -49,7 +49,7 @@ impl Head {
     }
 }
 
-/// Why a response ends too early.
+/// Why a response is incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Broken {
     /// The connection ended before the response began.
@@ -57,24 +57,24 @@ pub enum Broken {
         /// Whether the request may have reached the server.
         is_sent: bool,
     },
-    /// Nothing has come for so long.
+    /// No byte has arrived for so long.
     Silent(Duration),
     /// The connection ended within the response.
     Within(String),
-    /// What came is no response, or none that can be read here.
+    /// The bytes are not a valid response, or not one that haul supports.
     Unreadable(String),
-    /// What comes is so little that it will never end.
+    /// The body arrives so slowly that it will never end.
     Endless {
         /// Bytes of the body so far.
         bytes: u64,
-        /// For how long they were waited for.
+        /// How long haul waited for them.
         seconds: u64,
     },
 }
 
 impl Broken {
-    /// The same for a request on a connection that was used before: what is unreadable there may be left of an earlier
-    /// response, so the response to this request is lost.
+    /// The same for a request on a reused connection: unreadable bytes there may be left from an
+    /// earlier response, so the response to this request counts as lost.
     pub fn on_reused(self, is_reused: bool) -> Self {
         match self {
             Self::Unreadable(how) if is_reused => Self::Within(how),

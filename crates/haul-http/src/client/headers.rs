@@ -1,4 +1,4 @@
-//! Header fields and cookies that the user gives, for the servers that the command names.
+//! Header fields and cookies from the user, for the servers that the command names.
 //!
 //! Their values may be secrets: no error and no debug output repeats them.
 
@@ -35,7 +35,7 @@ const OWN: &[(&[&str], &str)] = &[
     (&["proxy-authorization"], "write user and password into the URL of the proxy"),
 ];
 
-/// What the user gives.
+/// Header fields and cookies from the user.
 #[derive(Clone, Default)]
 pub struct Headers {
     fields: HeaderMap,
@@ -43,7 +43,7 @@ pub struct Headers {
     cookies: Vec<(String, Zeroizing<String>)>,
 }
 
-/// Names only.
+/// Shows names only.
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cookies = self.cookies.iter().map(|(name, _)| name);
@@ -51,13 +51,13 @@ impl fmt::Debug for Headers {
     }
 }
 
-/// Why something is no header field that can be sent.
+/// Why a header field cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// Nothing separates name and value.
     #[error("no colon; write 'Name: value'")]
     NoColon,
-    /// The name has characters that names do not have.
+    /// The name has an invalid character.
     #[error("the text before the colon is not a header field name; write 'Name: value'")]
     Name,
     /// The value has characters that would end it.
@@ -78,13 +78,14 @@ impl Headers {
     /// Adds `Name: value`.
     ///
     /// # Errors
-    /// It is none, or haul sets it itself.
+    /// The line is invalid, or haul sets the field itself.
     pub fn add_line(&mut self, line: &str) -> Result<(), HeaderError> {
         let (name, value) = line.split_once(':').ok_or(HeaderError::NoColon)?;
         self.add(name, value)
     }
 
-    /// Adds a field. White space around the value is left out; `User-Agent` replaces, and `Cookie` adds cookies.
+    /// Adds a field. White space around the value is trimmed; `User-Agent` replaces an earlier one, and
+    /// `Cookie` adds cookies.
     ///
     /// # Errors
     /// As [`Headers::add_line`].
@@ -133,7 +134,7 @@ impl Headers {
         if any { Ok(()) } else { Err(HeaderError::Cookie) }
     }
 
-    /// These, and of `lower` what they do not name.
+    /// Adds the fields and cookies of `lower` that these do not name.
     #[must_use]
     pub fn or(mut self, lower: &Self) -> Self {
         let mut fields = lower.fields.clone();
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_haul_sets_itself_is_refused_with_the_reason() {
+    fn fields_that_haul_sets_itself_are_refused_with_a_reason() {
         for name in ["Host", "Content-Length", "TRANSFER-ENCODING", "Range", "If", "Connection"] {
             let error = of(&[&format!("{name}: 1")]).unwrap_err();
             let HeaderError::Own(refused, why) = error else { panic!("{name}: {error}") };
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_goes_before_the_configuration() {
+    fn the_command_line_takes_precedence_over_the_configuration() {
         let lower = of(&["A: 1", "A: 2", "B: 3", "User-Agent: x", "Cookie: a=1; b=2"]).unwrap();
         let both = of(&["a: 4", "Cookie: b=3"]).unwrap().or(&lower);
         let all: Vec<_> = both.fields().get_all("a").iter().collect();

@@ -1,4 +1,4 @@
-//! What a storage, its listings and its uploads share.
+//! State that a storage, its listings and its uploads share.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -17,16 +17,16 @@ use super::quirks::Quirks;
 use crate::parse::Url;
 use crate::parse::href::encode_path;
 
-/// What is at the other end.
+/// The kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
-    /// Files that can be read, and pages that list them.
+    /// A web server: files to read, and pages that list them.
     Web,
     /// WebDAV (RFC 4918).
     Dav,
 }
 
-/// What the storage and its listings share.
+/// State that a storage, its listings and its uploads share.
 #[derive(Debug)]
 pub struct Inner {
     pub(super) host: Arc<HttpHost>,
@@ -36,25 +36,25 @@ pub struct Inner {
     pub(super) manner: Manner,
     pub(super) quirks: Quirks,
     pub(super) capabilities: Capabilities,
-    /// Where the journals of uploads are, on this machine.
+    /// The directory of this machine with the journals of uploads.
     pub(super) journals: Option<PathBuf>,
-    /// What is known of its MOVE.
+    /// What is known about MOVE on this server.
     pub(super) moving: Moving,
-    /// Directories that are known to be there.
+    /// Directories that are known to exist.
     pub(super) directories: Directories,
     pub(super) files: Files,
-    /// Whether the server reports digests when asked, once that was tried.
+    /// Whether the server reports digests on request, once that was tried.
     pub(super) reports_digests: OnceCell<bool>,
 }
 
-/// What is known of some files.
+/// Cached facts about some files.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// Files that were opened when they were looked at, for who opens them next.
+    /// Files that a stat has opened, for the next open.
     opened: Mutex<HashMap<RelPath, HttpFile>>,
-    /// URLs that are not what the path says: of what was given with a query.
+    /// URLs that do not follow from the path: locations with a query.
     given: Mutex<HashMap<RelPath, Url>>,
-    /// Files that the user named. To look at one of them again does not take the page of its directory.
+    /// Files that the user named. A stat of one of them does not need the index page of its directory.
     named: Mutex<HashSet<RelPath>>,
 }
 
@@ -81,7 +81,7 @@ impl Inner {
         usual(&self.root, path.as_bytes())
     }
 
-    /// The URL of a directory, with the slash that makes it one.
+    /// The URL of a directory, with a slash at the end.
     pub(super) fn directory_url(&self, path: &RelPath) -> Url {
         if path.is_root() {
             return self.root.clone();
@@ -89,12 +89,12 @@ impl Inner {
         self.url(path).as_directory()
     }
 
-    /// An error that names the place as the user knows it.
+    /// An `Unsupported` error with the location as the user wrote it.
     pub(super) fn unsupported(&self, operation: &'static str, path: &RelPath) -> Error {
         Error::new(ErrorKind::Unsupported, operation).at(self.location.display(path))
     }
 
-    /// A file as the listings of its server know it.
+    /// A file as the server's listings describe it.
     pub(super) fn as_listed(&self, file: HttpFile) -> HttpFile {
         if self.manner == Manner::Dav { file.without_tag() } else { file }
     }

@@ -1,5 +1,5 @@
-//! The connections to one origin that carry one request at a time: as many as the window wishes for, opened side
-//! by side in the background. Requests wait for one that is free, first come, first served.
+//! The connections to one origin that carry one request at a time: as many as the window asks for,
+//! opened in parallel in the background. Requests wait for a free one, first come, first served.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,18 +22,18 @@ use super::reader::Surroundings;
 use super::response::{Owner, Pending};
 use crate::parse::{Origin, Url};
 
-/// From this round trip on all lanes that a transfer will want are opened at once.
+/// From this RTT on, all lanes that a transfer will use are opened at once.
 pub const LONGEST_RTT: Duration = Duration::from_millis(300);
 
-/// After so long, and so much longer, without a response the round trip is taken for this. A lane that begins
-/// then does not begin a round trip later.
+/// Pairs of a further wait without a response and the RTT that is assumed after it, so that lanes need
+/// not wait for the first RTT to be known.
 const GUESSES: [(Duration, Duration); 3] = [
     (LONG_RTT, LONG_RTT),
     (Duration::from_millis(40), Duration::from_millis(200)),
     (Duration::from_millis(150), LONGEST_RTT),
 ];
 
-/// So much before the server ends an idle lane it is no longer used, if that is not half of its time.
+/// How long before the server closes an idle lane haul stops using it; at most half of its lifetime.
 const ENDS_BEFORE: Duration = Duration::from_secs(1);
 
 /// The lanes to one origin.
@@ -43,7 +43,7 @@ pub struct Leases {
     pool: Arc<Lanes<Opener>>,
 }
 
-/// Opens lanes, and has those that are free.
+/// Opens lanes, and keeps the idle ones.
 #[derive(Debug)]
 struct Opener {
     origin: Origin,
@@ -52,15 +52,15 @@ struct Opener {
     runtime: Handle,
     idle: Vec<Lane>,
     busy: usize,
-    /// Lanes that are busy for as long as their reader likes; others are opened in their place.
+    /// Busy lanes whose reader may take any time; others are opened in their place.
     held: usize,
     wished: usize,
     when_long: Option<WhenLong>,
-    /// The shortest round trip of a handshake.
+    /// The shortest RTT of a handshake.
     rtt: Option<Duration>,
 }
 
-/// What is to be done once, over a long path.
+/// A callback that runs once, over a long path.
 #[derive(Clone)]
 struct WhenLong(Arc<dyn Fn(Duration) + Send + Sync>);
 
@@ -70,26 +70,26 @@ impl fmt::Debug for WhenLong {
     }
 }
 
-/// A connection.
+/// One connection.
 #[derive(Debug)]
 struct Lane {
     pipe: Arc<Pipe>,
-    /// Whether it has answered before: a server may have closed it meanwhile.
+    /// Whether it has responded before: the server may have closed it meanwhile.
     used: bool,
-    /// When it is no longer used, if the server has said how long it keeps it when it is idle.
+    /// When it is no longer used, if the server has reported how long it keeps an idle connection.
     ends: Option<Instant>,
 }
 
 impl Lane {
-    /// Whether it is still there, and will be when a request arrives: what meets a connection that the
-    /// server is closing may have been done or not, and a file that was to get its name is looked at
-    /// anew (seen with Apache, which keeps them for 5 s, over 200 ms: one upload of four).
+    /// Whether it is open, and will be when a request arrives. A change sent on a connection that the
+    /// server is closing may have been done or not, and haul has to stat a file being renamed again
+    /// (seen with Apache, which keeps connections for 5 s, over 200 ms: one upload of four).
     fn is_open(&self) -> bool {
         !self.pipe.is_ended() && self.ends.is_none_or(|ends| Instant::now() < ends)
     }
 }
 
-/// A lane that is leased to a request, until the response has ended. It is closed if that never happens.
+/// A lane leased to one request until its response has ended. If that never happens, the lane is closed.
 #[derive(Debug)]
 pub struct Lease {
     lane: Mutex<Option<Lane>>,
@@ -99,9 +99,9 @@ pub struct Lease {
 }
 
 impl Leases {
-    /// No lane yet.
+    /// Opens no lane yet.
     pub fn new(origin: Origin, connector: Arc<Connector>, runtime: Handle) -> Arc<Self> {
-        // Only what is asked for among others comes in blocks.
+        // Only responses on shared connections are gathered into blocks.
         let (buffers, changed) = (BufferPool::new(0, 0), Arc::new(Notify::new()));
         let around = Surroundings { buffers, changed, host: connector.host(&origin) };
         let waits = around.host.waits.clone();
@@ -125,20 +125,20 @@ impl Leases {
         &self.waits
     }
 
-    /// Wishes for `lanes` lanes; those that are too many are closed once they are free.
+    /// Sets the number of lanes; excess lanes are closed once they are idle.
     pub fn wish(&self, lanes: usize) {
         self.pool.with(|opener, _, _| opener.wished = lanes.max(1));
         self.pool.tend();
     }
 
-    /// Wishes for no fewer than `lanes` lanes, until something else is wished for.
+    /// Raises the number of lanes to at least `lanes`, until another number is set.
     pub fn wish_at_least(&self, lanes: usize) {
         self.pool.with(|opener, _, _| opener.wished = opener.wished.max(lanes));
         self.pool.tend();
     }
 
-    /// Does something as soon as it is known that the path is long: with its round trip, or before
-    /// that is known with the time that the first connection has taken so far.
+    /// Calls `then` as soon as the path is known to be long: with its RTT, or before that is known with an
+    /// estimate from the time that the first connection has taken so far.
     pub fn when_long(&self, then: impl Fn(Duration) + Send + Sync + 'static) {
         self.pool.with(|opener, _, _| opener.when_long = Some(WhenLong(Arc::new(then))));
         let pool = Arc::downgrade(&self.pool);
@@ -156,7 +156,7 @@ impl Leases {
         });
     }
 
-    /// What the link looks like.
+    /// The state of the link: RTTs and lanes.
     pub fn status(&self) -> LinkStatus {
         self.pool.tend();
         self.pool.with(|opener, open, supply| {
@@ -166,7 +166,7 @@ impl Leases {
         })
     }
 
-    /// A lane to ask on, as soon as one is free.
+    /// A lane for one request, as soon as one is free.
     ///
     /// # Errors
     /// None is open and none can be opened.
@@ -177,7 +177,7 @@ impl Leases {
         Ok(Arc::new(Lease { lane: Mutex::new(Some(lane)), held, used, pool }))
     }
 
-    /// The server has refused a request because there are too many: fewer lanes.
+    /// The server has refused a request because of too many connections: use fewer lanes.
     pub fn refused(&self) {
         self.pool.with(|_, _, supply| supply.on_refused(Instant::now()));
     }
@@ -185,7 +185,7 @@ impl Leases {
 
 impl Opener {
     fn take_idle(&mut self) -> Option<Lane> {
-        // The one that was used last is least likely to have been closed.
+        // The most recently used one is least likely to have been closed.
         while let Some(lane) = self.idle.pop() {
             if lane.is_open() {
                 self.busy += 1;
@@ -195,14 +195,14 @@ impl Opener {
         None
     }
 
-    /// Takes a lane back, if it is still of use.
+    /// Takes a lane back, if it is still needed.
     fn take_back(&mut self, lane: Option<Lane>, supply: &Supply) {
         self.busy -= 1;
         let excess = self.idle.len() + self.busy >= self.wished + self.held;
         self.idle.extend(lane.filter(|_| !excess || supply.is_waited_for()));
     }
 
-    /// A round trip is known. Gives what is to be done over a long path.
+    /// The RTT is known. Returns the callback to run if the path is long.
     fn dialled(&mut self, rtt: Duration) -> Option<WhenLong> {
         self.rtt = Some(self.rtt.map_or(rtt, |known| known.min(rtt)));
         self.when_long.take().filter(|_| rtt >= LONG_RTT)
@@ -213,7 +213,7 @@ impl Connect for Opener {
     type Connection = Connected<Link>;
     type Lane = Pipe;
 
-    /// Enough to open all that a long path needs at once.
+    /// Enough to open all lanes of a long path at once.
     const MOST_OPENING: usize = 16;
 
     fn connect(&mut self, lanes: &Arc<Lanes<Self>>) -> Connecting<Connected<Link>> {
@@ -243,9 +243,9 @@ impl Connect for Opener {
 
     fn review(&mut self, pipes: &mut Vec<Arc<Pipe>>, supply: &mut Supply) -> usize {
         self.idle.retain(Lane::is_open);
-        // One that is neither idle nor leased is nobody's.
+        // One that is neither idle nor leased is no longer used.
         pipes.retain(|pipe| Arc::strong_count(pipe) > 1);
-        // As many as are waited for: most of what is moved goes through other connections.
+        // Only as many as tasks wait for: most bytes go through other connections.
         let wanted = self.busy + supply.waiting().len();
         supply.wish(self.wished);
         supply.cap(wanted);
@@ -255,8 +255,7 @@ impl Connect for Opener {
 }
 
 impl Lease {
-    /// Sends a request. The response may take `limit` to begin, if that is limited; `stream` is sent behind what
-    /// is in memory.
+    /// Sends a request. `limit` bounds the time until the response begins; `stream` is sent behind `body`.
     pub fn ask(
         self: &Arc<Self>,
         request: &Request<()>,
@@ -271,7 +270,7 @@ impl Lease {
         Ok(pipe.ask_alone(request, url, body, Alone { owner, limit, stream }))
     }
 
-    /// Whether the lane has answered before, and so may be closed already at the other end.
+    /// Whether the lane has responded before, so that the server may have closed it already.
     pub const fn is_used(&self) -> bool {
         self.used
     }
@@ -289,11 +288,11 @@ impl Lease {
 
 impl Owner for Lease {
     fn hold(&self) {
-        // A lane that is free again is nobody's to hold.
+        // A lane that was returned already cannot be held.
         let lane = self.lane();
         if lane.is_some() && !self.held.swap(true, Ordering::Relaxed) {
             self.pool.with(|opener, _, _| opener.held += 1);
-            // A request that waits may have another one now.
+            // A waiting request may now get another lane.
             self.pool.tend();
         }
     }

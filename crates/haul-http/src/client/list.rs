@@ -1,5 +1,5 @@
-//! What is in a directory: by PROPFIND from a WebDAV server, as the response comes, and from pages of
-//! links from others ([`index`]).
+//! Lists a directory: by PROPFIND from a WebDAV server, while the response arrives, and from index pages
+//! of other servers ([`index`]).
 
 mod apart;
 pub(super) mod index;
@@ -21,12 +21,12 @@ use super::response::Response;
 use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Resource, Target};
 
-/// How often a listing is begun anew when its connection is lost.
+/// How often a listing restarts after a lost connection.
 const TRIES: u8 = 4;
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// So many names of a directory are remembered, to tell those that come twice, and those that came
-/// before the connection was lost.
+/// The most names of a directory that are remembered, to detect duplicates and names returned before a
+/// restart.
 const REMEMBERED: usize = 1 << 18;
 
 impl Inner {
@@ -52,18 +52,18 @@ impl Inner {
         Ok(batches.flatten().boxed())
     }
 
-    /// Entries of files whose length is not known, each with what a HEAD says.
+    /// Entries of files whose length is unknown, each completed by a HEAD request.
     async fn with_lengths(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
         let looks = paths.into_iter().map(async |path| self.look_by_head(&path).await);
         stream::iter(looks).buffer_unordered(ASKED).collect().await
     }
 }
 
-/// Asks for a directory; the response is on its way.
+/// Requests a listing, and returns once its response has begun.
 async fn open(inner: &Inner, path: &RelPath) -> Result<Current> {
     let request = dav::propfind(inner.directory_url(path), "1", "list");
     let response = inner.exchange().patiently(&request).await?;
-    // For as long as there is no room for more entries.
+    // The consumer may take any time.
     response.hold();
     let failed = match dav::expect_multistatus(&response, "list") {
         Ok(()) => {
@@ -76,7 +76,7 @@ async fn open(inner: &Inner, path: &RelPath) -> Result<Current> {
         Err(error) => error,
     };
     drop(response);
-    // With a slash behind its name a file is nothing to most servers, and nonsense to Apache.
+    // A file's name with a slash behind it does not exist for most servers, and is an error for Apache.
     let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
     match inner.look_by_properties(path, "list").await {
         Ok(Some(entry)) if !entry.is_dir() => Err(at(ErrorKind::NotADirectory)),
@@ -89,9 +89,9 @@ struct Listing {
     inner: Arc<Inner>,
     path: RelPath,
     current: Option<Current>,
-    /// How often it was begun anew.
+    /// How often it has restarted.
     pass: u8,
-    /// Hashes of names, and in which pass they came last.
+    /// Hashes of names, and the pass in which they last occurred.
     names: HashMap<u64, u8>,
     hasher: RandomState,
 }
@@ -102,17 +102,17 @@ struct Current {
     parser: Multistatus,
 }
 
-/// A name that is in a listing.
+/// Whether a name has occurred in the listing before.
 enum Name {
     New,
-    /// It was given before the connection was lost.
+    /// It was returned before the restart.
     Given,
     /// It is in the listing twice.
     Twice,
 }
 
 impl Listing {
-    /// The next entries, and links that cannot be entries.
+    /// The next entries, and errors for links that cannot be entries.
     async fn next(&mut self) -> Option<Vec<Result<Vec<Entry>>>> {
         loop {
             let current = self.current.as_mut()?;
@@ -121,7 +121,7 @@ impl Listing {
                 Ok(None) => {
                     let Current { response, parser, .. } = self.current.take()?;
                     let error = dav::malformed(&response.url, "list", parser.finish().err()?);
-                    // rclone ends a listing so when a file is just being made.
+                    // rclone ends a listing like this while a file is being created.
                     match self.begin_anew(error.with_retry(Retry::Later)).await {
                         Ok(()) => continue,
                         Err(error) => return Some(self.end(error)),
@@ -151,7 +151,7 @@ impl Listing {
         vec![Err(error.at(self.inner.location.display(&self.path)))]
     }
 
-    /// Asks once more, if that may help and it can be told what was given already.
+    /// Requests the listing again, if the error is transient and all names returned so far are remembered.
     async fn begin_anew(&mut self, error: Error) -> Result<()> {
         let known = self.names.len() < REMEMBERED;
         if error.retry() != Retry::Later || !known || self.pass >= TRIES {
@@ -197,7 +197,7 @@ impl Listing {
         batch
     }
 
-    /// The path of an entry; `None` for the directory itself and for what was given already.
+    /// The path of an entry; `None` for the directory itself and for entries returned already.
     fn child(&mut self, resource: &Resource) -> Result<Option<RelPath>> {
         let Some(current) = &self.current else { return Ok(None) };
         let target = resolve_path(&current.base, resource.href.as_bytes());

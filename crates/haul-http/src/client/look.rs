@@ -1,4 +1,4 @@
-//! What is at a path: asked for before anything is opened, and one by one later.
+//! Finds out what is at a path: for locations before they are opened, and for single paths later.
 
 use std::panic::resume_unwind;
 use std::pin::pin;
@@ -32,14 +32,14 @@ pub enum Found {
     Directory(Url),
 }
 
-/// The directory nearest to a URL, and what of its path is missing.
+/// The nearest existing directory of a URL, and the missing rest of its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nearest {
     /// The directory, with a slash at the end.
     pub directory: Url,
     /// The names below it, decoded; none if the URL itself is that directory.
     pub rest: Vec<Vec<u8>>,
-    /// Whether there is a file at the URL. Its name is the only one in `rest` then.
+    /// Whether there is a file at the URL. Then `rest` has only its name.
     pub is_file: bool,
 }
 
@@ -47,7 +47,7 @@ impl HttpHost {
     /// Finds out what is at a URL of a web server.
     ///
     /// # Errors
-    /// Nothing, or nothing that may be read.
+    /// Nothing is there, or it is not readable.
     pub async fn find(&self, url: &Url) -> Result<Found> {
         match HttpFile::open(self.exchange(), url, true).await? {
             Opened::File(file) => Ok(Found::File(Box::new(file))),
@@ -55,7 +55,7 @@ impl HttpHost {
                 drop(self.exchange().prefetched(url));
                 let directory = response.url.with_path(response.url.path());
                 let head = Head::clone(&response);
-                // What goes wrong with it is met again, and told, by whoever lists it.
+                // Errors here are ignored: listing the directory reports them.
                 if let Ok(body) = response.whole("open", pages::LONGEST).await {
                     self.exchange()
                         .pages
@@ -63,7 +63,7 @@ impl HttpHost {
                 }
                 Ok(Found::Directory(directory))
             }
-            // Nothing lists it, so nothing but its name could say that it is stored so.
+            // There is no listing, so only the name could show that it is stored encoded.
             Opened::Encoded { .. } => self.open_encoded(url, Codings::Decoded).await,
         }
     }
@@ -75,11 +75,11 @@ impl HttpHost {
         }
     }
 
-    /// Finds out what is at a URL of a WebDAV server. It is opened at the same time, so that a file
-    /// costs no more than one that is known to be one.
+    /// Finds out what is at a URL of a WebDAV server. Opens it at the same time, so that a file takes no
+    /// longer than a plain open.
     ///
     /// # Errors
-    /// Nothing, or nothing that may be read.
+    /// Nothing is there, or it is not readable.
     pub async fn find_dav(&self, url: &Url) -> Result<Found> {
         join(self.look_and_open(url), self.prefetch(url)).await.0
     }
@@ -110,13 +110,13 @@ impl HttpHost {
         }
     }
 
-    /// What was asked ahead of it, as if it were a file, is not asked of further lanes.
+    /// A directory. Further lanes no longer prefetch it as if it were a file.
     fn directory(&self, url: &Url, seen: &Seen) -> Found {
         drop(self.exchange().prefetched(url));
         Found::Directory(seen.url.as_directory())
     }
 
-    /// The directory nearest to a URL that is to be written.
+    /// The nearest existing directory of a URL that is to be written.
     ///
     /// # Errors
     /// There is none, or a file is where a directory is needed.
@@ -127,8 +127,8 @@ impl HttpHost {
     async fn look_upwards(&self, url: &Url) -> Result<Nearest> {
         let mut current = url.with_path(url.path());
         let mut rest = Vec::new();
-        // What is above a name that is missing is asked for at once. If it is not needed it is left to
-        // end by itself, because a question that is given up costs its connection.
+        // The parent, needed if the name is missing, is requested at the same time. If it is not needed the
+        // request still runs to its end, because cancelling it would cost the connection.
         let mut above = parent(&current).map(|(above, _)| {
             let exchange = Arc::clone(self.exchange());
             tokio::spawn(async move { dav::look(&exchange, above, "open").await })
@@ -166,12 +166,12 @@ impl HttpHost {
                 }
                 Ok(Some(_)) => return Err(Error::new(ErrorKind::NotADirectory, "open").at(current)),
                 Ok(None) => {}
-                // What is above may be nobody's business, but then nothing can be made there.
+                // The parent may be unreadable, but then nothing can be created there.
                 Err(error) => return Err(error),
             }
             let Some((above, name)) = parent(&current) else {
-                // Not everybody may look at the root of a server, and it is there all the same. What is to be
-                // made in it says why it cannot be.
+                // A server's root exists even if it is not readable. Creating something in it reports
+                // why that fails.
                 rest.reverse();
                 return Ok(Nearest { directory: current, rest, is_file: false });
             };
@@ -182,11 +182,11 @@ impl HttpHost {
 }
 
 impl HttpHost {
-    /// That the first of the names that are missing is not that of a file, which with a slash behind
-    /// its name is nothing.
+    /// Checks that the first missing name is not a file's: with a slash behind its name a file is reported
+    /// as missing.
     async fn check_no_file(&self, url: &Url, directory: &Url, rest: &[Vec<u8>]) -> Result<()> {
         let [_, _, ..] = rest else { return Ok(()) };
-        // As it stands in the URL.
+        // The name as encoded in the URL.
         let below = url.path().strip_prefix(directory.path()).unwrap_or_default();
         let first = below.split('/').next().unwrap_or_default();
         let url = directory.with_path(&format!("{}{first}", directory.path()));
@@ -201,7 +201,7 @@ fn nothing(operation: &'static str, url: &Url) -> Error {
     Error::new(ErrorKind::NotFound, operation).at(url)
 }
 
-/// The directory above, and the name in it; `None` of the root.
+/// The parent directory, and the name in it; `None` for the root.
 fn parent(url: &Url) -> Option<(Url, Vec<u8>)> {
     let path = url.path().trim_end_matches('/');
     let (above, name) = path.rsplit_once('/')?;
@@ -214,8 +214,8 @@ impl Inner {
         match self.manner {
             Manner::Web => {
                 let mut entry = self.look_by_head(path).await?;
-                // A server that answers a GET with something else answers a HEAD so, too: what counts is
-                // what its page lists.
+                // A server that responds to GET with something else does so for HEAD, too: the size in
+                // its index page counts.
                 if entry.is_file()
                     && let Some(listed) = index::listed_size(self, path).await
                 {
@@ -229,8 +229,8 @@ impl Inner {
         }
     }
 
-    /// The length of a file as it is listed, if that is exact and can be found out. Errors are no response
-    /// here: whoever opens the file meets them.
+    /// The exact length of a file from its listing, if available. Errors are ignored: opening the file
+    /// reports them.
     pub(super) async fn listed_size(&self, path: &RelPath) -> Option<u64> {
         match self.manner {
             Manner::Web => index::listed_size(self, path).await,
@@ -277,13 +277,13 @@ impl Inner {
         let facts = Facts::of(&response, "access")?;
         let mut entry = facts.entry(path);
         if !facts.is_as_stored([&request.url, &response.url]) {
-            // How long it is when it is decoded is known at its end.
+            // The decoded length is known only at the end.
             entry.size = UNKNOWN_SIZE;
         }
         Ok(entry)
     }
 
-    /// That what `path` would be in is a directory.
+    /// Checks that the parent of `path` is a directory.
     pub(super) async fn check_parent(&self, path: &RelPath, operation: &'static str) -> Result<()> {
         let Some(parent) = path.parent() else { return Ok(()) };
         if self.directories.has(&parent) || !self.quirks.moves {

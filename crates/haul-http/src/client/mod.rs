@@ -1,4 +1,4 @@
-//! The client: from a URL to files that are read by ranges and written by streams.
+//! The client: turns URLs into files that are read by ranges and written as streams.
 //!
 //! ```text
 //! HttpStorage: stat, list, open → HttpFile, create → Upload

@@ -1,4 +1,4 @@
-//! MOVE and COPY, with their destination in whichever form the server takes.
+//! MOVE and COPY, with the destination in a form that the server accepts.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::moving::Form;
 use super::request::Request;
 use crate::parse::{Url, WebScheme};
 
-/// A server may have to copy a file to move it.
+/// Time limit of a MOVE: the server may have to copy the file.
 const MOVED: Duration = Duration::from_secs(600);
 
 impl Inner {
@@ -21,10 +21,10 @@ impl Inner {
         self.quirks.moves && !self.moving.is_refused(path)
     }
 
-    /// Asks for a MOVE or COPY of `source` to `to`. `overwrite` is `T` or `F`.
+    /// Sends a MOVE or COPY of `source` to `to`. `overwrite` is `T` or `F`.
     ///
     /// # Errors
-    /// `Unsupported` if the server takes no form of it; `moving` then refuses further MOVEs there.
+    /// `Unsupported` if the server accepts no form of it; `moving` then refuses further MOVEs there.
     pub(super) async fn tell_where(
         &self,
         name: &'static str,
@@ -33,7 +33,7 @@ impl Inner {
         overwrite: &'static str,
     ) -> Result<()> {
         let operation = if name == "MOVE" { "rename" } else { "copy" };
-        // nginx wants a slash behind both of them, or neither.
+        // nginx requires a slash behind both of them, or neither.
         let (from, target) = match source.is_dir() {
             true => (self.directory_url(&source.path), self.directory_url(to)),
             false => (self.url(&source.path), self.url(to)),
@@ -64,7 +64,7 @@ impl Inner {
         let Some((status, error)) = refused else {
             return Err(Error::new(ErrorKind::Unsupported, operation).at(at()));
         };
-        // A proxy whose server is away says the same of everything.
+        // A proxy whose server is down returns the same status for everything.
         if self.look_by_properties(&source.path, operation).await?.is_none() || name != "MOVE" {
             return Err(error.at(at()));
         }
@@ -76,7 +76,7 @@ impl Inner {
     }
 }
 
-/// A destination in one of its forms; `None` if that is the same as another one.
+/// A destination in one of its forms; `None` if that equals another one.
 fn written(target: &Url, form: Form) -> Option<String> {
     match form {
         Form::Url => Some(target.absolute()),
@@ -88,7 +88,7 @@ fn written(target: &Url, form: Form) -> Option<String> {
     }
 }
 
-/// Whether a status may be about the way in which the destination is written.
+/// Whether a status may be caused by the form of the destination.
 fn may_be_the_form(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 405 | 415 | 501 | 502)
 }

@@ -1,9 +1,9 @@
-//! Whether a server answers the requests on a shared connection in their order.
+//! Checks that a server responds to the requests on a shared connection in their order.
 //!
-//! HTTP/1.1 matches responses to requests by position alone (RFC 9112, 9.3.2). A server or proxy that loses one
-//! request shifts all later responses by one, and a file gets the content of another. A part of a file names its
-//! range in the response, which is compared. Any other response counts only once a [`Marker`] behind it was
-//! answered in its place.
+//! HTTP/1.1 matches responses to requests by position alone (RFC 9112, 9.3.2). A server or proxy that
+//! loses one request shifts all later responses by one, and a file gets the content of another. The
+//! response with a part of a file names its range, which is compared. Any other response counts only
+//! once a [`Marker`] behind it was answered in its place.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -18,42 +18,42 @@ use super::request::Request;
 use crate::parse::Url;
 use crate::parse::ranges::ContentRange;
 
-/// A file that is used for the markers of others has at least so many bytes: more than there are markers in flight
-/// on a connection, so that each of them has an offset of its own.
+/// A file used for the markers of others has at least so many bytes: more than there are markers in
+/// flight on a connection, so that each of them has an offset of its own.
 const REFERENCE_LEAST: u64 = 64;
 
-/// Offsets of markers in a file whose length is not known: most files are longer.
+/// Markers in a file of unknown length have offsets below this: most files are longer.
 const UNKNOWN_LENGTH: u64 = 8;
 
-/// After so many connections in a row that the server ended behind the first response or two, each connection gets
-/// one request at a time.
+/// After so many connections in a row that the server closed behind the first few responses, each
+/// connection gets one request at a time.
 const STRIKES: u32 = 3;
 
-/// A server that ends shared connections after no more responses than this does not take several requests at a
-/// time: it says `Connection: close` each time, or refuses the second one.
+/// A server that closes shared connections after at most this many responses does not support
+/// pipelining: it sends `Connection: close` each time, or refuses the second request.
 pub const HARDLY_ANSWERED: u64 = 3;
 
-/// What is sent on shared connections.
+/// What may be pipelined on shared connections: everything, only ranges, or nothing.
 const ALL: u8 = 0;
 const ONLY_RANGES: u8 = 1;
 const NOTHING: u8 = 2;
 
-/// What is known of a server.
+/// What is known about a server's order of responses.
 #[derive(Debug)]
 pub struct Order {
     distrust: AtomicU8,
     strikes: AtomicU32,
-    /// Responses on the connection that the server ended last.
+    /// Responses on the connection that the server closed last.
     last_end: AtomicU64,
     most: AtomicU64,
     /// Requests that the server takes on a connection, as it announced last.
     announced: AtomicU64,
     markers: AtomicU64,
-    /// A file whose length is known, and that is served in ranges.
+    /// A file of known length that is served in ranges.
     reference: Mutex<Option<(Url, u64)>>,
 }
 
-/// Where a marker reads one byte.
+/// A marker reads one byte of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
     /// The file.
@@ -62,11 +62,11 @@ pub struct Marker {
     pub at: u64,
     /// The length of the file, if it is known.
     length: Option<u64>,
-    /// Whether the file may be used for the markers of others from then on.
+    /// Whether the file may then be used for the markers of other requests.
     may_serve: bool,
 }
 
-/// What the response in the place of a marker proves.
+/// What the response in a marker's place proves.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Everything before it is the response to its own request.
@@ -112,15 +112,16 @@ impl Order {
         self.distrust.store(NOTHING, Ordering::Relaxed);
     }
 
-    /// The server ended a connection on which it had hardly responded.
+    /// The server closed a connection after hardly any response.
     pub fn strike(&self) {
         if self.strikes.fetch_add(1, Ordering::Relaxed) + 1 >= STRIKES {
             self.one_at_a_time();
         }
     }
 
-    /// The server ended a connection behind response `number`, and others were wanted. Where it does so behind the
-    /// same number each time, no more are requested on a connection: without a marker, the last ones do not count.
+    /// The server closed a connection behind response `number` while others were pending. If it does so
+    /// behind the same number twice in a row, no more are requested on a connection: without a marker,
+    /// the last ones do not count.
     pub fn on_end(&self, number: u64) {
         if self.last_end.swap(number, Ordering::Relaxed) == number {
             self.most.fetch_min(number, Ordering::Relaxed);
@@ -135,7 +136,7 @@ impl Order {
         }
     }
 
-    /// Requests that the server takes on a connection.
+    /// The most requests that the server accepts on a connection.
     pub fn most(&self) -> u64 {
         self.most.load(Ordering::Relaxed).min(self.announced.load(Ordering::Relaxed))
     }
@@ -155,7 +156,7 @@ impl Order {
                 None => (request.url.clone(), UNKNOWN_LENGTH, None, true),
             }
         } else if sent >= REFERENCE_LEAST {
-            // It may be a part file, which is gone when it has got its name.
+            // It may be a part file, which no longer exists after its rename.
             (request.url.clone(), sent, Some(sent), false)
         } else {
             let (url, length) = self.reference()?;
@@ -175,7 +176,7 @@ impl Order {
                     self.lock().get_or_insert_with(|| (marker.url.clone(), total));
                 }
             }
-            // It may be gone, or need another password by now.
+            // The file may no longer exist, or require credentials by now.
             Verdict::NoProof => {
                 drop(self.lock().take_if(|(url, _)| *url == marker.url));
             }
@@ -194,14 +195,14 @@ impl Order {
 }
 
 impl Marker {
-    /// A marker behind a range that is written at `offset`.
+    /// A marker behind a range written at `offset`.
     pub const fn behind_part(url: Url, offset: u64) -> Self {
         Self { url, at: offset, length: None, may_serve: false }
     }
 
     /// The request for it.
     pub fn request(&self) -> Request {
-        // Digits and letters.
+        // The text is ASCII, so this cannot fail.
         let range = HeaderValue::try_from(bytes_of(Range::new(self.at, 1)));
         Request::new(Method::GET, self.url.clone(), "read")
             .with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_proved_the_order_serves_for_the_markers_of_others() {
+    fn a_file_that_proved_the_order_is_used_for_other_markers() {
         let order = Order::default();
         let get = |name: &str| Request::new(Method::GET, url().with_path(name), "read");
         let first = order.marker(&get("/a")).unwrap();
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_requests_that_a_server_takes_is_learnt_from_two_connections() {
+    fn the_limit_of_requests_per_connection_is_learnt_from_two_connections() {
         let order = Order::default();
         for number in [7, 3, 7] {
             order.on_end(number);

@@ -1,5 +1,5 @@
-//! The lanes to one origin that parts of files are asked for on: as many as the window wishes for,
-//! opened side by side in the background; a lost one is replaced.
+//! The shared lanes to one origin, on which parts of files are requested: as many as the window asks for,
+//! opened in parallel in the background; a lost one is replaced.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,16 +23,16 @@ use super::response::Pending;
 use super::speed::{AT_ONCE, ENOUGH_FOR_SLOW, JUDGED_AFTER, Speed};
 use crate::parse::{Origin, Url};
 
-/// After this time without work a lane is idle, and does not only wait for the next request.
+/// After this time without a request a lane counts as idle, and not only between two requests.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// A new lane that ends within this time without a word was one too many; later it was idle.
+/// A new lane that the server closes within this time without a response was one too many; later it was idle.
 const TURNED_AWAY_WITHIN: Duration = Duration::from_secs(5);
 
-/// Lanes that have not answered after so many round trips, and so long, while others have: when they are
-/// half of all, the path is too slow for so many. It loses what most of them begin with, and each then
-/// waits for seconds until that is sent again (measured at 0.5 Mbit/s and 300 ms, where 48 lanes took a third
-/// of the rate for 20 s).
+/// If half of all lanes have no response after so many RTTs, and so long, while others have one, the
+/// path is too slow for so many. It drops the first packets of most of them, and each then waits
+/// seconds for the retransmission (measured at 0.5 Mbit/s and 300 ms, where 48 lanes took a third of
+/// the rate for 20 s).
 const UNFED_ROUND_TRIPS: u32 = 5;
 const UNFED: Duration = Duration::from_secs(1);
 
@@ -43,16 +43,16 @@ const LOST_AFTER: u32 = 4;
 /// Fewer lanes than this are never closed for lack of a response.
 const FEWEST: usize = 8;
 
-/// How often is looked whether a lane has responded.
+/// How often to check whether a lane has responded.
 const LOOK_FOR_FIRST: Duration = Duration::from_millis(5);
 
-/// Bytes that every new lane is asked for before anything is known of the file.
+/// Bytes that every new lane requests before anything is known about the file.
 pub const PIECE: u64 = 64 << 10;
 
-/// How long after it was looked at a file is what a new lane is needed for.
+/// How long after a file was looked at new lanes prefetch it.
 const LATELY: Duration = Duration::from_secs(2);
 
-/// Buffers that are kept for when they are needed again.
+/// The most buffers that are kept for reuse.
 const BUFFERS_KEPT: usize = 32;
 const BUFFER: usize = 256 << 10;
 
@@ -69,7 +69,7 @@ struct Opener {
     connector: Arc<Connector>,
     runtime: Handle,
     buffers: BufferPool,
-    /// What comes on all of them, over a long path.
+    /// Limits the bytes in flight over all lanes, on a long path.
     receive_budget: Option<Option<Arc<ReceiveBudget>>>,
     refused_at: Option<Instant>,
     prefetch: Option<Prefetch>,
@@ -78,7 +78,7 @@ struct Opener {
     arrived_before: u64,
 }
 
-/// What new lanes are asked at once.
+/// The file whose parts new lanes request at once.
 #[derive(Debug)]
 struct Prefetch {
     url: Url,
@@ -88,7 +88,7 @@ struct Prefetch {
 }
 
 impl Pipes {
-    /// No lane yet.
+    /// Opens no lane yet.
     pub fn new(origin: Origin, connector: Arc<Connector>, runtime: Handle) -> Arc<Self> {
         let opener = Opener {
             origin,
@@ -104,19 +104,18 @@ impl Pipes {
         Arc::new(Self { pool: Lanes::new(opener, runtime) })
     }
 
-    /// Wishes for `lanes` lanes; those that are too many are closed once nothing is under way on
-    /// them.
+    /// Sets the number of lanes; excess lanes are closed once nothing is in flight on them.
     pub fn wish(&self, lanes: usize) {
         self.pool.wish(lanes);
     }
 
-    /// Says what new lanes are to ask for at once: one piece of a file each, from the second on.
+    /// Sets the file of which each new lane requests one piece at once, starting with the second piece.
     pub fn prefetch(&self, url: Url, request: Request<()>) {
         let prefetch = Prefetch { url, request, since: Instant::now(), parts: Vec::new() };
         self.pool.with(|opener, _, _| opener.prefetch = Some(prefetch));
     }
 
-    /// The pieces of a file that have been asked for, in order.
+    /// The prefetched pieces of a file, in order.
     pub fn prefetched(&self, url: &Url) -> Vec<(Range, Pending)> {
         let prefetch = self.pool.with(|opener, _, _| opener.prefetch.take());
         prefetch
@@ -124,8 +123,8 @@ impl Pipes {
             .map_or(Vec::new(), |prefetch| prefetch.parts)
     }
 
-    /// Opens `lanes` lanes now, if there are not as many: a transfer is about to begin. They are not given up
-    /// however little the window wishes for: it has not measured anything yet when they are opened.
+    /// Opens up to `lanes` lanes now, since a transfer is about to begin. They stay open even if the
+    /// window asks for fewer: it has not measured anything yet.
     pub fn open_now(&self, lanes: usize) {
         self.pool.with(|_, _, supply| {
             supply.expect(supply.expected().max(lanes));
@@ -134,23 +133,23 @@ impl Pipes {
         self.pool.open_first();
     }
 
-    /// Whether a lane has had nothing to do for a while, and none is asked for anything new.
+    /// Whether a lane has been idle for a while.
     pub fn has_idle(&self) -> bool {
         self.pool.with(|_, open, _| open.iter().any(|lane| lane.idle_for() > IDLE))
     }
 
-    /// How long a response may take that waits behind nothing else.
+    /// How long a response may take that has no other before it.
     pub fn patience(&self) -> Duration {
         self.pool.with(|_, open, _| patience(open))
     }
 
-    /// What the link looks like.
+    /// The state of the link: RTTs and lanes.
     pub fn status(&self) -> LinkStatus {
         self.pool.status()
     }
 
-    /// Asks for a part of `expected` bytes, or sends `body`, on the lane with the least to do. Gives
-    /// that lane, too. With `marker`, the response counts once that is answered.
+    /// Requests a part of `expected` bytes, or sends `body`, on the least loaded lane. Also returns that
+    /// lane. With `marker`, the response counts once the marker is answered.
     ///
     /// # Errors
     /// No lane is open and none can be opened.
@@ -162,7 +161,7 @@ impl Pipes {
         body: &Block,
         marker: Option<&AsSent>,
     ) -> Result<(Pending, Arc<Pipe>)> {
-        // What is sent is announced by its answer alone: nothing is known of it meanwhile.
+        // The progress of an upload is unknown until its response arrives.
         let when_full = if body.is_empty() { WhenFull::Wait } else { WhenFull::WaitForNew };
         let ask = |lane: &Arc<Pipe>| {
             let pending = match marker {
@@ -174,13 +173,13 @@ impl Pipes {
         self.pool.choose(when_full, ask).await
     }
 
-    /// Asks behind everything that has been asked on the lanes that are open.
+    /// Sends a request on every open lane, behind all earlier ones.
     pub fn ask_on_all(&self, request: &Request<()>, url: &Url) -> Vec<Pending> {
         let open = self.pool.with(|_, open, _| open.to_vec());
         open.iter().map(|lane| lane.ask(request, url, 0, &Block::new())).collect()
     }
 
-    /// The server refuses what is asked on a lane because there are too many. Whether others are
+    /// The server refuses requests on a lane because there are too many. Returns whether other lanes are
     /// left.
     pub fn refused(&self, lane: &Pipe) -> bool {
         self.pool.with(|opener, _, supply| {
@@ -196,7 +195,7 @@ impl Connect for Opener {
     type Connection = Connected<Link>;
     type Lane = Pipe;
 
-    /// Enough to open all that a long path needs at once.
+    /// Enough to open all lanes of a long path at once.
     const MOST_OPENING: usize = 64;
 
     fn connect(&mut self, lanes: &Arc<Lanes<Self>>) -> Connecting<Connected<Link>> {
@@ -234,13 +233,13 @@ impl Connect for Opener {
         let (buffers, changed) = (self.buffers.clone(), Arc::clone(changed));
         let host = self.connector.host(&self.origin);
         let pipe = Pipe::start(connected, Surroundings { buffers, changed, host }, &self.runtime);
-        self.ask_ahead(&pipe);
+        self.prefetch_piece(&pipe);
         Arc::new(pipe)
     }
 
     fn review(&mut self, lanes: &mut Vec<Arc<Pipe>>, supply: &mut Supply) -> usize {
         self.forget_ended(lanes, supply);
-        give_up_unfed(lanes, supply);
+        close_unfed(lanes, supply);
         let arrived = self.arrived(lanes);
         self.speed.arrived(Instant::now(), arrived);
         supply.cap(if self.speed.is_slow() { ENOUGH_FOR_SLOW } else { usize::MAX });
@@ -268,8 +267,8 @@ impl SharedLane for Pipe {
     }
 }
 
-/// Whether the path is fast enough for a lane more. From [`AT_ONCE`] lanes on this waits for the first
-/// bytes on the others, which are a round trip away.
+/// Whether the path is fast enough for another lane. From [`AT_ONCE`] lanes on this waits for the first
+/// bytes on the others, which are one RTT away.
 async fn can_be_fed(lanes: &Lanes<Opener>) -> bool {
     let began = Instant::now();
     loop {
@@ -299,8 +298,8 @@ async fn can_be_fed(lanes: &Lanes<Opener>) -> bool {
 }
 
 impl Opener {
-    /// Asks a new lane for the next piece of what is going to be read.
-    fn ask_ahead(&mut self, pipe: &Pipe) {
+    /// Requests the next piece of the prefetched file on a new lane.
+    fn prefetch_piece(&mut self, pipe: &Pipe) {
         drop(self.prefetch.take_if(|prefetch| prefetch.since.elapsed() > LATELY));
         let Some(prefetch) = &mut self.prefetch else { return };
         let start = (prefetch.parts.len() as u64 + 1) * PIECE;
@@ -311,8 +310,8 @@ impl Opener {
         prefetch.parts.push((range, part));
     }
 
-    /// A lane that ended before it answered anything was refused by a server that has too many:
-    /// another one would end like it.
+    /// Removes closed lanes. One that the server closed before any response was refused as one too many:
+    /// another one would be closed as well.
     fn forget_ended(&mut self, lanes: &mut Vec<Arc<Pipe>>, supply: &mut Supply) {
         let refused_at = self.refused_at;
         let later = |lane: &Pipe| refused_at.is_none_or(|at| lane.opened() > at);
@@ -343,14 +342,14 @@ impl Opener {
     }
 }
 
-/// How long a lane has to respond before others, or another, are asked.
+/// How long a lane has to respond before its requests are sent elsewhere.
 fn patience(lanes: &[Arc<Pipe>]) -> Duration {
     let rtt = lanes.iter().map(|lane| lane.rtt()).min().unwrap_or_default();
     UNFED.max(rtt * UNFED_ROUND_TRIPS)
 }
 
-/// Gives up lanes that a slow path cannot feed. What was asked on them is asked again on others.
-fn give_up_unfed(lanes: &mut Vec<Arc<Pipe>>, supply: &mut Supply) {
+/// Closes lanes that are too many for a slow path. Their requests are repeated on others.
+fn close_unfed(lanes: &mut Vec<Arc<Pipe>>, supply: &mut Supply) {
     let all = lanes.len();
     if all <= FEWEST || !lanes.iter().any(|lane| lane.has_answered()) {
         return;

@@ -1,4 +1,5 @@
-//! Which connections are private: credentials for a server that another one redirects to are sent over these only.
+//! Decides which connections are private: credentials for a server that another one redirects to go
+//! over these only.
 //!
 //! | server | private |
 //! |---|---|
@@ -6,14 +7,14 @@
 //! | without TLS, on this machine | if the location names a server of this machine, and there is no proxy |
 //! | any other | no |
 //!
-//! Otherwise any site could have a password sent to any program that listens on a port of this machine, or to a proxy, for which
-//! `localhost` is its own.
+//! Otherwise any site could have a password sent to any program that listens on a port of this machine,
+//! or to a proxy, whose `localhost` is its own machine.
 
 use super::options::HttpOptions;
 use super::proxy::Proxies;
 use crate::parse::{Origin, WebScheme};
 
-/// Tells private servers from others.
+/// Distinguishes private servers from others.
 #[derive(Debug)]
 pub struct Privacy {
     proxies: Proxies,
@@ -31,18 +32,18 @@ impl Privacy {
         Self { proxies, is_insecure: options.tls.insecure, is_local }
     }
 
-    /// Whether a password may be said to a server that another one redirects to.
+    /// Whether a password may be sent to a server that another one redirects to.
     pub fn is_private(&self, origin: &Origin) -> bool {
         !self.is_insecure && (origin.scheme() == WebScheme::Https || self.stays_here(origin))
     }
 
-    /// Whether what is said without TLS stays on this machine.
+    /// Whether bytes sent without TLS stay on this machine.
     pub fn stays_here(&self, origin: &Origin) -> bool {
         self.is_local && is_direct(&self.proxies, origin)
     }
 }
 
-/// Whether a server is on this machine, and no proxy leads to it.
+/// Whether a server is on this machine and reached without a proxy.
 fn is_direct(proxies: &Proxies, origin: &Origin) -> bool {
     origin.is_local() && matches!(proxies.of(origin), Ok(None))
 }
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
     use crate::parse::Url;
 
-    /// Whether `home` may lead to a `to` that gets its password.
+    /// Whether `to` gets its password after a redirect from `home`.
     fn is_private(home: &str, to: &str, options: &HttpOptions) -> bool {
         let origin = |url| Url::parse(url).unwrap().origin;
         Privacy::new(&origin(home), options).is_private(&origin(to))

@@ -1,4 +1,4 @@
-//! Through whom a server is reached.
+//! Selects the proxy for a server, and opens tunnels through HTTP proxies.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,16 +11,16 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::parse::proxy::{OPTION, Proxy, ProxyError, proxy_for, proxy_for_ftp};
 use crate::parse::{Origin, basic};
 
-/// The longest answer of a proxy that is read before it lets bytes through.
+/// The longest response of a proxy to CONNECT.
 const ANSWER_MOST: usize = 16 << 10;
 
-/// Variables of the environment, as they were at the beginning, and `--proxy`.
+/// Environment variables, as they were at the start, and `--proxy`.
 #[derive(Clone, Default)]
 pub struct Proxies {
     variables: HashMap<String, String>,
 }
 
-/// They may have passwords in them.
+/// Shows no values, since they may contain passwords.
 impl fmt::Debug for Proxies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Proxies")
@@ -37,7 +37,7 @@ impl Proxies {
         Self { variables: std::env::vars().filter(|(name, _)| wanted(name)).collect() }
     }
 
-    /// The same with the value of `--proxy`, which goes before all variables.
+    /// The same with the value of `--proxy`, which overrides all variables.
     #[must_use]
     pub fn with_option(mut self, value: Option<&str>) -> Self {
         self.variables.extend(value.map(|value| (OPTION.to_owned(), value.to_owned())));
@@ -47,7 +47,7 @@ impl Proxies {
     /// The proxy for a server.
     ///
     /// # Errors
-    /// A variable that names none that can be used.
+    /// A variable names an unusable proxy.
     pub fn of(&self, origin: &Origin) -> Result<Option<Proxy>> {
         let found = proxy_for(origin, |name| self.variables.get(name).cloned());
         found.map_err(|error| unusable(error, &origin.to_string()))
@@ -67,7 +67,7 @@ fn unusable(error: ProxyError, at: &str) -> Error {
     Error::new(ErrorKind::InvalidInput, "find the proxy").at(at).because(error.to_string())
 }
 
-/// What signs in to a proxy.
+/// The value of `Proxy-Authorization`.
 ///
 /// # Errors
 /// It has characters that cannot be sent.
@@ -83,10 +83,10 @@ pub fn authorization(proxy: &Proxy) -> Result<Option<HeaderValue>> {
     Ok(Some(value))
 }
 
-/// Has a proxy let bytes through to a server (RFC 9110, 9.3.6).
+/// Opens a tunnel to a server through an HTTP proxy (CONNECT; RFC 9110, 9.3.6).
 ///
 /// # Errors
-/// It refuses, or does not speak HTTP.
+/// The proxy refuses, or does not speak HTTP.
 pub async fn tunnel(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     proxy: &Proxy,
@@ -111,7 +111,7 @@ pub async fn tunnel(
     };
     let mut answer = Vec::new();
     loop {
-        // Byte by byte: what comes behind is the server's.
+        // Byte by byte, because bytes behind the response belong to the server.
         let byte = stream.read_u8().await.map_err(failed)?;
         answer.push(byte);
         if answer.ends_with(b"\r\n\r\n") {

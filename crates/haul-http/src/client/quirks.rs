@@ -1,7 +1,8 @@
-//! What a server can do besides what every WebDAV server can, told from what it says of itself.
+//! Features of a server beyond plain WebDAV, by how it identifies itself.
 //!
-//! Nothing is tried out that could do harm: a server that does not know `Content-Range` in a PUT
-//! replaces a whole file by its part (rclone 1.60 does). So only what identifies itself is believed:
+//! Nothing is tried that could do harm: a server that does not support `Content-Range` in a PUT replaces
+//! the whole file by the part (rclone 1.60 does). So features are used only with servers that identify
+//! themselves:
 //!
 //! | server | known by | partial writes | a PUT is whole or nothing | `If-None-Match: *` | times |
 //! |---|---|---|---|---|---|
@@ -12,12 +13,11 @@
 //! | SabreDAV | `DAV: sabredav-partialupdate` | PATCH | no | no | no |
 //! | any other | | no | no | no | no |
 //!
-//! nginx-dav-ext lists no names that begin with a dot, so there a directory with nothing else in it is
-//! taken for an empty one, and removed as such.
+//! nginx-dav-ext lists no names that begin with a dot, so there a directory with nothing else in it counts
+//! as empty and is removed as such.
 //!
-//! The rows of Apache, nginx and rclone (which is "any other") are what version 2.4, 1.22 with
-//! dav-ext 3.0 and 1.60 were seen to do; those of Nextcloud and SabreDAV are what their manuals say, and
-//! no such server was asked.
+//! The rows of Apache, nginx and rclone ("any other") were observed with versions 2.4, 1.22 with dav-ext
+//! 3.0, and 1.60; those of Nextcloud and SabreDAV follow their manuals and were not tested.
 
 use haul_storage::{Capabilities, DigestKind, KeptTimes, Medium, Writes};
 use http::HeaderMap;
@@ -27,10 +27,10 @@ use crate::parse::Url;
 
 const DAV: HeaderName = HeaderName::from_static("dav");
 
-/// Bytes that are worth a request that writes a part of a file: the server opens the file for each.
+/// Bytes per request that writes a part of a file: the server opens the file for each.
 const WRITE: u64 = 1 << 20;
 
-/// Files up to this length are fetched and stored by one request.
+/// Files up to this length are read or written by one request.
 const WHOLE: u64 = 256 << 10;
 
 /// How a part of a file is written.
@@ -51,29 +51,29 @@ pub enum Times {
     Haul,
 }
 
-/// What is known of a server.
+/// What is known about a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quirks {
-    /// How parts are written, if they can be.
+    /// How parts are written, if the server supports it.
     pub partial: Option<Partial>,
-    /// Where pieces of large files are put together (Nextcloud, ownCloud): a directory's URL.
+    /// The URL of the directory where chunks of large files are assembled (Nextcloud, ownCloud).
     pub chunks: Option<Url>,
     /// Whether a PUT appears whole under its name or not at all.
     pub puts_whole: bool,
-    /// Whether MKCOL says so when something is there (RFC 4918, 9.3). rclone does not.
+    /// Whether MKCOL fails if something exists (RFC 4918, 9.3). On rclone it does not.
     pub tells_made: bool,
-    /// Whether a PUT can be made to replace nothing.
+    /// Whether a PUT can be restricted to new files (`If-None-Match: *`).
     pub conditional: bool,
-    /// How times are set, if they can be.
+    /// How times are set, if the server supports it.
     pub times: Option<Times>,
-    /// Whether there are MOVE and COPY. Without them a file is put under its name directly.
+    /// Whether there are MOVE and COPY. Without them a file is written under its final name.
     pub moves: bool,
-    /// Whether it reports SHA-256 digests of files when asked (RFC 9530).
+    /// Whether it reports SHA-256 digests of files on request (RFC 9530).
     pub digests: bool,
 }
 
 impl Quirks {
-    /// A WebDAV server of which nothing is known.
+    /// A WebDAV server about which nothing is known.
     pub const fn unknown() -> Self {
         Self {
             partial: None,
@@ -87,7 +87,7 @@ impl Quirks {
         }
     }
 
-    /// From the answer to OPTIONS about `root`.
+    /// From the response to OPTIONS for `root`.
     pub fn of(headers: &HeaderMap, root: &Url) -> Self {
         let all = |name: &HeaderName| {
             let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
@@ -112,14 +112,14 @@ impl Quirks {
             quirks.times = Some(Times::Haul);
             quirks.digests = true;
         }
-        // What is of class 1 has it (RFC 4918, 18.1). Plain servers say that they have no MOVE.
+        // Class 1 includes MOVE (RFC 4918, 18.1). Servers without WebDAV do not list it in `Allow`.
         quirks.moves = dav.split(',').any(|class| class.trim() == "1")
             || allow.is_empty()
             || allow.split(',').any(|method| method == "move");
         quirks
     }
 
-    /// What a storage there can do.
+    /// The capabilities of a storage on this server.
     pub fn capabilities(&self) -> Capabilities {
         let parts = self.moves && self.partial.is_some();
         of_web(true).with(|can| {
@@ -135,10 +135,10 @@ impl Quirks {
     }
 }
 
-/// From 1970 on, and as long as the year of an HTTP date has four digits.
+/// From 1970 to the last year of four digits, which HTTP dates have.
 pub const KEPT_TIMES: KeptTimes = KeptTimes::seconds(0, 253_402_300_799);
 
-/// What a storage can do that is only read. `ranged`: parts of its files can be asked for.
+/// The capabilities of a read-only storage. `ranged`: ranges of its files can be requested.
 pub fn of_web(ranged: bool) -> Capabilities {
     Capabilities::least(Medium::Link).with(|can| {
         can.ranged_reads = ranged;
@@ -156,7 +156,7 @@ fn is_own_cloud(dav: &str, root: &Url) -> bool {
             .any(|class| dav.contains(class))
 }
 
-/// Where the pieces of a user's files go. Of `/remote.php/webdav/` the user is not known.
+/// The directory for chunks of a user's files. With `/remote.php/webdav/` the user is unknown.
 fn chunks(root: &Url) -> Option<Url> {
     let (before, below) = root.path().split_once("/remote.php/dav/files/")?;
     let user = below.split('/').next().filter(|user| !user.is_empty())?;
@@ -175,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn what_identifies_itself_is_believed() {
-        // As seen from Apache 2.4.
+    fn servers_are_recognised_by_their_headers() {
+        // As observed with Apache 2.4.
         let apache = of(
             &[
                 ("dav", "<http://apache.org/dav/propset/fs/1>"),
@@ -193,19 +193,19 @@ mod tests {
     }
 
     #[test]
-    fn a_server_before_others_is_not_taken_for_them() {
+    fn a_reverse_proxy_is_not_taken_for_the_server() {
         let quirks = of(&[("dav", "1, 2"), ("server", "nginx/1.25")], "http://h/dav/");
         assert_eq!(quirks, Quirks::unknown());
     }
 
     #[test]
-    fn a_server_that_has_no_move_is_written_to_directly() {
+    fn a_server_without_move_has_no_rename() {
         let quirks = of(&[("allow", "GET, HEAD, PUT, DELETE, OPTIONS")], "http://h/");
         assert!(!quirks.moves && !quirks.capabilities().rename);
     }
 
     #[test]
-    fn the_pieces_of_nextcloud_have_a_place_of_their_user() {
+    fn chunks_for_nextcloud_go_to_the_uploads_of_the_user() {
         let dav = "1, 3, extended-mkcol, access-control, nextcloud-checksum-update, nc-calendar";
         let quirks = of(&[("dav", dav)], "https://h/cloud/remote.php/dav/files/me/Photos/");
         let place = quirks.chunks.map(|url| url.path().to_owned());

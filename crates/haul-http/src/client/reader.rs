@@ -1,7 +1,7 @@
 //! Reads the responses on a connection in the order of their requests, and passes each on.
 //!
-//! On a connection that is shared it always reads on, whether anybody takes what has come or not, because one
-//! part may have to wait for another that comes behind it. How much can wait is bounded by what was asked for.
+//! On a shared connection the reader never stops, even if no task takes the bytes, because one part may
+//! have to wait for another behind it. The bytes requested bound how much can wait.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,39 +28,38 @@ use crate::parse::keep_alive;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-/// Bytes that are read at once: those of a head, and of a body as many as came last time, and more.
+/// Bytes read at once: for a head, and for a body twice as many as last time, within these limits.
 const HEAD_READ: usize = 4 << 10;
 const READ_LEAST: usize = 16 << 10;
 const READ_MOST: usize = 256 << 10;
 
-/// Bytes of a block on a shared connection, if they come within [`GATHERED`]: a write to a disk is worth its
-/// way to a thread.
+/// Bytes of a block on a shared connection, if they arrive within [`GATHERED`], so that a disk write is
+/// worth the thread switch.
 const BLOCK: usize = 256 << 10;
 const GATHERED: Duration = Duration::from_millis(30);
 
-/// What nobody wants any more is read to its end if no more than this is left of it: a new connection costs
-/// more.
+/// An abandoned body is read to its end if at most this is left: a new connection costs more.
 const SKIPPED_MOST: u64 = 1 << 20;
 
-/// And if that takes no longer than this, or four round trips. There are servers whose bodies do not end where
-/// only the head matters.
+/// And if that takes no longer than this, or four RTTs. Some servers send a body without end where only
+/// the head matters.
 const SKIPPED_FOR: Duration = Duration::from_secs(1);
 
-/// The same once a body of that server has not ended.
+/// The same once a body of that server did not end.
 const SKIPPED_FOR_ENDLESS: Duration = Duration::from_millis(50);
 
-/// So long after a response it is waited until all of its request was sent, as it usually was.
+/// How long to wait after a response until all of its request is sent, which usually is the case already.
 const SENT_WITHIN: Duration = Duration::from_millis(100);
 
-/// A body that was waited for this long, at its beginning or later, and brought fewer bytes a second meanwhile is
-/// one that never ends. Time in which nobody reads it does not count.
+/// A body that delivers fewer bytes per second over this waiting time never ends. Time in which its
+/// consumer does not read does not count.
 const ENDLESS_AFTER: Duration = Duration::from_secs(300);
 const ENDLESS_BELOW: u64 = 64;
 
-/// What a reader shares with others.
+/// State that a reader shares with others.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
-    /// Where blocks come from.
+    /// The pool of buffers for blocks.
     pub buffers: BufferPool,
     /// Announces that the connection can carry more.
     pub changed: Arc<Notify>,
@@ -76,35 +75,35 @@ pub struct Reader<R> {
     load: Arc<Load>,
     meter: Meter,
     rtt: Duration,
-    /// Responses that have come.
+    /// Responses received.
     number: u64,
     /// The status of the last one.
     status: StatusCode,
-    /// What waits for a marker behind it.
+    /// Responses that wait for a marker behind them.
     unproven: Vec<oneshot::Sender<bool>>,
-    /// How much the last read into `ahead` has brought.
+    /// Bytes of the last read into `ahead`.
     last_read: usize,
-    /// Goes with the reader.
+    /// Dropped with the reader, which tells the other end.
     _is_read: oneshot::Sender<()>,
 }
 
-/// The body of a response that is being read.
+/// The response body that is being read.
 struct Receiving<'a> {
     queued: &'a mut Queued,
     left: Outstanding<'a>,
-    /// Bytes of the body that have come, and how long they were waited for.
+    /// Bytes of the body received, and how long the reader waited for them.
     received: u64,
     waited: Duration,
-    /// Both when its rate was judged last.
+    /// Both at the last check of its rate.
     judged: (u64, Duration),
-    /// Until when it is read since nobody wants it any more, and what had come of it then.
+    /// For an abandoned body: until when it is skipped, and the bytes received before.
     skipped: Option<(Instant, u64)>,
-    /// A shared connection passes on only what was asked for.
+    /// Whether the body is to be passed on: on a shared connection only those of 200 and 206.
     is_wanted: bool,
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    /// Nothing has been read. `is_read` ends with the reader.
+    /// A reader that has read nothing yet. `is_read` is dropped with it.
     pub fn new(
         stream: R,
         around: Surroundings,
@@ -130,7 +129,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// Reads the responses to what comes through `answered`, until the connection ends.
+    /// Reads the responses to the requests from `answered`, until the connection ends.
     pub async fn run(mut self, mut answered: UnboundedReceiver<Queued>) {
         let load = Arc::clone(&self.load);
         while let Some(mut queued) = self.next(&mut answered).await {
@@ -159,7 +158,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             self.around.changed.notify_waiters();
             if !goes_on {
                 load.retire();
-                // What has the connection for it alone learns it before the next request.
+                // An owner with exclusive use has to know before it sends its next request.
                 if let Some(alone) = &queued.alone {
                     alone.owner.done(false, None);
                 }
@@ -174,11 +173,12 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// A response has come whole. Whether the connection can go on, as far as the order of responses is concerned.
+    /// A response is complete. Returns whether the connection can continue, as far as the order of
+    /// responses is concerned.
     fn on_answered(&mut self, step: Step, load: &Load) -> bool {
         let (marker, mut pending) = match step {
             Step::Plain => return true,
-            // No range was requested: it is the response to a marker.
+            // No range was requested, so this is the response to a marker.
             Step::Unproven { .. } if self.status == StatusCode::PARTIAL_CONTENT => {
                 self.around.host.order.only_ranges();
                 return false;
@@ -203,7 +203,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         verdict != Verdict::OutOfStep
     }
 
-    /// A response is not whole. `has_others`: requests were sent behind it.
+    /// A response is incomplete. `has_others`: requests were sent behind it.
     fn on_broken(&self, broken: &Broken, step: &Step, has_others: bool, load: &Load) {
         let order = &self.around.host.order;
         let is_lost = matches!(broken, Broken::Lost { .. });
@@ -211,9 +211,9 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             self.on_ended(load);
         }
         match step {
-            // A file that is sent whole may be longer than is read here.
+            // The whole file instead of a range may be longer than is read here.
             Step::Marker(..) if !is_lost => order.only_ranges(),
-            // It drops requests that it has not read one by one.
+            // The server drops requests that arrive together.
             _ if matches!(broken, Broken::Silent(_)) && self.number > 0 && has_others => {
                 order.only_ranges();
                 order.strike();
@@ -244,13 +244,14 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             queued = answered.recv() => queued,
             read = self.stream.read_buf(&mut self.ahead) => match read {
                 Ok(0) | Err(_) => None,
-                // A request is here before it is sent, so this is the response to none.
+                // A request is queued here before it is sent, so this is unsolicited, unless one is
+                // queued now.
                 Ok(_) => answered.try_recv().ok(),
             }
         }
     }
 
-    /// Passes a response on. Whether the connection goes on.
+    /// Passes on a response. Returns whether the connection can be reused.
     async fn response(&mut self, queued: &mut Queued, load: &Load) -> Result<bool, Broken> {
         let left = Outstanding::new(load, queued.expected);
         let mut framing = Framing::new(queued.url.clone(), queued.is_head());
@@ -274,10 +275,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         loop {
             let (pieces, is_end) = self.here(&mut framing);
             let is_end = is_end.as_ref().copied();
-            // Whoever takes the end finds the connection free for the next request.
+            // When the consumer sees the end, the connection is already free for the next request.
             let mut is_kept = is_end == Ok(true) && body.is_sent().await && framing.keeps_open();
             if let (Ok(true), Some(alone)) = (is_end, &body.queued.alone) {
-                // What comes behind it would be taken for the next response.
+                // Bytes behind it would be taken for the next response.
                 is_kept &= self.ahead.is_empty();
                 if !is_kept {
                     load.retire();
@@ -301,14 +302,14 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// The parts of the body that have come, and whether that is all.
+    /// The parts of the body that have arrived, and whether it is complete.
     fn here(&mut self, framing: &mut Framing) -> (Vec<Bytes>, Result<bool, Broken>) {
         let mut pieces = Vec::new();
         loop {
             match framing.poll(&mut self.ahead) {
                 Ok(Some(Event::Body(bytes))) => pieces.push(bytes),
                 Ok(Some(Event::End)) => return (pieces, Ok(true)),
-                // There is one head, and it has come.
+                // There is one head, and it was read before.
                 Ok(Some(Event::Provisional(_) | Event::Head(_))) => {}
                 Ok(None) => return (pieces, Ok(false)),
                 Err(broken) => return (pieces, Err(broken)),
@@ -326,7 +327,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         body.queued.sink.body(bytes);
     }
 
-    /// Waits for more of a body. `false` if what is left of it is not worth that.
+    /// Waits for more of a body. `false` if the rest of it is not worth reading.
     async fn more(
         &mut self,
         body: &mut Receiving<'_>,
@@ -334,7 +335,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     ) -> Result<bool, Broken> {
         body.queued.sink.room().await;
         if body.skipped.is_none() && (body.queued.sink.is_closed() || !body.is_wanted) {
-            // A request that was not sent to its end is none, and nothing can be sent behind it.
+            // Nothing can be sent behind an incomplete request.
             let is_cut = !body.is_sent().await;
             if is_cut || framing.left().is_some_and(|left| left > SKIPPED_MOST) {
                 return Ok(false);
@@ -377,7 +378,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// Reads more of a response behind the bytes that have come.
+    /// Reads more of a response behind the bytes in `ahead`.
     async fn ahead(&mut self, queued: &Queued, framing: &mut Framing) -> Result<(), Broken> {
         let left = framing.left().and_then(|left| usize::try_from(left).ok());
         let most = left.unwrap_or(READ_MOST).clamp(1, READ_MOST);
@@ -387,7 +388,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         if self.last_read == 0 { framing.on_close() } else { Ok(()) }
     }
 
-    /// A block of a body of which `left` bytes are still to come.
+    /// Reads a block of a body with `left` missing bytes.
     async fn block(&mut self, queued: &Queued, left: u64) -> Result<Bytes, Broken> {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         let mut buffer = self.around.buffers.take(left.min(BLOCK));
@@ -408,7 +409,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(buffer.freeze(filled))
     }
 
-    /// The head of the next response. Those of provisional ones (1xx) are passed over.
+    /// Reads the head of the next response. Provisional ones (1xx) are skipped.
     async fn head(&mut self, queued: &mut Queued, framing: &mut Framing) -> Result<Head, Broken> {
         let limit = match &queued.alone {
             Some(alone) => alone.limit,
@@ -447,13 +448,13 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             let read = tokio::select! {
                 biased;
                 read = read => read,
-                // What others wait for behind it is read all the same.
+                // On a shared connection it is read nevertheless, since others wait behind it.
                 () = queued.sink.closed(), if is_alone => return Err(Broken::Lost { is_sent: true }),
             };
             match read {
                 Some(Ok(0) | Err(_)) if nothing_yet => return Err(Broken::Lost { is_sent: true }),
                 Some(Ok(0)) => return Err(Broken::Within("the connection ended".to_owned())),
-                // The rest of it follows at once.
+                // The rest of the head follows at once.
                 Some(Ok(_)) if nothing_yet => {
                     until = until.map(|_| Instant::now() + self.around.host.waits.silence());
                 }
@@ -466,7 +467,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 }
 
 impl Receiving<'_> {
-    /// Whether all of the request was sent.
+    /// Whether the whole request was sent.
     async fn is_sent(&mut self) -> bool {
         let Some(sending) = &mut self.queued.sending else { return true };
         let is_sent = matches!(timeout(SENT_WITHIN, &mut sending.is_sent).await, Ok(Ok(())));
@@ -476,7 +477,8 @@ impl Receiving<'_> {
         is_sent
     }
 
-    /// That a body behind which others wait ends, and is not longer than what was asked for; and that none trickles.
+    /// Checks that a body on a shared connection has an end and is not longer than requested, and that
+    /// no body trickles.
     fn check(&mut self, framing: &Framing) -> Result<(), Broken> {
         let Self { queued, received, .. } = self;
         if queued.alone.is_none() {
@@ -485,7 +487,7 @@ impl Receiving<'_> {
                 return Err(Broken::Unreadable("its length is unknown".to_owned()));
             }
             if received.saturating_add(framing.left().unwrap_or_default()) > most {
-                // It is not kept for whoever may look at it later.
+                // It must not be buffered for a consumer that may read it later.
                 return Err(Broken::Unreadable("it is longer than the requested range".to_owned()));
             }
         }
@@ -517,7 +519,7 @@ async fn in_time(
     }
 }
 
-/// How many more requests the server takes on this connection (`Keep-Alive: timeout=5, max=99`).
+/// How many more requests the server accepts on this connection (`Keep-Alive: timeout=5, max=99`).
 fn more_requests(headers: &HeaderMap) -> Option<u64> {
     let said = headers.get(KEEP_ALIVE)?.to_str().ok()?;
     said.split(',').find_map(|word| word.trim().strip_prefix("max=")?.parse().ok())

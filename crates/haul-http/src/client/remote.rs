@@ -1,5 +1,4 @@
-//! What is read of one file on a server: its parts, by ranges where the server has them, and otherwise from
-//! its beginning.
+//! Reads one file on a server: by ranges if the server supports them, otherwise from its beginning.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,32 +26,31 @@ pub(super) const FIRST: u64 = PIECE;
 /// their size known.
 const UNKNOWN_SIZE_PREFIX: usize = 256 << 10;
 
-/// How often a part is asked for on another lane because the server has too much to do.
+/// How often a part is requested on another lane because the server is busy.
 const REFUSALS_MOST: u32 = 16;
 
-/// What is known of a file, and asked about it.
+/// A file on a server: its metadata, and the state of reading it.
 #[derive(Debug)]
 pub struct Remote {
     pub(super) exchange: Arc<Exchange>,
-    /// As the user knows it: who is asked when what it was redirected to is gone.
+    /// The URL that the user gave, which is requested again when the one it redirected to is gone.
     pub(super) url: Url,
-    /// Where it was found.
+    /// The URL after redirects.
     found: Mutex<Url>,
     pub(super) facts: Facts,
-    /// Its length as it is read; `None` where that is known at its end only.
+    /// Its length as read; `None` if that is known only at its end.
     size: Option<u64>,
-    /// What is sent is decoded.
+    /// Its content coding is decoded.
     pub(super) decoded: bool,
     ranged: AtomicBool,
-    /// Parts that came since the server last sent the whole file instead.
+    /// Parts received since the server last sent the whole file instead.
     parts: AtomicU64,
-    /// The server does not say how long its responses are: they end with the connection, and none can be asked
-    /// for behind another.
+    /// The server's responses have no length and end with the connection, so that they cannot be pipelined.
     alone: AtomicBool,
-    /// What came with opening it.
+    /// The ranges requested when it was opened.
     prefetched: Mutex<Vec<Prefetched>>,
     pub(super) behind: TrailingCheck,
-    /// The most that a part has carried, in bytes per second.
+    /// The highest rate of a part, in bytes per second.
     best: AtomicU64,
 }
 
@@ -114,8 +112,8 @@ impl Remote {
         })
     }
 
-    /// Which version a response is of, if it is another one than is being read. Where it says less than
-    /// what is known there is less to compare.
+    /// The version of a response, if it differs from the one being read. Facts that the response lacks are
+    /// not compared.
     pub(super) fn other_version(&self, response: &Head) -> Result<Option<Identity>> {
         let mut now = Facts::of(response, "access")?;
         now.size = now.size.or(self.facts.size);
@@ -126,7 +124,7 @@ impl Remote {
 
     pub(super) async fn ask(self: Arc<Self>, range: Range) -> Result<Body> {
         if !self.is_ranged() {
-            return self.pass_over(range).await;
+            return self.skip_to(range).await;
         }
         let (mut refusals, mut lost) = (0, 0);
         loop {
@@ -141,7 +139,7 @@ impl Remote {
             self.behind.part_asked(&self.exchange, &found, &lane, is_last).await?;
             let response = match pending.head().await {
                 Ok(response) => response,
-                // Servers end a connection after so many requests (nginx 1000, Apache 100), or rest.
+                // Servers close a connection after so many requests (nginx 1000, Apache 100) or when idle.
                 Err(Broken::Lost { .. }) if lost < MAX_LOST => {
                     lost += 1;
                     continue;
@@ -150,7 +148,7 @@ impl Remote {
             };
             self.exchange.jar().learn(&response);
             match response.status.as_u16() {
-                // As many lanes as there are now are too many, but others go on.
+                // There are too many lanes, but others continue.
                 429 | 503 => {
                     self.exchange.busy(&response);
                     refusals += 1;
@@ -159,9 +157,9 @@ impl Remote {
                         return Err(error::of_status(response.status, "read", &found));
                     }
                 }
-                // Who we are, and where it is, is found out by a request of its own.
+                // A single request handles credentials and redirects.
                 300..=399 | 401 | 403 | 404 | 407 | 410 => return self.ask_alone(range).await,
-                // Servers that take one request at a time refuse what is sent behind it.
+                // Servers that take one request at a time refuse pipelined ones.
                 400 => {
                     order.strike();
                     return self.ask_alone(range).await;
@@ -195,8 +193,8 @@ impl Remote {
         self.ranged.load(Ordering::Relaxed)
     }
 
-    /// Checks a part. A server that sends the whole file instead, and no part between that and the last
-    /// time that it did, has no parts of this file; it is read from its beginning from then on.
+    /// Checks a part. If a server sends the whole file instead twice without a part in between, it does not
+    /// support ranges of this file, which is then read from its beginning.
     fn check_part(&self, response: &Head, range: Range) -> Result<()> {
         let outcome = check_part(response, range, &self.facts);
         match &outcome {
@@ -212,7 +210,7 @@ impl Remote {
         outcome
     }
 
-    /// Asks the server that the user knows.
+    /// Requests a part alone, from the URL that the user gave.
     async fn ask_alone(&self, range: Range) -> Result<Body> {
         let request = part(&self.url, range, self.facts.if_range());
         let response = self.exchange.once(&request).await?;
@@ -225,8 +223,8 @@ impl Remote {
         Ok(Body::new(response, range))
     }
 
-    /// The piece that was prefetched and begins at `start`, and where the last of those ends that follow
-    /// each other from there.
+    /// The prefetched piece that begins at `start`, and the end of the last prefetched piece that follows it
+    /// without a gap.
     pub(super) fn take_prefetched(&self, start: u64) -> (Option<Prefetched>, u64) {
         let mut all = self.prefetched();
         let found = all.iter().position(|one| one.range().start() == start);
@@ -246,26 +244,26 @@ impl Remote {
         self.prefetched().clear();
     }
 
-    /// Looks at the head of what was asked for before anything was known of the file.
+    /// Checks the head of a part that was requested before anything was known about the file.
     pub(super) async fn looked_at(self: Arc<Self>, prefetched: Prefetched) -> Option<Body> {
         let (range, pending) = match prefetched {
             Prefetched::Body(body) => return Some(body),
             Prefetched::Pending(range, pending) => (range, pending),
         };
         let response = match pending.head().await {
-            // Its lane has ended, and the others go on.
+            // Its lane was closed, and the others continue.
             Err(Broken::Lost { .. }) => return self.ask(range).await.ok(),
             response => response.ok()?,
         };
-        // Such a response is not read on a shared connection.
+        // A response without length is not read on a shared connection.
         if response.is_until_close() || check_part(&response, range, &self.facts).is_err() {
             return None;
         }
         Some(Body::new(response, range))
     }
 
-    /// From a server that sends only whole files: what is before the range is read and thrown away.
-    async fn pass_over(&self, range: Range) -> Result<Body> {
+    /// From a server that sends only whole files: reads and discards the bytes before the range.
+    async fn skip_to(&self, range: Range) -> Result<Body> {
         let response = self.exchange.once(&whole(&self.found())).await?;
         if !response.status.is_success() {
             return Err(error::of_status(response.status, "read", &response.url));
@@ -298,24 +296,24 @@ impl Remote {
         self.lock_found().clone()
     }
 
-    /// As the user knows it.
+    /// The URL that the user gave.
     pub(super) const fn url(&self) -> &Url {
         &self.url
     }
 
-    /// Its length as it is read, where that is known before its end.
+    /// Its length as read, if that is known before its end.
     pub(super) const fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// The most that a part of it has carried, of which the last carried `rate`; bytes per second.
+    /// The highest rate of its parts, including `rate` of the last one; bytes per second.
     pub(super) fn best_rate(&self, rate: f64) -> f64 {
         // A cast from float saturates.
         let rate = rate as u64;
         self.best.fetch_max(rate, Ordering::Relaxed).max(rate) as f64
     }
 
-    /// Whether a lane that parts are asked for on has nothing to do.
+    /// Whether a shared lane is idle.
     pub(super) fn has_idle_lane(&self) -> bool {
         self.exchange.transport().pipes(&self.found().origin).has_idle()
     }
@@ -340,7 +338,7 @@ async fn read_ahead(response: &mut Response, ahead: &mut Block) -> Result<Option
     Ok(None)
 }
 
-/// A part of a file, if it is still the version that is known.
+/// The request for a part of a file, if it still has this version.
 pub fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Request {
     let request = whole(url);
     let request = match HeaderValue::try_from(bytes_of(range)) {
@@ -353,7 +351,7 @@ pub fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Request {
     }
 }
 
-/// A response that is a whole file, `decoded` if that is wanted.
+/// The response with a whole file, decoded if `decoded`.
 pub fn decoded(response: Response, facts: &Facts, decoded: bool) -> Result<Response> {
     match facts.coding.as_ref().filter(|_| decoded) {
         Some(coding) => response.decoded(coding),
@@ -361,7 +359,7 @@ pub fn decoded(response: Response, facts: &Facts, decoded: bool) -> Result<Respo
     }
 }
 
-/// All of a file, as it is.
+/// The request for a whole file, not encoded.
 pub fn whole(url: &Url) -> Request {
     let request = Request::new(Method::GET, url.clone(), "read");
     request.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))

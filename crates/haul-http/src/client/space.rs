@@ -1,12 +1,12 @@
-//! How much may still be written to a WebDAV server: `quota-available-bytes` (RFC 4331).
+//! Free space on a WebDAV server: `quota-available-bytes` (RFC 4331).
 
 use haul_storage::{RelPath, Result, Space};
 
 use super::dav;
 use super::inner::{Inner, Manner};
 
-/// The space where `path` is or would be; `None` if the server does not tell it. Each directory may have a quota of
-/// its own, so which of them share it is not known.
+/// The space where `path` is or would be; `None` if the server does not report it. Each directory may
+/// have a quota of its own, so it is unknown which of them share it.
 pub(super) async fn at(inner: &Inner, path: &RelPath) -> Result<Option<Space>> {
     if inner.manner == Manner::Web {
         return Ok(None);

@@ -1,8 +1,8 @@
 //! A directory of a server as a [`Storage`].
 //!
-//! What is read is the same for web servers and WebDAV; what is listed and written is in files of its
-//! own. A WebDAV storage leaves ETags out of identities, see [`super::dav::entry`]; they are still
-//! compared while a file is read.
+//! Reading is the same for web servers and WebDAV; listing and writing are in modules of their own. A
+//! WebDAV storage leaves ETags out of identities, see [`super::dav::entry`]; they are still compared
+//! while a file is read.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use super::space;
 use super::upload;
 use crate::parse::Url;
 
-/// Directories, one in the other, in which a file is looked for that says whether it has parts.
+/// Levels of directories that are searched for a file that shows whether the server supports ranges.
 const PROBED: usize = 4;
 
 /// A directory of a server.
@@ -41,15 +41,14 @@ pub struct HttpStorage {
 }
 
 impl HttpStorage {
-    /// The directory at `root`, of a server that lists its files on pages. `ranged`: parts of its
-    /// files can be asked for.
+    /// The directory at `root` of a server with index pages. `ranged`: ranges of its files can be
+    /// requested.
     pub fn open_web(host: Arc<HttpHost>, location: Location, root: Url, ranged: bool) -> Arc<Self> {
         let quirks = Quirks::unknown();
         Self::with(host, location, root, Manner::Web, quirks, of_web(ranged), None)
     }
 
-    /// As [`HttpStorage::open_web`], where it is not known whether parts can be asked for: the first
-    /// file that is listed says it.
+    /// As [`HttpStorage::open_web`] if support for ranges is unknown: the first file listed shows it.
     pub async fn open_web_directory(
         host: Arc<HttpHost>,
         location: Location,
@@ -62,8 +61,8 @@ impl HttpStorage {
         }
     }
 
-    /// Whether parts of its files can be asked for. `None`: there is no file near its root, or what
-    /// failed will be said to who lists it or opens the file.
+    /// Whether ranges of its files can be requested. `None`: there is no file near its root, or a request
+    /// failed; listing it or opening the file will report that.
     async fn has_ranges(&self) -> Option<bool> {
         let mut directory = RelPath::root();
         for _ in 0..PROBED {
@@ -74,12 +73,12 @@ impl HttpStorage {
                 file = entries.iter().find(|entry| entry.is_file() && entry.size > 0).cloned();
                 below = below.or_else(|| entries.into_iter().find(Entry::is_dir));
             }
-            // What it asks for is not read any longer, and would keep its lanes.
+            // An open listing would occupy its lanes.
             drop(listing);
             if let Some(file) = file {
                 let url = self.inner.url(&file.path);
                 return match HttpFile::open(self.inner.exchange(), &url, true).await {
-                    // A file that fits into one response may be sent whole for all that.
+                    // A small file may be sent whole although the server supports ranges.
                     Ok(Opened::File(file)) => {
                         Some(file.is_ranged() || file.facts().ranged == Some(true))
                     }
@@ -91,11 +90,11 @@ impl HttpStorage {
         None
     }
 
-    /// The directory at `root` of a WebDAV server, which is asked what it can do. `journals` is a
-    /// directory of this machine for the journals of unfinished uploads.
+    /// The directory at `root` of a WebDAV server, whose features are requested. `journals` is a directory
+    /// of this machine for the journals of unfinished uploads.
     ///
     /// # Errors
-    /// The server cannot be reached, or lets nobody in.
+    /// The server cannot be reached, or refuses access.
     pub async fn open_dav(
         host: Arc<HttpHost>,
         location: Location,
@@ -133,7 +132,7 @@ impl HttpStorage {
         })
     }
 
-    /// A file that was found open already, and where it is, if its path does not say that.
+    /// Adds a file that is open already; `given` is its URL if that does not follow from its path.
     pub fn put(&self, path: RelPath, file: HttpFile, given: Option<Url>) {
         if let Some(url) = given {
             self.inner.given().insert(path.clone(), url);
@@ -142,7 +141,7 @@ impl HttpStorage {
         self.inner.opened().insert(path, self.inner.as_listed(file));
     }
 
-    /// Says where something is, as the user wrote it: percent-encoding its path may give another URL.
+    /// Sets the URL of a path as the user wrote it: percent-encoding the path may give another one.
     pub fn is_at(&self, path: RelPath, url: &Url) {
         let url = url.with_path(url.path().trim_end_matches('/'));
         // It may have been redirected.
@@ -154,7 +153,7 @@ impl HttpStorage {
 }
 
 impl Inner {
-    /// What it means that a file cannot be read: rclone says 405 of directories.
+    /// Finds out why a file cannot be read: rclone returns 405 for directories.
     async fn why_unreadable(&self, error: Error, path: &RelPath) -> Error {
         let unclear = matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied);
         if self.manner == Manner::Dav
@@ -300,7 +299,7 @@ impl Storage for HttpStorage {
     }
 
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
-        // The beginning of what was looked at is here already, and often that is all of it.
+        // A file that a stat has opened has its beginning here already, and often that is all of it.
         let opened = self.inner.opened().remove(path);
         if let Some(file) = opened.filter(|file| file.identity().size <= limit) {
             return file.whole().await;

@@ -1,4 +1,4 @@
-//! The connections to all servers that one host leads to: those that are leased, and those that are shared.
+//! The connections to one host and all servers it redirects to: leases and shared pipes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,14 +12,14 @@ use super::leases::{LONGEST_RTT, Leases};
 use super::pipes::Pipes;
 use crate::parse::Origin;
 
-/// Lanes over a path of the longest round trip, and as many fewer over a shorter one: each begins with some
-/// 15 KB a round trip (RFC 6928), so twice as many fill the path a round trip earlier. Measured with 16
-/// and 32: 800 MB at 200 ms and 500 Mbit/s 15.1 and 15.0 s; with 32 and 48: at 330 ms and 600 Mbit/s 14.1
-/// and 13.9 s. At 200 ms 40 and more fill the queue, and packets are dropped.
+/// Lanes over a path with [`LONGEST_RTT`], and proportionally fewer over a shorter one: each begins with some
+/// 15 KB per RTT (RFC 6928), so twice as many fill the path one RTT earlier. Measured with 16 and 32 lanes:
+/// 800 MB at 200 ms and 500 Mbit/s 15.1 and 15.0 s; with 32 and 48: at 330 ms and 600 Mbit/s 14.1 and 13.9 s.
+/// At 200 ms, 40 and more fill the queue, and packets are dropped.
 const LANES: usize = 48;
 const FIRST_LANES: usize = 6;
 
-/// Questions that are asked side by side over a long path before a transfer begins.
+/// Requests in flight over a long path before a transfer begins.
 const QUESTIONS: usize = 3;
 
 /// The connections to all servers.
@@ -35,14 +35,14 @@ pub struct Transport {
 struct State {
     leases: HashMap<Origin, Arc<Leases>>,
     pipes: HashMap<Origin, Arc<Pipes>>,
-    /// Where parts of files were asked for last: it is that link that is measured.
+    /// The origin of which parts of files were requested last: its link is measured.
     busiest: Option<Origin>,
     expected: usize,
     wished: usize,
 }
 
 impl Transport {
-    /// No connection yet. They are kept going on `runtime`.
+    /// Opens no connection yet. They are served on `runtime`.
     pub fn new(connector: Arc<Connector>, runtime: Handle) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             connector,
@@ -72,7 +72,7 @@ impl Transport {
         Arc::clone(leases)
     }
 
-    /// The lanes to an origin on which any number of requests are sent one behind the other.
+    /// The shared lanes to an origin, which carry any number of requests.
     pub fn pipes(&self, origin: &Origin) -> Arc<Pipes> {
         let mut state = self.lock();
         let wished = state.wished;
@@ -85,23 +85,23 @@ impl Transport {
         Arc::clone(pipes)
     }
 
-    /// The same for parts of files: it is that link that is measured from now on.
+    /// The same for parts of files: from now on the link to this origin is measured.
     pub fn pipes_of_parts(&self, origin: &Origin) -> Arc<Pipes> {
         self.lock().busiest = Some(origin.clone());
         self.pipes(origin)
     }
 
-    /// Says how many lanes a transfer will want over a long path.
+    /// Sets how many lanes a transfer will use over a long path.
     pub fn expect(&self, lanes: usize) {
         self.lock().expected = lanes;
     }
 
-    /// How many lanes a transfer will want.
+    /// How many lanes a transfer will use.
     pub fn expected(&self) -> usize {
         self.lock().expected
     }
 
-    /// Wishes for `lanes` lanes.
+    /// Sets the number of lanes.
     pub fn wish(&self, lanes: usize) {
         let (leases, pipes): (Vec<_>, Vec<_>) = {
             let mut state = self.lock();
@@ -112,12 +112,12 @@ impl Transport {
         pipes.iter().for_each(|one| one.wish(lanes));
     }
 
-    /// What the link to `origin` looks like, or where that has redirected to.
+    /// The state of the link to `origin`, or to the server that it has redirected to.
     pub fn status(&self, origin: &Origin) -> LinkStatus {
         let at = self.lock().busiest.clone().unwrap_or_else(|| origin.clone());
         let (leases, pipes) = (self.leases(&at).status(), self.pipes(&at).status());
         let rtt = leases.rtt.into_iter().chain(pipes.rtt).min();
-        // Each counts from a shortest round trip of its own.
+        // Each counts from its own shortest RTT.
         let at_present = |link: &LinkStatus| Some(link.rtt? + link.queueing?);
         let at_present = at_present(&pipes).or_else(|| at_present(&leases));
         LinkStatus {
@@ -135,8 +135,8 @@ impl Transport {
     }
 }
 
-/// How many lanes a path deserves before anything else is known of it: what one carries in a round
-/// trip is little at first.
+/// The number of lanes for a path before anything else is known about it: each carries little per RTT at
+/// first.
 fn lanes_for(rtt: Duration, most: usize) -> usize {
     let lanes = most.max(LANES) as f64 * rtt.div_duration_f64(LONGEST_RTT);
     (lanes as usize).clamp(FIRST_LANES.min(most), most)
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_longer_path_gets_more_lanes_and_never_more_than_are_wanted() {
+    fn a_longer_path_gets_more_lanes_up_to_the_expected_number() {
         let lanes = |millis, most| lanes_for(Duration::from_millis(millis), most);
         assert_eq!(
             [20, 100, 200, 330, 5000].map(|millis| lanes(millis, LANES)),

@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 /// Why user and password cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BasicError {
-    /// RFC 7617, section 2: what is behind the first colon would be taken for the password.
+    /// RFC 7617, section 2: the text after the first colon would be taken for the password.
     #[error("a user with a ':' in it cannot log in with Basic authentication")]
     Colon,
     /// RFC 7617, section 2: not allowed in either.
@@ -14,7 +14,7 @@ pub enum BasicError {
     Control,
 }
 
-/// The header's value. Text goes as UTF-8 whatever the challenge says: it is what servers expect today.
+/// The header's value. Text is sent as UTF-8 whatever the challenge says, which servers expect today.
 pub fn authorization(
     user: impl AsRef<[u8]>,
     password: impl AsRef<[u8]>,
@@ -33,7 +33,7 @@ pub fn authorization(
     Ok(value)
 }
 
-/// Bytes that are not UTF-8 are not known for what they are.
+/// Whether the valid UTF-8 parts contain control characters; other bytes are of unknown encoding.
 fn has_control(bytes: &[u8]) -> bool {
     bytes.utf8_chunks().any(|chunk| chunk.valid().chars().any(char::is_control))
 }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_examples_of_rfc_7617_are_met() {
+    fn authorization_matches_the_examples_of_rfc_7617() {
         let value = |user: &str, password: &str| {
             authorization(user, password).map(|value| value.to_string())
         };

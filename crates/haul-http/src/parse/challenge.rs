@@ -1,66 +1,65 @@
-//! What a server or a proxy wants to be shown: `WWW-Authenticate` and `Proxy-Authenticate`
-//! (RFC 9110, section 11.6.1), as one header with several challenges or several headers.
+//! Authentication challenges: `WWW-Authenticate` and `Proxy-Authenticate` (RFC 9110, section 11.6.1), as
+//! one header with several challenges or as several headers.
 //!
-//! The grammar is awkward: a comma is between challenges and between the parameters of one, so what
-//! follows a comma is a new challenge only if it is a word without `=`.
+//! The grammar is awkward: commas separate both challenges and the parameters of one, so a comma starts a
+//! new challenge only if a word without `=` follows.
 
 mod split;
 
 use split::Raw;
 
-/// The longest header that is looked at.
+/// The longest header that is parsed.
 const LONGEST: usize = 16 * 1024;
 
-/// What is asked for.
+/// A challenge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Challenge {
-    /// User and password as they are (RFC 7617).
+    /// User and password in plain text (RFC 7617).
     Basic {
-        /// What they are for; for people.
+        /// What they are for, as text for the user.
         realm: Option<String>,
-        /// Whether the server says that it wants UTF-8. There is no other value, and without it
-        /// nothing is said; haul sends UTF-8 always.
+        /// Whether the server asks for UTF-8, the only value defined. haul always sends UTF-8.
         utf8: bool,
     },
     /// A digest of both (RFC 7616).
     Digest(DigestChallenge),
     /// A token (RFC 6750).
     Bearer {
-        /// What it is for; for people.
+        /// What it is for, as text for the user.
         realm: Option<String>,
-        /// Why one that was shown was not accepted: `invalid_token` and others.
+        /// Why a token was not accepted: `invalid_token` and others.
         error: Option<String>,
     },
-    /// Known, but not spoken here: Negotiate and NTLM (RFC 4559), and anything else.
+    /// Schemes that are not supported: Negotiate and NTLM (RFC 4559), and any other.
     Unsupported {
-        /// Its name as written, cut off if it is long.
+        /// Its name as written, truncated if long.
         scheme: String,
     },
 }
 
-/// What a digest is made with (RFC 7616, section 3.3).
+/// The parameters of a digest (RFC 7616, section 3.3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DigestChallenge {
     /// What user and password are for; part of the digest.
     pub realm: String,
     /// The server's random text.
     pub nonce: String,
-    /// To be given back as it is.
+    /// To be returned unchanged.
     pub opaque: Option<String>,
-    /// How the digest is made.
+    /// The hash algorithm.
     pub algorithm: Algorithm,
     /// Whether `qop=auth` is offered. Without any, the form of RFC 2069 is used.
     pub qop_auth: bool,
-    /// Whether only the nonce was too old, and the same password will do.
+    /// Whether only the nonce was too old, and the password is right.
     pub stale: bool,
-    /// Whether the user is to be sent as a digest.
+    /// Whether the user name is to be sent hashed.
     pub userhash: bool,
 }
 
-/// How a digest is made.
+/// The hash algorithm of a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// MD5; what most servers ask for still.
+    /// MD5, still the most common.
     Md5,
     /// MD5, with the nonces in the first part.
     Md5Sess,
@@ -73,7 +72,7 @@ pub enum Algorithm {
 impl Algorithm {
     const ALL: [Self; 4] = [Self::Md5, Self::Md5Sess, Self::Sha256, Self::Sha256Sess];
 
-    /// As it stands in headers.
+    /// The name in headers.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Md5 => "MD5",
@@ -90,10 +89,10 @@ impl Algorithm {
 }
 
 impl Challenge {
-    /// How good it is: what shows the password to nobody first. `None` if it cannot be met.
+    /// Its strength: schemes that do not reveal the password are highest. `None` if it is not supported.
     ///
-    /// Only the strongest that the server offers should be met (RFC 7616, section 5.10), and Basic
-    /// only over TLS or if the user says so, which is not known here.
+    /// Only the strongest challenge of a server should be used (RFC 7616, section 5.10), and Basic only
+    /// over TLS or if the user allows it, which is not known here.
     pub const fn strength(&self) -> Option<u8> {
         match self {
             Self::Digest(digest) => Some(match digest.algorithm {
@@ -107,14 +106,14 @@ impl Challenge {
     }
 }
 
-/// The challenges of all headers of that name, in their order. What cannot be read is left out.
+/// The challenges of all these headers, in their order. Invalid ones are left out.
 pub fn parse<'a>(headers: impl IntoIterator<Item = &'a [u8]>) -> Vec<Challenge> {
     let mut found = Vec::new();
     for header in headers {
         if header.len() > LONGEST || found.len() > 64 {
             continue;
         }
-        // A realm can be in any encoding; what is not UTF-8 is Latin-1, as in HTTP's first years.
+        // A realm can be in any encoding; if it is not UTF-8 it counts as Latin-1, as in early HTTP.
         let text = match std::str::from_utf8(header) {
             Ok(text) => text.to_owned(),
             Err(_) => header.iter().copied().map(char::from).collect(),
@@ -143,8 +142,8 @@ fn meaning(raw: &Raw<'_>) -> Option<Challenge> {
     Some(Challenge::Unsupported { scheme: raw.scheme.chars().take(40).collect() })
 }
 
-/// `None` if it is malformed, `Some(None)` if it wants what is not done here: another algorithm, or
-/// `auth-int` only, which would take a digest of the body before it is sent.
+/// `None` if it is malformed, `Some(None)` if it is not supported: another algorithm, or `auth-int` only,
+/// which requires a digest of the body before it is sent.
 fn digest(raw: &Raw<'_>) -> Option<Option<DigestChallenge>> {
     let realm = raw.value("realm")?.to_owned();
     let nonce = raw.value("nonce").filter(|nonce| !nonce.is_empty())?.to_owned();

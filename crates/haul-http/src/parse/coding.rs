@@ -1,19 +1,18 @@
-//! `Content-Encoding` (RFC 9110, 8.4), and whether it is a file's own or was put on for the way.
+//! `Content-Encoding` (RFC 9110, 8.4), and whether it is the file's own or was added in transit.
 //!
-//! Apache says `Content-Encoding: x-gzip` of every `.tar.gz` when it is configured with `AddEncoding`,
-//! as many are: what it sends is the file as it is stored. A proxy that compresses says the same of a
-//! file that is stored plain.
+//! Apache with `AddEncoding`, which is common, sends `Content-Encoding: x-gzip` for every `.tar.gz`: the
+//! bytes are the file as stored. A compressing proxy sends the same field for a file that is stored plain.
 
-/// How the bytes of an answer are encoded.
+/// A content coding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Coding {
     /// gzip (RFC 1952).
     Gzip,
-    /// Something else, in small letters.
+    /// Any other, in lower case.
     Other(String),
 }
 
-/// Endings of names of files that are encoded so, without the dot.
+/// File name extensions of each coding, without the dot.
 const ENDINGS: &[(&str, &[&str])] = &[
     ("gzip", &["gz", "gzip", "tgz", "taz", "svgz", "emz", "wmz", "cpgz"]),
     ("compress", &["z", "taz"]),
@@ -26,7 +25,7 @@ const ENDINGS: &[(&str, &[&str])] = &[
 ];
 
 impl Coding {
-    /// Reads the value of the field; `None` if it says that nothing is encoded.
+    /// Parses the value of the field; `None` if there is no coding.
     pub fn parse(value: &str) -> Option<Self> {
         let value = value.trim().to_ascii_lowercase();
         match value.strip_prefix("x-").unwrap_or(&value) {
@@ -36,7 +35,7 @@ impl Coding {
         }
     }
 
-    /// As it is called.
+    /// Its name.
     pub fn name(&self) -> &str {
         match self {
             Self::Gzip => "gzip",
@@ -44,8 +43,8 @@ impl Coding {
         }
     }
 
-    /// Whether a file of this name is stored so. Any of its endings counts: Apache looks at all of them,
-    /// and calls `a.tar.gz.asc` gzip, which it is not.
+    /// Whether a file of this name is stored with this coding. Any of its extensions counts, as in Apache,
+    /// which labels `a.tar.gz.asc` as gzip although it is not.
     pub fn is_of_name(&self, name: &[u8]) -> bool {
         let known = ENDINGS.iter().find(|(coding, _)| *coding == self.name());
         let Some((_, endings)) = known else { return false };
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_nothing_is_no_coding() {
+    fn identity_is_no_coding() {
         assert_eq!(Coding::parse(" Identity "), None);
         assert_eq!(Coding::parse(""), None);
         assert_eq!(Coding::parse("X-GZip"), Some(Coding::Gzip));
@@ -68,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_says_whether_a_coding_is_the_files_own() {
+    fn the_name_shows_whether_a_coding_is_the_files_own() {
         let is =
             |coding: &str, name: &str| Coding::parse(coding).unwrap().is_of_name(name.as_bytes());
         assert!(is("x-gzip", "pkg.tar.gz") && is("gzip", "PKG.TGZ") && is("gzip", "a.gz.asc"));

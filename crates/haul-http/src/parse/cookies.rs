@@ -1,11 +1,11 @@
-//! Cookies (RFC 6265): from `Set-Cookie` and from files, and which request one goes with.
+//! Cookies (RFC 6265): from `Set-Cookie` and from files, and which requests they are sent with.
 //!
-//! `Set-Cookie` is read by the crate `cookie`; here is what of it counts. Stricter than the RFC:
+//! The crate `cookie` parses `Set-Cookie`; this module evaluates it. Stricter than the RFC:
 //!
-//! - What came over TLS goes over TLS only, with or without `Secure`.
-//! - A cookie without `Domain` goes to the port that set it only.
-//! - A `Domain` of one label, an address, and `co.uk` and its like are refused for anything below them: a
-//!   list of all public suffixes would be as large as haul's HTTP.
+//! - A cookie received over TLS is sent over TLS only, with or without `Secure`.
+//! - A cookie without `Domain` is sent only to the port that set it.
+//! - A `Domain` of one label, an address, or one like `co.uk` is refused for hosts below it: a list of all
+//!   public suffixes would be as large as haul's HTTP.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -19,13 +19,13 @@ use super::href::{Origin, Url, WebScheme};
 /// The longest name and value together, as in browsers.
 const LONGEST: usize = 4096;
 
-/// Labels below a top-level domain of two letters under which anybody can have a name.
+/// Labels below a top-level domain of two letters under which anyone can register a name.
 const SHARED: &[&str] = &[
     "ac", "co", "com", "edu", "go", "gob", "gov", "gv", "ltd", "mil", "ne", "net", "nom", "or",
     "org",
 ];
 
-/// How a cookies.txt marks what scripts of a page must not see.
+/// The mark in a cookies.txt for cookies that scripts must not see.
 const HTTP_ONLY: &str = "#HttpOnly_";
 
 /// A cookie.
@@ -35,29 +35,29 @@ pub struct Cookie {
     value: Zeroizing<String>,
     /// In lower case.
     host: String,
-    /// Goes to this port only.
+    /// Sent to this port only.
     port: Option<u16>,
-    /// Goes to this host only, and to none below it.
+    /// Sent to this host only, and to none below it.
     host_only: bool,
     path: String,
-    /// Goes over TLS only.
+    /// Sent over TLS only.
     secure: bool,
     http_only: bool,
     /// Seconds since the epoch; `None` for as long as the program runs.
     expires: Option<i64>,
 }
 
-/// Without its value.
+/// Shows no value.
 impl fmt::Debug for Cookie {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Cookie({} of {}{})", self.name, self.host, self.path)
     }
 }
 
-/// Why a file is no cookies.txt.
+/// Why a file is not a cookies.txt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CookieFileError {
-    /// Not even text.
+    /// It is not text.
     #[error("it is not a cookies.txt (Netscape format): export the cookies in that format")]
     NoText,
     /// The number of the first line that is neither a cookie nor a comment.
@@ -66,12 +66,12 @@ pub enum CookieFileError {
 }
 
 impl Cookie {
-    /// What a `Set-Cookie` in the response of `url` sets, at `now` (seconds since the epoch). `None` if it
-    /// is malformed, or that server may not set it.
+    /// The cookie that a `Set-Cookie` in a response from `url` sets, at `now` (seconds since the epoch).
+    /// `None` if it is malformed, or that server may not set it.
     pub fn received(text: &str, url: &Url, now: i64) -> Option<Self> {
         let received = Received::parse(text).ok()?;
         let (name, value) = (received.name(), received.value());
-        // Tabs may stand between attributes. In a cookie they would make another one of it in a file.
+        // Tabs may separate attributes. Within a cookie they would change it in a cookies.txt.
         let has_tab = name.contains('\t') || value.contains('\t');
         let is_bad = |byte: u8| is_control(byte) && byte != b'\t';
         if name.len() + value.len() > LONGEST || has_tab || text.bytes().any(is_bad) {
@@ -112,7 +112,7 @@ impl Cookie {
         })
     }
 
-    /// One that the user gives for a server.
+    /// A cookie that the user gives for a server.
     pub fn given(name: &str, value: &str, origin: &Origin) -> Self {
         Self {
             name: name.to_owned(),
@@ -137,17 +137,17 @@ impl Cookie {
         &self.value
     }
 
-    /// The path that it is for; the longest goes first (RFC 6265, 5.4).
+    /// Its path; cookies with the longest path are sent first (RFC 6265, 5.4).
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Whether it is over, `now` in seconds since the epoch.
+    /// Whether it has expired; `now` in seconds since the epoch.
     pub fn is_expired(&self, now: i64) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
     }
 
-    /// Whether it goes with a request for `url` (RFC 6265, 5.4).
+    /// Whether it is sent with a request for `url` (RFC 6265, 5.4).
     pub fn goes_to(&self, url: &Url) -> bool {
         let host = url.origin.host();
         let host_fits = self.host == host || !self.host_only && is_below(host, &self.host);
@@ -164,14 +164,15 @@ impl Cookie {
         self.secure
     }
 
-    /// Whether it takes the place of `other`.
+    /// Whether it replaces `other`.
     pub fn replaces(&self, other: &Self) -> bool {
         let port_fits = self.port == other.port || self.port.is_none() || other.port.is_none();
         self.name == other.name && self.host == other.host && self.path == other.path && port_fits
     }
 
-    /// A line of a cookies.txt; `None` if it cannot be one. A port that is not the usual one stands behind the host,
-    /// as wget writes it: curl and browsers know of none, and would send the cookie to all.
+    /// Its line in a cookies.txt; `None` if it cannot be written. A port other than the default follows
+    /// the host, as wget writes it; curl and browsers do not support ports there, and would send the
+    /// cookie to all.
     pub fn line(&self) -> Option<String> {
         let Self { name, value, host, path, .. } = self;
         let word = |is: bool| if is { "TRUE" } else { "FALSE" };
@@ -188,7 +189,7 @@ impl Cookie {
         let fits = fields.iter().all(|field| !field.bytes().any(is_control));
         let line =
             format!("{mark}{dot}{at}\t{below}\t{path}\t{secure}\t{expires}\t{name}\t{}", &**value);
-        // One line that cannot be read would make the whole file useless: the host may have a zone.
+        // One invalid line would make the whole file unreadable: the host may have a zone.
         (fits && Self::of_line(&line).is_some()).then(|| line + "\n")
     }
 
@@ -211,7 +212,8 @@ impl Cookie {
         };
         // Some exporters write fractions of a second.
         let expires = expires.split('.').next()?.parse::<i64>().ok()?;
-        // wget adds a port that is not the usual one. Without, it goes to all of them, as in curl and browsers.
+        // wget writes a port other than the default. Without a port it is sent to all of them, as in
+        // curl and browsers.
         let (host, port) = match host.rsplit_once(':') {
             Some((name, port)) if !name.contains(':') || name.ends_with(']') => {
                 (name, Some(port.parse().ok()?))
@@ -245,7 +247,7 @@ impl Cookie {
     }
 }
 
-/// Reads a cookies.txt, as browsers' extensions, curl, wget and aria2 write it.
+/// Parses a cookies.txt, as browser extensions, curl, wget and aria2 write it.
 ///
 /// # Errors
 /// A line is neither a cookie nor a comment.
@@ -262,7 +264,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Cookie>, CookieFileError> {
     cookies.map(|(at, line)| Cookie::of_line(line).ok_or(CookieFileError::Line(at + 1))).collect()
 }
 
-/// The path of a cookie that names none (RFC 6265, 5.1.4).
+/// The default path of a cookie (RFC 6265, 5.1.4).
 fn directory(path: &str) -> String {
     match path.rfind('/') {
         None | Some(0) => "/".to_owned(),
@@ -276,7 +278,7 @@ fn is_below(host: &str, domain: &str) -> bool {
         || !is_address(host) && host.strip_suffix(domain).is_some_and(|above| above.ends_with('.'))
 }
 
-/// Whether a cookie may be for all names below.
+/// Whether a cookie may be for this domain and all names below it.
 fn is_domain(domain: &str) -> bool {
     let labels: Vec<_> = domain.split('.').collect();
     let is_shared = match labels[..] {

@@ -1,8 +1,8 @@
-//! Dates as servers write them.
+//! Parses dates in the forms that servers use.
 //!
-//! `getlastmodified` and `Last-Modified` should be an IMF-fixdate (RFC 9110, section 5.6.7), which
-//! has two obsolete forms that have to be read. Servers also write ISO 8601 (RFC 3339), where
-//! WebDAV wants the other (`creationdate` has it), and leave out or add a weekday or a zone.
+//! `getlastmodified` and `Last-Modified` should be an IMF-fixdate (RFC 9110, section 5.6.7), which has two
+//! obsolete forms that must be accepted. Some servers write ISO 8601 (RFC 3339) there, which WebDAV
+//! uses only for `creationdate`, and leave out or add a weekday or a zone.
 //!
 //! | form | example |
 //! |---|---|
@@ -13,11 +13,10 @@
 
 use haul_storage::Timestamp;
 
-/// Longer than any date in these forms. What is longer is not looked at.
+/// The longest text that is parsed; any date in these forms is shorter.
 const LONGEST: usize = 64;
 
-/// Reads a date in any of the forms above; `None` if it is none of them, or a day that no calendar
-/// has.
+/// Parses a date in any of the forms above; `None` if it is in none of them, or the day does not exist.
 pub fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     if text.is_empty() || text.len() > LONGEST || !text.is_ascii() {
@@ -29,8 +28,8 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     with_month_name(text)
 }
 
-/// Day, month and year may come in any order that keeps them apart: the month is the one with a
-/// name, the time the one with colons, the year what comes last of the numbers.
+/// The parts may come in any order: the month is the one with a name, the time the one with colons, and the
+/// year follows the day.
 fn with_month_name(text: &str) -> Option<Timestamp> {
     let mut numbers = Vec::with_capacity(2);
     let mut month = None;
@@ -40,7 +39,7 @@ fn with_month_name(text: &str) -> Option<Timestamp> {
         if word.contains(':') {
             time = Some(clock(word)?);
         } else if word.bytes().all(|byte| byte.is_ascii_digit()) {
-            // After the year, a number of four digits is a zone whose '-' was taken for a hyphen.
+            // A third number, after the year, is a zone whose '-' was split off as a separator.
             if numbers.len() == 2 {
                 offset = -zone(&text[text.rfind('-')? + 1..])?;
             } else {
@@ -54,7 +53,7 @@ fn with_month_name(text: &str) -> Option<Timestamp> {
     }
     let [day, year] = numbers[..] else { return None };
     let year = match (year.len(), year.parse::<i64>().ok()?) {
-        // RFC 9110 compares with today; what is copied today was not written before 1970.
+        // RFC 9110 compares with today; files were not modified before 1970.
         (2, short) if short < 70 => 2000 + short,
         (2, short) => 1900 + short,
         (4, year) => year,
@@ -92,7 +91,7 @@ fn clock(text: &str) -> Option<(i64, u32)> {
         nanos += digit.to_digit(10)? * unit;
         unit /= 10;
     }
-    // A leap second is the last of its minute here, as in POSIX time.
+    // A leap second becomes second 59, as in POSIX time.
     Some((hour * 3600 + minute * 60 + second.min(59), nanos))
 }
 
@@ -115,7 +114,7 @@ fn month_number(word: &str) -> Option<i64> {
     const NAMES: [&str; 12] =
         ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
     let start = word.get(..3)?.to_ascii_lowercase();
-    // `Monday` and `Mon` are no months, and nor is any other weekday.
+    // No weekday begins like a month.
     let at = NAMES.iter().position(|name| *name == start)?;
     i64::try_from(at + 1).ok()
 }
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_the_example_of_rfc_9110_is_the_same_second() {
+    fn all_forms_of_the_example_of_rfc_9110_give_the_same_second() {
         for text in [
             "Sun, 06 Nov 1994 08:49:37 GMT",
             "Sunday, 06-Nov-94 08:49:37 GMT",
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_none() {
+    fn invalid_dates_are_refused() {
         for text in [
             "",
             "0",
@@ -194,14 +193,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_httpdate_writes_is_read_to_the_same_second(seconds in 0_u64..253_402_300_799) {
+        fn dates_written_by_httpdate_are_read_exactly(seconds in 0_u64..253_402_300_799) {
             let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
             let text = httpdate::fmt_http_date(time);
             prop_assert_eq!(parse(&text), Some(Timestamp::from(time)), "{}", text);
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in "[0-9A-Za-z:+,. -]{0,40}|\\PC{0,70}") {
+        fn any_text_is_parsed_without_panic(text in "[0-9A-Za-z:+,. -]{0,40}|\\PC{0,70}") {
             let _ = parse(&text);
         }
     }

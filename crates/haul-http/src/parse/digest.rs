@@ -1,8 +1,8 @@
 //! `Authorization: Digest` (RFC 7616, section 3.4), and without `qop` as in RFC 2069.
 //!
-//! A [`DigestSession`] is made of one challenge and used for all requests until the server says that
-//! its nonce is stale. Requests on several connections share it: each takes the next number of the
-//! nonce, which a server may refuse to see twice.
+//! A [`DigestSession`] is made from one challenge and used for all requests until the server reports
+//! its nonce as stale. Requests on several connections share it: each takes the next nonce count, which
+//! a server may refuse to see twice.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,42 +14,42 @@ use zeroize::Zeroizing;
 
 use super::challenge::{Algorithm, DigestChallenge};
 
-/// Why no digest is made.
+/// Why no digest can be computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
-    /// In the user, or in what the server sent: it would begin another header.
+    /// A control character in the user name or in a value from the server could inject another header.
     #[error("a control character in the {0} of Digest authentication")]
     Control(&'static str),
-    /// A user of a netrc.
+    /// The user name of a netrc is not UTF-8.
     #[error("a user that is not UTF-8 cannot log in with Digest authentication")]
     NotText,
-    /// The number of the nonce has eight digits. A new challenge is needed.
+    /// The nonce count has eight digits and is used up. A new challenge is needed.
     #[error("a nonce of Digest authentication was used too often")]
     Exhausted,
 }
 
-/// What it takes to answer one challenge, again and again.
+/// Responds to one challenge for any number of requests.
 pub struct DigestSession {
     challenge: DigestChallenge,
-    /// As sent: the user, or a digest of it.
+    /// The user name as sent: in plain text or hashed.
     user: String,
-    /// H(A1). Whoever has it can log in, so it is as secret as the password.
+    /// H(A1), which suffices to log in, so it is as secret as the password.
     secret: Zeroizing<String>,
-    /// This side's random text.
+    /// The client's random text.
     cnonce: String,
     used: AtomicU32,
 }
 
 impl DigestSession {
-    /// Answers `challenge` as `user`. `cnonce` is random text, at least 64 bits of it, in
-    /// characters that need no quoting (hexadecimal, base64).
+    /// Responds to `challenge` as `user`. `cnonce` is random text of at least 64 bits, in characters
+    /// that need no quoting (hexadecimal, base64).
     pub fn new(
         challenge: DigestChallenge,
         user: impl AsRef<[u8]>,
         password: impl AsRef<[u8]>,
         cnonce: &str,
     ) -> Result<Self, DigestError> {
-        // It stands in a header as text.
+        // The header contains it as text.
         let user = std::str::from_utf8(user.as_ref()).map_err(|_| DigestError::NotText)?;
         let opaque = challenge.opaque.as_deref().unwrap_or_default();
         for (field, text) in [
@@ -78,7 +78,7 @@ impl DigestSession {
         Ok(Self { challenge, user, secret, cnonce, used: AtomicU32::new(0) })
     }
 
-    /// The header's value for one request; `target` as it stands in the request line.
+    /// The header's value for one request; `target` as in the request line.
     pub fn authorization(&self, method: &str, target: &str) -> Result<String, DigestError> {
         if target.chars().any(char::is_control) {
             return Err(DigestError::Control("target"));
@@ -97,7 +97,7 @@ impl DigestSession {
         } else {
             of(&[&self.secret, nonce, &request])
         };
-        // Which are quoted and which are not: RFC 7616, section 3.4.
+        // RFC 7616, section 3.4, says which values are quoted.
         let mut value = format!(
             "Digest username={}, realm={}, nonce={}, uri={}, algorithm={}, response=\"{}\"",
             quoted(&self.user),
@@ -133,7 +133,7 @@ impl fmt::Debug for DigestSession {
     }
 }
 
-/// Of the parts with colons between them, in hexadecimal.
+/// The hash of the parts joined by colons, in hexadecimal.
 fn hash(algorithm: Algorithm, parts: &[&[u8]]) -> Zeroizing<String> {
     Zeroizing::new(match algorithm {
         Algorithm::Md5 | Algorithm::Md5Sess => hash_with::<Md5>(parts),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_rfc_7616_are_met() {
+    fn the_response_matches_the_examples_of_rfc_7616() {
         for (algorithm, response) in [
             (Algorithm::Md5, "8ca523f5e9506fed4657c9700eebdbec"),
             (Algorithm::Sha256, "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_rfc_2617_is_met() {
+    fn the_response_matches_the_example_of_rfc_2617() {
         let nonce = "dcd98b7102dd2f0e8b11d0f600bfb0c093";
         let challenge = challenge("testrealm@host.com", nonce, Algorithm::Md5);
         let value = answer(challenge, "Circle Of Life", "0a4f113b");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_has_a_number_of_its_own_until_they_are_used_up() {
+    fn every_request_has_its_own_nonce_count_until_they_are_used_up() {
         let session = DigestSession::new(rfc_7616(Algorithm::Md5), "a", "b", "c").unwrap();
         let first = session.authorization("GET", "/").unwrap();
         let second = session.authorization("GET", "/").unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_hidden_if_asked_for_and_the_password_always() {
+    fn a_user_name_is_hashed_if_requested_and_the_password_never_shown() {
         let challenge = DigestChallenge { userhash: true, ..rfc_7616(Algorithm::Sha256) };
         let session = DigestSession::new(challenge, "Mufasa", "Circle of Life", CNONCE).unwrap();
         let value = session.authorization("GET", "/").unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_can_begin_another_header() {
+    fn no_value_can_inject_another_header() {
         let user = DigestSession::new(rfc_7616(Algorithm::Md5), "a\r\nX: y", "b", "c");
         assert_eq!(user.unwrap_err(), DigestError::Control("user"));
         let realm = challenge("a\nb", "c", Algorithm::Md5);

@@ -1,29 +1,28 @@
-//! What to call a file that is downloaded: `Content-Disposition` (RFC 6266), or else the URL.
+//! The name of a downloaded file: from `Content-Disposition` (RFC 6266), otherwise from the URL.
 //!
-//! The name comes from the server and becomes one on this machine's disk, so it is one component
-//! with nothing in it that could lead elsewhere or steer a terminal. What a header names with a dot
-//! at the beginning is given without the dots: a file that appears in the current directory without
-//! having been asked for by name must not be one that some program reads as its settings
-//! (`.bashrc`, `.npmrc`). What a URL names was asked for.
+//! The name comes from the server and is used on the local disk, so it is one component that cannot lead
+//! elsewhere or control a terminal. Leading dots of a name from a header are removed: a file that the user
+//! did not ask for by name must not become a program's settings (`.bashrc`, `.npmrc`). A name from the URL
+//! was given by the user.
 
 use haul_storage::text::steers_a_terminal;
 
 use super::href::decode;
 
-/// The longest name that file systems take, in bytes.
+/// The longest name that file systems accept, in bytes.
 const NAME_MAX: usize = 255;
 
-/// The longest header that is looked at.
+/// The longest header that is parsed.
 const LONGEST: usize = 8 * 1024;
 
-/// The file name that the header gives, made safe; `None` if it gives none that can be used.
+/// The file name in the header, made safe; `None` if there is none that can be used.
 ///
 /// `filename*` (RFC 8187) is preferred to `filename` (RFC 6266, section 4.3).
 pub fn file_name(header: &[u8]) -> Option<String> {
     if header.len() > LONGEST {
         return None;
     }
-    // Servers write UTF-8, and older ones Latin-1, which RFC 9110 calls opaque.
+    // Servers write UTF-8, and older ones Latin-1; RFC 9110 leaves the encoding open.
     let header = match std::str::from_utf8(header) {
         Ok(text) => text.to_owned(),
         Err(_) => header.iter().copied().map(char::from).collect(),
@@ -37,24 +36,24 @@ pub fn file_name(header: &[u8]) -> Option<String> {
             plain = plain.or(Some(value));
         }
     }
-    // The path that some programs put in is not wanted (RFC 6266, section 4.3).
+    // Only the last component counts: some programs send a path (RFC 6266, section 4.3).
     let last = |name: String| name.rsplit(['/', '\\']).next().map(str::to_owned);
     let is_left_out = |c: char| c == '.' || c.is_whitespace();
     let usable = |name: String| safe(last(name)?.trim().trim_start_matches(is_left_out));
     extended.and_then(usable).or_else(|| plain.and_then(usable))
 }
 
-/// The name at the end of the path (still encoded) of the URL that the user gave, not of one that a
-/// redirect led to; `None` if it ends with a slash or has no name that can be used.
+/// The name at the end of a URL's path (still encoded). The URL is the one that the user gave, not one
+/// after a redirect. `None` if it ends with a slash or has no name that can be used.
 pub fn name_from_url(path: &str) -> Option<String> {
     let path = path.split(['?', '#']).next()?;
     let name = decode(path.rsplit('/').next()?.as_bytes())?;
     safe(&String::from_utf8(name).ok()?)
 }
 
-/// The name without the spaces around it, if it can be one.
+/// The trimmed name, if it can be used as a file name.
 fn safe(name: &str) -> Option<String> {
-    // What turns the direction of text makes `exe.txt` of `txt.exe`.
+    // A character that reverses the text direction could show `txt.exe` as `exe.txt`.
     if name.chars().any(|c| steers_a_terminal(c) || matches!(c, '/' | '\\')) {
         return None;
     }
@@ -63,10 +62,10 @@ fn safe(name: &str) -> Option<String> {
     usable.then(|| name.to_owned())
 }
 
-/// `name=value` behind the type, values without their quotes.
+/// The parameters `name=value` after the type, values without quotes.
 fn parameters(header: &str) -> Vec<(&str, String)> {
     let mut found = Vec::new();
-    // Without a type before it, as some servers write it, the first is a parameter.
+    // Some servers leave out the type, so the first part may be a parameter.
     let mut rest = header;
     loop {
         rest = rest.trim_start_matches([';', ' ', '\t']);
@@ -90,8 +89,8 @@ fn parameters(header: &str) -> Vec<(&str, String)> {
     }
 }
 
-/// The text up to the closing quote, and what is behind it. A backslash is kept where it quotes
-/// neither itself nor a quote: `"C:\x"` is what it looks like to who wrote it.
+/// The text up to the closing quote, and the rest. A backslash escapes only itself and a quote:
+/// `"C:\x"` is meant literally.
 fn unquote(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut chars = text.char_indices().peekable();
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_rfc_6266_and_what_servers_write_are_read() {
+    fn the_examples_of_rfc_6266_and_headers_of_servers_are_read() {
         for (header, expected) in [
             ("Attachment; filename=example.html", "example.html"),
             ("INLINE; FILENAME= \"an example.html\"", "an example.html"),
@@ -155,16 +154,16 @@ mod tests {
         assert_eq!(file_name(b"attachment; filename=\"\xe9.txt\"").as_deref(), Some("\u{e9}.txt"));
     }
 
-    /// A space behind the dots kept the next dot, and was left out itself.
+    /// A space behind the dots used to keep the next dot, and was removed itself.
     #[test]
-    fn dots_with_spaces_between_them_are_left_out_too() {
+    fn leading_dots_with_spaces_between_them_are_removed() {
         assert_eq!(name("attachment; filename=\". .bashrc\"").as_deref(), Some("bashrc"));
         assert_eq!(name("attachment; filename*=UTF-8''.%C2%A0..x").as_deref(), Some("x"));
         assert_eq!(name("attachment; filename=\". . .\""), None);
     }
 
     #[test]
-    fn a_name_that_cannot_be_one_is_none() {
+    fn unusable_names_are_refused() {
         let long = format!("attachment; filename={}", "x".repeat(256));
         for header in [
             "attachment",

@@ -1,13 +1,12 @@
-//! From a link to a name.
+//! Resolves links of a listing to file names.
 //!
-//! A listing names what is in a directory by links: absolute URLs (IIS), absolute paths (most) or
-//! names (HTML indexes), with any character percent-encoded or not. [`resolve`] compares a link with
-//! the directory that was asked for and gives a name of one component, or says why not. The
-//! comparison is of decoded bytes, component by component: `/A%2e%2E/`, `/%41/` and `/a b/` are
-//! compared by what they mean. Two links that differ only in their encoding give the same name, so
-//! that whoever collects them can tell that a name came twice.
+//! A listing names its entries by links: absolute URLs (IIS), absolute paths (most) or names (HTML indexes),
+//! with any character percent-encoded or not. [`resolve`] compares a link with the requested directory and
+//! returns a name of one component, or an error. It compares decoded bytes, component by component:
+//! `/A%2e%2E/`, `/%41/` and `/a b/` are compared by their meaning. Links that differ only in their encoding
+//! give the same name, so that the caller can detect duplicates.
 //!
-//! What a link could do to leave the directory is an error and never corrected.
+//! A link that would leave the directory is an error and never corrected.
 
 mod encoding;
 mod error;
@@ -19,16 +18,16 @@ pub use error::{HrefError, LONGEST};
 pub use origin::{Origin, WebScheme};
 pub use url::Url;
 
-/// The directory that was asked for.
+/// The requested directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
-    /// Where.
+    /// The server.
     pub origin: Origin,
     /// Components of its path, decoded.
     components: Vec<Vec<u8>>,
 }
 
-/// What a link points to.
+/// The target of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
     /// The directory itself.
@@ -49,7 +48,7 @@ impl Base {
         Self { origin, components: parts.map(<[u8]>::to_vec).collect() }
     }
 
-    /// The directory that `url` names; its query is not looked at.
+    /// The directory at `url`; its query is ignored.
     pub fn from_url(url: &Url) -> Result<Self, HrefError> {
         let (components, _) = components(url.path().as_bytes())?;
         Ok(Self { origin: url.origin.clone(), components })
@@ -61,14 +60,14 @@ impl Base {
     }
 }
 
-/// What `href`, found in the listing of `base`, points to.
+/// The target of `href`, found in the listing of `base`.
 pub fn resolve(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
     resolve_on(Some(&base.origin), base, href)
 }
 
-/// The same by the path alone, whatever server the link names: a WebDAV server behind a proxy names
-/// itself as it is known there. Only a name is taken from the link, so that does no harm (cadaver,
-/// davfs2 and rclone do the same).
+/// The same by the path alone, whatever server the link names: a WebDAV server behind a proxy uses its
+/// internal name. Only a file name is taken from the link, so this is harmless (cadaver, davfs2 and
+/// rclone do the same).
 pub fn resolve_path(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
     resolve_on(None, base, href)
 }
@@ -101,13 +100,13 @@ fn resolve_on(origin: Option<&Origin>, base: &Base, href: &[u8]) -> Result<Targe
         }
         &rest[end..]
     } else if rest.len() < href.len() {
-        // `http:name`, which RFC 3986, section 5.2.2, keeps for old parsers only.
+        // `http:name`, which RFC 3986, section 5.2.2, allows for old parsers only.
         return Err(HrefError::Malformed);
     } else {
         rest
     };
     let (parts, slash) = components(path)?;
-    // Behind an authority, no path is the root.
+    // After an authority, an empty path is the root.
     let is_absolute = path.is_empty() || path.starts_with(b"/");
     let above = if is_absolute { base.components.len() } else { 0 };
     if !parts.starts_with(&base.components[..above]) {
@@ -123,9 +122,9 @@ fn resolve_on(origin: Option<&Origin>, base: &Base, href: &[u8]) -> Result<Targe
     }
 }
 
-/// The components of an encoded path, decoded, and whether it ends with a slash. Empty ones and `.`
-/// mean nothing and are left out, `..` is an error. One may have an encoded `/` in it, which no name of
-/// a file has: a directory that was asked for may be called so.
+/// The decoded components of a path, and whether it ends with a slash. Empty ones and `.` are left out,
+/// `..` is an error. A component may contain an encoded `/`, because the requested directory may; a
+/// file name may not.
 fn components(path: &[u8]) -> Result<(Vec<Vec<u8>>, bool), HrefError> {
     let mut components = Vec::new();
     let mut slash = true;

@@ -1,11 +1,9 @@
-//! Directories as HTML pages, as Apache, nginx, lighttpd, IIS, Tomcat, Go, Python, rclone, Caddy and
-//! others write them.
+//! Parses HTML index pages of Apache, nginx, lighttpd, IIS, Tomcat, Go, Python, rclone, Caddy and others.
 //!
-//! There is no standard for such pages. What they have in common is a link for each entry, relative
-//! to the directory, with a slash at the end for directories; so that is what is read. Names come
-//! from the links: the text is cut off after some 20 to 50 characters. A link that leads elsewhere,
-//! or has a query (those that sort the page), is none of an entry, unless its text has the `?` or `#`
-//! as well: WEBrick does not encode it.
+//! There is no standard for such pages. All have a link for each entry, relative to the directory, with a
+//! slash at the end for directories, so these links are parsed. Names come from the links, since the text is
+//! truncated after some 20 to 50 characters. A link that leads elsewhere or has a query (those that sort the
+//! page) is no entry, unless its text contains the `?` or `#` as well: WEBrick does not encode it.
 //!
 //! Sizes and dates, as far as they are exact:
 //!
@@ -16,8 +14,8 @@
 //! | lighttpd | rounded | seconds, in the server's zone |
 //! | rclone, Caddy | bytes, in the page's source | seconds with a zone, in the page's source |
 //!
-//! A rounded size is no size ([`Listed::size`] is `None`), and a date without seconds and zone is no
-//! date: a HEAD of the file gives both exactly, and a date that is wrong by hours is worse than none.
+//! A rounded size is ignored ([`Listed::size`] is `None`), and so is a date without seconds and zone: a
+//! HEAD of the file gives both exactly, and a date that is wrong by hours is worse than none.
 
 mod html;
 mod recognise;
@@ -31,19 +29,19 @@ use super::href::{Base, HrefError, Target, resolve};
 use html::{Html, Piece, Tag};
 pub use recognise::PREFIX;
 
-/// The longest page that is read: some 200 000 entries.
+/// The longest page that is accepted: some 200 000 entries.
 pub const LONGEST: usize = 32 << 20;
 
-/// Text behind a link that is looked at for a size.
+/// The most bytes of text behind a link that are searched for a size.
 const TEXT_MAX: usize = 256;
 
-/// What a page lists.
+/// The content of an index page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Index {
     /// The entries in their order, each name once.
     pub entries: Vec<Listed>,
-    /// How many links could have been entries, but have no name that can be used: with an encoded
-    /// `/` or NUL in it, or a `%` that is no encoding.
+    /// How many links could be entries but have no usable name: with an encoded `/` or NUL, or an
+    /// invalid `%`.
     pub refused: usize,
 }
 
@@ -56,11 +54,11 @@ pub struct Listed {
     pub directory: bool,
     /// Length in bytes, if it is exact.
     pub size: Option<u64>,
-    /// Last modification, if said with seconds and zone.
+    /// Last modification, if given with seconds and zone.
     pub modified: Option<Timestamp>,
 }
 
-/// Why a page is not read.
+/// Why a page is not parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
     /// Longer than [`LONGEST`].
@@ -68,8 +66,8 @@ pub enum IndexError {
     TooLong,
 }
 
-/// Whether a page is the index of `base` and no document. To be asked only about a URL whose
-/// path ends with a slash: the copy of an index, saved as a file, looks the same.
+/// Whether a page is the index of `base` and not a document. Call this only for a URL whose path
+/// ends with a slash: an index page saved as a file looks the same.
 ///
 /// `prefix` is the beginning of the page, [`PREFIX`] bytes of it.
 pub fn is_index(content_type: &str, base: &Base, prefix: &[u8]) -> bool {
@@ -101,11 +99,11 @@ pub fn parse(base: &Base, page: &[u8]) -> Result<Index, IndexError> {
 #[derive(Debug, Default)]
 struct Reader {
     index: Index,
-    /// Where in the entries a name is.
+    /// The index of each name in the entries.
     places: HashMap<Vec<u8>, usize>,
-    /// The entry that text is about.
+    /// The entry that the present text belongs to.
     current: Option<usize>,
-    /// Whether a link is open, whose text is a name that may be cut off.
+    /// Whether a link is open; its text is a name that may be truncated.
     in_link: bool,
     text: Vec<u8>,
     /// A link with a query or fragment, and its text so far: it may be a name.
@@ -138,7 +136,7 @@ impl Reader {
             self.settle();
         }
         if name.eq_ignore_ascii_case(b"size") {
-            // rclone: `<size>1536</size>`, to be made readable by a script.
+            // rclone writes `<size>1536</size>`, which a script formats.
             let size = self.text.rsplit(|byte| *byte == b' ').next().and_then(number);
             self.set_size(size);
         }
@@ -155,7 +153,7 @@ impl Reader {
         }
     }
 
-    /// Cells of a table are words of their own.
+    /// Separates words: table cells are words of their own.
     fn separate(&mut self) {
         if !self.text.is_empty() && self.text.len() < TEXT_MAX && !self.text.ends_with(b" ") {
             self.text.push(b' ');
@@ -169,13 +167,13 @@ impl Reader {
                 self.index.refused += 1;
             }
             Err(HrefError::Query) => {
-                // As it would be if it were encoded.
+                // Resolve it as if it were encoded.
                 let encoded = escaped(href);
                 if let Ok(Target::Child { name, .. }) = resolve(base, &encoded) {
                     self.unclear = Some((name, Vec::new()));
                 }
             }
-            // Up, elsewhere, or the page in another order.
+            // A link to the parent, elsewhere, or the page in another order.
             Ok(Target::This) | Err(_) => {}
         }
     }
@@ -187,12 +185,12 @@ impl Reader {
             entries.push(Listed { name, directory: slash, size: None, modified: None });
             entries.len() - 1
         });
-        // Once as an icon, once as a name.
+        // An entry may have two links: an icon and a name.
         entries[at].directory |= slash;
         self.current = Some(at);
     }
 
-    /// A link with a `?` in it is a name if its text says so, as far as that goes.
+    /// A link with a `?` is a name if its text, possibly truncated, shows it.
     fn settle(&mut self) {
         let Some((name, shown)) = self.unclear.take() else { return };
         let shown = html::decode(&shown);
@@ -224,7 +222,7 @@ impl Reader {
     }
 }
 
-/// With `?` and `#` encoded.
+/// The link with `?` and `#` encoded.
 fn escaped(href: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(href.len() + 4);
     for byte in href {
@@ -237,14 +235,14 @@ fn escaped(href: &[u8]) -> Vec<u8> {
     escaped
 }
 
-/// `29-Feb-2024 12:34   1536`: digits alone, behind a time, are bytes. `1.5K` is rounded.
+/// `29-Feb-2024 12:34 1536`: a number after a time is the size in bytes. `1.5K` is rounded.
 fn size_behind_date(text: &[u8]) -> Option<u64> {
     let mut words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     words.find(|word| matches!(word, [_, _, b':', ..]) && word[0].is_ascii_digit())?;
     words.next().and_then(number)
 }
 
-/// A date with seconds and a zone: `2024-02-29T12:34:56Z` (Caddy), and as Go prints a time,
+/// A date with seconds and a zone: `2024-02-29T12:34:56Z` (Caddy), and Go's
 /// `2024-02-29 12:34:56.5 +0000 UTC` (rclone).
 fn exact_date(value: &[u8]) -> Option<Timestamp> {
     let value = std::str::from_utf8(value).ok()?.trim();
@@ -262,7 +260,7 @@ fn exact_date(value: &[u8]) -> Option<Timestamp> {
 
 fn number(text: impl AsRef<[u8]>) -> Option<u64> {
     let text = std::str::from_utf8(text.as_ref()).ok()?;
-    // `parse` takes a '+'.
+    // `parse` accepts a '+'.
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 

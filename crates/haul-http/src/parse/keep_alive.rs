@@ -1,8 +1,8 @@
-//! `Keep-Alive` (RFC 2068, section 19.7.1.1): how long a server keeps a connection that nobody uses.
+//! `Keep-Alive` (RFC 2068, section 19.7.1.1): how long a server keeps an idle connection.
 
 use std::time::Duration;
 
-/// The `timeout`, in seconds; `None` if there is none that can be read.
+/// The `timeout` parameter, in seconds; `None` if it is missing or invalid.
 pub fn parse(value: &str) -> Option<Duration> {
     let mut parameters = value.split(',').filter_map(|parameter| parameter.split_once('='));
     let (_, seconds) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("timeout"))?;

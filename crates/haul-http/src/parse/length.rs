@@ -1,19 +1,19 @@
-//! `Content-Length` (RFC 9110, 8.6): digits and nothing else. Where it decides where an answer ends, a
-//! form that two programs read differently lets one answer be taken for another.
+//! `Content-Length` (RFC 9110, 8.6): digits and nothing else. It determines where a response ends, so a
+//! form that two programs read differently could make one response be taken for another.
 
-/// Why a length is none.
+/// Why a length is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LengthError {
-    /// Something other than digits, or more than 64 bits hold.
+    /// Something other than digits, or more than 64 bits.
     #[error("a malformed Content-Length")]
     Malformed,
-    /// Several, and not the same.
+    /// Several different ones.
     #[error("Content-Lengths that contradict each other")]
     Conflicting,
 }
 
-/// Reads the values of all fields of that name. The same length may be said several times, in one field
-/// or in many: proxies join fields with commas.
+/// Parses the values of all fields of that name. The same length may occur several times, in one field or in
+/// many: proxies join fields with commas.
 ///
 /// # Errors
 /// One of them is malformed, or they differ.
@@ -32,7 +32,7 @@ pub fn parse<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Result<Option<u6
 }
 
 fn number(text: &[u8]) -> Option<u64> {
-    // `parse` takes a '+'.
+    // `parse` accepts a '+'.
     let digits = text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
 }
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_made_of_digits() {
+    fn a_length_consists_of_digits() {
         assert_eq!(read(&[]), Ok(None));
         assert_eq!(read(&["0"]), Ok(Some(0)));
         assert_eq!(read(&[" 42 "]), Ok(Some(42)));
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_length_may_come_several_times() {
+    fn the_same_length_may_be_repeated() {
         assert_eq!(read(&["42, 42"]), Ok(Some(42)));
         assert_eq!(read(&["42", "42,042"]), Ok(Some(42)));
         assert_eq!(read(&["42, 43"]), Err(LengthError::Conflicting));

@@ -1,13 +1,13 @@
-//! The answer to a PROPFIND, as it arrives: RFC 4918, section 13 and 14.16 to 14.30.
+//! Parses the response to a PROPFIND while it arrives: RFC 4918, sections 13 and 14.16 to 14.30.
 //!
-//! Chunks of any size go in, a [`Resource`] comes out for each `response` element as it ends, so a
-//! listing of a million files takes the memory of one. `tokens` cuts the bytes into pieces of
-//! markup, `tree` follows the elements and their namespaces, and this file holds the two together
-//! and remembers an error, after which nothing more comes.
+//! Chunks of any size go in, and a [`Resource`] comes out at the end of each `response` element, so a listing
+//! of a million files needs the memory of one. `tokens` splits the bytes into markup and text, `tree` follows
+//! the elements and their namespaces, and this file connects the two and remembers an error, after which
+//! nothing more is returned.
 //!
-//! An answer is taken from whoever answers, so: a document type is refused, and with it every
-//! entity that is declared (the "billion laughs"); each element has a limit in bytes, in depth and
-//! in attributes; nothing recurses. How many resources are taken is the caller's to bound.
+//! The server is not trusted: a document type is refused, and with it every declared entity ("billion
+//! laughs"); each element has limits in bytes, depth and attributes; nothing recurses. The caller bounds the
+//! number of resources.
 
 mod limits;
 mod resource;
@@ -19,7 +19,7 @@ pub use resource::Resource;
 use tokens::Tokens;
 use tree::Tree;
 
-/// Reads a multistatus document in chunks.
+/// Parses a multistatus document in chunks.
 #[derive(Debug)]
 pub struct Multistatus {
     tokens: Tokens,
@@ -33,8 +33,8 @@ impl Multistatus {
         Self { tokens: Tokens::new(limits.element_bytes), tree: Tree::new(limits), failed: None }
     }
 
-    /// Takes the next bytes and gives what is complete with them. An error is final: what was
-    /// complete in the same chunk is dropped, and every later call gives the error again.
+    /// Takes the next bytes and returns the resources that they complete. An error is final: resources
+    /// of the same chunk are dropped, and every later call returns the error again.
     pub fn push(&mut self, chunk: &[u8]) -> Result<Vec<Resource>, MultistatusError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -42,7 +42,7 @@ impl Multistatus {
         self.advance(chunk).inspect_err(|error| self.failed = Some(*error))
     }
 
-    /// Whether the document is complete; to be called at the end of the input.
+    /// Checks that the document is complete. Call it at the end of the input.
     pub fn finish(self) -> Result<(), MultistatusError> {
         match self.failed {
             Some(error) => Err(error),

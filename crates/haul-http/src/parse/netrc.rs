@@ -1,4 +1,4 @@
-//! `~/.netrc`: users and passwords by host, as ftp(1) began it and curl reads it.
+//! `~/.netrc`: user names and passwords by host, in the format of ftp(1) and curl.
 //!
 //! ```text
 //! # a comment
@@ -6,38 +6,37 @@
 //! default login anonymous password ada@example.org
 //! ```
 //!
-//! Words with white space between them, on any lines; those with a meaning in any letters. A word in
-//! quotes can have white space, and `\"`, `\\`, `\n`, `\r`, `\t` in it (curl since 7.84). `#` begins a
-//! comment where a word with a meaning could stand, so a password may begin with one. Values are
-//! bytes. Words without a meaning (`account`, and `port` of other programs) are passed over, and
-//! so is `macdef` with all lines to the next empty one. That nobody else can read the file is the
-//! caller's to check.
+//! Words are separated by white space, across lines; keywords may be in any case. A word in quotes can
+//! contain white space, `\"`, `\\`, `\n`, `\r` and `\t` (curl since 7.84). `#` begins a comment only where a
+//! keyword could stand, so a password may begin with one. Values are bytes. Unknown words (`account`, and
+//! `port` of other programs) are skipped, and so is `macdef` with all lines to the next empty one. The caller
+//! checks that no other user can read the file.
 
 use std::fmt;
 
 use haul_storage::ascii_host;
 use zeroize::Zeroizing;
 
-/// The longest file that is read (curl: 128 KiB).
+/// The longest file that is accepted (curl: 128 KiB).
 pub const LONGEST: usize = 1 << 20;
 
-/// What a file has.
+/// The entries of a file.
 #[derive(Debug, Default)]
 pub struct Netrc {
     machines: Vec<Machine>,
 }
 
-/// What it says of one host.
+/// The entry for one host.
 pub struct Machine {
-    /// In ASCII where it is a name, in lower case; `None` for `default`.
+    /// ASCII (IDNA) if it is a name, in lower case; `None` for `default`.
     host: Option<Vec<u8>>,
-    /// As whom, if said.
+    /// The user name, if given.
     pub login: Option<Vec<u8>>,
-    /// With what, if said.
+    /// The password, if given.
     pub password: Option<Zeroizing<Vec<u8>>>,
 }
 
-/// Why a file cannot be read. No words of it are repeated: any of them can be a password.
+/// Why a file cannot be parsed. The error repeats no words: any of them can be a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NetrcError {
     /// Longer than [`LONGEST`].
@@ -49,10 +48,10 @@ pub enum NetrcError {
 }
 
 impl Netrc {
-    /// Reads a file.
+    /// Parses a file.
     ///
     /// # Errors
-    /// Where it cannot be told which words are which; curl does not read such a file either.
+    /// The words are ambiguous, or the file is too long; curl refuses such a file as well.
     pub fn parse(text: &[u8]) -> Result<Self, NetrcError> {
         if text.len() > LONGEST {
             return Err(NetrcError::TooLong);
@@ -63,7 +62,7 @@ impl Netrc {
             match &word.to_ascii_lowercase()[..] {
                 b"machine" => {
                     let host = words.next(false)?.map(|host| host_name(&host));
-                    // A file that ends there has said nothing.
+                    // A file that ends here gives no host.
                     let Some(host) = host else { break };
                     machines.push(Machine { host: Some(host), login: None, password: None });
                 }
@@ -88,8 +87,8 @@ impl Netrc {
         Ok(Self { machines })
     }
 
-    /// What is said of `host`, and of `login` there if one is wanted: the first that fits, up to the
-    /// `default`, which fits always and is the last that counts.
+    /// The first entry that fits `host`, and `login` if given. The `default` entry fits any host and is the
+    /// last that counts.
     pub fn lookup(&self, host: &str, login: Option<&str>) -> Option<&Machine> {
         let default = self.machines.iter().position(|machine| machine.host.is_none());
         let last = default.map_or(self.machines.len(), |at| at + 1);
@@ -105,14 +104,14 @@ impl Netrc {
     }
 }
 
-/// As servers are called: in ASCII, in lower case.
+/// The host name in ASCII (IDNA) and lower case.
 fn host_name(word: &[u8]) -> Vec<u8> {
     let name = std::str::from_utf8(word).ok().and_then(ascii_host);
     name.as_ref().map_or(word, |name| name.as_bytes()).to_ascii_lowercase()
 }
 
 impl Machine {
-    /// Whether it is the `default`, which was not written for a host that anybody named.
+    /// Whether it is the `default` entry, which names no host.
     pub const fn is_default(&self) -> bool {
         self.host.is_none()
     }
@@ -132,7 +131,7 @@ struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// The next word; `comments` may begin where one with a meaning is expected.
+    /// The next word; with `comments`, where a keyword is expected, skips comments.
     fn next(&mut self, comments: bool) -> Result<Option<Zeroizing<Vec<u8>>>, NetrcError> {
         loop {
             let Some(first) = self.rest.first() else { return Ok(None) };
@@ -157,7 +156,7 @@ impl Words<'_> {
 
     fn quoted(&mut self, text: &[u8]) -> Result<Zeroizing<Vec<u8>>, NetrcError> {
         let unclosed = NetrcError::Unclosed(self.line);
-        // With room for all of it, so that growing leaves no copy behind.
+        // Allocated in full, so that growing leaves no copy behind.
         let line = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());
         let mut word = Zeroizing::new(Vec::with_capacity(line));
         let mut bytes = text[..line].iter().enumerate();
@@ -179,7 +178,7 @@ impl Words<'_> {
         Err(unclosed)
     }
 
-    /// Over everything up to an empty line.
+    /// Skips everything up to an empty line.
     fn skip_macro(&mut self) {
         let mut is_first = true;
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -242,9 +241,9 @@ mod tests {
         assert_eq!(found("", "a", None), None);
     }
 
-    /// One word that was not known made the whole file unused, for all hosts.
+    /// One unknown word used to make the whole file ignored, for all hosts.
     #[test]
-    fn a_file_is_read_as_curl_reads_it() {
+    fn a_file_is_parsed_as_by_curl() {
         let text = "machine other port 80 login x password y\nmachine h login ada password p\n";
         assert_eq!(found(text, "h", None), both("ada", "p"));
         assert_eq!(found(text, "other", None), both("x", "y"));
@@ -255,14 +254,14 @@ mod tests {
         assert_eq!(found("machine h login ada\n", "h", None), both("ada", "none"));
         let bytes = b"machine h login ada password p\xe4ss\n";
         assert_eq!(found(bytes, "h", None), both("ada", "p\\xe4ss"));
-        // What is of no host, or has no value, is of nobody; the rest is.
+        // Words before a host and a host without a name are ignored; the rest is used.
         let torn = "login x password y\nmachine h login ada password p\nmachine";
         assert_eq!(found(torn, "h", None), both("ada", "p"));
         assert_eq!(found("machine h login", "h", None), both("none", "none"));
     }
 
     #[test]
-    fn a_name_beyond_ascii_is_the_one_that_dns_knows() {
+    fn a_name_beyond_ascii_is_encoded_for_dns() {
         let text = "machine B\u{dc}CHER.example login ada password p\n";
         assert_eq!(found(text, "xn--bcher-kva.example", None), both("ada", "p"));
     }
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_the_line_and_nothing_of_what_stands_there() {
+    fn an_error_names_the_line_without_its_content() {
         for (text, error) in [
             ("machine a password \"geheim\n\"", NetrcError::Unclosed(1)),
             ("machine a\npassword \"geheim\\", NetrcError::Unclosed(2)),
@@ -290,7 +289,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(
+        fn any_text_is_parsed_without_panic(
             text in "(machine|login|password|default|macdef|[ \n\"\\\\#]|a|\\PC){0,30}",
         ) {
             if let Ok(netrc) = Netrc::parse(text.as_bytes()) {

@@ -1,5 +1,5 @@
-//! Which proxy, if any: `--proxy`, or `http_proxy`, `https_proxy`, `ftp_proxy`, `all_proxy` and `no_proxy`, as curl
-//! has them.
+//! Chooses a proxy by `--proxy`, `http_proxy`, `https_proxy`, `ftp_proxy`, `all_proxy` and `no_proxy`,
+//! as in curl.
 //!
 //! | variable | for |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | `all_proxy`, `ALL_PROXY` | all, where the one above is not set |
 //! | `no_proxy`, `NO_PROXY` | hosts that are reached without one: see [`bypasses`] |
 //!
-//! Lower case goes before upper case, and one that is set to nothing (the option: to nothing or `none`) means no proxy. In a CGI
-//! program `HTTP_PROXY` is the `Proxy` header of whoever sent the request, so it is not looked at
-//! where `REQUEST_METHOD` is set ("httpoxy", CVE-2016-5385).
+//! Lower case takes precedence over upper case, and an empty value (of the option: empty or `none`)
+//! means no proxy. In a CGI program `HTTP_PROXY` is the `Proxy` header of the request, which an
+//! attacker can set, so it is ignored if `REQUEST_METHOD` is set ("httpoxy", CVE-2016-5385).
 
 mod bypass;
 
@@ -25,40 +25,40 @@ use super::href::{HrefError, Origin, WebScheme, decode};
 
 pub use bypass::bypasses;
 
-/// The name by which the value of the option `--proxy` is asked for.
+/// The name under which the value of the option `--proxy` is looked up.
 pub const OPTION: &str = "--proxy";
 
-/// The port of an `http` or SOCKS proxy that is given without one (curl: `CURL_DEFAULT_PROXY_PORT`). That of
-/// an `https` proxy is 443.
+/// The default port of an `http` or SOCKS proxy (curl: `CURL_DEFAULT_PROXY_PORT`). That of an `https`
+/// proxy is 443.
 const DEFAULT_PORT: u16 = 1080;
 
 /// A proxy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
-    /// Where it is, and whether TLS is spoken to it.
+    /// Its address, and whether connections to it use TLS.
     pub origin: Origin,
-    /// What is spoken to it.
+    /// Its protocol.
     pub protocol: Protocol,
-    /// As whom, if said.
+    /// The user name, if given.
     pub user: Option<String>,
-    /// With what, if said.
+    /// The password, if given.
     pub password: Option<Zeroizing<String>>,
 }
 
-/// What is spoken to a proxy.
+/// The protocol of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// HTTP: requests, and CONNECT for what is encrypted.
+    /// HTTP: plain requests, and CONNECT for TLS.
     Http,
     /// SOCKS5.
     Socks5 {
-        /// The proxy looks up the names of servers, not this machine (`socks5h`).
+        /// The proxy resolves host names, not this machine (`socks5h`).
         resolves: bool,
     },
 }
 
 impl Proxy {
-    /// The SOCKS proxy that it is, if it is one.
+    /// The proxy as a SOCKS proxy, if it is one.
     pub fn socks(&self) -> Option<Socks5> {
         let Protocol::Socks5 { resolves } = self.protocol else { return None };
         let password = || self.password.as_ref().map_or("", |password| password.as_str());
@@ -73,7 +73,7 @@ impl fmt::Debug for Proxy {
     }
 }
 
-/// Without user and password.
+/// Shows neither user name nor password.
 impl fmt::Display for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.socks() {
@@ -83,13 +83,14 @@ impl fmt::Display for Proxy {
     }
 }
 
-/// Why a variable is not the URL of a proxy. Its value is not repeated: it may have a password.
+/// Why a variable is not the URL of a proxy. The error does not repeat its value, which may contain a
+/// password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
     /// A SOCKS proxy of another version.
     #[error("{0} names a SOCKS proxy of another version than 5: write socks5:// or socks5h://")]
     Socks(&'static str),
-    /// Of another kind.
+    /// A proxy with another scheme.
     #[error("{0} names a proxy whose scheme is not http, https, socks5 or socks5h")]
     Scheme(&'static str),
     /// User or password cannot be sent to a SOCKS proxy.
@@ -102,15 +103,15 @@ pub enum ProxyError {
         "{0} names an HTTP proxy, and FTP goes through SOCKS proxies only: write socks5:// or socks5h://"
     )]
     NotForFtp(&'static str),
-    /// No URL.
+    /// Not a URL.
     #[error("{0} is not the URL of a proxy")]
     Malformed(&'static str),
 }
 
-/// The proxy for `target`; `variable` gives what a variable is set to.
+/// The proxy for `target`; `variable` returns the value of a variable.
 ///
 /// # Errors
-/// The one that is chosen cannot be used.
+/// The chosen proxy cannot be used.
 pub fn proxy_for(
     target: &Origin,
     variable: impl Fn(&str) -> Option<String>,
@@ -129,16 +130,16 @@ pub fn proxy_for(
 /// Checks the value of [`OPTION`].
 ///
 /// # Errors
-/// It names no proxy that can be used.
+/// It names no usable proxy.
 pub fn check_option(value: &str) -> Result<(), ProxyError> {
     choose(&[OPTION], "", 0, |name| (name == OPTION).then(|| value.to_owned()))
         .map_or(Ok(()), |(name, value)| parse(name, &value).map(drop))
 }
 
-/// The proxy for the FTP server `host` at `port`. HTTP proxies of the environment are for others.
+/// The proxy for the FTP server `host` at `port`. HTTP proxies of the environment are ignored.
 ///
 /// # Errors
-/// The one that is chosen cannot be used, or the option names an HTTP proxy.
+/// The chosen proxy cannot be used, or the option names an HTTP proxy.
 pub fn proxy_for_ftp(
     host: &str,
     port: u16,
@@ -152,7 +153,7 @@ pub fn proxy_for_ftp(
     }
 }
 
-/// The first of these variables that is set, unless it says that there is no proxy, or `no_proxy` names the host.
+/// The first of these variables that is set, unless its value means no proxy or `no_proxy` names the host.
 fn choose(
     names: &[&'static str],
     host: &str,
@@ -183,7 +184,7 @@ fn parse(variable: &'static str, value: &str) -> Result<Proxy, ProxyError> {
         "socks" | "socks4" | "socks4a" => return Err(ProxyError::Socks(variable)),
         _ => return Err(ProxyError::Scheme(variable)),
     };
-    // A password can have a slash in it that should be encoded; what is behind the last '@' cannot.
+    // A password may contain a slash that should be encoded, so split at the last '@' first.
     let (login, rest) = match rest.rsplit_once('@') {
         Some((login, rest)) => (Some(login), rest),
         None => (None, rest),

@@ -1,12 +1,12 @@
-//! `Repr-Digest` and `Want-Repr-Digest` (RFC 9530): dictionaries of structured fields (RFC 9651). Only `sha-256` is
-//! of use here; other functions are skipped.
+//! `Repr-Digest` and `Want-Repr-Digest` (RFC 9530): dictionaries of structured fields (RFC 9651). Only
+//! `sha-256` is used; other functions are skipped.
 
 use data_encoding::{BASE64, BASE64_NOPAD};
 
 /// The key of SHA-256.
 const SHA_256: &str = "sha-256";
 
-/// The SHA-256 in the values of `Repr-Digest`, if there is one. The last one counts, as of all keys.
+/// The SHA-256 in the values of `Repr-Digest`, if there is one. As for all keys, the last one counts.
 pub fn sha256<'a>(values: impl Iterator<Item = &'a str>) -> Option<[u8; 32]> {
     let (_, value) = values.flat_map(members).filter(|(key, _)| *key == SHA_256).last()?;
     // A byte sequence, perhaps with parameters: `:…:;a=b`.
@@ -23,7 +23,7 @@ pub fn value(sha256: [u8; 32]) -> String {
     format!("{SHA_256}=:{}:", BASE64.encode(&sha256))
 }
 
-/// The value of `Want-Repr-Digest` that asks for a SHA-256 and for nothing else.
+/// The value of `Want-Repr-Digest` that asks only for a SHA-256.
 pub const WANT_SHA256: &str = "sha-256=10";
 
 /// Whether values of `Want-Repr-Digest` ask for a SHA-256. A weight of 0 means that it is not acceptable.
@@ -34,7 +34,7 @@ pub fn wants_sha256<'a>(values: impl Iterator<Item = &'a str>) -> bool {
     number.parse::<u8>().is_ok_and(|weight| (1..=10).contains(&weight))
 }
 
-/// The members of a dictionary: key, and what stands behind `=`. A comma within quotes separates nothing.
+/// The members of a dictionary: key, and the text after `=`. A comma within quotes is no separator.
 fn members(value: &str) -> impl Iterator<Item = (&str, &str)> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let separates = move |character| {
@@ -65,7 +65,7 @@ mod tests {
     const EXAMPLE: &str = "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:";
 
     #[test]
-    fn the_example_of_rfc_9530_is_met() {
+    fn the_example_of_rfc_9530_is_read_and_written() {
         let digest = parsed(EXAMPLE).unwrap();
         assert_eq!((digest[0], digest[31]), (0x44, 0x38));
         assert_eq!(value(digest), EXAMPLE);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_of_zero_wants_none() {
+    fn a_weight_of_zero_requests_no_digest() {
         let wants = |value: &str| wants_sha256([value].into_iter());
         for value in ["sha-256=1", "sha-512=3, sha-256=10, unixsum=0", "sha-256=5;x", WANT_SHA256] {
             assert!(wants(value), "{value}");
@@ -113,7 +113,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sent_is_what_is_read(digest: [u8; 32], before in "[a-z0-9=:;, \"\\\\-]{0,20}") {
+        fn a_written_digest_is_read_back(digest: [u8; 32], before in "[a-z0-9=:;, \"\\\\-]{0,20}") {
             prop_assert_eq!(parsed(&value(digest)), Some(digest));
             let lines = [before, value(digest)];
             prop_assert_eq!(sha256(lines.iter().map(String::as_str)), Some(digest));

@@ -6,15 +6,15 @@ use haul_storage::Timestamp;
 
 use super::dates;
 
-/// The longest pause that a server can ask for; how much of it is waited for is the caller's.
+/// The longest pause that is returned; the caller decides how much of it to wait.
 pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// How long the server asks to wait from `now`, at most [`LONGEST`]. `None` if it cannot be read; a
-/// date that has passed is no wait.
+/// How long the server asks to wait from `now`, at most [`LONGEST`]; zero if the date has passed. `None` if
+/// the value is invalid.
 pub fn parse(value: &str, now: Timestamp) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than a number has are still a number of seconds.
+        // A number that does not fit is still a number of seconds.
         let seconds = value.parse().unwrap_or(u64::MAX);
         return Some(Duration::from_secs(seconds).min(LONGEST));
     }

@@ -1,4 +1,4 @@
-//! What is sent after the head of an answer.
+//! The body of a response.
 
 use std::fmt;
 use std::io;
@@ -25,23 +25,23 @@ enum Content {
 }
 
 impl Body {
-    /// Nothing.
+    /// An empty body.
     pub(super) fn empty() -> Self {
         Self { content: Content::Whole(None), report: None }
     }
 
-    /// These words.
+    /// A text.
     pub(super) fn text(text: impl Into<Bytes>) -> Self {
         let bytes = Some(text.into()).filter(|bytes: &Bytes| !bytes.is_empty());
         Self { content: Content::Whole(bytes), report: None }
     }
 
-    /// Bytes of a file.
+    /// A range of a file.
     pub(super) fn file(file: FileBody) -> Self {
         Self { content: Content::File(file), report: None }
     }
 
-    /// What is made while it is sent.
+    /// Bytes that are generated while they are sent.
     pub(super) fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
         Self { content: Content::Stream(Box::pin(pieces)), report: None }
     }

@@ -1,4 +1,4 @@
-//! The headers that ask for something only if, and for some bytes only (RFC 9110, sections 13 and 14).
+//! Conditional and range requests (RFC 9110, sections 13 and 14).
 
 use std::time::SystemTime;
 
@@ -7,22 +7,22 @@ use http::header::{self, HeaderMap, HeaderName};
 use super::dates::{parsed, whole_seconds};
 use super::described::Described;
 
-/// What becomes of a GET or HEAD.
+/// How to respond to a GET or HEAD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// All of it.
+    /// The whole file.
     Whole,
-    /// So many bytes from there.
+    /// `length` bytes from `offset` on.
     Part { offset: u64, length: u64 },
-    /// The client has it already.
+    /// The client has this version already (304).
     NotModified,
-    /// It is not the version that the client wants.
+    /// It is not the version that the client requires (412).
     Failed,
-    /// There are no such bytes.
+    /// The range does not exist (416).
     NoSuchRange,
 }
 
-/// Decides it, in the order of section 13.2.2.
+/// Evaluates the conditions in the order of section 13.2.2, then the range.
 pub(super) fn judge(headers: &HeaderMap, file: &Described) -> Verdict {
     if headers.contains_key(header::IF_MATCH) {
         if !lists(headers, header::IF_MATCH, &file.etag(), Comparison::Strong) {
@@ -49,8 +49,8 @@ pub(super) fn judge(headers: &HeaderMap, file: &Described) -> Verdict {
     }
 }
 
-/// Whether `If-Range` lets a part be sent. A date is as good as a tag only if it is exactly that of
-/// the file, and the file had time to change it (section 13.1.5).
+/// Whether `If-Range` allows to send a part. A date is a strong validator only if it equals that of the
+/// file and is at least a second old (section 13.1.5).
 fn is_same_version(headers: &HeaderMap, file: &Described) -> bool {
     let Some(wanted) = headers.get(header::IF_RANGE) else { return true };
     let Ok(wanted) = wanted.to_str() else { return false };
@@ -63,7 +63,8 @@ fn is_same_version(headers: &HeaderMap, file: &Described) -> bool {
     is_old && parsed(wanted).is_some_and(|date| date == modified)
 }
 
-/// One range. Several, other units and nonsense mean all of it, as section 14.2 allows.
+/// Evaluates a single range. Several ranges, other units and invalid values mean the whole file, as section
+/// 14.2 allows.
 fn part(range: &str, size: u64) -> Verdict {
     let Some((first, last)) = bounds(range) else { return Verdict::Whole };
     match (first, last) {
@@ -90,7 +91,7 @@ fn bounds(range: &str) -> Option<(Option<u64>, Option<u64>)> {
     }
     let number = |text: &str| match text {
         "" => Some(None),
-        // A number that is too large is one that lies behind every file.
+        // A number that is too large lies beyond the end of any file.
         digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
             Some(Some(digits.parse().unwrap_or(u64::MAX)))
         }
@@ -105,7 +106,7 @@ enum Comparison {
     Weak,
 }
 
-/// Whether a list of tags has this one, or is `*`.
+/// Whether a list of tags contains this one, or is `*`.
 fn lists(headers: &HeaderMap, name: HeaderName, etag: &str, comparison: Comparison) -> bool {
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).any(|value| {
         value.split(',').map(str::trim).any(|tag| {
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     fn file(size: i64) -> Described {
-        // What tests need of it is its size and its time.
+        // The tests use only its size and time.
         let mut stat = rustix::fs::stat("/dev/null").unwrap();
         stat.st_size = size;
         stat.st_mtime = 1_000_000_000;
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_sent_only_of_the_version_that_is_meant() {
+    fn a_part_is_sent_only_of_the_version_in_if_range() {
         let part = Verdict::Part { offset: 1, length: 1 };
         let etag = file(10).etag();
         let cases = [
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_judged_before_ranges() {
+    fn conditions_are_evaluated_by_tag_and_date() {
         let etag = file(10).etag();
         let weak = format!("\"x\", W/{etag}");
         let date = "Sun, 09 Sep 2001 01:46:40 GMT";

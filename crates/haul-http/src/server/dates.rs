@@ -1,28 +1,28 @@
-//! Times as HTTP and WebDAV write them.
+//! Formats and parses the times of HTTP and WebDAV.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use haul_storage::Timestamp;
 
-/// The last second that has a form: years of five digits have none.
+/// The last second that can be written: years have four digits.
 const LAST: u64 = 253_402_300_799;
 
-/// As headers have it: `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// The form of headers: `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub(super) fn http(time: SystemTime) -> String {
     httpdate::fmt_http_date(whole_seconds(time))
 }
 
-/// As RFC 3339 has it: `1994-11-06T08:49:37Z`.
+/// The form of RFC 3339: `1994-11-06T08:49:37Z`.
 pub(super) fn iso(time: SystemTime) -> String {
     Timestamp::from(whole_seconds(time)).utc().map_or_else(String::new, |time| format!("{time}Z"))
 }
 
-/// A header's time.
+/// Parses the time of a header.
 pub(super) fn parsed(text: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(text.trim()).ok()
 }
 
-/// A time without what headers cannot say.
+/// A time in the precision and range of headers.
 pub(super) fn whole_seconds(time: SystemTime) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds(time))
 }
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn times_are_formatted_by_rfc_3339() {
         let at = |seconds| iso(UNIX_EPOCH + Duration::from_secs(seconds));
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
         assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_formatted_time_is_parsed_back() {
         let time = UNIX_EPOCH + Duration::new(784_111_777, 5);
         assert_eq!(http(time), "Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(parsed(&http(time)), Some(whole_seconds(time)));

@@ -1,4 +1,4 @@
-//! What is known of a file or directory, in the words of HTTP.
+//! Metadata of a file or directory for HTTP.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,14 +11,14 @@ pub(super) struct Described {
     pub(super) kind: FileType,
     pub(super) size: u64,
     pub(super) modified: SystemTime,
-    /// When it was made, as far as the system says: not after anything else that happened to it.
+    /// The latest possible creation time: the earlier of modification and change time.
     pub(super) made: SystemTime,
     pub(super) is_executable: bool,
     tag: String,
 }
 
 impl Described {
-    /// From what the system says.
+    /// From the system's `stat`.
     pub(super) fn new(stat: &Stat) -> Self {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         let modified = time(stat.st_mtime, stat.st_mtime_nsec);
@@ -39,8 +39,8 @@ impl Described {
         self.kind == FileType::Directory
     }
 
-    /// The version of a file, as headers have it: strong, because another file under this name has
-    /// another number, and a file that is written to has another time.
+    /// The ETag. It is strong, because another file under this name has another inode number, and a
+    /// file that was written to has another time.
     pub(super) fn etag(&self) -> String {
         format!("\"{}\"", self.tag)
     }
@@ -76,7 +76,7 @@ fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
     let fraction = Duration::from_nanos(nanoseconds);
     match u64::try_from(seconds) {
         Ok(seconds) => UNIX_EPOCH + Duration::from_secs(seconds) + fraction,
-        // HTTP knows nothing before 1970.
+        // Times before 1970 become 1970.
         Err(_) => UNIX_EPOCH,
     }
 }

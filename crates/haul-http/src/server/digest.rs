@@ -1,7 +1,7 @@
-//! Digests of files for who asks for them with a HEAD (RFC 9530), SHA-256 only.
+//! SHA-256 digests of files, requested with a HEAD (RFC 9530).
 //!
-//! They are made in steps on the disk threads, which serve others in between, and end with a step once the client has
-//! closed its connection.
+//! They are computed in steps on the disk threads, which serve other requests in between, and end after
+//! a step once the client has closed its connection.
 
 use std::fs::File;
 use std::io;
@@ -25,14 +25,14 @@ const WANT_REPR_DIGEST: HeaderName = HeaderName::from_static("want-repr-digest")
 /// Bytes of a step: a few milliseconds.
 const STEP: u64 = 8 << 20;
 
-/// Whether a request asks for a digest that is made here.
+/// Whether a request asks for a SHA-256 digest.
 pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     let values = headers.get_all(&WANT_REPR_DIGEST).iter();
     repr_digest::wants_sha256(values.filter_map(|value| value.to_str().ok()))
 }
 
-/// Adds the digest of a file to the head of its answer. It is left out if the file cannot be read, or changes
-/// meanwhile: the rest of the head is of what it was.
+/// Adds the digest of a file to the head of its response. It is left out if the file cannot be read, or
+/// changes meanwhile: the rest of the head describes the earlier version.
 pub(super) async fn add(
     share: &Share,
     client: &Client,
@@ -47,7 +47,7 @@ pub(super) async fn add(
     }
 }
 
-/// The digest; `None` if the file is another one by now, or the client is gone.
+/// The digest; `None` if the file has changed, or the client is gone.
 async fn made(
     share: &Share,
     client: &Client,
@@ -68,7 +68,7 @@ async fn made(
     Ok((now == *described).then(|| hasher.finalize().into()))
 }
 
-/// Hashes some of a file, and gives where that ends.
+/// Hashes a part of a file, and returns where it ends.
 fn step(file: &File, mut hasher: Sha256, mut offset: u64, end: u64) -> io::Result<(Sha256, u64)> {
     let mut buffer = vec![0; limits::BLOCK];
     while offset < end {

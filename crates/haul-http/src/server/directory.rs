@@ -1,4 +1,4 @@
-//! The entries of a directory, some at a time.
+//! Lists a directory, some entries at a time.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ pub(super) struct Entry {
     pub(super) described: Described,
 }
 
-/// Whether a link is described, or what it leads to.
+/// Whether to describe a link or its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Links {
-    /// What it leads to, if that is inside; a link that leads nowhere is left out.
+    /// Its target, if that is inside the jail; a dangling link is left out.
     Follow,
     /// The link itself.
     Keep,
 }
 
-/// A directory that is being read.
+/// A directory that is being listed.
 pub(super) struct Listing {
     share: Arc<Share>,
     links: Links,
     path: Vec<u8>,
-    /// None while a thread has it, and at the end.
+    /// `None` while a thread uses it, and at the end.
     directory: Option<Dir>,
 }
 
@@ -78,12 +78,12 @@ fn read(jail: &Jail, path: &[u8], directory: &mut Dir, links: Links) -> Result<V
             if links == Links::Keep || described.kind != FileType::Symlink {
                 return Ok(described);
             }
-            // Only the way from the top is a way that does not lead out.
+            // Only a path resolved from the root is sure not to lead out.
             jail.stat(&below(path, name), true).map(|stat| Described::new(&stat))
         });
         match described {
             Ok(described) => entries.push(Entry { name: name.to_vec(), described }),
-            // It was removed in the meantime, or is a link that leads nowhere.
+            // It was removed in the meantime, or is a dangling link.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => {}
             Err(errno) => return Err(errno),
         }

@@ -22,13 +22,13 @@ use super::page;
 use super::refusal;
 use super::share::Share;
 
-/// What a path names.
+/// What exists at a path.
 enum Found {
     File(File, Described),
     Directory,
 }
 
-/// Sends what is at a path.
+/// Responds to a GET or HEAD.
 pub(super) async fn get(
     share: &Arc<Share>,
     client: &Client,
@@ -49,7 +49,7 @@ pub(super) async fn get(
             }
             let body = |(offset, length)| {
                 if length == described.size {
-                    // A large window of the kernel's own, on a disk that has to be read.
+                    // The kernel reads ahead further.
                     let _ = fadvise(&file, 0, None, Advice::Sequential);
                 }
                 Some(FileBody::new(file, (offset, length), share, &client.ahead))
@@ -62,7 +62,7 @@ pub(super) async fn get(
     }
 }
 
-/// Opens a file. Only a description is opened of what may be a device or a pipe.
+/// Opens a file. Checks the type first, so that no device or pipe is opened.
 fn find(share: &Share, path: &[u8]) -> Result<Found, Errno> {
     match FileType::from_raw_mode(share.jail.stat(path, true)?.st_mode) {
         FileType::Directory => return Ok(Found::Directory),
@@ -74,12 +74,12 @@ fn find(share: &Share, path: &[u8]) -> Result<Found, Errno> {
     let described = Described::new(&fstat(&file)?);
     match described.kind {
         FileType::RegularFile => Ok(Found::File(File::from(file), described)),
-        // It was another a moment ago.
+        // It was replaced since.
         _ => Err(Errno::ACCESS),
     }
 }
 
-/// The head of the answer, and which bytes come with it.
+/// The head of the response, and the range of bytes to send.
 fn answer(path: &DavPath, file: &Described, headers: &HeaderMap) -> (Response<()>, u64, u64) {
     let mut response = Response::new(());
     let (status, offset, length) = match conditions::judge(headers, file) {
@@ -99,13 +99,13 @@ fn answer(path: &DavPath, file: &Described, headers: &HeaderMap) -> (Response<()
     set(header::ETAG, &file.etag());
     set(header::LAST_MODIFIED, &dates::http(file.modified));
     set(header::ACCEPT_RANGES, "bytes");
-    // What was kept may be used only after asking whether it is still so.
+    // A cached copy may be used only after revalidation.
     set(header::CACHE_CONTROL, "no-cache");
     match status {
         StatusCode::OK | StatusCode::PARTIAL_CONTENT => {
             set(header::CONTENT_TYPE, kind);
             if media_type::is_active(kind) {
-                // Whoever can put a page here must not be able to act as whoever looks at it.
+                // A user who can store a page here must not be able to act as the users who view it.
                 set(header::CONTENT_SECURITY_POLICY, "sandbox");
             }
         }
@@ -138,11 +138,12 @@ fn send(
     Response::from_parts(head, body)
 }
 
-/// A directory has a slash at its end, or what is relative on its page would lead elsewhere.
+/// Redirects a directory to its URL with a slash, without which relative links on its page would lead
+/// elsewhere.
 fn moved(path: &DavPath) -> Response<Body> {
     let mut response = refusal::status(StatusCode::MOVED_PERMANENTLY);
     let location = format!("{}/", path.as_url_string());
-    // `//host/` would be another server; a path has one slash at its beginning.
+    // `//host/` would be another server, but a path begins with a single slash.
     if let Ok(location) = HeaderValue::from_str(&location) {
         response.headers_mut().insert(header::LOCATION, location);
     }

@@ -1,19 +1,18 @@
-//! How often an address has said a wrong password lately. Who does so too often is not listened to for
-//! a while.
+//! Counts recent wrong passwords by address. After too many, an address is refused for a while.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Wrong passwords of an address in [`WINDOW`] after which nothing is compared any longer.
+/// After so many wrong passwords of an address in [`WINDOW`], its passwords are no longer checked.
 const ATTEMPTS: u32 = 20;
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
 
-/// How long it takes to be refused.
+/// The delay of a refusal.
 pub(super) const REFUSAL: Duration = Duration::from_millis(500);
 
-/// Addresses that are remembered. When there are more, those whose time is over are forgotten, or all.
+/// The most addresses that are remembered. If there are more, expired ones are forgotten, or all.
 const ADDRESSES: usize = 4096;
 
 /// Failures by address.
@@ -47,7 +46,7 @@ impl Failures {
     }
 }
 
-/// Whoever has one address of IPv6 has all of its network.
+/// An IPv4 address, or the /64 of an IPv6 address: a client has all addresses of its network.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_fails_too_often_is_not_listened_to_for_a_while() {
+    fn an_address_is_refused_for_a_while_after_too_many_failures() {
         let failures = Failures::default();
         let now = Instant::now();
         let (one, neighbour) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());

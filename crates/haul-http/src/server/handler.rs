@@ -1,5 +1,4 @@
-//! A request and its answer: whether it may be made, what has to be right before anything is done, and
-//! who does it.
+//! Handles a request: admission, checks before any change, and dispatch.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -44,7 +43,7 @@ const X_OC_MTIME: HeaderName = HeaderName::from_static("x-oc-mtime");
 /// WebDAV's conditions, with tags and locks (RFC 4918, section 10.4).
 const IF: HeaderName = HeaderName::from_static("if");
 
-/// Answers all requests of a server.
+/// Handles all requests of a server.
 pub(super) struct Handler {
     share: Arc<Share>,
     gate: Gate,
@@ -61,7 +60,7 @@ impl Handler {
         Self { observer: gate.observer.clone(), share, gate, dav }
     }
 
-    /// Answers one.
+    /// Responds to one request.
     pub(super) async fn answer(
         &self,
         client: &Client,
@@ -92,7 +91,7 @@ impl Handler {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         };
         set(header::SERVER, "haul");
-        // What a file is, its name says; a browser is not to guess that it is a page after all.
+        // The name determines the type; a browser must not guess that the file is a page.
         set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
         set(header::REFERRER_POLICY, "no-referrer");
         set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
@@ -179,7 +178,7 @@ impl Handler {
         response
     }
 
-    /// What changes names or locks.
+    /// Methods that change names or locks.
     async fn change(
         &self,
         principal: &str,
@@ -190,15 +189,15 @@ impl Handler {
         let method = head.method.as_str().to_owned();
         let is_top = path.as_bytes() == b"/";
         if is_top && matches!(method.as_str(), "DELETE" | "MOVE" | "COPY") {
-            // The served directory itself stays, and has nothing beside it.
+            // The served directory itself cannot be removed, moved or copied.
             return refusal::status(StatusCode::FORBIDDEN);
         }
         if method == "LOCK" && !body.is_empty() {
             let Ok(asked) = xml::parse(&body) else {
                 return refusal::status(StatusCode::BAD_REQUEST);
             };
-            // Each element of `dav-server` has all namespaces that are declared around it: this way
-            // they are few.
+            // `dav-server` stores all namespaces in scope with each element; rewriting the document
+            // keeps them few.
             let document = xml::document(&asked);
             if document.len() > limits::LOCK_REQUEST {
                 return too_long();
@@ -241,7 +240,7 @@ impl Handler {
         let (keeps, instead) = (intent.keeps, intent.instead.clone());
         let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
         let response = there_meanwhile(ours(response), keeps);
-        // With 207 some of it was not done; then the properties stay where they were.
+        // With 207 a part of it was not done; then the properties stay where they were.
         if matches!(response.status(), StatusCode::CREATED | StatusCode::NO_CONTENT) {
             if let Some(instead) = instead
                 && let Err(status) = instead.name().await
@@ -260,8 +259,8 @@ impl Handler {
         response
     }
 
-    /// Where a COPY or MOVE goes. What would replace the thing itself, or what it is in, is refused: it
-    /// would be gone before it is there.
+    /// The destination of a COPY or MOVE. One that would replace the source or a parent of it is
+    /// refused: the source would be removed first.
     async fn target(&self, path: &DavPath, head: &Parts) -> Result<Target, StatusCode> {
         let authority = names::authority(head).map_err(|foreign| foreign.0)?;
         let value = names::destination(&head.headers, authority)?;
@@ -289,7 +288,7 @@ impl Handler {
             let (source, target) = (kind(&from, true), kind(&into, false));
             let is_there = target.is_some();
             let replaces = source.is_some_and(is_file) && target.is_some_and(is_file);
-            // A directory alone is copied over files only; whatever else has the name stays.
+            // A directory without its content is copied only over files; anything else is kept.
             let leaves = || {
                 let is_alone = is_shallow && source == Some(FileType::Directory);
                 is_alone && kind(&into, true) != Some(FileType::RegularFile)
@@ -313,7 +312,7 @@ impl Handler {
             set("dav", "1, 2, 3, sabredav-partialupdate");
         }
         set("accept-ranges", "bytes");
-        // Windows takes a server for one of its own protocol without it.
+        // Without it Windows assumes a protocol of its own.
         set("ms-author-via", "DAV");
         response
     }
@@ -326,27 +325,27 @@ impl Handler {
     }
 }
 
-/// Whether a request is for what is there only if it is a certain version.
+/// Whether a request applies only to a certain version of an existing file.
 fn is_for_one_version(headers: &HeaderMap) -> bool {
     let says = |name, what: fn(&u8) -> bool| {
         headers.get_all(name).iter().any(|value| value.as_bytes().iter().any(what))
     };
     headers.contains_key(header::IF_UNMODIFIED_SINCE)
         || says(header::IF_MATCH, |byte| *byte == b'"')
-        // A tag stands in brackets, and a lock does not (RFC 4918, section 10.4.2).
+        // A tag is in brackets, a lock token is not (RFC 4918, section 10.4.2).
         || says(IF, |byte| *byte == b'[')
 }
 
-/// Where a COPY or MOVE goes.
+/// The destination of a COPY or MOVE.
 struct Target {
     path: DavPath,
-    /// That as a header.
+    /// The value of its header.
     value: HeaderValue,
-    /// Something has that name.
+    /// The destination exists.
     is_there: bool,
-    /// It is a file over a file.
+    /// A file replaces a file.
     replaces: bool,
-    /// What has the name is replaced by a copy.
+    /// A copy replaces what exists there.
     is_copied_over: bool,
 }
 
@@ -354,7 +353,7 @@ fn too_long() -> Response<Body> {
     refusal::status(StatusCode::PAYLOAD_TOO_LARGE)
 }
 
-/// What came to be there after `dav-server` had looked, where nothing was to be replaced.
+/// Reports 412 if the file was created after `dav-server` had checked, and must not be replaced.
 fn there_meanwhile(response: Response<Body>, keeps: bool) -> Response<Body> {
     match keeps && response.status() == StatusCode::METHOD_NOT_ALLOWED {
         true => refusal::status(StatusCode::PRECONDITION_FAILED),
@@ -362,7 +361,7 @@ fn there_meanwhile(response: Response<Body>, keeps: bool) -> Response<Body> {
     }
 }
 
-/// `dav-server`'s answer as one of ours.
+/// Converts the response of `dav-server`.
 fn ours(response: Response<dav_server::body::Body>) -> Response<Body> {
     response.map(|body| match body.inner {
         BodyType::Empty | BodyType::Bytes(None) => Body::empty(),
@@ -371,7 +370,7 @@ fn ours(response: Response<dav_server::body::Body>) -> Response<Body> {
     })
 }
 
-/// Seconds since 1970, with or without a fraction.
+/// Parses seconds since 1970, with or without a fraction.
 fn time(value: &HeaderValue) -> Option<SystemTime> {
     let text = value.to_str().ok()?.trim();
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -379,7 +378,7 @@ fn time(value: &HeaderValue) -> Option<SystemTime> {
         return None;
     }
     let nanoseconds: u32 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
-    // What is before 1970 is 1970; what the system cannot count is nonsense.
+    // Times before 1970 become 1970; those beyond the system's range are invalid.
     let seconds = u64::try_from(seconds.parse::<i64>().ok()?.max(0)).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds))
 }

@@ -1,13 +1,13 @@
-//! What kind of content a name promises.
+//! Media types by file name.
 
-/// The media type of a file, by the end of its name. Text is taken for UTF-8.
+/// The media type of a file, by its extension. Text is assumed to be UTF-8.
 pub(super) fn of(name: &[u8]) -> &'static str {
     let Some(dot) = name.iter().rposition(|byte| *byte == b'.') else { return UNKNOWN };
     let end = String::from_utf8_lossy(&name[dot + 1..]).to_ascii_lowercase();
     TYPES.iter().find(|(ends, _)| ends.contains(&end.as_str())).map_or(UNKNOWN, |(_, kind)| kind)
 }
 
-/// Whether a browser would run what is in it, in the name of this server.
+/// Whether a browser would run scripts in it with the origin of this server.
 pub(super) fn is_active(kind: &str) -> bool {
     ["html", "xml", "svg"].iter().any(|active| kind.contains(active))
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_name_says_what_it_is() {
+    fn the_extension_determines_the_media_type() {
         assert_eq!(of(b"a.TXT"), "text/plain; charset=utf-8");
         assert_eq!(of(b"a.tar.gz"), "application/gzip");
         assert_eq!(of(b"a"), UNKNOWN);

@@ -1,4 +1,4 @@
-//! A WebDAV server, which is an HTTP server as well: for one directory, that nobody gets out of.
+//! A WebDAV and HTTP server for one directory, which no request can leave.
 //!
 //! ```text
 //! TCP → (TLS) → hyper → gate → handler ┬→ download ← disk threads      GET, HEAD
@@ -9,13 +9,15 @@
 //!
 //! [`DavServer`] is the whole server.
 //!
-//! - `gate` decides who may ask at all: `names` whether it was this server that was meant, `credentials`
-//!   and `failures` whether the password is right and how often it was not.
-//! - [`Jail`](haul_net::Jail) is the only way into the directory; `file_system`, `upload`, `part` and `instead` do in it what the crate
-//!   `dav-server` wants done, `locks` and `properties` remember what files cannot hold.
-//! - `download` and `file_body` send files; `conditions` are the headers that ask "only if" and "only
-//!   these bytes"; `page` is a directory for people, `propfind` for programs.
-//! - `running`, `connection`, `client`, `tls` and `limits` are the outside, `visitor` is what is told about clients.
+//! - `gate` admits requests: `names` checks that this server was meant, `credentials` and `failures`
+//!   check the password and count wrong ones.
+//! - [`Jail`](haul_net::Jail) is the only way into the directory. In it `file_system`, `upload`, `part` and
+//!   `instead` perform the operations of the crate `dav-server`; `locks` and `properties` store what files
+//!   cannot.
+//! - `download` and `file_body` send files; `conditions` evaluates conditional and range requests;
+//!   `page` lists a directory for people, `propfind` for programs.
+//! - `running`, `connection`, `client`, `tls` and `limits` handle connections; `visitor` reports what
+//!   clients do.
 
 mod body;
 mod client;

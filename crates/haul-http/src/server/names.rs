@@ -1,9 +1,9 @@
-//! Whether it was this server that was meant, and by a page of its own if by a page at all.
+//! Checks that a request is meant for this server, and not sent by a page of another one.
 //!
-//! Who may ask without a password is whoever reaches the server, and that is every page in a browser on
-//! the same machine. A browser says which page asks (`Origin`, `Sec-Fetch-Site`), and which name it
-//! looked up to come here (`Host`): a page whose name was made to lead here ("DNS rebinding") has no
-//! foreign origin, but a foreign name.
+//! Without a password any client that reaches the server may use it, including every page in a browser on the
+//! same machine. A browser sends which page makes the request (`Origin`, `Sec-Fetch-Site`) and which name it
+//! resolved (`Host`): a page whose name was made to resolve to this server ("DNS rebinding") has no foreign
+//! origin, but a foreign name.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ pub(super) struct Names {
     own: Vec<String>,
 }
 
-/// Why a request is not answered.
+/// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Foreign(pub(super) StatusCode, pub(super) &'static str);
 
@@ -28,27 +28,27 @@ const OTHER_PAGE: Foreign =
     Foreign(StatusCode::FORBIDDEN, "pages of other servers may not use this one\n");
 
 impl Names {
-    /// The machine's own, and these.
+    /// The machine's own names, and further ones.
     pub(super) fn new(further: &[String]) -> Self {
         let mut own: Vec<String> = further.iter().map(|name| name.to_ascii_lowercase()).collect();
         if let Ok(name) = rustix::system::uname().nodename().to_str() {
             let name = name.to_ascii_lowercase();
-            // As machines on the same network find each other (RFC 6762).
+            // The name in multicast DNS (RFC 6762).
             own.push(format!("{}.local", name.split('.').next().unwrap_or(&name)));
             own.push(name);
         }
         Self { own }
     }
 
-    /// Whether a request is to be answered. `by_any_name`: a password protects from whoever comes by
-    /// another name.
+    /// Checks whether to handle a request. `by_any_name`: a password protects against requests by other
+    /// names.
     pub(super) fn check(&self, request: &Parts, by_any_name: bool) -> Result<(), Foreign> {
         let authority = authority(request)?;
         if !by_any_name && !self.is_own(host(authority)) {
             return Err(OTHER_HOST);
         }
         if let Some(origin) = request.headers.get(header::ORIGIN) {
-            // Behind something that does TLS for this server the scheme is another one.
+            // Behind a proxy that terminates TLS the scheme is another one.
             let from = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
             if from.is_none_or(|(scheme, from)| !is_same(scheme, from, authority)) {
                 return Err(OTHER_PAGE);
@@ -57,7 +57,7 @@ impl Names {
         let said = |name: &str| request.headers.get(name).map(|value| value.as_bytes());
         match said("sec-fetch-site") {
             None | Some(b"none" | b"same-origin") => Ok(()),
-            // Whoever follows a link sees the page, and the other server does not.
+            // If a user follows a link, only the user sees the page, not the other server.
             _ if request.method == Method::GET && said("sec-fetch-mode") == Some(b"navigate") => {
                 Ok(())
             }
@@ -76,7 +76,7 @@ impl Names {
     }
 }
 
-/// The name and port by which the client came.
+/// The host name and port in the request.
 pub(super) fn authority(request: &Parts) -> Result<&str, Foreign> {
     if let Some(authority) = request.uri.authority() {
         return Ok(authority.as_str());
@@ -88,14 +88,14 @@ pub(super) fn authority(request: &Parts) -> Result<&str, Foreign> {
     }
 }
 
-/// Whether a URL's authority is the one by which the client came.
+/// Whether a URL's authority equals that of the request.
 pub(super) fn is_same(scheme: &str, from: &str, authority: &str) -> bool {
     let usual = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };
     let plain = |name: &str| name.strip_suffix(usual).unwrap_or(name).to_ascii_lowercase();
     plain(from) == plain(authority)
 }
 
-/// Where a COPY or MOVE goes, as a path on this server.
+/// The destination of a COPY or MOVE, as a path on this server.
 pub(super) fn destination<'a>(
     headers: &'a HeaderMap,
     authority: &str,
@@ -108,12 +108,12 @@ pub(super) fn destination<'a>(
     let (scheme, rest) = value.split_once("://").ok_or(StatusCode::BAD_REQUEST)?;
     let slash = rest.find('/').ok_or(StatusCode::BAD_REQUEST)?;
     let (to, path) = rest.split_at(slash);
-    // Some clients say as whom they come.
+    // Some clients include a user name.
     let to = to.rsplit('@').next().unwrap_or(to);
     if is_same(scheme, to, authority) { Ok(path) } else { Err(StatusCode::BAD_GATEWAY) }
 }
 
-/// Without the port.
+/// The authority without its port.
 fn host(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_password_only_own_names_and_addresses_lead_here() {
+    fn without_a_password_only_own_names_and_addresses_are_accepted() {
         for host in
             ["127.0.0.1:8080", "[::1]:8080", "[::1]", "localhost", "a.localhost:1", "nas.example."]
         {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_others_are_refused() {
+    fn requests_by_pages_of_other_servers_are_refused() {
         let host = ("host", "localhost:8080");
         let own = ("origin", "http://LOCALHOST:8080");
         assert_eq!(checked("PUT", &[host, own], true), Ok(()));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_is_on_this_server() {
+    fn a_destination_must_be_on_this_server() {
         let to = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert("destination", value.parse().unwrap());

@@ -1,6 +1,6 @@
-//! A directory as a page for people: no scripts, nothing from elsewhere, readable on a phone.
+//! The HTML page of a directory: no scripts, no external resources, readable on a phone.
 //!
-//! Names are bytes. What is shown of one is what can be shown; the link has every byte of it.
+//! Names are bytes. The displayed name is lossy, the link has every byte.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
@@ -22,11 +22,11 @@ use super::limits;
 use super::refusal;
 use super::share::Share;
 
-/// How it looks.
+/// The style sheet.
 const STYLE: &str = include_str!("page.css");
 
-/// What a browser may do with a page: show it, in this style. A name that became markup after all could
-/// load nothing and run nothing.
+/// The content security policy: a browser may only display the page, in this style. Should a name
+/// become markup after all, it can neither load nor run anything.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let style = BASE64.encode(digest(&SHA256, STYLE.as_bytes()).as_ref());
     format!(
@@ -35,10 +35,10 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// What stays as it is in a link: letters, digits, and what RFC 3986 calls unreserved.
-const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// Bytes that are not escaped in a link: letters, digits and the unreserved characters of RFC 3986.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The page of a directory.
+/// Returns the page of a directory.
 pub(super) async fn show(share: &Arc<Share>, method: &Method, path: &DavPath) -> Response<Body> {
     let (entries, is_all) = match entries(share, path.as_bytes()).await {
         Ok(found) => found,
@@ -60,8 +60,8 @@ pub(super) async fn show(share: &Arc<Share>, method: &Method, path: &DavPath) ->
     response
 }
 
-/// What is in it: directories first, each by name; and whether that is all. What is not finished is
-/// left out: nobody wants to open it.
+/// Entries of the directory, directories first, each group by name, and whether they are complete.
+/// Part files are omitted.
 async fn entries(share: &Arc<Share>, path: &[u8]) -> rustix::io::Result<(Vec<Entry>, bool)> {
     let mut listing = Listing::open(share, path.to_vec(), Links::Follow).await?;
     let mut entries = Vec::new();
@@ -85,7 +85,7 @@ fn page(path: &[u8], entries: &[Entry], is_all: bool) -> String {
     let components: Vec<&[u8]> =
         path.split(|byte| *byte == b'/').filter(|component| !component.is_empty()).collect();
     let name = components.last().map_or_else(|| "/".to_owned(), |name| text(name));
-    // Programs read a page of this title as a listing, which has to be all of it.
+    // Programs parse a page with this title as a listing, so only a complete one may have it.
     let title = if is_all {
         let names = components.iter().map(|component| text(component) + "/");
         format!("Index of /{}", names.collect::<String>())
@@ -118,7 +118,7 @@ fn page(path: &[u8], entries: &[Entry], is_all: bool) -> String {
     page
 }
 
-/// The way from the top, each step a link but the last.
+/// The path from the root; each component but the last is a link.
 fn breadcrumb(page: &mut String, components: &[&[u8]]) {
     page.push_str("<nav aria-label=\"Path\"><h1>");
     let mut link = String::from("/");
@@ -145,7 +145,7 @@ fn row(page: &mut String, entry: &Entry) {
     let (link, name) = (encoded(&entry.name), text(&entry.name));
     let date = date(entry.described.modified);
     let exact = dates::iso(entry.described.modified);
-    // `./` because a name may look like a scheme.
+    // `./` because a name may look like a URL with a scheme.
     let _ = if entry.described.is_directory() {
         writeln!(
             page,
@@ -164,10 +164,11 @@ fn row(page: &mut String, entry: &Entry) {
 }
 
 fn encoded(name: &[u8]) -> String {
-    percent_encode(name, KEPT).to_string()
+    percent_encode(name, UNRESERVED).to_string()
 }
 
-/// What can be shown of a name. What turns the direction of text is shown as what it is not.
+/// The name for display. Control characters and those that change the direction of text become
+/// U+FFFD.
 fn text(name: &[u8]) -> String {
     let shown = |character: char| match character {
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
@@ -179,7 +180,7 @@ fn text(name: &[u8]) -> String {
     escape(shown).replace("&apos;", "&#39;")
 }
 
-/// With three digits, in powers of 1024.
+/// A size with three digits, in powers of 1024.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -201,7 +202,7 @@ fn size(bytes: u64) -> String {
 
 /// `2026-01-31 12:34`, in UTC.
 fn date(time: SystemTime) -> String {
-    // Down to the minute.
+    // Without seconds.
     dates::iso(time).get(..16).map_or_else(String::new, |iso| iso.replace('T', " "))
 }
 
@@ -210,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_a_name_becomes_markup_and_no_byte_is_lost() {
+    fn names_are_escaped_and_links_keep_every_byte() {
         assert_eq!(text(b"<a href=\"x\">&'"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
         assert_eq!(encoded(b"<%2f?#\xff \"'"), "%3C%252f%3F%23%FF%20%22%27");
         assert_eq!(text(b"a\xffb\n"), "a\u{fffd}b\u{fffd}");
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_from_the_top_is_links() {
+    fn the_breadcrumb_links_every_parent() {
         let page = page(b"/a b/<c>/", &[], true);
         assert!(page.contains("<a href=\"/a%20b/\">a b</a>"), "{page}");
         assert!(page.contains("<span aria-current=\"page\">&lt;c&gt;</span>"), "{page}");

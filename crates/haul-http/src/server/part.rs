@@ -1,7 +1,8 @@
-//! Files that are made, opened and copied to be written. Everything here blocks.
+//! Creates, opens and copies files. Everything here blocks.
 //!
-//! A part file, be it the server's own or one that haul writes as a client, is private (0600) until
-//! it has its name. Then it gets the mode of the file that it replaces, or what the umask leaves.
+//! A part file, the server's own or one that haul writes as a client, is private (0600) until it is
+//! renamed. Then it gets the mode of the file that it replaces, or the default mode after the
+//! umask.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,36 +24,36 @@ use super::paths::trimmed;
 
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 
-/// A file that does not have its name yet.
+/// A file that does not have its final name yet.
 #[derive(Debug)]
 pub(super) struct Part {
     directory: OwnedFd,
     name: Vec<u8>,
     part: Vec<u8>,
-    /// The mode that the file gets with its name.
+    /// The mode that the file gets at the rename.
     mode: Mode,
     expected: Expected,
 }
 
-/// What is there when a file gets its name; anything else is an error.
+/// What must exist under the final name at the rename; otherwise the rename fails.
 #[derive(Debug)]
 enum Expected {
     Anything,
     Nothing,
-    /// The version of that tag.
+    /// The version with this entity tag.
     Version(String),
 }
 
 impl Part {
-    /// Makes it beside the file that it is to become. If it is to
-    /// replace that version only, that is looked at once more in the end.
+    /// Creates the part file beside the final name. With `that_version`, only the version that
+    /// exists now may be replaced, which is checked again at the rename.
     pub(super) fn make(
         jail: &Jail,
         path: &[u8],
         options: &OpenOptions,
         that_version: bool,
     ) -> Result<(File, Self)> {
-        // What a link leads to is replaced, and not the link.
+        // The target of a link is replaced, not the link.
         let path = jail.canonical(path)?;
         let old = match jail.stat(&path, false) {
             Ok(stat) => Some(stat),
@@ -96,7 +97,7 @@ impl Part {
         Ok((File::from(file), Self { directory, name: name.to_vec(), part, mode, expected }))
     }
 
-    /// Gives `file`, which is this part file, its mode and its name.
+    /// Sets mode and name of `file`, which is this part file.
     pub(super) fn name(self, file: &File) -> Result<()> {
         if let Err(errno) = fchmod(file, self.mode) {
             self.remove();
@@ -114,24 +115,24 @@ impl Part {
         named
     }
 
-    /// Whether the name is that of a version.
+    /// Whether the existing file still has this entity tag.
     fn is_still(&self, tag: &str) -> bool {
         let found = statat(&self.directory, &self.name[..], AtFlags::SYMLINK_NOFOLLOW);
         found.is_ok_and(|stat| Described::new(&stat).etag() == tag)
     }
 
     pub(super) fn remove(&self) {
-        // If it is gone there is nothing to remove.
+        // If it does not exist any more, nothing is left to remove.
         let _ = unlinkat(&self.directory, &self.part[..], AtFlags::empty());
     }
 }
 
-/// Only root may give a file away; for others it has been theirs.
+/// Errors are ignored: only root can change the owner, and other users' new files are their own.
 fn owned_as(file: impl AsFd, old: &Stat) {
     let _ = fchown(file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
 }
 
-/// The mode of a file that gets `name`, which is that of `old` now.
+/// The mode of a file that gets `name`, which currently belongs to `old`.
 fn finished_mode(name: &[u8], old: Option<&Stat>) -> Mode {
     match old {
         _ if is_part_name(name) => PRIVATE,
@@ -140,7 +141,7 @@ fn finished_mode(name: &[u8], old: Option<&Stat>) -> Mode {
     }
 }
 
-/// The permission bits that new files do not get; all but the owner's if the system does not tell.
+/// The umask of the process; 0o077 if the system does not report it.
 fn umask() -> u32 {
     static UMASK: OnceLock<u32> = OnceLock::new();
     *UMASK.get_or_init(|| {
@@ -150,8 +151,9 @@ fn umask() -> u32 {
     })
 }
 
-/// Gives a part file of a client, which is to be renamed, the owner and mode that a file of the new name has.
-/// Other files keep theirs, and so does a part file of another user. `keeps`: nothing is to be replaced.
+/// Before a client renames its part file: gives it the owner and mode that a file of the new name
+/// gets. Other files keep theirs, as do part files of another user. `keeps`: an existing file must
+/// not be replaced.
 pub(super) fn finish(
     (from, old): (impl AsFd, &[u8]),
     (to, new): (impl AsFd, &[u8]),
@@ -178,7 +180,7 @@ pub(super) fn finish(
     }
 }
 
-/// Opens a file to be written in place, or makes an empty one.
+/// Opens a file for writing in place, or creates an empty one.
 pub(super) fn in_place(jail: &Jail, path: &[u8], options: &OpenOptions) -> Result<File> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     if !options.create_new {
@@ -188,7 +190,7 @@ pub(super) fn in_place(jail: &Jail, path: &[u8], options: &OpenOptions) -> Resul
                     FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
                 return if is_file { Ok(File::from(file)) } else { Err(Errno::ACCESS) };
             }
-            // A pipe that nobody reads.
+            // A pipe without a reader.
             Err(Errno::NXIO) => return Err(Errno::ACCESS),
             Err(Errno::NOENT) if options.create => {}
             Err(errno) => return Err(errno),
@@ -198,7 +200,7 @@ pub(super) fn in_place(jail: &Jail, path: &[u8], options: &OpenOptions) -> Resul
     let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let mode = if is_part_name(name) { PRIVATE } else { Mode::from_raw_mode(0o666) };
     match openat(&directory, name, flags, mode) {
-        // Another range of the same new file was faster.
+        // A request for another range of the same new file created it first.
         Err(Errno::EXIST) if !options.create_new => {
             let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
             Ok(File::from(jail.resolve(path, flags)?))
@@ -207,13 +209,13 @@ pub(super) fn in_place(jail: &Jail, path: &[u8], options: &OpenOptions) -> Resul
     }
 }
 
-/// Renames unless something has the new name.
+/// Renames unless the new name exists.
 pub(super) fn rename_new(
     (from, old): (impl AsFd, &[u8]),
     (to, new): (impl AsFd, &[u8]),
 ) -> Result<()> {
     match renameat_with(&from, old, &to, new, RenameFlags::NOREPLACE) {
-        // A file system that cannot do it in one step: there a look has to do.
+        // The file system cannot do this atomically: check, then rename.
         Err(Errno::INVAL | Errno::NOSYS) => match statat(&to, new, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => renameat(from, old, to, new),
             Ok(_) => Err(Errno::EXIST),
@@ -223,7 +225,8 @@ pub(super) fn rename_new(
     }
 }
 
-/// Renames over whatever is there, which is put aside meanwhile and comes back if that fails.
+/// Renames over whatever exists there. The old entry is moved aside, and moved back if the rename
+/// fails.
 pub(super) fn rename_over(
     (from, old): (impl AsFd, &[u8]),
     (to, new): (impl AsFd, &[u8]),
@@ -238,8 +241,8 @@ pub(super) fn rename_over(
         rename_new((&to, &aside), (&to, new))?;
         return Err(errno);
     }
-    // It has its name now, and nothing else is to be told. What cannot be removed is left under the
-    // name of a part file.
+    // The rename succeeded, which is all that the client needs to know. What cannot be removed
+    // remains under the name of a part file.
     let _ = remove_all(to.as_fd(), &aside);
     Ok(())
 }
@@ -262,23 +265,24 @@ pub(super) fn remove_all(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     unlinkat(directory, name, AtFlags::REMOVEDIR)
 }
 
-/// A name for a part file that nobody else has.
+/// A unique name for a part file.
 pub(super) fn part_beside(name: &[u8]) -> Result<Vec<u8>> {
-    // Two may be sending the same file.
+    // Two clients may send the same file.
     let mut unique = [0; 8];
     aws_lc_rs::rand::fill(&mut unique).map_err(|_| Errno::IO)?;
     let unique = data_encoding::HEXLOWER.encode(&unique);
     Ok(temporary_name(name, &unique))
 }
 
-/// Whether a path is one of a link.
+/// Whether a path names a symbolic link.
 pub(super) fn is_link(jail: &Jail, path: &[u8]) -> Result<bool> {
     let kind = FileType::from_raw_mode(jail.stat(trimmed(path), false)?.st_mode);
     Ok(kind == FileType::Symlink)
 }
 
-/// Makes a link with the same words; what is under the new name is replaced in one step, unless the link
-/// has to be `new`. Where it leads to is not looked at: whoever follows it stays inside.
+/// Creates a link with the same target text. An existing entry is replaced atomically, unless the
+/// link must be new (`is_new`). The target is not checked: the jail resolves links when they are
+/// followed.
 pub(super) fn copy_link(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Result<()> {
     let ((source, old), (target, new)) = (jail.parent(from)?, jail.parent(to)?);
     let words = readlinkat(source, old, Vec::new())?;
@@ -287,14 +291,14 @@ pub(super) fn copy_link(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Re
     let (from, to) = ((&target, &part[..]), (&target, new));
     let named = if is_new { rename_new(from, to) } else { renameat(from.0, from.1, to.0, to.1) };
     if named.is_err() {
-        // It is no use to anybody.
+        // The temporary link is useless now.
         let _ = unlinkat(&target, &part[..], AtFlags::empty());
     }
     named
 }
 
-/// Copies a file with its mode and time; what is under the new name is replaced in one step, unless
-/// the copy has to be `new`.
+/// Copies a file with its mode and times. An existing file is replaced atomically, unless the copy
+/// must be new (`is_new`).
 pub(super) fn copy(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Result<()> {
     let source = jail.resolve(from, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     let stat = fstat(&source)?;
@@ -327,7 +331,7 @@ pub(super) fn copy(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Result<
 }
 
 fn copy_content(source: &File, target: &File) -> Result<()> {
-    // Where both can be one on the disk, nothing is copied.
+    // A reflink copies nothing.
     if ioctl_ficlone(target, source).is_ok() {
         return Ok(());
     }
@@ -338,7 +342,7 @@ fn copy_content(source: &File, target: &File) -> Result<()> {
             Ok(0) => return Ok(()),
             Ok(_) => is_begun = true,
             Err(Errno::INTR) => {}
-            // Some file systems cannot; then it goes through memory.
+            // Not supported by this file system: copy through memory.
             Err(_) if !is_begun => break,
             Err(errno) => return Err(errno),
         }

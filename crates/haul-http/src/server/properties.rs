@@ -1,8 +1,8 @@
-//! Properties that clients set and that mean nothing to the server ("dead" ones, RFC 4918, section 4.1).
+//! Dead properties: those that clients set and that mean nothing to the server (RFC 4918, section
+//! 4.1).
 //!
-//! They are kept in memory, within a bound, and are gone with the server. Almost no client sets any;
-//! and kept with the files, as attributes of the file system, they would be copied and shown as
-//! something of the user's.
+//! They are kept in memory, up to a limit, and are lost when the server stops. Almost no client
+//! sets any, and as extended attributes they would be copied and shown as the user's own.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -18,7 +18,7 @@ pub(super) struct Properties {
     kept: Mutex<Kept>,
 }
 
-/// Properties of a file: their names, and the whole elements.
+/// Properties of one file: name, and the whole XML element.
 pub(super) type Set = BTreeMap<Name, String>;
 
 #[derive(Debug, Default)]
@@ -27,12 +27,12 @@ struct Kept {
     bytes: usize,
 }
 
-/// There is no room for more.
+/// The limit for all properties is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
 impl Properties {
-    /// Those of a file.
+    /// The properties of a file.
     pub(super) fn of(&self, path: &[u8]) -> Set {
         let kept = self.kept();
         if kept.files.is_empty() {
@@ -42,7 +42,7 @@ impl Properties {
         }
     }
 
-    /// Sets some, and removes those without a value: all or none.
+    /// Sets properties, and removes those without a value: all of them or none.
     pub(super) fn change(
         &self,
         path: &[u8],
@@ -64,12 +64,12 @@ impl Properties {
         Ok(())
     }
 
-    /// A file, or a directory and all in it, is gone.
+    /// A file, or a directory with everything in it, was removed.
     pub(super) fn removed(&self, path: &[u8]) {
         drop(self.kept().take(trimmed(path)));
     }
 
-    /// What was there is now here.
+    /// A file or directory was moved.
     pub(super) fn moved(&self, from: &[u8], to: &[u8]) {
         let mut kept = self.kept();
         let taken = kept.take(trimmed(from));
@@ -77,7 +77,7 @@ impl Properties {
         kept.put_all(taken, trimmed(from), trimmed(to));
     }
 
-    /// What is there is here as well. What finds no room is left out.
+    /// A file or directory was copied. Properties that would exceed the limit are not copied.
     pub(super) fn copied(&self, from: &[u8], to: &[u8]) {
         let mut kept = self.kept();
         drop(kept.take(trimmed(to)));
@@ -106,7 +106,7 @@ impl Kept {
         }
     }
 
-    /// Puts what had paths below `from` to paths below `to`.
+    /// Stores `sets`, whose paths are below `from`, at the same paths below `to`.
     fn put_all(&mut self, sets: Vec<(Vec<u8>, Set)>, from: &[u8], to: &[u8]) {
         for (path, set) in sets {
             let path = [to, &path[from.len()..]].concat();
@@ -116,7 +116,7 @@ impl Kept {
         }
     }
 
-    /// Takes what is at a path and below it.
+    /// Removes and returns the properties of a path and of everything below it.
     fn take(&mut self, path: &[u8]) -> Vec<(Vec<u8>, Set)> {
         let taken = self.below(path).into_iter().filter_map(|path| {
             let set = self.files.remove(&path)?;
@@ -126,7 +126,7 @@ impl Kept {
         taken.collect()
     }
 
-    /// The paths of what is at a path and below it.
+    /// Paths with properties: this one and those below it.
     fn below(&self, path: &[u8]) -> Vec<Vec<u8>> {
         let from = (Bound::Included(path), Bound::Unbounded);
         let paths = self.files.range::<[u8], _>(from).map(|(path, _)| path);
@@ -138,7 +138,7 @@ impl Kept {
 fn weight(path: &[u8], set: &Set) -> usize {
     let each =
         |(name, value): (&Name, &String)| name.namespace.len() + name.local.len() + value.len();
-    // Some for the maps themselves.
+    // An estimate for the maps themselves is included.
     128 + path.len() + set.iter().map(|entry| 64 + each(entry)).sum::<usize>()
 }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn they_go_with_their_files() {
+    fn properties_follow_moves_copies_and_removals() {
         let properties = Properties::default();
         set(&properties, b"/a/", "1");
         set(&properties, b"/a/b", "2");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_bound() {
+    fn properties_are_limited_in_memory() {
         let properties = Properties::default();
         let half = "x".repeat(limits::PROPERTIES / 2);
         set(&properties, b"/a", &half);

@@ -1,6 +1,7 @@
-//! PROPFIND: what is known of files, for programs (RFC 4918, section 9.1).
+//! PROPFIND: metadata of files, for programs (RFC 4918, section 9.1).
 //!
-//! The answer is made while it is sent, some entries at a time: a directory may have any number.
+//! The response is generated while it is sent, some entries at a time: a directory may be of any
+//! size.
 
 use std::io;
 use std::sync::Arc;
@@ -26,14 +27,15 @@ use super::refusal;
 use super::share::Share;
 use super::xml::{self, DAV, Malformed, Name};
 
-/// Apache's properties, of which davfs2 asks for one.
+/// Apache's namespace; davfs2 requests one property of it.
 const APACHE: &str = "http://apache.org/dav/props/";
 
-/// What stays as it is in a link: letters, digits, what RFC 3986 calls unreserved, and slashes.
-const KEPT: &AsciiSet =
+/// Bytes that are not escaped in a link: letters, digits, slashes and the unreserved characters of
+/// RFC 3986.
+const UNRESERVED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// What is told of everything when nothing is said.
+/// Properties returned when the request names none.
 const USUAL: [&str; 8] = [
     "creationdate",
     "getcontentlength",
@@ -45,18 +47,18 @@ const USUAL: [&str; 8] = [
     "supportedlock",
 ];
 
-/// Which properties are asked for.
+/// Which properties a request asks for.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
-    /// The usual ones, those that were set, and these.
+    /// `USUAL`, dead properties, and these.
     All(Vec<Name>),
-    /// The names of all.
+    /// The names of all properties.
     Names,
-    /// These.
+    /// Only these.
     These(Vec<Name>),
 }
 
-/// Answers it; `request` is its body.
+/// Handles a PROPFIND request with body `request`.
 pub(super) async fn propfind(
     share: &Arc<Share>,
     path: &DavPath,
@@ -78,16 +80,16 @@ pub(super) async fn propfind(
             Ok(listing) => Some(listing),
             Err(errno) => return refusal::status(refusal::of(errno)),
         },
-        // Without the header it is infinity.
+        // A missing header means infinity.
         _ => return refusal::condition(StatusCode::FORBIDDEN, "propfind-finite-depth"),
     };
-    let telling = Telling { share: Arc::clone(share), wanted, quota };
-    let answer = Answer {
-        telling,
+    let renderer = Renderer { share: Arc::clone(share), wanted, quota };
+    let answer = Multistatus {
+        renderer,
         path: path.as_bytes().to_vec(),
         stage: Stage::Head(Box::new(described), listing),
     };
-    let mut response = Response::new(Body::stream(unfold(answer, Answer::next)));
+    let mut response = Response::new(Body::stream(unfold(answer, Multistatus::next)));
     *response.status_mut() = StatusCode::MULTI_STATUS;
     let head = response.headers_mut();
     let xml = HeaderValue::from_static("application/xml; charset=utf-8");
@@ -96,7 +98,7 @@ pub(super) async fn propfind(
     response
 }
 
-/// Bytes used and available where something is.
+/// Bytes used and available on the file system.
 #[derive(Debug, Clone, Copy)]
 struct Quota {
     used: u64,
@@ -105,7 +107,8 @@ struct Quota {
 
 fn find(share: &Share, path: &[u8]) -> Result<(Described, Option<Quota>), Errno> {
     let described = Described::new(&share.jail.stat(path, true)?);
-    // A path alone stands for a file, and with a slash for a directory; the kernel refuses the rest.
+    // Without O_DIRECTORY, a trailing slash still requires a directory; the kernel refuses a
+    // mismatch.
     let quota = share.jail.resolve(path, OFlags::PATH).and_then(fstatvfs).ok().map(|found| Quota {
         used: found.f_blocks.saturating_sub(found.f_bfree).saturating_mul(found.f_frsize),
         available: found.f_bavail.saturating_mul(found.f_frsize),
@@ -145,27 +148,27 @@ fn wanted(request: &[u8]) -> Result<Wanted, Malformed> {
     }
 }
 
-/// An answer that is being made.
-struct Answer {
-    telling: Telling,
+/// A response that is being generated.
+struct Multistatus {
+    renderer: Renderer,
     path: Vec<u8>,
     stage: Stage,
 }
 
 enum Stage {
     Head(Box<Described>, Option<Listing>),
-    /// What was read of the directory and is not told yet, and the rest of it.
+    /// Entries that were read but not yet written, and the rest of the directory.
     Entries(IntoIter<Entry>, Listing),
     End,
 }
 
-impl Answer {
+impl Multistatus {
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         let mut text = String::new();
         self.stage = match self.stage {
             Stage::Head(described, listing) => {
                 text.push_str("<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n");
-                self.telling.tell(&self.path, &described, &mut text);
+                self.renderer.render(&self.path, &described, &mut text);
                 match listing {
                     Some(listing) => Stage::Entries(Vec::new().into_iter(), listing),
                     None => {
@@ -178,7 +181,8 @@ impl Answer {
                 if entries.len() == 0 {
                     entries = match listing.next().await {
                         Ok(entries) => entries.into_iter(),
-                        // It breaks off here, or what is missing would be taken for not being there.
+                        // Break off: a complete response without them would mean that the entries
+                        // do not exist.
                         Err(errno) => {
                             self.stage = Stage::End;
                             return Some((Err(errno.into()), self));
@@ -191,7 +195,7 @@ impl Answer {
                 } else {
                     for entry in entries.by_ref() {
                         let path = below(&self.path, &entry.name);
-                        self.telling.tell(&path, &entry.described, &mut text);
+                        self.renderer.render(&path, &entry.described, &mut text);
                         if text.len() >= limits::PIECE {
                             break;
                         }
@@ -207,16 +211,16 @@ impl Answer {
 
 const END: &str = "</D:multistatus>\n";
 
-struct Telling {
+struct Renderer {
     share: Arc<Share>,
     wanted: Wanted,
     quota: Option<Quota>,
 }
 
-impl Telling {
-    /// What is told of one file.
-    fn tell(&self, path: &[u8], described: &Described, text: &mut String) {
-        // What is neither can be neither read nor listed.
+impl Renderer {
+    /// Appends the `response` element of one file.
+    fn render(&self, path: &[u8], described: &Described, text: &mut String) {
+        // Special files can be neither read nor listed.
         if !described.is_directory() && described.kind != FileType::RegularFile {
             return;
         }
@@ -262,7 +266,7 @@ impl Telling {
         text.push_str("</D:response>\n");
     }
 
-    /// The content of a property that the server knows.
+    /// The content of a live property, one that the server computes.
     fn live(&self, name: &Name, path: &[u8], described: &Described) -> Option<String> {
         let is_directory = described.is_directory();
         if name.namespace == APACHE && name.local == "executable" && !is_directory {
@@ -298,7 +302,7 @@ fn lock_entry(scope: &str) -> String {
     )
 }
 
-/// Properties, which are XML, with the same status.
+/// Appends a `propstat` element: properties (as XML) that share a status.
 pub(super) fn propstat(status: StatusCode, properties: &str, text: &mut String) {
     let (code, words) = (status.as_u16(), status.canonical_reason().unwrap_or(""));
     text.push_str("<D:propstat><D:prop>");
@@ -307,9 +311,9 @@ pub(super) fn propstat(status: StatusCode, properties: &str, text: &mut String) 
     text.push_str(&format!("{code} {words}</D:status></D:propstat>"));
 }
 
-/// A path as a link, with every byte of it; a directory has a slash at its end.
+/// A path as a link, with every byte of it; directories end with a slash.
 pub(super) fn link(path: &[u8], is_directory: bool) -> String {
-    let mut link = percent_encode(path, KEPT).to_string();
+    let mut link = percent_encode(path, UNRESERVED).to_string();
     if is_directory && !link.ends_with('/') {
         link.push('/');
     }
@@ -321,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_read() {
+    fn requests_are_parsed_and_limited() {
         let asked =
             |text: &str| wanted(format!("<propfind xmlns='DAV:'>{text}</propfind>").as_bytes());
         let etag = Name { namespace: DAV.to_owned(), local: "getetag".to_owned() };
@@ -337,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn links_have_every_byte() {
+    fn links_keep_every_byte() {
         assert_eq!(link(b"/a b/\xff&", false), "/a%20b/%FF%26");
         assert_eq!(link(b"/a", true), "/a/");
         assert_eq!(link(b"/", true), "/");

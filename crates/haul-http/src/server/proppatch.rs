@@ -1,4 +1,4 @@
-//! PROPPATCH: sets times, and properties that mean nothing to the server (RFC 4918, section 9.2).
+//! PROPPATCH: sets modification times and dead properties (RFC 4918, section 9.2).
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,23 +17,23 @@ use super::refusal;
 use super::share::Share;
 use super::xml::{self, DAV, Element, Malformed, Name};
 
-/// The properties that Windows sets on what it has written.
+/// Namespace of the properties that Windows sets on files it has written.
 const MICROSOFT: &str = "urn:schemas-microsoft-com:";
 
-/// What is to become of a property.
+/// What a request does to a property.
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
-    /// It is the file's time.
+    /// Set the file's modification time.
     Time(SystemTime),
-    /// It is kept, or no longer.
+    /// Store a dead property, or remove it.
     Keep(Option<String>),
-    /// It is the server's own.
+    /// Refused: a live property.
     Protected,
-    /// It makes no sense.
-    Nonsense,
+    /// Refused: the value cannot be parsed.
+    Invalid,
 }
 
-/// Answers it; `request` is its body.
+/// Handles a PROPPATCH request with body `request`.
 pub(super) async fn proppatch(
     share: &Arc<Share>,
     principal: &str,
@@ -61,7 +61,7 @@ pub(super) async fn proppatch(
     answer(&link(path.as_bytes(), is_directory), &changes, &statuses)
 }
 
-/// The locks that a client says it holds: what stands in angle brackets within parentheses of the
+/// Lock tokens that the client submits: whatever is in angle brackets within parentheses of the
 /// `If` header (section 10.4.2).
 fn tokens(headers: &HeaderMap) -> Vec<String> {
     let condition = headers.get("if").and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -92,7 +92,7 @@ fn changes(request: &[u8]) -> Result<Vec<(Name, Change)>, Malformed> {
 }
 
 fn change(property: &Element, sets: bool) -> Change {
-    /// Those of RFC 4918 (section 15) and RFC 4331 that nobody can set.
+    /// Live properties of RFC 4918 (section 15) and RFC 4331 that clients cannot set.
     const PROTECTED: [&str; 9] = [
         "creationdate",
         "getcontentlength",
@@ -109,7 +109,7 @@ fn change(property: &Element, sets: bool) -> Change {
         || namespace == MICROSOFT && local == "Win32LastModifiedTime";
     match (is_time, sets) {
         (true, true) => {
-            return dates::parsed(&property.text()).map_or(Change::Nonsense, Change::Time);
+            return dates::parsed(&property.text()).map_or(Change::Invalid, Change::Time);
         }
         (true, false) => return Change::Protected,
         (false, _) => {}
@@ -122,11 +122,11 @@ fn change(property: &Element, sets: bool) -> Change {
     Change::Keep(sets.then_some(element))
 }
 
-/// If one cannot be done, what becomes of each: all are done, or none.
+/// Statuses of all changes if one of them is refused: either all are applied, or none.
 fn refused(changes: &[(Name, Change)]) -> Option<Vec<StatusCode>> {
     let status = |change: &Change| match change {
         Change::Protected => StatusCode::FORBIDDEN,
-        Change::Nonsense => StatusCode::CONFLICT,
+        Change::Invalid => StatusCode::CONFLICT,
         Change::Time(_) | Change::Keep(_) => StatusCode::FAILED_DEPENDENCY,
     };
     let statuses: Vec<_> = changes.iter().map(|(_, change)| status(change)).collect();
@@ -161,13 +161,13 @@ async fn apply(
 }
 
 fn set_time(share: &Share, path: &[u8], time: SystemTime) -> Result<(), Errno> {
-    // Only what can be opened: a descriptor of a path alone has no times to set.
+    // The file must be opened: futimens fails on an O_PATH descriptor.
     let file = share.jail.resolve(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     futimens(&file, &modified(time))
 }
 
-/// As the system wants it, with the access time set to now: file systems on libfuse 2 ignore a request
-/// that has only one of the two, and report success.
+/// The arguments of futimens. The access time is set to now: file systems on libfuse 2 ignore a
+/// request that sets only one of the two, and report success.
 pub(super) fn modified(time: SystemTime) -> Timestamps {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let last_modification = Timespec {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_set_and_what_is_the_servers_is_not() {
+    fn times_can_be_set_and_live_properties_are_protected() {
         let date = "Sun, 06 Nov 1994 08:49:37 GMT";
         let time = dates::parsed(date).unwrap();
         let set = format!(
@@ -223,12 +223,12 @@ mod tests {
         );
         let changes = read(&set);
         assert_eq!(changes[..2], [Change::Time(time), Change::Time(time)]);
-        assert_eq!(changes[2..4], [Change::Protected, Change::Nonsense]);
+        assert_eq!(changes[2..4], [Change::Protected, Change::Invalid]);
         assert_eq!(changes[4..], [Change::Keep(Some("<q>1</q>".to_owned())), Change::Keep(None)]);
     }
 
     #[test]
-    fn the_locks_that_a_client_holds_are_those_within_parentheses() {
+    fn lock_tokens_are_taken_from_the_parentheses() {
         let mut headers = HeaderMap::new();
         let value = "<http://host/a> (<urn:uuid:1> [\"tag\"]) (Not <DAV:no-lock>)";
         headers.insert("if", value.parse().unwrap());

@@ -1,4 +1,4 @@
-//! Why a request is not done, as a status; and the few answers that are the same everywhere.
+//! Maps errors to statuses; and the few responses that are the same everywhere.
 
 use std::io;
 
@@ -9,13 +9,13 @@ use rustix::io::Errno;
 
 use super::body::Body;
 
-/// A status alone, with its words as text.
+/// A response with a status and its reason phrase as text.
 pub(super) fn status(status: StatusCode) -> Response<Body> {
     let words = status.canonical_reason().unwrap_or("refused");
     said(status, &format!("{} {words}\n", status.as_u16()))
 }
 
-/// A status with words for people.
+/// A response with a status and a text for people.
 pub(super) fn said(status: StatusCode, words: &str) -> Response<Body> {
     let mut response = Response::new(Body::text(words.to_owned()));
     *response.status_mut() = status;
@@ -24,7 +24,7 @@ pub(super) fn said(status: StatusCode, words: &str) -> Response<Body> {
     response
 }
 
-/// A condition of RFC 4918 (section 16) that does not hold, by its name.
+/// A response with a violated condition of RFC 4918 (section 16), by its name.
 pub(super) fn condition(status: StatusCode, name: &str) -> Response<Body> {
     let text = format!(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:error xmlns:D=\"DAV:\"><D:{name}/></D:error>\n"
@@ -35,7 +35,7 @@ pub(super) fn condition(status: StatusCode, name: &str) -> Response<Body> {
     response
 }
 
-/// What the system refused, as a status.
+/// The status for a system error.
 pub(super) fn of(errno: Errno) -> StatusCode {
     match errno {
         Errno::NOENT | Errno::NOTDIR => StatusCode::NOT_FOUND,
@@ -48,7 +48,7 @@ pub(super) fn of(errno: Errno) -> StatusCode {
     }
 }
 
-/// What the system refused, as `dav-server` has it.
+/// The error of `dav-server` for a system error.
 pub(super) fn fs_error(errno: Errno) -> FsError {
     match errno {
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP => FsError::NotFound,
@@ -64,7 +64,7 @@ pub(super) fn fs_error(errno: Errno) -> FsError {
     }
 }
 
-/// What a read or write met, as `dav-server` has it.
+/// The error of `dav-server` for a failed read or write.
 pub(super) fn io_error(error: &io::Error) -> FsError {
     Errno::from_io_error(error).map_or(FsError::GeneralFailure, fs_error)
 }

@@ -1,5 +1,5 @@
-//! What all connections of a server share: the directory, the threads that work in it, the buffers,
-//! and what is remembered of files beside them.
+//! State that all connections of a server share: the directory, the threads that work in it, the
+//! buffers, and the locks and properties of files, which are held in memory.
 
 use std::fmt;
 use std::path::Path;
@@ -14,29 +14,29 @@ use super::limits;
 use super::locks::Locks;
 use super::properties::Properties;
 
-/// A directory that is served.
+/// A served directory.
 pub(super) struct Share {
     pub(super) jail: Jail,
     pub(super) read_only: bool,
     pub(super) pool: WorkPool,
     pub(super) buffers: BufferPool,
-    /// A permit for each write of an upload that may be under way: slow disks slow uploads, and do not
-    /// fill the memory.
+    /// One permit per write of an upload in progress: a slow disk slows uploads instead of filling
+    /// memory.
     pub(super) writes: Arc<Semaphore>,
-    /// A permit for each digest that is being made, so that they leave threads to everything else.
+    /// One permit per digest being computed, so that digests leave threads to everything else.
     pub(super) hashes: Arc<Semaphore>,
     pub(super) locks: Locks,
     pub(super) properties: Properties,
 }
 
 impl Share {
-    /// Opens a directory to be served.
+    /// Opens a directory for serving.
     ///
     /// # Errors
-    /// If it is no directory, or the system cannot keep clients inside of it.
+    /// If it is not a directory, or the system cannot confine clients to it.
     pub(super) fn open(directory: &Path, read_only: bool) -> Result<Self> {
         let jail = Jail::open(directory)?;
-        // More than processors: a thread that waits for a disk needs none.
+        // More than processors: a thread that waits for a disk uses none.
         let threads = available_parallelism().map_or(4, usize::from).clamp(4, 16);
         let pool = WorkPool::new("haul-dav-disk", threads)
             .map_err(|error| Error::from_io("start a thread", error))?;

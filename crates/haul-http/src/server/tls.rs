@@ -1,4 +1,4 @@
-//! The server's certificate, by which clients recognise it, and how it speaks TLS.
+//! The server's certificate, which identifies it to clients, and its TLS configuration.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -24,10 +24,11 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// Reads a certificate (with those that vouch for it) and its key, both as PEM.
+    /// Reads a certificate (with its chain) and its key, both as PEM.
     ///
     /// # Errors
-    /// If they cannot be read, or do not belong together, or others than its owner could read the key.
+    /// If they cannot be read or do not match, or if the key is accessible to others than its
+    /// owner.
     pub fn read(certificate: &Path, key: &Path) -> Result<Self> {
         let chain = read(certificate, "read the certificate")?;
         let secret = read_secret(key)?;
@@ -38,21 +39,21 @@ impl ServerTls {
         })
     }
 
-    /// Makes a certificate that nobody vouches for, for this machine's names and addresses that reach
-    /// it from itself, and `names`.
+    /// Creates a self-signed certificate for the names of this machine, its loopback addresses, and
+    /// `names`.
     ///
     /// # Errors
-    /// If none can be made.
+    /// If it cannot be created.
     pub fn self_signed(names: &[String]) -> Result<Self> {
         let pem = make(names)?;
-        Self::kept(pem.as_bytes()).map_err(|cause| made_in_vain().because(cause))
+        Self::kept(pem.as_bytes()).map_err(|cause| creation_failed().because(cause))
     }
 
-    /// Reads what [`ServerTls::self_signed`] has made and that is kept at `path`, or makes one and keeps
-    /// it there with mode 0600, in directories with mode 0700.
+    /// Reads the certificate that an earlier call saved at `path`, or creates one and saves it
+    /// there with mode 0600, in directories with mode 0700.
     ///
     /// # Errors
-    /// If it cannot be read or kept.
+    /// If it cannot be read or saved.
     pub fn read_or_create(path: &Path, names: &[String]) -> Result<Self> {
         let read = |path: &Path| {
             let pem = read_secret(path)?;
@@ -64,25 +65,25 @@ impl ServerTls {
         };
         match read(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                keep(path, make(names)?.as_bytes())?;
+                save_new(path, make(names)?.as_bytes())?;
                 read(path)
             }
             outcome => outcome,
         }
     }
 
-    /// What identifies the certificate: its SHA-256 as browsers and `openssl x509 -fingerprint` print it,
+    /// The certificate's SHA-256 fingerprint as browsers and `openssl x509 -fingerprint` print it,
     /// `AB:CD:…`.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// The certificate as PEM, for clients that are to trust it.
+    /// The certificate as PEM, for clients that should trust it.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// From one file with both.
+    /// From one file that holds both.
     fn kept(pem: &[u8]) -> std::result::Result<Self, String> {
         Self::new(pem, pem)
     }
@@ -99,12 +100,12 @@ impl ServerTls {
             .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key))
             .map_err(|error| error.to_string())?;
         config.ignore_client_order = true;
-        // Long files go faster over HTTP/1.1; who speaks only HTTP/2 is understood.
+        // Long files transfer faster over HTTP/1.1; clients with HTTP/2 only are served too.
         config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
         let digest = digest(&SHA256, &own);
         let hex: Vec<String> = digest.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
         let base64 = data_encoding::BASE64.encode(&own);
-        // Letters of base64 are single bytes: every cut is one between letters.
+        // Base64 is ASCII, so every offset is a character boundary.
         let lines: Vec<&str> = (0..base64.len())
             .step_by(64)
             .filter_map(|at| base64.get(at..base64.len().min(at + 64)))
@@ -126,8 +127,8 @@ impl fmt::Debug for ServerTls {
     }
 }
 
-/// Ciphers in the order of their speed here: AES with a short key is as safe as any and the fastest
-/// where the processor has instructions for it, and is slow and leaks its keys' traces where not.
+/// Cipher suites, fastest first on this processor. With AES instructions, AES-128 is the fastest
+/// and as safe as any; without them, AES is slow and its timing leaks traces of the key.
 fn preferred() -> CryptoProvider {
     use provider::cipher_suite::{
         TLS13_AES_128_GCM_SHA256 as AES_128, TLS13_AES_256_GCM_SHA384 as AES_256,
@@ -148,10 +149,10 @@ fn preferred() -> CryptoProvider {
 
 /// A key and a certificate for it, as PEM.
 fn make(names: &[String]) -> Result<String> {
-    let failed = |error: rcgen::Error| made_in_vain().because(error.to_string());
+    let failed = |error: rcgen::Error| creation_failed().because(error.to_string());
     let mut all = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     if let Ok(name) = rustix::system::uname().nodename().to_str() {
-        // What is no name of DNS cannot be in a certificate.
+        // A host name that is not a valid DNS name cannot be in a certificate.
         let is_name = |name: &str| {
             !name.is_empty()
                 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b))
@@ -165,8 +166,8 @@ fn make(names: &[String]) -> Result<String> {
     all.dedup();
     let mut params = CertificateParams::new(all).map_err(failed)?;
     params.distinguished_name.push(DnType::CommonName, "haul");
-    // Clients keep its fingerprint: it ends when it is removed. Days before today are for clocks that
-    // are late.
+    // Clients remember the fingerprint, so the certificate is valid until it is deleted. The past
+    // start date is for clocks that are behind.
     params.not_before = date_time_ymd(2020, 1, 1);
     params.not_after = date_time_ymd(2049, 12, 31);
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
@@ -174,7 +175,7 @@ fn make(names: &[String]) -> Result<String> {
     Ok(format!("{}{}", certificate.pem(), key.serialize_pem()))
 }
 
-fn made_in_vain() -> Error {
+fn creation_failed() -> Error {
     Error::new(ErrorKind::Other, "make a certificate")
 }
 
@@ -182,7 +183,7 @@ fn read(path: &Path, operation: &'static str) -> Result<Vec<u8>> {
     fs::read(path).map_err(|error| Error::from_io(operation, error).at(path.display()))
 }
 
-/// What only its owner can read.
+/// Reads a file that only its owner may be able to read.
 fn read_secret(path: &Path) -> Result<Vec<u8>> {
     const OPERATION: &str = "read the key of the certificate";
     let failed = |error: io::Error| Error::from_io(OPERATION, error).at(path.display());
@@ -196,8 +197,9 @@ fn read_secret(path: &Path) -> Result<Vec<u8>> {
     read(path, OPERATION)
 }
 
-/// Writes it down, complete before it has its name; the name goes to whoever is first.
-fn keep(path: &Path, text: &[u8]) -> Result<()> {
+/// Writes the file completely before it gets its name. If several processes do so, the first one
+/// wins.
+fn save_new(path: &Path, text: &[u8]) -> Result<()> {
     let failed =
         |error: io::Error| Error::from_io("save the certificate", error).at(path.display());
     if let Some(directory) = path.parent() {
@@ -212,7 +214,7 @@ fn keep(path: &Path, text: &[u8]) -> Result<()> {
         fs::hard_link(&unfinished, path)
     };
     let outcome = write();
-    // If it was not made there is nothing to remove.
+    // If it was not created, nothing is left to remove.
     drop(fs::remove_file(&unfinished));
     match outcome {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -227,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_made_once_and_only_its_owner_can_read_its_key() {
+    fn a_certificate_is_created_once_and_its_key_is_private() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state/haul/tls.pem");
         let made = ServerTls::read_or_create(&path, &[]).unwrap();
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_refused() {
+    fn a_malformed_certificate_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pem");
         fs::write(&path, "nonsense").unwrap();

@@ -1,11 +1,10 @@
-//! Files that are written.
+//! Files that clients upload.
 //!
-//! A whole file grows under a name of its own and gets the one it is meant for when all of it is there:
-//! an upload that breaks off leaves nothing behind. What goes to an offset is written in place; many may
-//! do so at once.
+//! A whole file is written under a temporary name and renamed when it is complete: an interrupted
+//! upload leaves nothing behind. Ranges are written in place, many at once.
 //!
 //! ```text
-//! pieces as they arrive → gathered to half a MiB → disk threads, a few at once → flushed: named
+//! pieces as they arrive → gathered to half a MiB → disk threads, a few at once → flush → rename
 //! ```
 
 use std::collections::VecDeque;
@@ -28,41 +27,42 @@ use super::proppatch::modified;
 use super::refusal::{fs_error, io_error};
 use super::share::Share;
 
-/// A file that is being written.
+/// A file being uploaded.
 #[derive(Debug)]
 pub(super) struct Upload {
     share: Arc<Share>,
     file: Arc<File>,
-    /// The part file, until it has its name.
+    /// The part file, until it is renamed.
     part: Option<Part>,
-    /// How long it is said to be, if it is a whole one.
+    /// The announced length of a whole file.
     size: Option<u64>,
-    /// The time that it is to have.
+    /// The modification time to set.
     modified: Option<SystemTime>,
-    /// Whether it goes on where the file ends, whatever else is said.
+    /// Whether data is appended, regardless of seeks.
     appends: bool,
-    /// Where what is gathered goes.
+    /// The file offset of `gathered`.
     offset: u64,
     gathered: Vec<Bytes>,
     length: usize,
     writes: VecDeque<Receiver<io::Result<Stat>>>,
-    /// Whether what is gathered is the first of it: if it is all, what it left is what the file is.
+    /// Whether nothing was written yet. If the first write is the only one, the stat after it is
+    /// final.
     is_first: bool,
-    /// What the file is, if nothing was written since it was looked at.
+    /// The stat of the file, unless data was written since.
     stat: Option<Stat>,
 }
 
-/// How a file is to be written.
+/// How to write a file.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Written {
-    /// The time that it is to have.
+    /// The modification time to set.
     pub(super) modified: Option<SystemTime>,
-    /// Whether only the version that is there in the beginning is to be replaced.
+    /// Whether only the version that exists at the start may be replaced.
     pub(super) that_version: bool,
 }
 
 impl Upload {
-    /// Opens or makes a file.
+    /// Opens or creates a file.
     pub(super) async fn open(
         share: &Arc<Share>,
         path: &[u8],
@@ -110,7 +110,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Has what is gathered written.
+    /// Submits the gathered pieces to a disk thread.
     async fn submit(&mut self) {
         // The semaphore is never closed.
         let place = Arc::clone(&self.share.writes).acquire_owned().await;
@@ -122,19 +122,19 @@ impl Upload {
         let (sender, receiver) = channel();
         self.share.pool.submit(move || {
             let written = write_all(&file, &pieces, offset);
-            // Nobody waits for it if the upload broke off.
+            // No receiver is left if the upload broke off.
             drop(sender.send(written.and_then(|()| Ok(fstat(&file)?))));
             drop((pieces, place));
         });
         self.writes.push_back(receiver);
     }
 
-    /// Waits for the oldest write. What the file was after it.
+    /// Waits for the oldest write and returns the stat after it.
     async fn wait(&mut self) -> FsResult<Option<Stat>> {
         let Some(oldest) = self.writes.pop_front() else { return Ok(None) };
         match oldest.await {
             Ok(outcome) => outcome.map(Some).map_err(|error| io_error(&error)),
-            // A thread that did not answer has met a panic.
+            // The job panicked.
             Err(_) => Err(FsError::GeneralFailure),
         }
     }
@@ -149,12 +149,13 @@ impl Upload {
             after = self.wait().await?;
         }
         if is_only && self.part.is_none() && self.modified.is_none() && after.is_some() {
-            // A range of a file, of which there may be thousands: each way to a thread counts.
+            // A range of a file, of which there may be thousands: another trip to a disk thread
+            // would cost.
             self.stat = after;
             return Ok(());
         }
         if self.part.is_some() && self.size.is_some_and(|size| size != self.offset) {
-            // It is answered as what it is by `dav-server`, which counts as well.
+            // `dav-server` counts as well, and responds with the proper status.
             return Err(FsError::GeneralFailure);
         }
         let (file, part, time) = (Arc::clone(&self.file), self.part.take(), self.modified);

@@ -1,4 +1,4 @@
-//! Servers that answer what they should not, break off, or refuse.
+//! Servers that violate the protocol, break off, or refuse.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use super::scripted::{Asked, Reply, Scripted, multistatus};
 use super::{host, path, replacing, storage};
 
-/// What every server here says, unless the test's script says something else first.
+/// The response to requests that a test's script does not handle itself.
 fn usual(asked: &Asked) -> Reply {
     match (&asked.method[..], &asked.path[..]) {
         ("OPTIONS", _) => Reply::Say(200, vec![("DAV", "1, 2".to_owned())], String::new()),
@@ -48,7 +48,7 @@ async fn listed(server: &Scripted) -> (Vec<Entry>, Vec<haul_storage::Error>) {
     (entries, errors)
 }
 
-/// Writes so many bytes in blocks, until an error comes.
+/// Writes blocks of 256 KiB until an error occurs.
 async fn write(storage: &HttpStorage, blocks: u64) -> Result<()> {
     const BLOCK: u64 = 256 << 10;
     let options = CreateOptions { size: Some(blocks * BLOCK), ..CreateOptions::default() };
@@ -69,7 +69,7 @@ async fn write(storage: &HttpStorage, blocks: u64) -> Result<()> {
 
 #[tokio::test]
 async fn a_connection_that_the_server_is_about_to_close_is_not_used() {
-    // What meets the end of its connection may have been done, and has to be looked after.
+    // A request on a connection that closes may have been executed, which has to be checked.
     for (kept, again) in
         [(None, true), (Some("timeout=60, max=100"), true), (Some("timeout=1"), false)]
     {
@@ -92,8 +92,8 @@ async fn a_connection_that_the_server_is_about_to_close_is_not_used() {
     }
 }
 
-/// A file is moved from `/dav/a` to `/dav/b`. Whether each MOVE says something or breaks off, and
-/// the number of MOVEs after which the file is seen to have moved; how it ends, and how often it was asked.
+/// Moves `/dav/a` to `/dav/b`. `replies` are the responses to the MOVEs; after `moved_after` of
+/// them the file appears moved. Returns the outcome and the number of MOVEs.
 async fn moved(replies: Vec<Reply>, moved_after: usize) -> (Result<()>, usize) {
     let moves = Arc::new(AtomicUsize::new(0));
     let server = Scripted::start(move |asked| {
@@ -112,14 +112,14 @@ async fn moved(replies: Vec<Reply>, moved_after: usize) -> (Result<()>, usize) {
 }
 
 #[tokio::test]
-async fn a_move_whose_connection_ends_is_repeated_if_it_was_not_done() {
+async fn a_move_whose_connection_ends_is_repeated_unless_it_was_done() {
     const CREATED: Reply = Reply::Say(201, Vec::new(), String::new());
     const GONE: Reply = Reply::Say(404, Vec::new(), String::new());
     const LOST: Reply = Reply::Close(0);
     let (outcome, asked) = moved(vec![LOST, CREATED], 2).await;
-    assert!(outcome.is_ok() && asked == 2, "the question was lost: {outcome:?}");
+    assert!(outcome.is_ok() && asked == 2, "the request was lost: {outcome:?}");
     let (outcome, asked) = moved(vec![LOST], 1).await;
-    assert!(outcome.is_ok() && asked == 1, "the answer was lost: {outcome:?}");
+    assert!(outcome.is_ok() && asked == 1, "the response was lost: {outcome:?}");
     let (outcome, asked) = moved(vec![LOST, GONE], 2).await;
     assert!(outcome.is_ok() && asked == 2, "it was done late: {outcome:?}");
     let (outcome, asked) = moved(vec![LOST, LOST, LOST], 4).await;
@@ -129,7 +129,7 @@ async fn a_move_whose_connection_ends_is_repeated_if_it_was_not_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listing_that_explodes_is_refused() {
+async fn a_listing_with_an_entity_bomb_is_refused() {
     let bomb = "<?xml version=\"1.0\"?><!DOCTYPE x [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \
                 \"&a;&a;&a;&a;\">]><D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>&b;";
     let server = Scripted::start(move |asked| match &asked.method[..] {
@@ -145,7 +145,7 @@ async fn a_listing_that_explodes_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn links_that_escape_are_errors_that_name_them() {
+async fn links_outside_the_directory_are_errors_that_name_them() {
     let server = Scripted::start(|asked| match asked.is("PROPFIND", "/dav/") {
         true => Reply::listing(&[
             ("/dav/", None),
@@ -171,7 +171,7 @@ async fn links_that_escape_are_errors_that_name_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_comes_twice_in_two_encodings_is_an_error_the_second_time() {
+async fn a_name_listed_again_in_another_encoding_is_an_error() {
     let server = Scripted::start(|asked| match asked.is("PROPFIND", "/dav/") {
         true => Reply::listing(&[("/dav/a", Some(1)), ("/dav/%61", Some(2)), ("/dav/b", Some(3))]),
         false => usual(asked),
@@ -184,7 +184,7 @@ async fn a_name_that_comes_twice_in_two_encodings_is_an_error_the_second_time() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listing_that_breaks_off_goes_on_without_what_was_given() {
+async fn a_listing_that_breaks_off_resumes_without_duplicates() {
     let tries = AtomicUsize::new(0);
     let all = [("/dav/", None), ("/dav/a", Some(1)), ("/dav/b", Some(2)), ("/dav/c", Some(3))];
     let server = Scripted::start(move |asked| {
@@ -205,7 +205,7 @@ async fn a_listing_that_breaks_off_goes_on_without_what_was_given() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_is_refused_half_way_stops_and_says_why() {
+async fn an_upload_refused_half_way_stops_with_the_servers_status() {
     for (status, kind) in [(507, ErrorKind::NoSpace), (413, ErrorKind::NoSpace)] {
         let server = Scripted::start(move |asked| match &asked.method[..] {
             "PUT" => Reply::Refuse(status, 1 << 20),
@@ -223,7 +223,7 @@ async fn an_upload_that_is_refused_half_way_stops_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_an_upload_that_is_refused_at_once_nothing_is_sent() {
+async fn an_upload_refused_at_once_sends_no_body() {
     let server = Scripted::start(|asked| match &asked.method[..] {
         "PUT" => Reply::Wait { asks: false, status: 413 },
         _ => usual(asked),
@@ -237,7 +237,7 @@ async fn of_an_upload_that_is_refused_at_once_nothing_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_upload_waits_until_it_is_wanted_and_the_next_does_not() {
+async fn only_the_first_large_upload_waits_for_100_continue() {
     let server = Scripted::start(|asked| match &asked.method[..] {
         "PUT" if asked.header("expect").is_empty() => Reply::status(201),
         "PUT" => Reply::Wait { asks: true, status: 201 },
@@ -259,8 +259,8 @@ async fn a_large_upload_waits_until_it_is_wanted_and_the_next_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_know_expectations_is_not_asked_again() {
-    // One says that it cannot do that, the other says nothing.
+async fn expect_is_sent_once_to_a_server_that_ignores_or_refuses_it() {
+    // One server refuses with 417, the other ignores the header.
     for refuses in [true, false] {
         let server = Scripted::start(move |asked| match &asked.method[..] {
             "PUT" if refuses && !asked.header("expect").is_empty() => {
@@ -288,7 +288,7 @@ async fn a_server_that_does_not_know_expectations_is_not_asked_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_whose_connection_is_lost_is_started_anew() {
+async fn an_upload_whose_connection_is_lost_restarts() {
     let server = Scripted::start(|asked| match &asked.method[..] {
         "PUT" => Reply::Close(1 << 20),
         _ => usual(asked),
@@ -300,7 +300,7 @@ async fn an_upload_whose_connection_is_lost_is_started_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_another_length_than_was_sent_does_not_get_its_name() {
+async fn an_upload_of_the_wrong_length_is_not_renamed() {
     let server = Scripted::start(|asked| match asked.is("PROPFIND", "/dav/.file.haul-part") {
         true => Reply::listing(&[("/dav/.file.haul-part", Some(1000))]),
         false => usual(asked),
@@ -312,7 +312,7 @@ async fn a_file_of_another_length_than_was_sent_does_not_get_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_is_refused_is_an_error_and_leaves_no_part_file() {
+async fn a_refused_rename_is_an_error_and_leaves_no_part_file() {
     let server = Scripted::start(|asked| match &asked.method[..] {
         "MOVE" => Reply::status(403),
         "PROPFIND" if asked.path.ends_with("part") => {
@@ -330,7 +330,7 @@ async fn a_name_that_is_refused_is_an_error_and_leaves_no_part_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_move_whose_answer_is_lost_has_been_done() {
+async fn a_move_whose_response_is_lost_counts_as_done() {
     let moved = AtomicUsize::new(0);
     let server = Scripted::start(move |asked| {
         let has_moved = moved.load(Ordering::Relaxed) > 0;
@@ -353,7 +353,7 @@ async fn a_move_whose_answer_is_lost_has_been_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_is_not_replaced_by_a_file_whatever_the_server_would_do() {
+async fn a_file_never_replaces_a_directory() {
     let server = Scripted::start(|asked| match asked.is("PROPFIND", "/dav/file") {
         true => Reply::listing(&[("/dav/file/", None)]),
         false => usual(asked),
@@ -366,7 +366,7 @@ async fn a_directory_is_not_replaced_by_a_file_whatever_the_server_would_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_move_a_file_is_put_under_its_name() {
+async fn without_move_a_file_is_uploaded_under_its_final_name() {
     let server = Scripted::start(|asked| match &asked.method[..] {
         "OPTIONS" => {
             let allow = ("Allow", "GET, HEAD, PUT, DELETE, OPTIONS".to_owned());
@@ -383,9 +383,9 @@ async fn without_move_a_file_is_put_under_its_name() {
     assert_eq!(put[0].body.len(), 512 << 10);
 }
 
-/// What had the name is there still, and was deleted as if it was half of the new file.
+/// Regression: the existing file was deleted as if it were half of the new one.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_move_nothing_is_removed_when_an_upload_is_refused() {
+async fn without_move_a_refused_upload_deletes_nothing() {
     for reply in [Reply::Refuse(507, 0), Reply::Refuse(403, 300_000), Reply::Close(300_000)] {
         let server = Scripted::start(move |asked| match &asked.method[..] {
             "OPTIONS" => {
@@ -403,7 +403,7 @@ async fn without_move_nothing_is_removed_when_an_upload_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_to_which_every_answer_is_too_old_is_given_up() {
+async fn a_server_that_calls_every_nonce_stale_is_an_error() {
     let server = Scripted::start(|_| {
         let challenge = "Digest realm=\"r\", nonce=\"n\", qop=\"auth\", stale=true";
         Reply::Say(401, vec![("WWW-Authenticate", challenge.to_owned())], String::new())
@@ -420,7 +420,7 @@ async fn a_server_to_which_every_answer_is_too_old_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_of_sabredav_gets_ranges_by_patch() {
+async fn sabredav_gets_ranges_by_patch() {
     let server = Scripted::start(|asked| match (&asked.method[..], &asked.path[..]) {
         ("OPTIONS", _) => {
             let dav = ("DAV", "1, 3, extended-mkcol, sabredav-partialupdate".to_owned());
@@ -451,7 +451,7 @@ async fn a_server_of_sabredav_gets_ranges_by_patch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nextcloud_gets_times_with_the_file() {
+async fn nextcloud_gets_the_time_with_the_file() {
     let server = Scripted::start(|asked| match &asked.method[..] {
         "OPTIONS" => {
             let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
@@ -476,7 +476,7 @@ async fn nextcloud_gets_times_with_the_file() {
     assert!(patch.contains("lastmodified>1234567890<"), "{patch}");
 }
 
-/// A server of Nextcloud, as far as uploads go; the second piece is refused once.
+/// Enough of a Nextcloud server for uploads; the second piece is refused once.
 async fn nextcloud() -> Scripted {
     let refused = AtomicUsize::new(0);
     Scripted::start(move |asked| match &asked.method[..] {
@@ -495,7 +495,7 @@ async fn nextcloud() -> Scripted {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_file_for_nextcloud_is_put_together_from_pieces() {
+async fn nextcloud_assembles_a_large_file_from_pieces() {
     const SIZE: u64 = (11 << 20) + 5;
     let server = nextcloud().await;
     let root = format!("{}remote.php/dav/files/me/", server.url);
@@ -531,7 +531,7 @@ async fn a_large_file_for_nextcloud_is_put_together_from_pieces() {
     assert_eq!(moved.header("overwrite"), "F");
 }
 
-/// Sends a file `big` of so many bytes, and has it put together.
+/// Uploads a file `big` of `size` bytes in pieces and assembles it.
 async fn sent_in_pieces(server: &Scripted, size: u64) -> Result<()> {
     let root = format!("{}remote.php/dav/files/me/", server.url);
     let storage = storage(&root, &tempfile::tempdir().unwrap()).await;
@@ -542,9 +542,9 @@ async fn sent_in_pieces(server: &Scripted, size: u64) -> Result<()> {
     writer.commit(size, &commit).await
 }
 
-/// What is before a server waits for a minute, mostly, and the server needs longer.
+/// A gateway usually times out after a minute, while the server is still assembling.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_put_together_behind_a_gateway_that_gives_up_is_waited_for() {
+async fn assembly_is_awaited_after_a_gateway_timeout() {
     const SIZE: u64 = 6 << 20;
     for (status, done_after, is_well) in
         [(504, 3, true), (500, 3, false), (500, 0, true), (0, 3, true)]
@@ -587,9 +587,9 @@ async fn a_file_that_is_put_together_behind_a_gateway_that_gives_up_is_waited_fo
     }
 }
 
-/// Whether the question was lost or the answer: the pieces are there still.
+/// Whether the request or the response was lost: the pieces still exist, so MOVE was not executed.
 #[tokio::test(flavor = "multi_thread")]
-async fn pieces_that_nobody_puts_together_are_put_together_once_more() {
+async fn a_lost_assembly_request_is_repeated() {
     const SIZE: u64 = 6 << 20;
     let moved = AtomicUsize::new(0);
     let server = Scripted::start(move |asked| match &asked.method[..] {
@@ -613,7 +613,7 @@ async fn pieces_that_nobody_puts_together_are_put_together_once_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_refuses_a_place_for_pieces_gets_one_put() {
+async fn a_server_that_refuses_pieces_gets_one_put() {
     const SIZE: u64 = 6 << 20;
     for status in [403, 404, 405, 409, 501] {
         let server = Scripted::start(move |asked| match &asked.method[..] {
@@ -637,7 +637,7 @@ async fn a_server_that_refuses_a_place_for_pieces_gets_one_put() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pieces_of_an_upload_that_was_given_up_are_removed() {
+async fn pieces_of_an_aborted_upload_are_removed() {
     let server = nextcloud().await;
     let root = format!("{}remote.php/dav/files/me/", server.url);
     let storage = storage(&root, &tempfile::tempdir().unwrap()).await;
@@ -650,7 +650,7 @@ async fn pieces_of_an_upload_that_was_given_up_are_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_can_do_is_asked_while_it_is_looked_what_is_there() {
+async fn options_are_requested_once_for_lookup_and_opening() {
     let server = Scripted::start(usual).await;
     let host = host(&server.url);
     let root = Url::parse(&server.url).unwrap();
@@ -664,7 +664,7 @@ async fn what_a_server_can_do_is_asked_while_it_is_looked_what_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_of_a_directory_is_asked_for_once_and_anew_later() {
+async fn the_first_listing_reuses_the_page_and_later_ones_refresh_it() {
     const PAGE: &str = "<html><head><title>Index of /dav/</title></head><body>\
         <h1>Index of /dav/</h1><pre><a href=\"../\">../</a>\n\
         <a href=\"file\">file</a>      01-Jan-2026 00:00      5\n</pre></body></html>";
@@ -688,9 +688,10 @@ async fn the_page_of_a_directory_is_asked_for_once_and_anew_later() {
     }
 }
 
-/// A server in Debian answers OPTIONS so for a path that is not there; haul read on for a minute.
+/// A server in Debian answers OPTIONS like this for a missing path; haul used to read on for a
+/// minute.
 #[tokio::test]
-async fn an_answer_that_never_ends_is_taken_by_its_head() {
+async fn a_response_with_an_endless_body_is_judged_by_its_head() {
     let server = Scripted::start(|asked| match usual(asked) {
         Reply::Say(status, headers, body) if body.is_empty() => Reply::Endless(status, headers),
         other => other,
@@ -702,13 +703,13 @@ async fn an_answer_that_never_ends_is_taken_by_its_head() {
         storage.write_whole(&path("a"), Bytes::from_static(b"a"), &replacing()).await.unwrap();
         assert_eq!(storage.stat(&path("b")).await.unwrap_err().kind(), ErrorKind::NotFound);
     };
-    // A body is waited for for a minute; this takes a second or two.
+    // The timeout for a body is a minute; this takes a second or two.
     assert!(tokio::time::timeout(Duration::from_secs(50), copied).await.is_ok());
     assert_eq!(server.asked("MOVE").len(), 1);
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_is_reported_with_what_is_expected() {
+async fn a_silent_server_is_reported_with_the_awaited_response() {
     let server = Scripted::start(|asked| match &asked.method[..] {
         "OPTIONS" => Reply::Silent,
         _ => usual(asked),
@@ -724,7 +725,7 @@ async fn a_server_that_says_nothing_is_reported_with_what_is_expected() {
     let location = Location::parse("dav://server/").unwrap();
     let opening = tokio::spawn(HttpStorage::open_dav(host, location, url.clone(), None));
     let mut wait = reported.recv().await.unwrap();
-    // Where the machine is slow the connection is waited for first.
+    // On a slow machine the connection is reported first.
     while wait.what == "connection" {
         wait = reported.recv().await.unwrap();
     }

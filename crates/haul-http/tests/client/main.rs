@@ -1,4 +1,4 @@
-//! The WebDAV client against servers that people run, and against one that does what it should not.
+//! The WebDAV client against servers in common use, and against a scripted one that misbehaves.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
@@ -48,7 +48,8 @@ fn replacing() -> CommitOptions {
     CommitOptions { metadata: Metadata::default(), replace: true, sync: false }
 }
 
-/// Runs the kit, but for the cases that a server cannot pass whoever asks it, each with its reason.
+/// Runs the conformance suite without the cases that the server fails for any client, each with its
+/// reason.
 async fn conforms(server: Option<Server>, lanes: usize, known: &[(&str, &str)]) {
     let Some(server) = server else { return };
     let journals = tempfile::tempdir().unwrap();
@@ -69,17 +70,17 @@ async fn conforms(server: Option<Server>, lanes: usize, known: &[(&str, &str)]) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_conforms_on_apache() {
+async fn the_client_conforms_on_apache() {
     conforms(servers::apache(), 3, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_conforms_on_apache_over_one_lane() {
+async fn the_client_conforms_on_apache_over_one_lane() {
     conforms(servers::apache(), 1, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_conforms_on_nginx() {
+async fn the_client_conforms_on_nginx() {
     let why = "nginx-dav-ext 3.0 lists no names that begin with a dot";
     let known = [
         ("entries::a_listing_and_stat_agree", why),
@@ -90,7 +91,7 @@ async fn it_conforms_on_nginx() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_conforms_on_haul() {
+async fn the_client_conforms_on_haul() {
     let [directory, journals] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let server = DavServer::builder(directory.path()).bind().await.unwrap();
     let storage = storage(&format!("http://{}/", server.address()), &journals).await;
@@ -102,7 +103,7 @@ async fn it_conforms_on_haul() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_conforms_on_rclone() {
+async fn the_client_conforms_on_rclone() {
     let known = [
         (
             "names::the_longest_names_are_kept_or_refused",
@@ -116,7 +117,7 @@ async fn it_conforms_on_rclone() {
     conforms(servers::rclone(), 3, &known).await;
 }
 
-/// What waits for its reader must not keep those out who would make the reader go on.
+/// A download that waits for its reader must not block the request that lets the reader continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_removed_over_the_only_lane_while_it_is_read() {
     let Some(server) = servers::apache() else { return };
@@ -134,7 +135,7 @@ async fn a_file_is_removed_over_the_only_lane_while_it_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_says_of_itself_decides() {
+async fn capabilities_follow_the_servers_options() {
     let journals = tempfile::tempdir().unwrap();
     let can = async |server: Server| storage(&server.url, &journals).await.capabilities().clone();
     if let Some(server) = servers::apache() {
@@ -148,7 +149,7 @@ async fn what_a_server_says_of_itself_decides() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_directories_and_what_is_missing_are_found() {
+async fn files_directories_and_the_nearest_existing_directory_are_found() {
     for server in [servers::apache(), servers::nginx(), servers::rclone()].into_iter().flatten() {
         let journals = tempfile::tempdir().unwrap();
         let storage = storage(&server.url, &journals).await;
@@ -206,9 +207,9 @@ async fn pages_of_real_servers_are_listed() {
     }
 }
 
-/// Whoever asks such a server for parts reads all before them, again for every part.
+/// Without ranges, each part would make the server send everything before it again.
 #[tokio::test(flavor = "multi_thread")]
-async fn whether_a_web_server_has_ranges_is_found_out_by_its_first_file() {
+async fn range_support_is_detected_on_a_web_servers_first_file() {
     for (server, ranged) in [(servers::python(), false), (servers::nginx(), true)] {
         let Some(server) = server else { continue };
         std::fs::create_dir(server.root().join("sub")).unwrap();
@@ -220,9 +221,9 @@ async fn whether_a_web_server_has_ranges_is_found_out_by_its_first_file() {
     }
 }
 
-/// Or the server would make it anew, with zeros for what was written before.
+/// Otherwise the server would create it again, with zeros instead of the earlier bytes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_part_file_that_somebody_removes_is_not_continued() {
+async fn a_removed_part_file_is_not_resumed() {
     let directory = tempfile::tempdir().unwrap();
     let haul = DavServer::builder(directory.path()).bind().await.unwrap();
     let apache = servers::apache();
@@ -240,9 +241,9 @@ async fn a_part_file_that_somebody_removes_is_not_continued() {
     }
 }
 
-/// What an engine does when it continues: the part file outlives the storage.
+/// Resuming as the engine does it: the part file outlives the storage.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_to_apache_is_continued_by_another_run() {
+async fn an_upload_to_apache_resumes_in_another_run() {
     let Some(server) = servers::apache() else { return };
     let journals = tempfile::tempdir().unwrap();
     let bytes: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
@@ -270,7 +271,7 @@ async fn an_upload_to_apache_is_continued_by_another_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parts_go_round_the_end_of_a_connection_that_was_announced() {
+async fn parts_are_sent_once_despite_announced_connection_ends() {
     const PART: usize = 100_000;
     let Some((server, log)) = servers::apache_that_hangs_up(5) else { return };
     let journals = tempfile::tempdir().unwrap();
@@ -278,7 +279,7 @@ async fn parts_go_round_the_end_of_a_connection_that_was_announced() {
     storage.set_lanes(2);
     let bytes: Vec<u8> = (0..60 * PART).map(|n| (n % 249) as u8).collect();
     let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
-    // Two under way at a time on each lane: what is asked beyond the end is not many.
+    // Two requests in flight per lane, so few are sent beyond the end.
     let mut parts = futures_util::stream::iter(bytes.chunks(PART).enumerate())
         .map(|(n, part)| {
             let block = Block::from(bytes::Bytes::copy_from_slice(part));
@@ -294,7 +295,8 @@ async fn parts_go_round_the_end_of_a_connection_that_was_announced() {
     drop(server);
     let said = std::fs::read_to_string(&log).unwrap();
     let parts = said.lines().filter(|line| line.contains("bytes ")).count();
-    // The first connection may have too many of them before its limit is known, and end before their marker.
+    // The first connection may carry too many parts before its limit is known, and end before their
+    // marker.
     assert!((60..64).contains(&parts), "each part is taken once:\n{said}");
 }
 
@@ -326,7 +328,7 @@ async fn small_files_share_connections_that_end_now_and_then() {
     assert!(said.lines().filter(|line| line.starts_with("PUT ")).count() >= 100, "{said}");
 }
 
-/// Of a part that was cut off, whatever was there before has to stay.
+/// Data from before an interrupted range must remain.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_that_is_cut_off_leaves_the_part_file_of_apache() {
     use tokio::io::AsyncWriteExt;

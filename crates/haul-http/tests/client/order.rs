@@ -1,5 +1,5 @@
-//! Servers and proxies that lose one of the requests that are sent one behind the other on a connection. Responses
-//! are matched to requests by position, so that all later ones are those to others.
+//! Servers and proxies that lose one of several pipelined requests. Responses are matched to
+//! requests by position, so all later ones then belong to other requests.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ fn content(n: usize) -> String {
     format!("{n:0LENGTH$}")
 }
 
-/// What a server says that has the files, or parts of them if it has those.
+/// The response of a server that has the files, and ranges of them if `has_ranges`.
 fn files(asked: &Asked, has_ranges: bool) -> Option<Reply> {
     let number = asked.path.strip_prefix("/dav/f").filter(|_| asked.method == "GET")?;
     let whole = content(number.parse().unwrap());
@@ -73,7 +73,7 @@ fn connections(server: &Scripted) -> usize {
     server.asked("GET").iter().map(|asked| asked.from).collect::<HashSet<_>>().len()
 }
 
-/// Says whether something is the case for the first time.
+/// Returns a function that is true the first time its argument is true.
 fn once() -> impl Fn(bool) -> bool {
     let seen = Mutex::new(false);
     move |now| now && !std::mem::replace(&mut *seen.lock().unwrap(), true)
@@ -117,7 +117,7 @@ async fn a_lost_marker_gives_no_file_the_content_of_another() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_one_request_at_a_time_is_learnt() {
+async fn a_server_that_drops_pipelined_requests_is_remembered() {
     let server = Scripted::start(|asked| match files(asked, true) {
         Some(Reply::Say(status, headers, body)) => Reply::SayAndForget(status, headers, body),
         _ => usual(asked),
@@ -126,7 +126,7 @@ async fn a_server_that_takes_one_request_at_a_time_is_learnt() {
 }
 
 #[tokio::test]
-async fn a_server_that_closes_every_connection_is_learnt() {
+async fn a_server_that_closes_every_connection_is_remembered() {
     let server = Scripted::start(|asked| match files(asked, true) {
         Some(Reply::Say(status, _, body)) => {
             Reply::Say(status, vec![("Connection", "close".to_owned())], body)
@@ -135,7 +135,8 @@ async fn a_server_that_closes_every_connection_is_learnt() {
     });
     let server = server.await;
     read_all(&server).await;
-    // As far as the script knows it did not close, and answered what was behind the first request, too.
+    // The script does not know that the client closed, and answered the requests behind the first,
+    // too.
     let asked = server.asked("GET").len();
     assert!(asked < 4 * FILES, "{asked} requests");
 }
@@ -147,10 +148,10 @@ async fn a_server_without_ranges_gets_one_request_at_a_time() {
     assert!(markers(&server) <= 6, "{} markers", markers(&server));
 }
 
-/// Files as a server has stored them.
+/// Files stored by a server.
 type Stored = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
-/// A server that stores what is put, but for one request that it loses.
+/// A server that stores what is PUT, except for one request that it loses.
 async fn storing(
     dav: &'static str,
     lost: impl Fn(&Asked) -> bool + Send + Sync + 'static,
@@ -177,7 +178,7 @@ async fn storing(
                 let Some(file) = there.get(&asked.path) else { return Reply::status(404) };
                 let range = asked.header("range").strip_prefix("bytes=").unwrap();
                 let first: usize = range.split_once('-').unwrap().0.parse().unwrap();
-                // The part that it is behind was lost.
+                // The range before this marker was lost.
                 if first >= file.len() {
                     return Reply::status(416);
                 }
@@ -203,8 +204,8 @@ async fn storing(
 const APACHE: &str = "1,2,<http://apache.org/dav/propset/fs/1>";
 
 #[tokio::test]
-async fn a_file_whose_upload_is_lost_is_not_taken_for_stored() {
-    // By a part file that is moved, and directly.
+async fn a_lost_upload_of_a_file_is_noticed() {
+    // Through a part file that is renamed, and directly.
     for dav in ["1, 2", APACHE] {
         for lost in [0, 7, 15, FILES - 1] {
             let is_lost = move |asked: &Asked| asked.path.contains(&name(lost));
@@ -227,7 +228,7 @@ async fn a_file_whose_upload_is_lost_is_not_taken_for_stored() {
 }
 
 #[tokio::test]
-async fn a_range_whose_upload_is_lost_is_not_taken_for_stored() {
+async fn a_lost_upload_of_a_range_is_noticed() {
     const PARTS: usize = 20;
     for lost in [1, 9, PARTS - 1] {
         let begins = format!("bytes {}-", lost * LENGTH);

@@ -1,4 +1,5 @@
-//! Servers that other clients cope with: what they refuse has another way, which is learnt once.
+//! Server quirks that other clients cope with: if a request is refused, haul uses another way, and
+//! remembers it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -65,7 +66,7 @@ fn empty_group(href: &str) -> Reply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_multistatus_can_say_that_nothing_is_there() {
+async fn an_empty_multistatus_means_not_found() {
     let empty = "<D:multistatus xmlns:D=\"DAV:\"></D:multistatus>";
     let nothing = [empty_group("/dav/new"), Reply::Say(207, Vec::new(), empty.to_owned())];
     for reply in nothing {
@@ -83,9 +84,9 @@ async fn a_multistatus_can_say_that_nothing_is_there() {
     }
 }
 
-/// Behind a proxy that ends TLS, Apache takes no URL with `https`.
+/// Behind a proxy that terminates TLS, Apache refuses `https` URLs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_destination_that_is_refused_as_a_url_is_a_path() {
+async fn a_destination_refused_as_a_url_is_sent_as_a_path() {
     for status in [400, 405, 502] {
         let server = Scripted::start(move |asked| match &asked.method[..] {
             "MOVE" if asked.header("destination").starts_with("http") => Reply::status(status),
@@ -97,14 +98,14 @@ async fn a_destination_that_is_refused_as_a_url_is_a_path() {
         write_large(&storage, "b").await.unwrap();
         let moves = server.asked("MOVE");
         let destinations: Vec<_> = moves.iter().map(|asked| asked.header("destination")).collect();
-        // It is learnt once.
+        // Learnt once.
         assert_eq!(destinations, [&format!("{}a", server.url), "/dav/a", "/dav/b"], "{status}");
         assert_eq!(server.asked("PUT").len(), 2);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_a_move_that_works_has_files_put_under_their_names() {
+async fn files_are_put_under_their_final_names_where_move_fails() {
     for status in [400, 405, 501, 502] {
         let server = Scripted::start(move |asked| match &asked.method[..] {
             "MOVE" => Reply::status(status),
@@ -123,7 +124,7 @@ async fn a_server_without_a_move_that_works_has_files_put_under_their_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_file_that_cannot_be_moved_is_started_anew_under_its_name() {
+async fn a_large_file_that_cannot_be_moved_restarts_under_its_final_name() {
     let server = Scripted::start(|asked| match &asked.method[..] {
         "MOVE" => Reply::status(502),
         _ => usual(asked),
@@ -137,9 +138,9 @@ async fn a_large_file_that_cannot_be_moved_is_started_anew_under_its_name() {
     assert_eq!(puts.last().map(|asked| &asked.path[..]), Some("/dav/large"));
 }
 
-/// The refusal is about the one file: it cannot be stored under its name either.
+/// The refusal concerns this file only: it cannot be stored under its final name either.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_move_of_one_file_leaves_move_to_the_others() {
+async fn a_refused_move_of_one_file_does_not_disable_move() {
     for status in [400, 403, 409, 415, 423, 502] {
         let server = Scripted::start(move |asked| match (&asked.method[..], &asked.path[..]) {
             ("MOVE", "/dav/.a.haul-part" | "/dav/.c.haul-journal") => Reply::status(status),
@@ -162,7 +163,7 @@ async fn a_refused_move_of_one_file_leaves_move_to_the_others() {
     }
 }
 
-/// A server that is known to move files and has too much to do has not lost its MOVE.
+/// If MOVE has worked before, a refusal says nothing about MOVE in general.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_after_a_move_that_worked_is_an_error() {
     let server = Scripted::start(|asked| match (&asked.method[..], &asked.path[..]) {
@@ -192,7 +193,7 @@ async fn a_redirect_that_adds_a_slash_stays_on_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn links_are_compared_by_their_paths_whatever_server_they_name() {
+async fn listed_links_are_compared_by_path_only() {
     for backend in ["https://127.0.0.1", "http://backend.internal:8080", "//ada@[::1]:x"] {
         let server = Scripted::start(move |asked| match asked.is("PROPFIND", "/dav/") {
             true => {
@@ -207,7 +208,7 @@ async fn links_are_compared_by_their_paths_whatever_server_they_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_changes_something_is_not_redirected_to_another_server() {
+async fn modifying_requests_are_not_redirected_to_another_server() {
     let other = Scripted::start(usual).await;
     let to = other.url.clone();
     let server = Scripted::start(move |asked| match &asked.method[..] {
@@ -232,7 +233,7 @@ async fn what_changes_something_is_not_redirected_to_another_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_written_to_where_a_look_is_redirected() {
+async fn a_lookup_for_a_destination_is_not_redirected_to_another_server() {
     let other = Scripted::start(usual).await;
     let to = other.url.clone();
     let server = Scripted::start(move |asked| match &asked.method[..] {
@@ -247,7 +248,7 @@ async fn nothing_is_written_to_where_a_look_is_redirected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_that_is_too_long_is_an_error_that_names_it() {
+async fn a_long_retry_after_is_an_error_that_names_it() {
     let server = Scripted::start(|asked| match &asked.path[..] {
         "/dav/busy" => Reply::Say(503, vec![("Retry-After", "3600".to_owned())], String::new()),
         _ => usual(asked),
@@ -263,9 +264,9 @@ async fn a_pause_that_is_too_long_is_an_error_that_names_it() {
     assert_eq!(asked.iter().filter(|asked| asked.path == "/dav/busy").count(), 1);
 }
 
-/// What is written in an argument is what a server is asked for; servers may tell `%2B` from `+`.
+/// A server is asked for the URL exactly as the user wrote it: it may distinguish `%2B` from `+`.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_is_written_to_as_it_was_given() {
+async fn a_destination_url_is_used_as_given() {
     let server = Scripted::start(usual).await;
     let storage = open(&server).await;
     let given = Url::parse(&format!("{}a%2Bb%2Fc", server.url)).unwrap();
@@ -278,10 +279,10 @@ async fn a_place_is_written_to_as_it_was_given() {
     assert_eq!(server.asked("MKCOL")[0].path, "/dav/a%2Bb%2Fc/");
 }
 
-/// One lane in a thousand transfers lost its last packets so often that TCP sent them again only 20 s
-/// later, and a finished file waited for that.
+/// One lane in a thousand transfers lost its last packets so often that TCP retransmitted them only
+/// after 20 s, and a finished file waited for that.
 #[tokio::test]
-async fn a_lane_that_does_not_report_the_version_at_the_end_is_not_waited_for() {
+async fn a_stalled_recheck_moves_to_another_lane() {
     const TAG: (&str, &str) = ("ETag", "\"v1\"");
     let heads = AtomicU64::new(0);
     let server = Scripted::start(move |asked| {
@@ -309,14 +310,14 @@ async fn a_lane_that_does_not_report_the_version_at_the_end_is_not_waited_for() 
     while let Some(block) = blocks.next().await {
         block.unwrap();
     }
-    // A request is waited for for a minute.
+    // The request timeout is a minute.
     let seen = tokio::time::timeout(Duration::from_secs(40), file.recheck()).await;
     assert_eq!(seen.unwrap().unwrap(), *file.identity());
     assert_eq!(server.asked("HEAD").len(), 2);
 }
 
 #[tokio::test]
-async fn the_rest_of_a_part_that_stalls_is_asked_for_on_an_idle_lane() {
+async fn the_rest_of_a_stalled_part_is_requested_on_an_idle_lane() {
     const FILE: usize = 300 << 10;
     const STALLS_FROM: usize = 100 << 10;
     let content: String = (0..FILE).map(|n| char::from(b'a' + (n / 7 % 26) as u8)).collect();
@@ -362,7 +363,7 @@ async fn the_rest_of_a_part_that_stalls_is_asked_for_on_an_idle_lane() {
 const HELLO: &str = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_reports_no_digest_of_one_file_is_asked_for_no_other() {
+async fn a_server_without_digests_is_asked_once() {
     let server = Scripted::start(|asked| match &asked.method[..] {
         "HEAD" if asked.path.ends_with("nothing") => Reply::status(404),
         "HEAD" => Reply::status(200),
@@ -381,7 +382,7 @@ async fn a_server_that_reports_no_digest_of_one_file_is_asked_for_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_digest_is_of_the_file_and_not_of_how_it_is_sent() {
+async fn digests_of_encoded_or_malformed_responses_are_ignored() {
     let server = Scripted::start(|asked| {
         if asked.method != "HEAD" {
             return usual(asked);
@@ -405,7 +406,7 @@ async fn a_digest_is_of_the_file_and_not_of_how_it_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_digest_that_was_not_asked_for_comes_with_the_entry() {
+async fn an_unrequested_digest_is_part_of_the_entry() {
     let server = Scripted::start(|asked| match &asked.method[..] {
         "HEAD" => Reply::Say(200, vec![("Repr-Digest", HELLO.to_owned())], String::new()),
         _ => usual(asked),

@@ -1,4 +1,4 @@
-//! WebDAV servers of Debian's packages, each with a directory of its own.
+//! WebDAV servers from Debian packages, each with a directory of its own.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -23,23 +23,23 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The directory that it serves.
+    /// The served directory.
     pub(crate) fn root(&self) -> PathBuf {
         self.dir.path().join("root")
     }
 
-    /// What is in its directory.
+    /// Names of the entries in the served directory.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.path().join("root")).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        // mod_dav_fs keeps properties there.
+        // mod_dav_fs stores properties there.
         names.filter(|name| name != ".DAV").collect()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Gently, so that its workers end with it.
+        // SIGTERM, so that its workers end too.
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
         let end = Instant::now() + Duration::from_secs(5);
@@ -54,17 +54,17 @@ impl Drop for Server {
     }
 }
 
-/// Apache with mod_dav on its file system.
+/// Apache with mod_dav and mod_dav_fs.
 pub(crate) fn apache() -> Option<Server> {
     apache_with(&[], "")
 }
 
-/// Apache with further modules, and lines for its directory.
+/// Apache with additional modules, and configuration lines for its directory.
 pub(crate) fn apache_with(more: &[&str], lines: &str) -> Option<Server> {
     configured(more, lines, "")
 }
 
-/// Apache that ends each connection after so many requests, and writes all of them down.
+/// Apache that closes each connection after `after` requests, and logs all requests.
 pub(crate) fn apache_that_hangs_up(after: usize) -> Option<(Server, TempPath)> {
     let log = tempfile::NamedTempFile::new().unwrap().into_temp_path();
     let lines = format!(
@@ -77,12 +77,12 @@ pub(crate) fn apache_that_hangs_up(after: usize) -> Option<(Server, TempPath)> {
 
 fn configured(more: &[&str], lines: &str, global: &str) -> Option<Server> {
     let program = program("apache2", "apache2")?;
-    let (dir, root, port) = place();
+    let (dir, root, port) = server_directory();
     let private = dir.path().display();
     let mut modules = String::new();
     let usual = ["mpm_event", "authz_core", "dir", "autoindex", "mime", "dav", "dav_fs"];
     for name in usual.iter().chain(more) {
-        // Some builds have a module built in, and no file for it.
+        // Built-in modules have no file.
         let path = format!("{MODULES}/mod_{name}.so");
         if Path::new(&path).exists() {
             modules += &format!("LoadModule {name}_module {path}\n");
@@ -115,13 +115,13 @@ fn configured(more: &[&str], lines: &str, global: &str) -> Option<Server> {
     Some(start(command, dir, port))
 }
 
-/// nginx with its DAV module, and the one for PROPFIND.
+/// nginx with its DAV module, and the module for PROPFIND.
 pub(crate) fn nginx() -> Option<Server> {
     let program = program("nginx", "nginx")?;
     if !Path::new(DAV_MODULE).exists() {
         return skipped("libnginx-mod-http-dav-ext");
     }
-    let (dir, root, port) = place();
+    let (dir, root, port) = server_directory();
     let private = dir.path().display();
     let user = if rustix::process::geteuid().is_root() { "user root;\n" } else { "" };
     let text = format!(
@@ -143,30 +143,30 @@ pub(crate) fn nginx() -> Option<Server> {
     Some(start(command, dir, port))
 }
 
-/// rclone's server of a directory.
+/// `rclone serve webdav`.
 pub(crate) fn rclone() -> Option<Server> {
     let program = program("rclone", "rclone")?;
-    let (dir, root, port) = place();
+    let (dir, root, port) = server_directory();
     let mut command = Command::new(program);
     command.args(["serve", "webdav"]).arg(root).args(["--addr", &format!("127.0.0.1:{port}")]);
     command.arg("--config").arg(dir.path().join("rclone.conf"));
     Some(start(command, dir, port))
 }
 
-/// rclone's web server of a directory.
+/// `rclone serve http`.
 pub(crate) fn rclone_web() -> Option<Server> {
     let program = program("rclone", "rclone")?;
-    let (dir, root, port) = place();
+    let (dir, root, port) = server_directory();
     let mut command = Command::new(program);
     command.args(["serve", "http"]).arg(root).args(["--addr", &format!("127.0.0.1:{port}")]);
     command.arg("--config").arg(dir.path().join("rclone.conf"));
     Some(start(command, dir, port))
 }
 
-/// Python's web server of a directory, which has no ranges.
+/// Python's `http.server`, which does not support ranges.
 pub(crate) fn python() -> Option<Server> {
     let program = program("python3", "python3")?;
-    let (dir, root, port) = place();
+    let (dir, root, port) = server_directory();
     let mut command = Command::new(program);
     command.args(["-m", "http.server", "--bind", "127.0.0.1", "--directory"]).arg(root);
     command.arg(port.to_string());
@@ -188,10 +188,10 @@ fn start(mut command: Command, dir: TempDir, port: u16) -> Server {
     server
 }
 
-/// A directory for a server, the directory that it serves, and a port that is free.
-fn place() -> (TempDir, PathBuf, u16) {
+/// A private directory for a server, the directory within it to serve, and a free port.
+fn server_directory() -> (TempDir, PathBuf, u16) {
     let dir = tempfile::tempdir().unwrap();
-    // A server that becomes another user still has to get there.
+    // Servers that switch to another user need access too.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let root = dir.path().join("root");
     fs::create_dir(&root).unwrap();
@@ -209,7 +209,7 @@ fn skipped<T>(package: &str) -> Option<T> {
     None
 }
 
-/// The number of a user of this machine.
+/// The uid of a user of this machine.
 fn id(name: &str) -> Option<u32> {
     fs::read_to_string("/etc/passwd").ok()?.lines().find_map(|line| {
         let mut fields = line.split(':');

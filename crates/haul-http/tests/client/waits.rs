@@ -1,5 +1,5 @@
-//! A server that falls silent, at every point where the client depends on it: the wait is reported with
-//! what is expected, and it is bounded.
+//! A server that falls silent, at every point where the client depends on it: the wait is reported
+//! with what the client expects, and it is bounded.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use super::{path, replacing};
 
 const BLOCK: usize = 1 << 20;
 
-/// More than the system takes without the server.
+/// More than socket buffers hold.
 const FILE: u64 = 32 * BLOCK as u64;
 
-/// All limits together, with all retries, are shorter.
+/// Longer than all timeouts with all retries together.
 const FAR: Duration = Duration::from_secs(24 * 3600);
 
 /// What the client does when the server falls silent.
@@ -43,7 +43,7 @@ enum Doing {
     SetTime,
 }
 
-/// What the server does of a request: the method, the path, and the reply.
+/// The method and path of a request, and the reply to it that stalls the client.
 type Trap = (&'static str, &'static str, Reply);
 
 fn all() -> Vec<(Doing, Trap, &'static str)> {
@@ -141,14 +141,14 @@ async fn run(url: &str, waits: Waits, doing: Doing) -> Result<()> {
     }
 }
 
-/// What takes longer is not reported at all.
-const NEVER: Duration = Duration::from_secs(60);
+/// A report that takes longer counts as missing.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn reported(of: &mut UnboundedReceiver<Wait>, what: &str) -> Wait {
     let mut others = Vec::new();
     loop {
         // On a busy machine other waits may be long as well.
-        let Ok(wait) = timeout(NEVER, of.recv()).await else {
+        let Ok(wait) = timeout(REPORT_TIMEOUT, of.recv()).await else {
             panic!("{what}: not reported; reported are {others:?}");
         };
         let wait = wait.unwrap();
@@ -159,7 +159,7 @@ async fn reported(of: &mut UnboundedReceiver<Wait>, what: &str) -> Wait {
     }
 }
 
-/// In a runtime of its own, whose clock can be stopped.
+/// Runs in a runtime of its own, whose clock can be paused.
 fn block_on(test: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().unwrap().block_on(test);
@@ -187,7 +187,8 @@ async fn reported_and_bounded(doing: Doing, (method, path, reply): Trap, what: &
         _ = reported(&mut reports_made, what) => {}
         outcome = &mut running => panic!("{what}: {outcome:?}"),
     }
-    // From here on time passes as fast as nothing else happens: all limits are reached at once.
+    // From here on the clock jumps to the next timer whenever nothing else happens, so timeouts
+    // take no time.
     tokio::time::pause();
     let outcome: Result<Result<()>, _> = timeout(FAR, running).await;
     let Ok(Err(error)) = outcome else { panic!("{what}: {outcome:?}") };

@@ -1,4 +1,4 @@
-//! GET and HEAD of files: ranges, versions, what comes with them.
+//! GET and HEAD of files: ranges, versions, headers.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ fn digits(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_comes_whole_with_what_identifies_it() {
+fn a_file_is_sent_whole_with_its_version_headers() {
     let site = Site::start();
     site.write("a.txt", "content");
     let answer = site.get("/a.txt");
@@ -32,10 +32,10 @@ fn a_file_comes_whole_with_what_identifies_it() {
 }
 
 #[test]
-fn sizes_around_those_of_blocks_come_whole() {
+fn files_of_sizes_around_block_boundaries_are_sent_whole() {
     const BLOCK: usize = 256 << 10;
     let site = Site::start();
-    // Nothing, a byte, one block and its neighbours, all that is read ahead and more.
+    // Empty, one byte, a block and its neighbours, the whole read-ahead and more.
     for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 1, 20 * BLOCK + 7] {
         let content = digits(length);
         site.write("file", &content);
@@ -51,7 +51,7 @@ fn sizes_around_those_of_blocks_come_whole() {
 }
 
 #[test]
-fn ranges_are_those_of_the_standard() {
+fn ranges_follow_the_standard() {
     let site = Site::start();
     site.write("file", digits(100));
     let cases = [
@@ -65,7 +65,7 @@ fn ranges_are_those_of_the_standard() {
         assert_eq!((answer.status, answer.text().as_str()), (status, body), "{range}");
         assert_eq!(answer.header("content-range"), Some(content_range), "{range}");
     }
-    // Several may be answered with all of it.
+    // The standard permits the whole file in response to several ranges.
     let several = site.ask("GET /file", &["Range: bytes=0-1,5-6"], b"");
     assert_eq!((several.status, several.body.len()), (200, 100));
     let head = site.ask("HEAD /file", &["Range: bytes=5-9"], b"");
@@ -73,7 +73,7 @@ fn ranges_are_those_of_the_standard() {
 }
 
 #[test]
-fn a_version_that_is_known_is_not_sent_and_another_not_continued() {
+fn conditional_requests_compare_versions() {
     let site = Site::start();
     site.write("file", "first");
     let old = SystemTime::now() - Duration::from_secs(100);
@@ -90,7 +90,7 @@ fn a_version_that_is_known_is_not_sent_and_another_not_continued() {
             site.ask("GET /file", &["Range: bytes=1-", &format!("If-Range: {version}")], b"");
         assert_eq!((answer.status, answer.text().as_str()), (206, "irst"), "{version}");
     }
-    // The same size and the same time, but another file.
+    // Same size and time, but another file.
     site.write("new", "other");
     fs::File::options().write(true).open(site.path("new")).unwrap().set_modified(old).unwrap();
     fs::rename(site.path("new"), site.path("file")).unwrap();
@@ -100,7 +100,7 @@ fn a_version_that_is_known_is_not_sent_and_another_not_continued() {
 }
 
 #[test]
-fn what_is_no_file_is_not_opened() {
+fn special_files_are_refused() {
     let site = Site::start();
     let made = std::process::Command::new("mkfifo").arg(site.path("pipe")).status().unwrap();
     assert!(made.success());
@@ -111,7 +111,7 @@ fn what_is_no_file_is_not_opened() {
 }
 
 #[test]
-fn a_page_that_somebody_put_here_cannot_act_as_whoever_looks_at_it() {
+fn uploaded_pages_are_sandboxed_in_browsers() {
     let site = Site::start();
     for name in ["a.html", "a.svg", "a.xml", "a.xhtml"] {
         site.write(name, "<script>");
@@ -123,7 +123,7 @@ fn a_page_that_somebody_put_here_cannot_act_as_whoever_looks_at_it() {
 }
 
 #[test]
-fn a_file_that_becomes_shorter_while_it_is_sent_ends_the_connection() {
+fn a_file_truncated_while_it_is_sent_ends_the_connection() {
     let site = Site::start();
     let length = 64 << 20;
     fs::File::create(site.path("file")).unwrap().set_len(length).unwrap();
@@ -134,17 +134,17 @@ fn a_file_that_becomes_shorter_while_it_is_sent_ends_the_connection() {
     stream.read_exact(&mut some).unwrap();
     fs::File::options().write(true).open(site.path("file")).unwrap().set_len(10).unwrap();
     let mut rest = Vec::new();
-    // It ends, with an error or without, and not with all of it.
+    // The connection ends early, with or without an error.
     let _ = stream.read_to_end(&mut rest);
     assert!((rest.len() as u64) < length);
 }
 
 #[test]
-fn a_digest_comes_with_a_head_that_wants_it() {
+fn a_head_request_may_ask_for_a_digest() {
     let site = Site::start();
     site.write("a.txt", "hello");
     site.write("none", "");
-    // More than one step.
+    // Hashed in several steps.
     site.write("large", digits(9_000_001));
     const HELLO: &str = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:";
     let want = |line: &str, want: &str| {
@@ -161,7 +161,7 @@ fn a_digest_comes_with_a_head_that_wants_it() {
     let digest = haul_storage::Digest::of(haul_storage::DigestKind::Sha256, &digits(9_000_001));
     let expected = haul_http::parse::repr_digest::value(digest.bytes);
     assert_eq!(large.header("repr-digest"), Some(expected.as_str()));
-    // It is made for nobody else.
+    // Only sent on request.
     assert_eq!(want("HEAD /a.txt", "sha-256=0").header("repr-digest"), None);
     assert_eq!(want("HEAD /a.txt", "sha-512=10").header("repr-digest"), None);
     assert_eq!(want("GET /a.txt", "sha-256=10").header("repr-digest"), None);
@@ -169,9 +169,9 @@ fn a_digest_comes_with_a_head_that_wants_it() {
     assert_eq!(want("HEAD /", "sha-256=10").header("repr-digest"), None);
 }
 
-/// A tebibyte takes minutes to hash; digests whose clients are gone would keep the others from theirs.
+/// Hashing a tebibyte takes minutes; digests for disconnected clients would delay those of others.
 #[test]
-fn a_digest_ends_when_its_client_is_gone() {
+fn a_digest_ends_when_its_client_disconnects() {
     let site = Site::start();
     fs::File::create(site.path("long")).unwrap().set_len(1 << 40).unwrap();
     site.write("a.txt", "hello");
@@ -187,7 +187,7 @@ fn a_digest_ends_when_its_client_is_gone() {
         })
         .collect();
     std::thread::sleep(Duration::from_millis(200));
-    // They hold nothing up but other digests.
+    // They delay only other digests.
     assert_eq!(site.get("/a.txt").status, 200);
     drop(clients);
     let head = site.ask("HEAD /a.txt", &["Want-Repr-Digest: sha-256=1"], b"");

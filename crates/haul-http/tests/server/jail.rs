@@ -1,4 +1,4 @@
-//! Nobody gets out of the directory.
+//! Clients cannot leave the served directory.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use crate::site::Site;
 
 #[test]
-fn no_path_leads_out() {
+fn no_path_leads_out_of_the_directory() {
     let site = Site::start();
     site.write("in/file", "in");
     for path in [
@@ -33,12 +33,12 @@ fn no_path_leads_out() {
         assert!(answer.status >= 400, "PUT {path}: {}", answer.status);
     }
     assert_eq!(fs::read_to_string(site.outside("secret")).unwrap(), "secret");
-    // What stays inside is fine.
+    // Paths that stay inside work.
     assert_eq!(site.get("/in/../in/./file").text(), "in");
 }
 
 #[test]
-fn no_link_leads_out() {
+fn no_link_leads_out_of_the_directory() {
     let site = Site::start();
     site.write("file", "in");
     symlink("../secret", site.path("relative")).unwrap();
@@ -56,7 +56,7 @@ fn no_link_leads_out() {
         let status = site.ask(&format!("COPY {path}"), &["Destination: /copy"], b"").status;
         assert_eq!(status, 404, "COPY {path}");
     }
-    // Links are as if the directory were all there is: these lead to it itself.
+    // The served directory is the root for links: these lead to it.
     assert_eq!(site.get("/up/file").text(), "in");
     assert_eq!(site.get("/top/file").text(), "in");
     assert_eq!(site.get("/inside").text(), "in");
@@ -70,7 +70,7 @@ fn no_link_leads_out() {
 }
 
 #[test]
-fn removing_and_moving_a_link_leaves_what_it_leads_to() {
+fn removing_or_moving_a_link_leaves_its_target() {
     let site = Site::start();
     site.write("kept/file", "in");
     fs::create_dir(site.outside("outside")).unwrap();
@@ -89,7 +89,7 @@ fn removing_and_moving_a_link_leaves_what_it_leads_to() {
 }
 
 #[test]
-fn nothing_is_moved_to_other_servers_or_over_what_it_is_in() {
+fn moves_to_other_servers_or_over_an_ancestor_are_refused() {
     let site = Site::start();
     site.write("a/b/file", "in");
     symlink(".", site.path("here")).unwrap();
@@ -123,7 +123,7 @@ fn nothing_is_moved_to_other_servers_or_over_what_it_is_in() {
 }
 
 #[test]
-fn names_that_are_no_text_are_files_like_others() {
+fn names_that_are_not_utf8_work_like_others() {
     let site = Site::start();
     assert_eq!(site.put("/a%ff%fe", &[], b"bytes").status, 201);
     let name = std::ffi::OsStr::from_bytes(b"a\xff\xfe");

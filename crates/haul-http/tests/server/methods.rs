@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::site::Site;
 
-/// Asks for a lock that nobody shares.
+/// A request for an exclusive lock.
 const LOCK: &str = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><locktype><write/>\
                     </locktype></lockinfo>";
 
@@ -28,7 +28,7 @@ fn proppatch(site: &Site, path: &str, set: &str) -> String {
 }
 
 #[test]
-fn what_can_be_done_is_said() {
+fn options_and_allow_list_the_methods() {
     let site = Site::start();
     let answer = site.ask("OPTIONS /", &[], b"");
     assert_eq!(answer.status, 200);
@@ -41,7 +41,7 @@ fn what_can_be_done_is_said() {
 }
 
 #[test]
-fn a_directory_is_described_with_its_entries() {
+fn propfind_describes_a_directory_and_its_entries() {
     let site = Site::start();
     site.write("a & b/file.txt", "content");
     let (status, text) = propfind(&site, "/a%20%26%20b", "1", "");
@@ -61,7 +61,7 @@ fn a_directory_is_described_with_its_entries() {
 }
 
 #[test]
-fn properties_that_are_not_there_are_said_to_be_missing() {
+fn missing_properties_are_reported_as_not_found() {
     let site = Site::start();
     site.write("file", "content");
     let body = "<propfind xmlns='DAV:'><prop><getcontentlength/><x xmlns='urn:y'/>\
@@ -78,7 +78,7 @@ fn properties_that_are_not_there_are_said_to_be_missing() {
 }
 
 #[test]
-fn no_tree_is_described_at_once() {
+fn propfind_of_infinite_depth_is_refused() {
     let site = Site::start();
     site.write("file", "");
     for headers in [&["Depth: infinity"][..], &[]] {
@@ -90,7 +90,7 @@ fn no_tree_is_described_at_once() {
 }
 
 #[test]
-fn a_large_directory_is_described_whole() {
+fn propfind_of_a_large_directory_is_complete() {
     let site = Site::start();
     for number in 0..1500 {
         site.write(&format!("many/{number}"), "");
@@ -101,7 +101,7 @@ fn a_large_directory_is_described_whole() {
 }
 
 #[test]
-fn xml_that_could_do_harm_is_refused() {
+fn harmful_xml_is_refused() {
     let site = Site::start();
     let deep =
         format!("<propfind xmlns='DAV:'>{}{}</propfind>", "<a>".repeat(9000), "</a>".repeat(9000));
@@ -117,7 +117,7 @@ fn xml_that_could_do_harm_is_refused() {
 }
 
 #[test]
-fn times_are_set_in_the_ways_that_clients_have() {
+fn times_can_be_set_by_either_property() {
     let site = Site::start();
     site.write("file", "");
     let time = || fs::metadata(site.path("file")).unwrap().mtime();
@@ -135,7 +135,7 @@ fn times_are_set_in_the_ways_that_clients_have() {
 }
 
 #[test]
-fn properties_go_with_their_files() {
+fn properties_survive_puts_copies_and_moves() {
     let site = Site::start();
     site.write("a/file", "");
     proppatch(&site, "/a/file", "<color xmlns=\"urn:c\">red &amp; <b>blue</b></color>");
@@ -154,7 +154,7 @@ fn properties_go_with_their_files() {
 }
 
 #[test]
-fn directories_are_made_one_at_a_time() {
+fn mkcol_creates_one_directory_at_a_time() {
     let site = Site::start();
     let make = |path: &str| site.ask(&format!("MKCOL {path}"), &[], b"").status;
     assert_eq!(make("/a/"), 201);
@@ -169,7 +169,7 @@ fn directories_are_made_one_at_a_time() {
 }
 
 #[test]
-fn files_are_copied_and_moved_with_what_belongs_to_them() {
+fn files_are_copied_and_moved_with_times_and_subtrees() {
     let site = Site::start();
     site.write("file", "content");
     site.write("other", "old");
@@ -200,7 +200,7 @@ fn files_are_copied_and_moved_with_what_belongs_to_them() {
 }
 
 #[test]
-fn a_file_that_is_replaced_by_moving_is_never_missing() {
+fn a_file_replaced_by_move_is_never_missing() {
     let site = Site::start();
     site.write("file", "old");
     thread::scope(|scope| {
@@ -218,7 +218,7 @@ fn a_file_that_is_replaced_by_moving_is_never_missing() {
 }
 
 #[test]
-fn who_holds_no_lock_changes_nothing() {
+fn a_locked_file_changes_only_with_the_token() {
     let site = Site::start();
     site.write("file", "old");
     let body = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><locktype><write/></locktype>\
@@ -259,7 +259,7 @@ fn read_only_refuses_every_change() {
 }
 
 #[test]
-fn a_directory_is_moved_over_another_and_nothing_of_that_stays() {
+fn a_directory_moved_over_another_replaces_it() {
     let site = Site::start();
     site.write("new/a", "new");
     site.write("old/b/c", "old");
@@ -274,9 +274,9 @@ fn a_directory_is_moved_over_another_and_nothing_of_that_stays() {
     assert_eq!((site.read("old"), site.names()), ("file".to_owned(), vec!["old".to_owned()]));
 }
 
-/// Each level had two directories for one, until the disk was full.
+/// Regression: the copy doubled the directories at each level until the disk was full.
 #[test]
-fn a_copy_does_not_go_round_in_circles() {
+fn a_copy_does_not_follow_links_to_itself() {
     let site = Site::start();
     site.write("a/file", "content");
     for link in ["x", "y"] {
@@ -288,13 +288,13 @@ fn a_copy_does_not_go_round_in_circles() {
     for link in ["b/x", "b/y"] {
         assert_eq!(fs::read_link(site.path(link)).unwrap().to_str(), Some("."));
     }
-    // What is named itself is what the link leads to.
+    // A path that the request names is followed through links.
     assert_eq!(site.ask("COPY /b/x/file", &["Destination: /b/y/new"], b"").status, 201);
     assert_eq!(site.read("b/new"), "content");
 }
 
 #[test]
-fn a_copy_over_a_directory_takes_its_place_when_all_of_it_is_there() {
+fn a_copy_replaces_a_directory_only_when_complete() {
     let site = Site::start();
     site.write("new/a", "new a");
     site.write("new/deep/b", "new b");
@@ -303,7 +303,7 @@ fn a_copy_over_a_directory_takes_its_place_when_all_of_it_is_there() {
     let copy = |from: &str, to: &str| {
         site.ask(&format!("COPY {from}"), &[&format!("Destination: {to}")], b"").status
     };
-    // Something in it can be read by nobody: the old directory stays as it is.
+    // The socket cannot be read: the old directory remains unchanged.
     std::os::unix::net::UnixListener::bind(site.path("new/deep/socket")).unwrap();
     let lock = |path: &str| {
         let locked = site.ask(&format!("LOCK {path}"), &[], LOCK.as_bytes());
@@ -314,7 +314,7 @@ fn a_copy_over_a_directory_takes_its_place_when_all_of_it_is_there() {
     let held = format!("If: <{}> ({token})", site.url("old/a"));
     let copied = site.ask("COPY /new/", &["Destination: /old/", &held], b"").status;
     assert_eq!(copied, 207);
-    // Its locks stay, too.
+    // Its locks remain, too.
     assert_eq!(site.put("/old/a", &[], b"other").status, 423);
     let unlocked = site.ask("UNLOCK /old/a", &[&format!("Lock-Token: {token}")], b"").status;
     assert_eq!(unlocked, 204);
@@ -338,7 +338,7 @@ fn a_copy_over_a_directory_takes_its_place_when_all_of_it_is_there() {
     assert!(fs::symlink_metadata(site.path("file")).unwrap().is_symlink());
     let left = || fs::read_dir(site.path("")).unwrap().map(|entry| entry.unwrap().file_name());
     let begun = Instant::now();
-    // What is left over is removed behind the answer.
+    // The leftovers are removed after the response.
     while left().count() > 5 {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", left().collect::<Vec<_>>());
         thread::sleep(Duration::from_millis(10));
@@ -346,8 +346,8 @@ fn a_copy_over_a_directory_takes_its_place_when_all_of_it_is_there() {
 }
 
 #[test]
-fn what_is_locked_while_something_is_copied_over_it_stays() {
-    // Whether the lock comes in time is the machine's affair.
+fn a_directory_locked_during_a_copy_over_it_stays() {
+    // Whether the lock comes in time depends on the machine.
     for many in [3000, 6000, 12_000, 24_000] {
         let site = Site::start();
         (0..many).for_each(|at| site.write(&format!("new/{at}"), "new"));
@@ -374,7 +374,7 @@ fn what_is_locked_while_something_is_copied_over_it_stays() {
 }
 
 #[test]
-fn what_a_lock_may_hold_is_bounded() {
+fn the_memory_of_locks_is_bounded() {
     let site = Site::start();
     site.write("file", "");
     let info = |owner: &str| {
@@ -389,7 +389,7 @@ fn what_a_lock_may_hold_is_bounded() {
     assert_eq!(lock(&spread), 413);
     assert_eq!(lock(&"x".repeat(3000)), 413);
     assert_eq!(lock(&format!("<x xmlns=\"{}\"/>", "u".repeat(600))), 400);
-    // What the elements do not use is not kept.
+    // Unused namespaces are not stored.
     assert_eq!(lock(&format!("<x{namespaces}>me</x>")), 200);
     for _ in 1..64 {
         assert_eq!(lock("somebody"), 200);
@@ -401,7 +401,7 @@ fn what_a_lock_may_hold_is_bounded() {
 }
 
 #[test]
-fn many_long_properties_of_many_files_are_told_of() {
+fn propfind_of_many_long_properties_is_sent_in_pieces() {
     let site = Site::start();
     (0..300).for_each(|at| site.write(&format!("file{at}"), ""));
     let namespace = "u".repeat(500);
@@ -413,7 +413,7 @@ fn many_long_properties_of_many_files_are_told_of() {
     assert_eq!(status, 207);
     assert_eq!(told.matches("<D:response>").count(), 301);
     assert!(told.ends_with("</D:multistatus>\n"));
-    // They are made some at a time: all of one batch would be fifteen million bytes.
+    // The response is generated in pieces: a batch of all entries would be 15 million bytes.
     let answer = site.ask("PROPFIND /", &["Depth: 1"], body.as_bytes());
     assert!(answer.longest_chunk < 300_000, "{}", answer.longest_chunk);
 }

@@ -1,4 +1,4 @@
-//! A server with a directory of its own, and ways to ask it.
+//! A server with a directory of its own, and methods that send requests to it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,20 +11,20 @@ use haul_http::server::{DavServer, DavServerBuilder};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// A directory that is served, beside one that is not.
+/// A served directory beside files that are not served.
 pub(crate) struct Site {
     directory: TempDir,
     server: Option<DavServer>,
     runtime: Runtime,
 }
 
-/// What was answered.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
-    /// Bytes of the longest piece in which it came, if that is said.
+    /// Length of the longest chunk in bytes; 0 without chunked encoding.
     pub(crate) longest_chunk: usize,
 }
 
@@ -48,7 +48,7 @@ impl Site {
         self.directory.path().join("served").join(name)
     }
 
-    /// A path beside it.
+    /// A path outside the served directory.
     pub(crate) fn outside(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -66,7 +66,7 @@ impl Site {
         fs::symlink_metadata(self.path(name)).is_ok()
     }
 
-    /// What is in the served directory, sorted.
+    /// Names of the entries of the served directory, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("")).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
@@ -93,7 +93,8 @@ impl Site {
         stream
     }
 
-    /// Asks with exactly these bytes after `Host`; the connection is closed after the answer.
+    /// Sends a request with exactly these headers after `Host`; the connection is closed after the
+    /// response.
     pub(crate) fn ask(&self, line: &str, headers: &[&str], body: &[u8]) -> Answer {
         let host = format!("Host: {}", self.authority());
         let headers: Vec<&str> =
@@ -111,7 +112,7 @@ impl Site {
         }
         let mut stream = self.connect();
         stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
-        // It may be refused before all of it is there.
+        // The server may refuse before it has read the whole body.
         let _ = stream.write_all(body);
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
@@ -126,7 +127,7 @@ impl Site {
         self.ask(&format!("PUT {path}"), headers, body)
     }
 
-    /// Stops it; the directory stays until the end.
+    /// Stops the server; the directory remains until the end.
     pub(crate) fn stop(&mut self) {
         let server = self.server.take().unwrap();
         self.runtime.block_on(server.stop());
@@ -179,7 +180,7 @@ fn unchunked(mut bytes: &[u8]) -> (Vec<u8>, usize) {
     (body, longest)
 }
 
-/// Whether a tool is there. A test without its tool says so and passes.
+/// Whether a tool is installed. A test without its tool prints that it was skipped, and passes.
 pub(crate) fn has_tool(tool: &str) -> bool {
     let found = std::env::var_os("PATH").is_some_and(|paths| {
         std::env::split_paths(&paths)
@@ -192,7 +193,7 @@ pub(crate) fn has_tool(tool: &str) -> bool {
     found
 }
 
-/// Runs a tool; what it said on both outputs.
+/// Runs a tool; returns whether it succeeded, and both of its outputs.
 pub(crate) fn run(directory: &Path, program: &str, args: &[&str]) -> (bool, String) {
     let output = Command::new("timeout")
         .arg("120")

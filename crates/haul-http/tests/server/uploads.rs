@@ -29,13 +29,13 @@ fn mode(site: &Site, name: &str) -> u32 {
 }
 
 #[test]
-fn part_files_are_private_until_they_have_their_names() {
+fn part_files_are_private_until_they_are_renamed() {
     let site = Site::start();
     site.write("usual", "");
     let usual = mode(&site, "usual");
     assert_eq!(site.put("/new", &[], b"new").status, 201);
     assert_eq!(mode(&site, "new"), usual);
-    // The server's own, while it grows.
+    // The server's own, during an upload.
     let (mut stream, host) = (site.connect(), site.authority());
     write!(stream, "PUT /file HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9000000\r\n\r\n")
         .unwrap();
@@ -46,7 +46,7 @@ fn part_files_are_private_until_they_have_their_names() {
     }
     assert_eq!(mode(&site, &part().unwrap()), 0o600);
     drop(stream);
-    // One that haul writes, whole and by ranges.
+    // One that haul writes as a client, whole and by ranges.
     for (name, old) in [("replaced", Some(0o640)), ("made", None)] {
         if let Some(old) = old {
             site.write(name, "old");
@@ -67,7 +67,7 @@ fn part_files_are_private_until_they_have_their_names() {
 }
 
 #[test]
-fn what_is_long_arrives_whole() {
+fn a_long_file_arrives_whole() {
     let site = Site::start();
     let content: Vec<u8> = (0..9_000_001u32).map(|at| (at % 251) as u8).collect();
     assert_eq!(site.put("/file", &[], &content).status, 201);
@@ -75,7 +75,7 @@ fn what_is_long_arrives_whole() {
 }
 
 #[test]
-fn where_there_is_no_directory_or_one_of_that_name_nothing_is_put() {
+fn a_put_without_parent_or_onto_a_directory_is_refused() {
     let site = Site::start();
     fs::create_dir(site.path("directory")).unwrap();
     assert_eq!(site.put("/none/file", &[], b"x").status, 409);
@@ -86,7 +86,7 @@ fn where_there_is_no_directory_or_one_of_that_name_nothing_is_put() {
 }
 
 #[test]
-fn an_upload_that_breaks_off_leaves_what_was_there_and_nothing_else() {
+fn an_interrupted_upload_leaves_the_old_file_and_nothing_else() {
     let site = Site::start();
     site.write("file", "old");
     for target in ["/file", "/new"] {
@@ -111,7 +111,7 @@ fn an_upload_that_breaks_off_leaves_what_was_there_and_nothing_else() {
 }
 
 #[test]
-fn the_time_of_an_upload_is_that_which_is_said() {
+fn an_upload_gets_the_time_from_its_header() {
     let site = Site::start();
     let answer = site.put("/file", &["X-OC-Mtime: 1234567890"], b"x");
     assert_eq!((answer.status, answer.header("x-oc-mtime")), (201, Some("accepted")));
@@ -201,7 +201,7 @@ fn two_uploads_of_one_name_do_not_mix() {
 }
 
 #[test]
-fn conditions_are_kept() {
+fn conditional_puts_are_honoured() {
     let site = Site::start();
     site.write("file", "old");
     assert_eq!(site.put("/file", &["If-None-Match: *"], b"new").status, 412);
@@ -213,7 +213,7 @@ fn conditions_are_kept() {
 }
 
 #[test]
-fn a_client_that_waits_to_be_told_to_go_on_is_told() {
+fn a_client_that_expects_100_continue_gets_it() {
     let site = Site::start();
     let mut stream = site.connect();
     let host = site.authority();
@@ -233,7 +233,7 @@ fn a_client_that_waits_to_be_told_to_go_on_is_told() {
 }
 
 #[test]
-fn a_disk_that_is_full_is_said_and_nothing_is_left() {
+fn a_full_disk_is_reported_and_nothing_is_left() {
     if !crate::site::has_tool("mount") || !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: a small disk needs root");
         return;
@@ -252,7 +252,7 @@ fn a_disk_that_is_full_is_said_and_nothing_is_left() {
     }
     let status = site.put("/small/file", &[], &vec![1; 8 << 20]).status;
     let left = || fs::read_dir(&small).unwrap().count();
-    // It is removed behind the answer.
+    // It is removed after the response.
     let begun = Instant::now();
     while left() > 0 && begun.elapsed() < Duration::from_secs(10) {
         thread::sleep(Duration::from_millis(5));
@@ -264,7 +264,7 @@ fn a_disk_that_is_full_is_said_and_nothing_is_left() {
 }
 
 #[test]
-fn of_two_who_make_the_same_new_file_one_is_refused() {
+fn one_of_two_conditional_creations_is_refused() {
     let site = Site::start();
     let mut first = site.connect();
     let host = site.authority();
@@ -287,7 +287,7 @@ fn of_two_who_make_the_same_new_file_one_is_refused() {
 }
 
 #[test]
-fn of_two_who_want_that_there_is_a_file_both_replace_it() {
+fn both_of_two_uploads_with_if_match_any_replace_the_file() {
     let site = Site::start();
     site.write("file", "old");
     let mut first = site.connect();
@@ -311,7 +311,7 @@ fn of_two_who_want_that_there_is_a_file_both_replace_it() {
 }
 
 #[test]
-fn a_version_that_was_replaced_during_an_upload_is_not_replaced_by_it() {
+fn an_upload_for_a_version_replaced_meanwhile_is_refused() {
     let site = Site::start();
     site.write("file", "old");
     let etag = site.get("/file").header("etag").unwrap().to_owned();

@@ -1,5 +1,5 @@
-//! The calls of [`Platform`] as Linux has them. What a kernel or file system turns out to lack is
-//! remembered, so that it is asked once and not for every file.
+//! [`Platform`] for Linux. What a kernel or file system lacks is remembered, so that it is tried
+//! once and not for every file.
 
 use std::ffi::CString;
 use std::num::NonZeroU64;
@@ -26,11 +26,11 @@ pub(super) struct Linux {
     no_openat2: AtomicBool,
     /// `O_TMPFILE` is missing in this file system.
     no_unnamed: AtomicBool,
-    /// Linking a descriptor needs the way through `/proc` (Linux before 6.10 without privilege).
+    /// Linking a descriptor needs a path in `/proc` (Linux before 6.10 without privilege).
     link_through_proc: AtomicBool,
 }
 
-/// How often a path is resolved again when renames elsewhere made the kernel give up.
+/// How often a path is resolved when concurrent renames make the kernel return EAGAIN.
 const RACES: usize = 4;
 
 impl Platform for Linux {
@@ -46,8 +46,8 @@ impl Platform for Linux {
                         self.no_openat2.store(true, Ordering::Relaxed);
                         break;
                     }
-                    // Old sandboxes answer EPERM for a call they do not know; paths longer than
-                    // PATH_MAX can still be walked.
+                    // Old sandboxes return EPERM for unknown calls. Paths longer than PATH_MAX can
+                    // still be walked.
                     Err(Errno::PERM | Errno::NAMETOOLONG) => break,
                     outcome => return outcome,
                 }
@@ -67,7 +67,7 @@ impl Platform for Linux {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         match openat(directory, c".", flags, permissions(mode)) {
             Ok(file) => Ok(Some(file)),
-            // Kernels that do not know the flag see an attempt to write a directory.
+            // Kernels without the flag see an attempt to write a directory.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => {
                 self.no_unnamed.store(true, Ordering::Relaxed);
                 Ok(None)
@@ -79,7 +79,8 @@ impl Platform for Linux {
     fn link_unnamed(&self, file: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
         if !self.link_through_proc.load(Ordering::Relaxed) {
             match linkat(file, c"", to, name, AtFlags::EMPTY_PATH) {
-                // NOENT also means that the directory is gone; the other way tells.
+                // NOENT also means that the directory is gone; linking through /proc then fails as
+                // well.
                 Err(Errno::NOENT) => {}
                 outcome => return outcome,
             }
@@ -106,7 +107,8 @@ impl Platform for Linux {
         }
         match fallocate(file, FallocateFlags::KEEP_SIZE, 0, size) {
             Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
-                // Some file systems keep what they had found, and others would have no room.
+                // Some file systems keep what they have allocated, which would then be missing to
+                // others.
                 let length = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
                 ftruncate(file, length)?;
                 Err(error)
@@ -116,7 +118,7 @@ impl Platform for Linux {
     }
 
     fn clone_whole(&self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> bool {
-        // Whatever the reason for a refusal: the usual copy runs into it too, if it is real.
+        // A real error occurs in the usual copy again, and is reported there.
         ioctl_ficlone(to, from).is_ok()
     }
 
@@ -159,7 +161,7 @@ impl Platform for Linux {
     }
 
     fn advise_sequential(&self, file: BorrowedFd<'_>) {
-        // Advice: nothing depends on it.
+        // Only advice: errors do not matter.
         let _ = fadvise(file, 0, None::<NonZeroU64>, Advice::Sequential);
     }
 
@@ -186,17 +188,18 @@ impl Platform for Linux {
     }
 }
 
-/// Pages of memory lie no better for being found beforehand, and nothing is written in the meantime (tmpfs,
-/// 2 GiB: 0.4 s of the 0.8 s that finding and filling them takes).
+/// On tmpfs, only checks the free space. Reserving pages of memory beforehand has no advantage and
+/// delays the first write (tmpfs, 2 GiB: 0.4 s of the 0.8 s that allocating and filling them
+/// takes).
 fn has_room(file: BorrowedFd<'_>, on: &StatFs, size: u64) -> Result<()> {
     let held = u64::try_from(fstat(file)?.st_blocks).unwrap_or(0).saturating_mul(512);
     let free = on.f_bavail.saturating_mul(u64::try_from(on.f_bsize).unwrap_or(0));
-    // One without a limit says that it has no blocks at all.
+    // A tmpfs without a limit reports no blocks at all.
     let is_limited = on.f_blocks > 0;
     if is_limited && size.saturating_sub(held) > free { Err(Errno::NOSPC) } else { Ok(()) }
 }
 
-/// Whether `/proc` is mounted, which it need not be below a changed root directory.
+/// Whether `/proc` is mounted, which it may not be in a chroot.
 fn has_proc() -> bool {
     static HAS_PROC: OnceLock<bool> = OnceLock::new();
     *HAS_PROC.get_or_init(|| statat(CWD, c"/proc/self/fd", AtFlags::empty()).is_ok())
@@ -204,6 +207,6 @@ fn has_proc() -> bool {
 
 fn proc_path(file: impl std::os::fd::AsFd) -> CString {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    // Digits and slashes: there is no NUL in it.
+    // Digits and slashes only, so no NUL.
     CString::new(path).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! What differs between systems.
+//! Differences between systems.
 //!
-//! [`Platform`] lists it; [`linux`] has the fast way of Linux, [`portable`] does the same with
-//! POSIX calls alone. The portable one is compiled everywhere and tested on Linux too (see
+//! [`Platform`] lists the calls; [`linux`] implements them with those of Linux, [`portable`] with
+//! POSIX alone. The portable one is compiled everywhere and tested on Linux too (see
 //! `LocalOptions::portable`), so that it is ready for other systems and does not rot.
 
 mod calls;
@@ -11,7 +11,7 @@ mod portable;
 
 pub(crate) use calls::Platform;
 
-/// The platform to use: the portable one if asked, or if there is no other for this system.
+/// The platform to use: the portable one if requested, or if this system has no other.
 pub(crate) fn choose(portable: bool) -> Box<dyn Platform> {
     #[cfg(target_os = "linux")]
     if !portable {

@@ -1,5 +1,5 @@
-//! The calls of [`Platform`] with nothing but POSIX: directories are opened component by component,
-//! names are taken by `link`, data is read and written instead of copied in the kernel.
+//! [`Platform`] with POSIX calls alone: directories are opened component by component, new names
+//! are created by `link`, and data is read and written instead of copied within the kernel.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -70,8 +70,8 @@ impl Platform for Portable {
     }
 }
 
-/// Opens a directory component by component. `O_NOFOLLOW` at each step makes a link an error, and
-/// no step can go up, because a path has no `..`.
+/// Opens a directory component by component. `O_NOFOLLOW` makes a link an error at each step, and
+/// no step goes up, because a path has no `..`.
 pub(super) fn walk(root: BorrowedFd<'_>, path: &[u8], access: OFlags) -> Result<OwnedFd> {
     let flags = access | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut current: Option<OwnedFd> = None;
@@ -82,8 +82,8 @@ pub(super) fn walk(root: BorrowedFd<'_>, path: &[u8], access: OFlags) -> Result<
     current.ok_or(Errno::INVAL)
 }
 
-/// Takes a new name by `link`, which fails if it is taken. File systems without hard links (FAT)
-/// are asked first instead; there another program could slip in between.
+/// Renames by `link`, which fails if the new name exists. File systems without hard links (FAT) get
+/// a check and a rename instead, between which another program could create the name.
 pub(super) fn rename_by_link(directory: BorrowedFd<'_>, from: &[u8], to: &[u8]) -> Result<()> {
     match linkat(directory, from, directory, to, AtFlags::empty()) {
         Ok(()) => unlinkat(directory, from, AtFlags::empty()),

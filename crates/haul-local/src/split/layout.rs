@@ -1,4 +1,4 @@
-//! What a split folder looks like: names of parts, and recognising one.
+//! The form of a split folder: names of its parts, and how it is recognised.
 
 use futures_util::StreamExt as _;
 use haul_storage::{
@@ -11,12 +11,12 @@ use super::Shared;
 /// Length of a part in bytes: 4 GiB − 64 KiB, the largest multiple of 64 KiB that FAT32 can hold.
 pub const PART_BYTES: u64 = 4_294_901_760;
 
-/// The name of the part with this number: two digits, more from 100 on.
+/// The name of a part: its number with at least two digits.
 pub(super) fn part_number_name(number: u64) -> String {
     format!("{number:02}")
 }
 
-/// The number of the part with this name.
+/// The number of a part with this name.
 pub(super) fn number_of(name: &[u8]) -> Option<u64> {
     let number = std::str::from_utf8(name).ok()?.parse().ok()?;
     (part_number_name(number).as_bytes() == name).then_some(number)
@@ -24,11 +24,12 @@ pub(super) fn number_of(name: &[u8]) -> Option<u64> {
 
 /// The path of a part in a folder.
 pub(super) fn part_path(folder: &RelPath, number: u64) -> RelPath {
-    // A name of digits is never refused.
+    // A name of digits is always valid.
     folder.join(part_number_name(number)).unwrap_or_default()
 }
 
-/// A range of a file, cut at the borders of parts: the number of a part and the range within it.
+/// Splits a range of a file at the boundaries of parts: number of each part, and the range within
+/// it.
 pub(super) fn cut(range: Range, part: u64) -> impl Iterator<Item = (u64, Range)> {
     let mut rest = range;
     std::iter::from_fn(move || {
@@ -42,7 +43,7 @@ pub(super) fn cut(range: Range, part: u64) -> impl Iterator<Item = (u64, Range)>
     })
 }
 
-/// A split folder that was found whole.
+/// A complete split folder.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     /// Length of every part but the last.
@@ -56,7 +57,7 @@ impl Layout {
         self.parts.iter().map(|part| part.size).sum()
     }
 
-    /// The folder as one file: time, mode and owner are those of the first part.
+    /// The folder as one file, with time, mode and owner of the first part.
     pub(super) fn entry(&self, path: &RelPath) -> Entry {
         let mut entry = Entry::new(path.clone(), EntryKind::File, self.size());
         if let Some(first) = self.parts.first() {
@@ -73,8 +74,8 @@ impl Layout {
         self.entry(path).identity()
     }
 
-    /// Differs if any part differs. FNV-1a, since it is compared with what a journal of another run
-    /// holds.
+    /// A tag that differs if any part differs. It is FNV-1a because other runs compare it with
+    /// their journals.
     fn tag(&self) -> String {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for part in &self.parts {
@@ -87,15 +88,15 @@ impl Layout {
 }
 
 impl Shared {
-    /// What is at `path` as a split folder; `None` if it is anything else or nothing.
+    /// The split folder at `path`; `None` if there is nothing or anything else.
     pub(super) async fn layout(&self, path: &RelPath) -> Result<Option<Layout>> {
         if !self.joins() || path.is_root() {
             return Ok(None);
         }
-        // Most directories have no `00`, and are through with this.
+        // Most directories have no `00`, and end here.
         let first = match self.inner.find(&part_path(path, 0)).await {
             Ok(Some(first)) if first.is_file() && self.is_part_length(first.size) => first,
-            // What may not be looked into is a directory like any other.
+            // A directory without permission is treated as any other.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None),
             Err(error) if error.kind() != ErrorKind::NotADirectory => return Err(error),
             _ => return Ok(None),
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_cut_at_the_borders() {
+    fn a_range_is_split_at_part_boundaries() {
         let cuts: Vec<_> = cut(Range::between(5, 25), 10).collect();
         let expected =
             [(0, Range::between(5, 10)), (1, Range::between(0, 10)), (2, Range::between(0, 5))];

@@ -1,14 +1,15 @@
-//! Split files: what is longer than a file system allows lies in a folder of numbered parts.
+//! Split files: a file that is too long for its file system is stored as a folder of numbered
+//! parts.
 //!
-//! A file `NAME` becomes `NAME/00`, `NAME/01`, … (after `99` comes `100`), all of the same length
-//! but the last. [`SplitStorage`] shows such a folder as one file, whichever program made it, and
-//! makes one where a file is too long. The length is 4 294 901 760 bytes (4 GiB − 64 KiB) unless
+//! A file `NAME` becomes `NAME/00`, `NAME/01`, … (`100` follows `99`), all of the same length but
+//! the last. [`SplitStorage`] shows such a folder as one file, whichever program made it, and
+//! creates one for a file that is too long. A part has 4 294 901 760 bytes (4 GiB − 64 KiB) unless
 //! `--split SIZE` says otherwise.
 //!
-//! Way of the data: `layout` recognises folders and names parts; `read` strings parts together;
-//! `write` cuts what comes at the borders, into `.NAME.haul-part/LENGTH/00` and so on, with the
-//! journal beside as for any file; `place` brings a finished folder (or file) to its name, where the
-//! other form may be in the way.
+//! `layout` recognises folders and names parts; `read` concatenates parts; `write` splits data at
+//! part boundaries, into `.NAME.haul-part/LENGTH/00` and so on, with the journal beside it as for
+//! any file; `place` renames a finished folder (or file), where an entry of the other form may be
+//! in the way.
 
 mod far;
 mod layout;
@@ -26,16 +27,15 @@ pub use layout::PART_BYTES;
 /// When files are split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SplitMode {
-    /// Files that are longer than the file system allows are split; split folders are read as one
-    /// file.
+    /// Files longer than the file system allows are split; split folders are read as one file.
     #[default]
     Auto,
-    /// Nothing is split, and folders are folders.
+    /// Nothing is split, and folders remain folders.
     Never,
-    /// As `Auto`, and folders with parts of any length are read as one file.
+    /// Like `Auto`, but folders with parts of any length are read as one file.
     Join,
-    /// Files of more bytes than this are split into parts of as many bytes; folders with parts of
-    /// this length and of [`PART_BYTES`] are read as one file.
+    /// Files longer than this many bytes are split into parts of this length; folders with parts of
+    /// this length or of [`PART_BYTES`] are read as one file.
     Size(u64),
 }
 
@@ -55,14 +55,14 @@ struct Shared {
 /// Which files are split, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Rule {
-    /// The longest file that stays in one, in bytes.
+    /// Longest file that is not split, in bytes.
     longest: u64,
     /// Length of a part in bytes.
     part: u64,
 }
 
 impl SplitStorage {
-    /// Lays itself over `inner`. A length of 0 in [`SplitMode::Size`] is taken as 1.
+    /// Wraps `inner`. A length of 0 in [`SplitMode::Size`] counts as 1.
     pub fn new(inner: Arc<dyn Storage>, mode: SplitMode) -> Arc<Self> {
         let mut capabilities = inner.capabilities().clone();
         let mode = match mode {
@@ -92,12 +92,12 @@ impl Shared {
         }
     }
 
-    /// Whether folders are looked into at all.
+    /// Whether folders are checked for parts at all.
     fn joins(&self) -> bool {
         self.mode != SplitMode::Never
     }
 
-    /// Whether a part that is not the last may have this length.
+    /// Whether this may be the length of all parts but the last.
     fn is_part_length(&self, length: u64) -> bool {
         let any = self.mode == SplitMode::Join && length > 0;
         any || length == PART_BYTES || self.rule().is_some_and(|rule| rule.part == length)

@@ -1,19 +1,19 @@
-//! Bringing something finished to its name, where a file and a split folder may take each other's
-//! place.
+//! Renames a finished file or folder to its name, where a file and a split folder may replace each
+//! other.
 //!
-//! No system call replaces a full folder, so what is there is first moved aside to
-//! `.NAME.haul-old`, and removed when the new is in place. A run that is killed in between
-//! leaves the old one there; whoever writes the name next puts it back first ([`Shared::recover`]).
+//! No system call replaces a folder that is not empty, so the old entry is first renamed to
+//! `.NAME.haul-old`, and removed when the new one is in place. If a run is killed in between, the
+//! next one that writes the name restores the old entry first ([`Shared::recover`]).
 
 use haul_storage::{EntryKind, Error, ErrorKind, RelPath, Result, StorageExt as _, aside_name};
 
 use super::Shared;
 
-/// What is at a name now.
+/// What exists at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Present {
     Nothing,
-    /// A file, a link or something special: whatever a rename replaces.
+    /// A file, a link or a special file: a rename replaces it.
     File,
     SplitFolder,
     Directory,
@@ -31,7 +31,7 @@ impl Shared {
         })
     }
 
-    /// Brings what is at `from` to `to`: a folder if `is_folder`, else a file.
+    /// Renames `from` to `to`; `from` is a folder if `is_folder`, else a file.
     pub(super) async fn place(
         &self,
         from: &RelPath,
@@ -56,7 +56,8 @@ impl Shared {
         self.aside(to, self.inner.rename(from, to)).await
     }
 
-    /// Moves what is at `path` aside, does `work`, and removes the old one, or puts it back.
+    /// Renames `path` aside and runs `work`, then removes the old entry, or restores it after an
+    /// error.
     pub(super) async fn aside(
         &self,
         path: &RelPath,
@@ -68,14 +69,15 @@ impl Shared {
         match work.await {
             Ok(()) => remove_if_there(self, &aside).await,
             Err(error) => {
-                // The first error says what is wrong; what cannot be put back stays aside.
+                // The first error is the one to report. An entry that cannot be restored stays
+                // aside.
                 let _ = self.inner.rename(&aside, path).await;
                 Err(error)
             }
         }
     }
 
-    /// Puts back, or removes, what a killed run left aside.
+    /// Restores or removes what a killed run left aside.
     pub(super) async fn recover(&self, path: &RelPath) -> Result<()> {
         let aside = aside_path(path)?;
         if self.inner.find(&aside).await?.is_none() {
@@ -88,7 +90,7 @@ impl Shared {
     }
 }
 
-/// Where the old one waits.
+/// Where the old entry is meanwhile.
 fn aside_path(path: &RelPath) -> Result<RelPath> {
     beside(path, &aside_name(path.name()))
 }

@@ -1,9 +1,9 @@
-//! Parts strung together for reading.
+//! Reads parts as one file.
 //!
-//! Parts of a stored folder are opened for each range and compared with what was found when the
-//! file was opened: a part that was exchanged is noticed, and no number of parts uses up the file
-//! descriptors. Opening a part on a server takes a round trip, so the last few stay open there
-//! (`far`). Parts of a file that is still being written are held open by it.
+//! Parts of a stored folder are opened for each range and compared with those found when the file
+//! was opened: a replaced part is noticed, and descriptors suffice for any number of parts. Opening
+//! a part on a server takes an RTT, so the last few remain open there (`far`). While a file is
+//! written, its parts are held open by the writer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::Shared;
 use super::far::RemoteParts;
 use super::layout::{Layout, cut, part_path};
 
-/// Where a part was never written it reads as zeros; so many at a time.
+/// Holes of parts read as zeros; at most this many at a time.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ enum Source {
     Stored(Vec<Identity>),
     /// A folder on a server.
     Remote(RemoteParts),
-    /// Open parts, which may be shorter than they will be.
+    /// Open parts, which may still be shorter than in the end.
     Growing(Vec<Arc<dyn ReadAt>>),
 }
 
@@ -111,14 +111,14 @@ impl Parts {
             .because("a part of the split file changed")
     }
 
-    /// The blocks of a range within one part.
+    /// Blocks of a range within one part.
     async fn read(&self, number: u64, range: Range) -> Result<BlockStream> {
         let reader = self.open(number).await?;
         let blocks = reader.read_at(range);
         if !matches!(self.source, Source::Growing(_)) {
             return Ok(blocks);
         }
-        // `size` ends where the last part ends, so any shortage is a hole before that.
+        // `size` ends where the last part ends, so whatever is missing before is a hole.
         let state = (blocks, range.len());
         let filled = stream::try_unfold(state, |(mut blocks, left)| async move {
             if left == 0 {
@@ -138,7 +138,7 @@ impl Parts {
     }
 }
 
-/// A range on its way: the block stream of the current part, and the parts after it.
+/// A range being read: the block stream of the current part, and the parts after it.
 struct Reading {
     parts: Arc<Parts>,
     current: Option<(BlockStream, u64)>,
@@ -205,7 +205,7 @@ impl ReadAt for SplitReader {
     }
 
     async fn next_data(&self, from: u64) -> Result<Option<Range>> {
-        // No server reports holes, and opening a part costs a round trip.
+        // Servers do not report holes, and opening a part costs an RTT.
         if matches!(self.parts.source, Source::Remote(_)) {
             return Ok((from < self.parts.size).then(|| Range::between(from, self.parts.size)));
         }

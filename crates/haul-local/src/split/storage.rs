@@ -1,5 +1,5 @@
-//! The storage trait over split folders: most calls go to the storage below, and are looked at
-//! again where a folder may be a file.
+//! [`Storage`] over split folders: most calls go to the inner storage, and are checked again where
+//! a folder may be a split file.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Shared {
         Error::new(kind, operation).at(self.inner.location().display(path))
     }
 
-    /// A directory may be a file in truth.
+    /// The entry itself, or the split file that this directory is.
     async fn seen(&self, entry: Entry) -> Result<Entry> {
         if entry.is_dir()
             && let Some(layout) = self.layout(&entry.path).await?
@@ -77,13 +77,13 @@ impl Shared {
         if self.present(to).await? != Present::Nothing {
             return Err(self.error(ErrorKind::AlreadyExists, "copy", to));
         }
-        // Into a folder of an unsuspicious name, which gets its own when it is complete.
+        // A part folder is never taken for a split file; it is renamed when it is complete.
         let rule = super::Rule { longest: layout.part, part: layout.part };
         let options = CreateOptions { size: Some(layout.size()), ..CreateOptions::default() };
         let writer = SplitWriter::create(Arc::clone(self), rule, to, &options).await?;
         let outcome = self.copy_into(&layout, from, &writer).await;
         if outcome.is_err() {
-            // The first error says what is wrong.
+            // The first error is the one to report.
             let _ = writer.abort(false).await;
         }
         outcome
@@ -107,7 +107,7 @@ impl Shared {
 }
 
 impl SplitWriter {
-    /// Copies a whole part, in the kernel if that can be done.
+    /// Copies a whole part, within the kernel if possible.
     async fn copy_part(&self, number: u64, source: &dyn ReadAt) -> Result<()> {
         let part = self.part(number).await?;
         let range = Range::between(0, source.identity().size);
@@ -203,7 +203,7 @@ impl Storage for SplitStorage {
         match shared.inner.remove(path).await {
             Err(error) if error.kind() == ErrorKind::NotEmpty => {
                 let Some(layout) = shared.layout(path).await? else { return Err(error) };
-                // From the end: what is left of an interrupted removal is shorter, not holed.
+                // From the end, so that an interrupted removal leaves a shorter file without gaps.
                 for part in layout.parts.iter().rev() {
                     shared.inner.remove(&part.path).await?;
                 }
@@ -321,7 +321,7 @@ impl Storage for SplitStorage {
             Err(error) => Err(error),
         };
         if outcome.is_err() {
-            // The first error says what is wrong.
+            // The first error is the one to report.
             let _ = writer.abort(false).await;
         }
         outcome
@@ -356,7 +356,7 @@ impl Storage for SplitStorage {
 
     async fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
         match self.shared.layout(path).await? {
-            // The parts of a split file are not added up.
+            // Not computed for split files.
             Some(_) => Ok(None),
             None => self.shared.inner.allocated(path).await,
         }
@@ -367,7 +367,7 @@ impl Storage for SplitStorage {
     }
 }
 
-/// A folder is where a file was expected: it may be a split file.
+/// A folder was found instead of a file: it may be a split file.
 fn is_a_directory<T>(outcome: &Result<T>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::IsADirectory)
 }

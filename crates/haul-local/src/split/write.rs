@@ -1,10 +1,10 @@
-//! A file that is written in parts, and one that is not but may take a split folder's place.
+//! Writers of split files, and of plain files that may replace a split folder.
 //!
-//! While it is written a split file is `.NAME.haul-part/LENGTH/`, whose name has the length of the
-//! parts, so that a later run with another length does not continue it. In there each part is a
-//! file of the storage below, with a part file of its own. The commit gives every part its name,
-//! and then the folder its own. A run killed between the two finds parts that have their names
-//! already, and takes them back into work.
+//! An incomplete split file is `.NAME.haul-part/LENGTH/`, named after the length of its parts, so
+//! that a later run with another length does not resume it. In it, each part is a file of the inner
+//! storage, with a part file of its own. The commit renames every part, and then the folder. If a
+//! run is killed in between, the next one finds parts with final names and renames them back to
+//! part files.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,10 +25,10 @@ use super::read::SplitReader;
 use super::{Rule, Shared};
 use crate::storage::LocalStorage;
 
-/// How many parts are held open; each is a file descriptor.
+/// Most parts that are open at once; each takes a descriptor.
 const OPEN_PARTS: usize = 64;
 
-/// How often the part folder is looked up again because another run finished it in between.
+/// How often the part folder is looked up again because another run finished it meanwhile.
 const RACES: usize = 16;
 
 #[derive(Debug)]
@@ -48,9 +48,9 @@ pub(super) struct SplitWriter {
 #[derive(Debug, Default)]
 struct State {
     open: BTreeMap<u64, Arc<dyn WriteAt>>,
-    /// Parts that have their name already.
+    /// Parts that were committed.
     named: BTreeSet<u64>,
-    /// How many parts there are, counting those never opened in between.
+    /// Number of parts, including earlier ones that were never opened.
     count: u64,
     lock: Option<Lock>,
     ended: bool,
@@ -112,7 +112,7 @@ impl SplitWriter {
             return Ok(Arc::clone(part));
         }
         if state.open.len() >= OPEN_PARTS {
-            // Dropping a writer keeps its part file.
+            // Dropping a writer leaves its part file.
             let idle = state.open.iter().find(|(_, part)| Arc::strong_count(part) == 1);
             if let Some(number) = idle.map(|(number, _)| *number) {
                 state.open.remove(&number);
@@ -120,7 +120,8 @@ impl SplitWriter {
         }
         let start = number * self.rule.part;
         let size = self.options.size.map(|size| size.saturating_sub(start).min(self.rule.part));
-        // What must not be continued was removed with its folder; the journal is that of the whole file.
+        // Parts that must not be resumed were removed with their folder; the journal covers the
+        // whole file.
         let options =
             CreateOptions { source: None, resume: true, size, sparse: self.options.sparse };
         let part = self.shared.inner.create(&part_path(&self.folder, number), &options).await?;
@@ -136,7 +137,7 @@ impl SplitWriter {
 }
 
 impl Shared {
-    /// Makes and locks the folder of what is not finished.
+    /// Creates and locks the folder of an incomplete file.
     async fn part_folder(&self, path: &RelPath, outer: &RelPath) -> Result<Option<Lock>> {
         for _ in 0..RACES {
             match self.inner.create_dir(outer).await {
@@ -145,7 +146,7 @@ impl Shared {
             }
             let Some(before) = self.inner.find(outer).await? else { continue };
             if !before.is_dir() {
-                // The part file of a run that did not split. `Busy` if it is still at it.
+                // The part file of a run that did not split; `Busy` if that run is still writing.
                 let file = self.inner.create(path, &CreateOptions::default()).await?;
                 file.abort(false).await?;
                 continue;
@@ -163,14 +164,14 @@ impl Shared {
         Err(Error::new(ErrorKind::Busy, "create").at(self.inner.location().display(path)))
     }
 
-    /// The journal of a file is beside it; `None` where the storage below keeps no such files.
+    /// The journal is beside the file; `None` unless the inner storage is local.
     fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
         let inner: &dyn Any = &*self.inner;
         inner.downcast_ref::<LocalStorage>()?.journal_path(path)
     }
 
-    /// Gives parts that had their name already that of a part file. Returns how many parts there are, and how
-    /// long the file is with them.
+    /// Renames committed parts back to part files. Returns the number of parts, and the length of
+    /// the file up to the end of the last one.
     async fn take_back(&self, folder: &RelPath, part: u64) -> Result<(u64, u64)> {
         let (mut count, mut length) = (0, 0);
         for entry in self.inner.list_sorted(folder).await? {
@@ -180,7 +181,7 @@ impl Shared {
                     self.inner.rename(&entry.path, &beside(&entry.path, &part_name(name))?).await?;
                     number
                 }
-                None => match unfinished_number(name) {
+                None => match number_of_part_file(name) {
                     Some(number) => number,
                     None => continue,
                 },
@@ -192,7 +193,7 @@ impl Shared {
         Ok((count, length))
     }
 
-    /// A part folder of a run that split, where now a part file has to be.
+    /// Removes the part folder of a run that split, since a part file needs its name.
     pub(super) async fn clear_part_folder(&self, path: &RelPath) -> Result<()> {
         let outer = beside(path, &part_name(path.name()))?;
         if self.inner.find(&outer).await?.is_some_and(|entry| entry.is_dir()) {
@@ -205,7 +206,7 @@ impl Shared {
 }
 
 /// The number of the part whose part file has this name.
-fn unfinished_number(name: &[u8]) -> Option<u64> {
+fn number_of_part_file(name: &[u8]) -> Option<u64> {
     let digits = name.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
     let number = number_of(name.get(1..=digits)?)?;
     (part_name(&name[1..=digits]) == name).then_some(number)
@@ -236,7 +237,7 @@ impl WriteAt for SplitWriter {
         Ok(())
     }
 
-    /// Parts begin at other offsets than their source, which a copy cannot express.
+    /// A copy keeps the offsets of its source, but parts begin at other offsets than in the file.
     async fn copy_from(&self, _: &dyn ReadAt, _: Range) -> Result<bool> {
         Ok(false)
     }
@@ -284,7 +285,7 @@ impl WriteAt for SplitWriter {
         }
         state.count = count;
         let inner = &self.shared.inner;
-        // Only parts may be in the folder, or it is none of that form.
+        // A split folder contains nothing but parts.
         for entry in inner.list_sorted(&self.folder).await? {
             if number_of(entry.path.name()).is_none() {
                 remove_if_there(&self.shared, &entry.path).await?;
@@ -318,7 +319,7 @@ impl WriteAt for SplitWriter {
     }
 }
 
-/// Cuts a block at `at` without copying; the rest is returned, the head stays.
+/// Splits a block at `at` without copying: the head remains in `block`, the rest is returned.
 fn split_off(block: &mut Block, at: usize) -> Block {
     let mut rest = Block::new();
     let mut before = 0;
@@ -331,7 +332,7 @@ fn split_off(block: &mut Block, at: usize) -> Block {
     rest
 }
 
-/// The writer of the storage below, for a file that is not split.
+/// A file that is not split, and the writer of the inner storage for it.
 #[derive(Debug)]
 pub(super) struct PlainWriter {
     pub(super) shared: Arc<Shared>,
@@ -376,7 +377,7 @@ impl WriteAt for PlainWriter {
 }
 
 impl Shared {
-    /// If `outcome` failed because a split folder is in the way: once more with that aside.
+    /// If `outcome` failed because a split folder is in the way: moves that aside and tries again.
     pub(super) async fn or_aside<F: Future<Output = Result<()>>>(
         &self,
         path: &RelPath,

@@ -1,5 +1,4 @@
-//! What the tests of local storage share: opening one, moving whole files, file systems of their
-//! own.
+//! Helpers of the tests of local storage: opening one, moving whole files, temporary file systems.
 
 #![allow(
     dead_code,
@@ -29,7 +28,7 @@ pub fn open(root: &Path) -> Arc<LocalStorage> {
     LocalStorage::open(root, LocalOptions::default()).unwrap()
 }
 
-/// The calls of this system, and the portable ones.
+/// A storage with the calls of this system, and one with the portable calls.
 pub fn both(root: &Path) -> [Arc<LocalStorage>; 2] {
     let portable = LocalOptions { portable: true, ..LocalOptions::default() };
     [open(root), LocalStorage::open(root, portable).unwrap()]
@@ -82,13 +81,13 @@ pub fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// A file system of a test's own, unmounted when it goes.
+/// A temporary file system, unmounted on drop.
 pub struct Mounted {
     directory: tempfile::TempDir,
 }
 
 impl Mounted {
-    /// A tmpfs of `size`; `None`, and says so, where that is not allowed.
+    /// A tmpfs of `size`. Without permission to mount it: prints that, and returns `None`.
     pub fn tmpfs(size: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: mounting a file system needs root");
@@ -101,7 +100,7 @@ impl Mounted {
         run(&mut mount).then(|| Self { directory })
     }
 
-    /// A file system in an image file; `None`, and says so, where that cannot be made.
+    /// A file system in an image file. If that fails: prints why, and returns `None`.
     pub fn image(kind: &str, megabytes: u64) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: mounting a file system needs root");
@@ -112,7 +111,7 @@ impl Mounted {
         std::fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
         let made = run(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image))
             && run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(directory.path()));
-        // The loop device holds it as long as it is mounted.
+        // The loop device keeps it while it is mounted.
         std::fs::remove_file(&image).unwrap();
         if !made {
             println!("skipped: cannot make and mount a {kind} file system");

@@ -47,7 +47,7 @@ impl SharedLane for TestLane {
     }
 }
 
-/// What the server does, and what it has seen.
+/// What the server does, and what it observed.
 #[derive(Debug, Default)]
 struct Server {
     takes_ms: AtomicU64,
@@ -115,8 +115,8 @@ async fn choose(pool: &TestLanes) -> Result<Arc<TestLane>> {
     pool.choose(WhenFull::WaitForNew, Arc::clone).await
 }
 
-/// As a transfer does that looks at its link.
-async fn look_for(pool: &TestLanes, time: Duration) {
+/// Polls the status like a transfer.
+async fn poll_status(pool: &TestLanes, time: Duration) {
     let until = Instant::now() + time;
     while Instant::now() < until {
         pool.status();
@@ -124,7 +124,8 @@ async fn look_for(pool: &TestLanes, time: Duration) {
     }
 }
 
-/// Begins to wait for a lane of which one task at a time has the use; it notes its name when it has it.
+/// Starts to wait for a lane that only one task at a time may use; once it has the lane, it adds
+/// its name to `served`.
 fn wait(
     pool: &TestLanes,
     queue: usize,
@@ -141,56 +142,56 @@ fn wait(
     })
 }
 
-fn give_back(pool: &TestLanes, lane: &TestLane) {
+fn release(pool: &TestLanes, lane: &TestLane) {
     lane.is_taken.store(false, Relaxed);
     pool.tend();
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_lanes_are_opened_at_once_than_the_backend_bears() {
+async fn lanes_being_opened_are_limited_by_the_backend() {
     let (pool, server) = pool(100);
     choose(&pool).await.unwrap();
     pool.wish(11);
-    look_for(&pool, ms(1000)).await;
+    poll_status(&pool, ms(1000)).await;
     assert_eq!(pool.status().open, 11);
     assert_eq!(server.most_opening.load(Relaxed), MOST_OPENING);
     assert_eq!(server.tried.lock().unwrap().len(), 11);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_opened_before_a_task_needs_it() {
+async fn no_lane_is_opened_before_a_task_needs_one() {
     let (pool, server) = pool(100);
     pool.wish(4);
-    look_for(&pool, ms(1000)).await;
+    poll_status(&pool, ms(1000)).await;
     assert!(server.tried.lock().unwrap().is_empty());
     assert_eq!(choose(&pool).await.unwrap().number, 1);
-    look_for(&pool, ms(1000)).await;
+    poll_status(&pool, ms(1000)).await;
     assert_eq!(pool.status().open, 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pause_after_a_refusal_doubles_up_to_half_a_minute() {
+async fn the_pause_after_refusals_doubles_up_to_30_s() {
     let (pool, server) = pool(0);
     choose(&pool).await.unwrap();
     server.refuses.store(true, Relaxed);
     pool.wish(2);
-    look_for(&pool, Duration::from_secs(130)).await;
+    poll_status(&pool, Duration::from_secs(130)).await;
     let tried = server.tried.lock().unwrap().clone();
     let pauses = tried[1..].windows(2).map(|pair| (pair[1] - pair[0]).as_secs());
     assert_eq!(pauses.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 30, 30, 30]);
     assert_eq!(pool.status().refused, 9);
     server.refuses.store(false, Relaxed);
-    look_for(&pool, Duration::from_secs(30)).await;
+    poll_status(&pool, Duration::from_secs(30)).await;
     assert_eq!(pool.status().open, 2);
-    // One was taken in, so the next refusal is the first again.
+    // One lane was admitted, so the next refusal counts as the first again.
     server.refuses.store(true, Relaxed);
     pool.wish(3);
-    look_for(&pool, ms(1500)).await;
+    poll_status(&pool, ms(1500)).await;
     assert_eq!(pool.status().refused, 11);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_for_all_tasks_that_have_waited_and_not_for_later_ones() {
+async fn a_failure_ends_the_waits_of_earlier_tasks_only() {
     let (pool, server) = pool(100);
     server.refuses.store(true, Relaxed);
     let waiting: Vec<_> = (0..5)
@@ -214,7 +215,7 @@ async fn a_failure_is_for_all_tasks_that_have_waited_and_not_for_later_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_no_failure_while_another_lane_is_coming() {
+async fn a_refusal_is_no_failure_while_another_lane_is_opening() {
     let (pool, server) = pool(100);
     server.refuses.store(true, Relaxed);
     let chosen = tokio::spawn({
@@ -237,31 +238,31 @@ async fn a_lost_lane_is_replaced() {
     let (pool, _) = pool(100);
     choose(&pool).await.unwrap();
     pool.wish(3);
-    look_for(&pool, ms(500)).await;
+    poll_status(&pool, ms(500)).await;
     lanes(&pool)[1].has_ended.store(true, Relaxed);
     let status = pool.status();
     assert_eq!((status.open, status.opening, status.refused), (2, 1, 1));
-    look_for(&pool, ms(500)).await;
+    poll_status(&pool, ms(500)).await;
     let numbers: Vec<_> = lanes(&pool).iter().map(|lane| lane.number).collect();
     assert_eq!(numbers, [1, 3, 4]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_lost_lanes_are_replaced_only_for_a_task() {
+async fn after_all_lanes_are_lost_only_a_task_opens_one() {
     let (pool, server) = pool(100);
     choose(&pool).await.unwrap().has_ended.store(true, Relaxed);
-    look_for(&pool, ms(500)).await;
+    poll_status(&pool, ms(500)).await;
     assert_eq!((pool.status().open, server.tried.lock().unwrap().len()), (0, 1));
     assert_eq!(choose(&pool).await.unwrap().number, 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_lane_does_not_wait_for_the_end_of_a_pause() {
+async fn the_first_lane_does_not_wait_for_a_pause_to_end() {
     let (pool, server) = pool(10);
     let first = choose(&pool).await.unwrap();
     server.refuses.store(true, Relaxed);
     pool.wish(2);
-    look_for(&pool, ms(100)).await;
+    poll_status(&pool, ms(100)).await;
     server.refuses.store(false, Relaxed);
     first.has_ended.store(true, Relaxed);
     let before = Instant::now();
@@ -274,7 +275,7 @@ async fn excess_lanes_are_closed_once_nothing_is_outstanding() {
     let (pool, _) = pool(10);
     choose(&pool).await.unwrap();
     pool.wish(4);
-    look_for(&pool, ms(100)).await;
+    poll_status(&pool, ms(100)).await;
     let all = lanes(&pool);
     all[1..].iter().for_each(|lane| lane.outstanding.store(1, Relaxed));
     pool.wish(2);
@@ -289,7 +290,7 @@ async fn excess_lanes_are_closed_once_nothing_is_outstanding() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lane_that_is_too_much_is_no_refusal() {
+async fn an_excess_lane_does_not_count_as_refused() {
     let (pool, server) = pool(10);
     choose(&pool).await.unwrap();
     server.is_too_much.store(true, Relaxed);
@@ -321,7 +322,7 @@ async fn over_a_long_path_expected_lanes_are_opened_beside_the_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_least_loaded_lane_is_chosen_and_full_ones_are_waited_for() {
+async fn the_least_loaded_lane_is_chosen_and_full_lanes_are_awaited() {
     let (pool, _) = pool(100);
     let first = choose(&pool).await.unwrap();
     first.load.store(ENOUGH, Relaxed);
@@ -352,14 +353,14 @@ async fn waiting_tasks_of_a_queue_are_served_in_order() {
     for task in tasks {
         let lane = task.await.unwrap();
         sleep(ms(50)).await;
-        give_back(&pool, &lane);
+        release(&pool, &lane);
     }
     assert_eq!(*served.lock().unwrap(), ["a", "b", "c", "d"]);
     assert_eq!(pool.status().open, 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lane_of_a_task_that_waits_no_longer_goes_to_the_next() {
+async fn a_cancelled_task_is_skipped_in_the_queue() {
     let (pool, server) = pool(100);
     let served = Arc::default();
     let first = wait(&pool, 0, "first", &served);
@@ -370,14 +371,14 @@ async fn the_lane_of_a_task_that_waits_no_longer_goes_to_the_next() {
     let lane = first.await.unwrap();
     gone.abort();
     sleep(ms(1)).await;
-    give_back(&pool, &lane);
+    release(&pool, &lane);
     assert_eq!(last.await.unwrap().number, 1);
     assert_eq!(*served.lock().unwrap(), ["first", "last"]);
     assert_eq!(server.tried.lock().unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_stops_waiting_for_the_first_lane_leaves_it_to_the_next() {
+async fn the_first_lane_of_a_cancelled_task_goes_to_the_next() {
     let (pool, server) = pool(100);
     let served = Arc::default();
     let gone = wait(&pool, 0, "gone", &served);
@@ -390,7 +391,7 @@ async fn a_task_that_stops_waiting_for_the_first_lane_leaves_it_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_cannot_be_served_does_not_hold_up_the_others() {
+async fn a_blocked_queue_does_not_delay_the_others() {
     let (pool, _) = pool(100);
     let never = tokio::spawn({
         let pool = Arc::clone(&pool);
@@ -405,7 +406,7 @@ async fn a_queue_that_cannot_be_served_does_not_hold_up_the_others() {
     pool.with(|_, _, supply| assert!(!supply.is_waited_for()));
 }
 
-/// What happens to a supply.
+/// An event of a supply.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Wish(usize),
@@ -438,9 +439,9 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever happens, and however often the pool is looked after.
+    /// Any sequence of events, with any number of calls of `to_open`.
     #[test]
-    fn a_supply_keeps_within_its_bounds(events in prop::collection::vec(event(), 1..200)) {
+    fn a_supply_stays_within_its_limits(events in prop::collection::vec(event(), 1..200)) {
         let mut supply = Supply::new(MOST_OPENING);
         let mut now = std::time::Instant::now();
         let (mut open, mut refused, mut paused_until) = (0_usize, 0, None);
@@ -469,7 +470,7 @@ proptest! {
                     let is_last = supply.on_failed(now, open);
                     prop_assert_eq!(is_last, open + opening == 1);
                     prop_assert!(supply.is_refused());
-                    // Longer where there were others in a row.
+                    // Longer after several in a row.
                     paused_until = (!is_last).then_some(now + ms(1000));
                     if is_last {
                         waiting.clear();
@@ -497,10 +498,10 @@ proptest! {
                 prop_assert!(is_first || paused_until.is_none_or(|until| now >= until));
                 prop_assert!(is_first || open > 0 || !was_refused);
             }
-            // A task that waits gets one.
+            // A waiting task gets a lane.
             prop_assert!(waiting.is_empty() || open + supply.opening() > 0);
             prop_assert_eq!(supply.to_open(now, open, 0), {
-                // All that may be opened now was, but for those beside the first.
+                // Everything permitted now has been started, except lanes beside the first one.
                 let side_by_side = more == 1 && open + before == 0 && !supply.is_refused();
                 if side_by_side { supply.opening() - before - 1 } else { 0 }
             });

@@ -1,4 +1,5 @@
-//! The life of a server: it accepts connections until it is stopped, and has ended with the last of them.
+//! Lifecycle of a server: it accepts connections until it is stopped, and has ended when all of
+//! them have.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use tokio::time::sleep;
 
 use super::admission::{Admission, Admitted};
 
-/// How long nothing is accepted after that failed: mostly there are no descriptors left.
+/// Pause after a failed accept, which usually means that no descriptors are left.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Stops a server. Dropping it stops the server without waiting.
@@ -22,7 +23,7 @@ pub struct Stopper {
     ended: UnboundedReceiver<()>,
 }
 
-/// Held by each thread and connection of a server as long as it runs.
+/// Held by each thread and connection of a server while it runs.
 #[derive(Debug, Clone)]
 pub struct Running {
     stopping: watch::Receiver<bool>,
@@ -30,14 +31,14 @@ pub struct Running {
 }
 
 impl Stopper {
-    /// Of a server that begins.
+    /// For a new server.
     pub fn new() -> (Self, Running) {
         let (stop, stopping) = watch::channel(false);
         let (alive, ended) = unbounded_channel();
         (Self { stop, ended }, Running { stopping, _alive: alive })
     }
 
-    /// Tells everything that runs to end, and returns when it has.
+    /// Signals everything that runs to end, and returns when it has.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         while self.ended.recv().await.is_some() {}
@@ -53,11 +54,11 @@ impl Drop for Stopper {
 impl Running {
     /// Waits until the server is stopped.
     pub async fn stopped(&mut self) {
-        // Without a stopper it is stopped, too.
+        // A dropped stopper stops the server, too.
         let _ = self.stopping.wait_for(|is_stopping| *is_stopping).await;
     }
 
-    /// Accepts connections until the server is stopped. Those for which there is a place are given to `serve`, the
+    /// Accepts connections until the server is stopped. Admitted connections are passed to `serve`,
     /// others to `turn_away`; neither may block.
     pub async fn accept(
         mut self,
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_server_has_ended_when_its_last_connection_has() {
+    async fn a_server_ends_with_its_last_connection() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stopper, running) = Stopper::new();
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_whose_stopper_is_dropped_is_stopped() {
+    async fn dropping_the_stopper_stops_the_server() {
         let (stopper, mut running) = Stopper::new();
         drop(stopper);
         running.stopped().await;

@@ -1,9 +1,9 @@
-//! The directory that is served, and the only way into it.
+//! Confines clients to the served directory.
 //!
-//! A client's path is given to `openat2` with `RESOLVE_IN_ROOT`: the kernel resolves it as if the
-//! directory were `/`, in one step, so that neither `..`, nor an absolute link, nor a link that
-//! somebody puts there at the wrong moment leads out. What changes a name opens the directory of
-//! that name in this way and then acts on the last component without following it.
+//! A client's path is resolved by `openat2` with `RESOLVE_IN_ROOT`: the kernel treats the directory
+//! as `/`, in one step, so that neither `..`, nor an absolute link, nor a link created at the wrong
+//! moment leads out. Operations that change a name open its directory in this way, and then act on
+//! the last component without following it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -15,10 +15,10 @@ use rustix::io::{Errno, Result};
 /// The longest path: the kernel's `PATH_MAX`.
 pub const PATH_MAX: usize = 4096;
 
-/// How often a path is resolved again when renames elsewhere made the kernel give up.
+/// How often a path is resolved when concurrent renames make the kernel return EAGAIN.
 const RACES: usize = 16;
 
-/// A directory below which every path of a client is.
+/// A directory that clients' paths cannot leave.
 #[derive(Debug)]
 pub struct Jail {
     root: OwnedFd,
@@ -28,7 +28,7 @@ impl Jail {
     /// Opens the directory.
     ///
     /// # Errors
-    /// It is none, or the system has no `openat2`.
+    /// If it is not a directory, or the system has no `openat2`.
     pub fn open(directory: &Path) -> haul_storage::Result<Self> {
         let failed = |errno: Errno| Error::from_io("serve", errno.into()).at(directory.display());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -44,7 +44,7 @@ impl Jail {
         }
     }
 
-    /// Opens what a path names, following links that stay inside. Nothing is made.
+    /// Opens a path, following links that stay inside. Creates nothing.
     ///
     /// # Errors
     /// Those of `openat2`.
@@ -52,7 +52,7 @@ impl Jail {
         self.open_as(path, flags, 0)
     }
 
-    /// The same with the permissions `mode` for a file that `flags` have made.
+    /// Like [`Jail::resolve`], with permissions `mode` for a file that `flags` may create.
     ///
     /// # Errors
     /// Those of `openat2`.
@@ -60,7 +60,7 @@ impl Jail {
         if path.len() > PATH_MAX {
             return Err(Errno::NAMETOOLONG);
         }
-        // `dav-server` knows the parent of what is at the top by no name.
+        // `dav-server` passes an empty path as the parent of entries at the root.
         let path = if path.is_empty() { b"." } else { path };
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -73,8 +73,8 @@ impl Jail {
         Err(Errno::AGAIN)
     }
 
-    /// A descriptor that stands for what a path names; a link itself if `follow` is not set, unless the path ends
-    /// with a slash: then the kernel follows even so.
+    /// An O_PATH descriptor of a path. Without `follow` it is that of a link itself, unless the
+    /// path ends with a slash, with which the kernel follows links anyway.
     ///
     /// # Errors
     /// Those of `openat2`.
@@ -83,7 +83,7 @@ impl Jail {
         self.resolve(path, OFlags::PATH | nofollow)
     }
 
-    /// What is at a path; a link as [`Jail::locate`] takes it.
+    /// Stats a path; links are treated as by [`Jail::locate`].
     ///
     /// # Errors
     /// Those of `openat2`.
@@ -91,8 +91,8 @@ impl Jail {
         fstat(self.locate(path, follow)?)
     }
 
-    /// The directory of a path's last component, and that component. `BUSY` if it has none that
-    /// could be made, removed or renamed (`/`, `.`, `..`).
+    /// The directory of a path's last component, and that component. `BUSY` for `/`, `.` and `..`,
+    /// which cannot be created, removed or renamed.
     ///
     /// # Errors
     /// Those of `openat2`, and `BUSY`.
@@ -109,7 +109,7 @@ impl Jail {
     /// exist.
     ///
     /// # Errors
-    /// Those of `openat2`; `ACCESS` if it is no longer inside.
+    /// Those of `openat2`; `ACCESS` if it is no longer inside the directory.
     pub fn canonical(&self, path: &[u8]) -> Result<Vec<u8>> {
         match self.locate(path, true) {
             Ok(found) => self.name_of(found.as_fd()),
@@ -129,15 +129,14 @@ impl Jail {
         }
     }
 
-    /// What a link says. One that says where the served directory lies on this machine is told as
-    /// the client sees it.
+    /// The target of a link. A target that includes the local path of the served directory is shown
+    /// as the client sees it.
     ///
     /// # Errors
     /// `INVAL` if it is no link; those of `openat2` and `readlinkat`.
     pub fn link_target(&self, path: &[u8]) -> Result<Vec<u8>> {
         let link = self.locate(path, false)?;
-        // Nothing but a link has a target; for anything else this is EINVAL, or ENOENT on an
-        // empty path.
+        // For anything but a link, an empty path gives EINVAL or ENOENT.
         let target = match readlinkat(&link, c"", Vec::new()) {
             Err(Errno::NOENT) => return Err(Errno::INVAL),
             outcome => outcome?.into_bytes(),
@@ -146,14 +145,15 @@ impl Jail {
         Ok(within(&root, &target).filter(|_| root != b"/").unwrap_or(target))
     }
 
-    /// Where a descriptor is, as the client sees it; `ACCESS` if that is no longer inside.
+    /// The path of a descriptor as the client sees it; `ACCESS` if it is no longer inside the
+    /// directory.
     fn name_of(&self, found: BorrowedFd<'_>) -> Result<Vec<u8>> {
         let root = system_path(self.root.as_fd())?;
         within(&root, &system_path(found)?).ok_or(Errno::ACCESS)
     }
 }
 
-/// A path by which calls that know no descriptors reach exactly what one stands for.
+/// A path that names exactly what a descriptor refers to, for calls that do not take descriptors.
 pub fn proc_path(found: impl AsFd) -> String {
     format!("/proc/self/fd/{}", found.as_fd().as_raw_fd())
 }
@@ -162,7 +162,7 @@ fn system_path(found: BorrowedFd<'_>) -> Result<Vec<u8>> {
     Ok(readlinkat(CWD, proc_path(found), Vec::new())?.into_bytes())
 }
 
-/// `path` as it is called below `root`.
+/// `path` as seen from `root`; `None` if it is not below.
 fn within(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     if root == b"/" {
         return path.starts_with(b"/").then(|| path.to_vec());
@@ -174,7 +174,7 @@ fn within(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The directory and the last component.
+/// Splits a path into directory and last component.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let path = &path[..end];
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_parted_at_its_last_component() {
+    fn a_path_is_split_at_its_last_component() {
         let cases: [(&[u8], &[u8], &[u8]); 7] = [
             (b"a", b".", b"a"),
             (b"/a", b"/", b"a"),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_below_the_root_is_within_it() {
+    fn only_paths_below_the_root_are_within_it() {
         assert_eq!(within(b"/srv", b"/srv").unwrap(), b"/");
         assert_eq!(within(b"/srv", b"/srv/a").unwrap(), b"/a");
         assert_eq!(within(b"/srv", b"/srvx"), None);

@@ -1,5 +1,5 @@
-//! What haul's servers share: who may connect, how they begin and end, what is told about clients, and the directory
-//! that nobody gets out of.
+//! Common parts of haul's servers: admission of clients, start and end, reports about clients, and
+//! the jail that confines them to the directory.
 
 mod accept;
 mod admission;

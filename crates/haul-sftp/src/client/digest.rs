@@ -1,4 +1,4 @@
-//! Asks the server for the digest of a file (`check-file-name`).
+//! Requests the digest of a file from the server (`check-file-name`).
 
 use haul_storage::{Digest, DigestKind, Error, ErrorKind, RelPath, Result};
 
@@ -6,7 +6,8 @@ use super::error;
 use super::inner::Inner;
 use crate::codec::{Extended, FileHash, FileKind, Request, Response, Status};
 
-/// The digest of a file as the server reports it; `None` if it reports none of this kind, or `path` is no file.
+/// The digest of a file that the server computes; `None` if it has none of this kind, or `path` is
+/// not a file.
 pub(super) async fn of(inner: &Inner, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
     if !inner.capabilities().digests.contains(&kind) {
         return Ok(None);
@@ -17,7 +18,7 @@ pub(super) async fn of(inner: &Inner, path: &RelPath, kind: DigestKind) -> Resul
     if attrs.kind() != Some(FileKind::File) {
         return Ok(None);
     }
-    // ProFTPD refuses what has no bytes.
+    // ProFTPD refuses empty files.
     if attrs.size == Some(0) {
         return Ok(Some(Digest::of(kind, b"")));
     }
@@ -45,7 +46,7 @@ pub(super) async fn of(inner: &Inner, path: &RelPath, kind: DigestKind) -> Resul
         Response::Status { status: Status::NoSuchFile, .. } => {
             Err(inner.at(Error::new(ErrorKind::NotFound, "read the digest"), path))
         }
-        // It does not know the extension, or not this function, or must not read the file.
+        // The extension or the hash function is unknown, or the server may not read the file.
         Response::Status { .. } => Ok(None),
         other => Err(inner.at(error::unexpected("read the digest", other), path)),
     }

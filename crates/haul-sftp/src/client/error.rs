@@ -1,17 +1,17 @@
-//! From statuses to haul's error.
+//! Converts statuses to haul's errors.
 
 use haul_storage::{Error, ErrorKind, Result};
 
 use crate::codec::{Attrs, Handle, Name, Response, Status};
 
-/// The kind of error that a status stands for.
+/// The error kind of a status.
 pub(super) const fn kind_of(status: Status) -> ErrorKind {
     match status {
         Status::NoSuchFile => ErrorKind::NotFound,
         Status::PermissionDenied => ErrorKind::PermissionDenied,
         Status::NoConnection | Status::ConnectionLost => ErrorKind::Unreachable,
         Status::Unsupported => ErrorKind::Unsupported,
-        // The numbers of versions 4 to 6, which some servers send to everybody
+        // Codes of versions 4 to 6, which some servers send regardless of the version
         // (draft-ietf-secsh-filexfer-13, section 9.1).
         Status::Other(11) => ErrorKind::AlreadyExists,
         Status::Other(12) => ErrorKind::PermissionDenied,
@@ -25,7 +25,7 @@ pub(super) const fn kind_of(status: Status) -> ErrorKind {
     }
 }
 
-/// The error that a status is, with the server's words if they say more than its number.
+/// The error for a status, with the server's message if it says more than the code.
 pub(super) fn failure(operation: &'static str, status: Status, message: &[u8]) -> Error {
     let words = String::from_utf8_lossy(message);
     let words: String = words.chars().filter(|c| !c.is_control()).take(200).collect();
@@ -37,7 +37,7 @@ pub(super) fn failure(operation: &'static str, status: Status, message: &[u8]) -
     }
 }
 
-/// That everything went well.
+/// Checks for `Status::Ok`.
 pub(super) fn done(operation: &'static str, response: Response) -> Result<()> {
     match response {
         Response::Status { status: Status::Ok, .. } => Ok(()),
@@ -45,7 +45,7 @@ pub(super) fn done(operation: &'static str, response: Response) -> Result<()> {
     }
 }
 
-/// The handle that was asked for.
+/// Expects a handle.
 pub(super) fn handle(operation: &'static str, response: Response) -> Result<Handle> {
     match response {
         Response::Handle(handle) => Ok(handle),
@@ -53,7 +53,7 @@ pub(super) fn handle(operation: &'static str, response: Response) -> Result<Hand
     }
 }
 
-/// The attributes that were asked for.
+/// Expects attributes.
 pub(super) fn attrs(operation: &'static str, response: Response) -> Result<Attrs> {
     match response {
         Response::Attrs(attrs) => Ok(attrs),
@@ -61,7 +61,7 @@ pub(super) fn attrs(operation: &'static str, response: Response) -> Result<Attrs
     }
 }
 
-/// The one name that was asked for.
+/// Expects one name.
 pub(super) fn one_name(operation: &'static str, response: Response) -> Result<Name> {
     match response {
         Response::Names(mut names) if names.len() == 1 => Ok(names.remove(0)),
@@ -69,7 +69,7 @@ pub(super) fn one_name(operation: &'static str, response: Response) -> Result<Na
     }
 }
 
-/// What an answer that is not the wanted one means.
+/// The error for a response of another type than expected.
 pub(super) fn unexpected(operation: &'static str, response: Response) -> Error {
     let what = match response {
         Response::Status { status, message } => return failure(operation, status, &message),

@@ -1,9 +1,10 @@
 //! The client: a directory on a server as a storage.
 //!
-//! `host` is a server with its `lanes`, each a `session` over a channel; `storage` is a directory on
-//! it, with `read`, `write`, `whole` (small files), `place` (names of new files) and `list` beside it; `directories` remembers
-//! what is a directory and no link, `patience` limits waits, `quirks` what a server does not announce, `attributes` what it
-//! lets be set; `entry` and `error` translate.
+//! `host` is a server with its `lanes`, each a `session` over a channel. `storage` is a directory
+//! on it, with `read`, `write`, `whole` (small files), `place` (renames of new files) and `list`.
+//! `directories` caches which paths are directories and not links, `patience` limits waits,
+//! `quirks` has what a server does not announce, `attributes` what it allows to be set; `entry` and
+//! `error` translate.
 
 mod attributes;
 mod digest;

@@ -1,14 +1,14 @@
-//! How long a response may take before its lane is closed, and the report of a long wait.
+//! Limits how long a lane may be silent while a response is pending, and reports long waits.
 //!
 //! ```text
-//! Patience (one a host) → Silence (one a lane): heard, asked, answered → until
+//! Patience (one per host) → Silence (one per lane): heard, asked, answered → within
 //! ```
 //!
-//! A lane counts as silent from the last byte received or the last packet sent on it, not from one
-//! request: servers answer in any order, and most do one request after the other. A silent lane is
-//! closed after [`SILENCE`], or [`LASTING`] while a request is pending that a server may honestly take
-//! long for: a slow disk that writes back, a huge file that is removed. The whole host then gets that
-//! time, because its disk is busy for all lanes.
+//! A lane counts as silent from the last byte received or the last packet sent on it, not per
+//! request: servers respond in any order, and most process one request after the other. A silent
+//! lane is closed after [`SILENCE`], or after [`LASTING`] while a request is pending that may
+//! legitimately take long: a slow disk that writes back, a huge file being removed. This applies to
+//! all lanes of the host, because they share its disk.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,24 +22,24 @@ use tokio::time::Instant;
 
 use crate::codec::{Extended, OpenFlags, Request};
 
-/// A lane may be silent for so long while a response is pending, unless the host's waits have another limit: then all
-/// limits are that much shorter or longer.
+/// How long a lane may be silent while a response is pending. If the host's waits have another
+/// limit, all limits are longer or shorter by the difference.
 pub(super) const SILENCE: Duration = haul_net::SILENCE;
 
-/// The limit for requests that wait for a disk: write-back of what a server's memory holds (CLOSE on a
-/// network file system, fsync), freeing the blocks of a huge file.
+/// Limit for requests that wait for a disk: write-back of the server's memory (CLOSE on a network
+/// file system, fsync), and freeing the blocks of a huge file.
 pub(super) const LASTING: Duration = Duration::from_secs(30 * 60);
 
-/// The least speed of the link at which a payload counts as moving, bytes per second.
+/// Slowest link that counts as progress for a payload, in bytes per second.
 const SLOWEST: u64 = 4096;
 
-/// The least speed of a copy within the server, or of a digest, bytes per second.
+/// Slowest copy within the server, or digest, in bytes per second.
 const SLOWEST_COPY: u64 = 1 << 20;
 
-/// A length above this is none that a file has: 1 PiB.
+/// Longer than any file: 1 PiB.
 const LARGEST: u64 = 1 << 50;
 
-/// What all lanes of a host share.
+/// Shared by all lanes of a host.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Patience {
     waits: HostWaits,
@@ -47,16 +47,16 @@ pub(super) struct Patience {
     lasting: Arc<AtomicUsize>,
 }
 
-/// The silence of one lane.
+/// Measures the silence of one lane.
 #[derive(Debug)]
 pub(super) struct Silence {
     host: Patience,
     began: Instant,
-    /// When the lane made progress last: milliseconds since `began`.
+    /// Time of the last progress on the lane, in milliseconds since `began`.
     heard: AtomicU64,
 }
 
-/// What a request is about, for reports and errors: `response to OPENDIR /srv/data`.
+/// Names a request in reports and errors: `response to OPENDIR /srv/data`.
 #[derive(Debug, Clone)]
 pub(super) struct Subject {
     name: &'static str,
@@ -64,14 +64,14 @@ pub(super) struct Subject {
 }
 
 impl Patience {
-    /// For a host whose long waits are reported to `waits`.
+    /// For a host whose long waits `waits` reports.
     pub(super) fn new(waits: HostWaits) -> Self {
         Self { waits, lasting: Arc::default() }
     }
 }
 
 impl Silence {
-    /// Of a lane that has just been opened.
+    /// For a new lane.
     pub(super) fn new(host: Patience) -> Self {
         Self { host, began: Instant::now(), heard: AtomicU64::new(0) }
     }
@@ -83,25 +83,25 @@ impl Silence {
         self.host.waits.heard();
     }
 
-    /// A request with this limit is pending.
+    /// A request with this limit was sent.
     pub(super) fn asked(&self, limit: Duration) {
         if is_lasting(limit) {
             self.host.lasting.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// It is not any more.
+    /// The request is not pending any more.
     pub(super) fn answered(&self, limit: Duration) {
         if is_lasting(limit) {
             self.host.lasting.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Awaits something from the server. `longest` gives the longest limit of the lane's pending
+    /// Awaits something from the server. `longest` returns the longest limit of the lane's pending
     /// requests.
     ///
     /// # Errors
-    /// The time in which the lane made no progress, once that is the limit.
+    /// How long the lane made no progress, if that reaches the limit.
     pub(super) async fn within<T>(
         &self,
         what: impl Fn() -> String,
@@ -137,7 +137,7 @@ fn is_lasting(limit: Duration) -> bool {
     limit >= LASTING
 }
 
-/// For how long the lane may be silent while this request is pending.
+/// How long the lane may be silent while this request is pending.
 pub(super) fn limit(request: &Request) -> Duration {
     let moved = |bytes: u64| SILENCE + Duration::from_secs(bytes / SLOWEST);
     match request {
@@ -145,7 +145,7 @@ pub(super) fn limit(request: &Request) -> Duration {
         Request::Write { data, .. } => moved(data.len() as u64),
         Request::Setstat(_, attrs) | Request::Fsetstat(_, attrs) if attrs.size.is_some() => LASTING,
         Request::Open { flags, .. } if flags.has(OpenFlags::TRUNCATE) => LASTING,
-        // A name that is replaced or removed may be the last one of a huge file.
+        // The name replaced or removed may be the last one of a huge file.
         Request::Close(_) | Request::Remove(_) | Request::Rename { .. } => LASTING,
         Request::Extended(Extended::Fsync(_) | Extended::PosixRename { .. }) => LASTING,
         Request::Extended(Extended::CopyData { length, .. }) => copied(*length),
@@ -154,13 +154,13 @@ pub(super) fn limit(request: &Request) -> Duration {
     }
 }
 
-/// The same for a copy within the server, or a digest, of so many bytes.
+/// Like [`limit`], for a copy within the server, or a digest, of `bytes` bytes.
 pub(super) fn copied(bytes: u64) -> Duration {
     LASTING + Duration::from_secs(bytes.min(LARGEST) / SLOWEST_COPY)
 }
 
 impl Subject {
-    /// What a request is about.
+    /// Describes a request.
     pub(super) fn of(request: &Request) -> Self {
         let (name, path) = match request {
             Request::Init { .. } => ("INIT", None),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flush_on_one_lane_gives_time_to_the_others() {
+    async fn a_flush_on_one_lane_extends_the_limit_of_the_others() {
         let host = Patience::default();
         let [flushing, other] = [Silence::new(host.clone()), Silence::new(host)];
         flushing.asked(LASTING);

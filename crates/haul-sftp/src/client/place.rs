@@ -1,9 +1,9 @@
-//! How what is complete gets its name.
+//! Renames complete files to their names.
 //!
-//! A rename that replaces is an extension (`posix-rename@openssh.com`). Where the server lacks it, or announces
-//! it and refuses it, RENAME is tried first: some servers replace all the same. Where RENAME is refused because
-//! there is an old file, that one is renamed aside, removed once the new one has the name, and renamed back if
-//! the new one does not get it. So at each moment the old file or the new one is there.
+//! A rename that replaces is an extension (`posix-rename@openssh.com`). If the server lacks or
+//! refuses it, RENAME is tried, which replaces on some servers. If RENAME is refused because an old
+//! file exists, that is renamed aside, removed once the new file has the name, and restored if it
+//! does not get it. So at each moment either the old file or the new one exists.
 
 use bytes::Bytes;
 use haul_storage::{CommitOptions, Error, ErrorKind, RelPath, Result, aside_name};
@@ -14,7 +14,7 @@ use super::session::{Pending, Session};
 use crate::codec::{Attrs, Extended, FileKind, Request, Response, Status, name};
 
 impl Inner {
-    /// Gives what is complete at `from` (on the server) its name.
+    /// Renames the complete file `from` (on the server) to `path`.
     pub(super) async fn take_name(
         &self,
         from: &Bytes,
@@ -38,7 +38,7 @@ impl Inner {
         }
         let session = self.host.session().await?;
         let renamed = session.request(&rename(from, &to));
-        // Only needed after a refusal, and then it saves a round trip.
+        // Only needed after a refusal, where it saves an RTT.
         let there = replace.then(|| session.request(&Request::Lstat(to.clone())));
         match (error::done("rename", renamed.answer().await?), there) {
             (Ok(()), _) => {
@@ -56,8 +56,8 @@ impl Inner {
         Ok(())
     }
 
-    /// As [`Inner::take_name`] for a new file. Where no mode is given it gets that of the file that it replaces:
-    /// a private file stays private.
+    /// Like [`Inner::take_name`] for a new file. Without a mode of its own it gets that of the file
+    /// it replaces, so a private file stays private.
     pub(super) async fn put_in_place(
         &self,
         from: &Bytes,
@@ -83,8 +83,9 @@ impl Inner {
         error::done("set the mode", answer).map_err(|error| self.at(error, path))
     }
 
-    /// Asks on a lane that what is complete at `from` gets its name if nothing has it, behind everything
-    /// else that is asked there; where the server does one after the other, and never replaces so.
+    /// Requests on a lane, after everything else requested there, that the complete file `from`
+    /// gets its name unless that exists. `None` unless the server processes requests in order and
+    /// never replaces by RENAME.
     pub(super) fn rename_behind(
         &self,
         session: &Session,
@@ -95,20 +96,20 @@ impl Inner {
         session.is_in_turn().then(|| session.request(&request))
     }
 
-    /// Whether the part file of `path`, which could not get its name, is all that there is: the old file was
-    /// renamed aside, and could not be renamed back.
+    /// Whether the part file of `path`, which could not be renamed, is the only copy: the old file
+    /// was renamed aside and could not be restored.
     pub(super) async fn is_only_copy(&self, path: &RelPath, replace: bool) -> bool {
         replace && !self.rename_replaces() && self.look(path).await.is_err()
     }
 
-    /// Removes what a killed run left aside of `path`, which has a new file now.
+    /// Removes an old file of `path` that a killed run left aside, now that there is a new one.
     pub(super) async fn clear_aside(&self, path: &RelPath) -> Result<()> {
         if self.rename_replaces() {
             return Ok(());
         }
         let aside = self.aside_of(path)?;
         match self.remove_aside(&aside, path).await {
-            // Directories that can only be written to refuse to remove and to look alike.
+            // A write-only directory refuses both removal and LSTAT.
             Err(error) if self.is_there(&aside).await => Err(error),
             _ => Ok(()),
         }
@@ -119,7 +120,7 @@ impl Inner {
         self.has(name::POSIX_RENAME) && !self.host.quirks.has_no_posix_rename()
     }
 
-    /// Replaces what is `there` at `path`, where the server refuses to rename onto it.
+    /// Replaces `there` at `path` on a server that refuses to rename onto it.
     async fn replace(
         &self,
         from: &Bytes,
@@ -131,7 +132,7 @@ impl Inner {
             return Err(self.at(refusal, path));
         }
         match there {
-            // Nothing is in the way.
+            // Nothing exists there.
             Err(_) => return Err(self.at(refusal, path)),
             Ok(there) if there.kind() == Some(FileKind::Directory) => {
                 let error = Error::new(ErrorKind::IsADirectory, refusal.operation());
@@ -149,7 +150,7 @@ impl Inner {
         }
         let placed = match self.host.tell(&rename(from, &to)).await {
             Ok(placed) => error::done("rename", placed),
-            // It may have been done before the lane was lost.
+            // The rename may have been done before the lane was lost.
             Err(_) if self.is_missing(from).await && !self.is_missing(&to).await => Ok(()),
             Err(lost) => Err(lost),
         };
@@ -171,14 +172,14 @@ impl Inner {
         }
     }
 
-    /// Renames an old file aside. The inner error is a refusal, after which it still has its name.
+    /// Renames the old file aside. The inner error is a refusal, after which it still has its name.
     async fn move_aside(&self, to: &Bytes, aside: &Bytes) -> Result<Result<()>> {
         let away = rename(to, aside);
         let refused = match error::done("rename", self.host.tell(&away).await?) {
             Ok(()) => return Ok(Ok(())),
             Err(refused) => refused,
         };
-        // What an earlier run left aside is older than what has the name now.
+        // A file left aside by an earlier run is older than the one that has the name.
         match self.host.tell(&Request::Remove(aside.clone())).await? {
             Response::Status { status: Status::Ok, .. } => {
                 Ok(error::done("rename", self.host.tell(&away).await?))
@@ -189,7 +190,7 @@ impl Inner {
 
     async fn put_back(&self, aside: &Bytes, to: &Bytes) -> Result<()> {
         match error::done("put the old file back", self.host.ask(&rename(aside, to)).await?) {
-            // It was done, and the lane was lost before the answer.
+            // It was renamed, but the lane was lost before the response.
             Err(_) if self.is_missing(aside).await && !self.is_missing(to).await => Ok(()),
             outcome => outcome,
         }
@@ -211,7 +212,7 @@ impl Inner {
         Err(self.at(error.because(cause), path))
     }
 
-    /// Where the old file is while a new one takes its name.
+    /// The path of the old file while the new one is renamed.
     fn aside_of(&self, path: &RelPath) -> Result<Bytes> {
         let aside = path.with_name(aside_name(path.name())).map_err(|error| {
             let invalid = Error::new(ErrorKind::InvalidInput, "replace");
@@ -220,12 +221,12 @@ impl Inner {
         Ok(self.on_server(&aside))
     }
 
-    /// Whether the server shows something there.
+    /// Whether the server reports an entry.
     async fn is_there(&self, at: &Bytes) -> bool {
         matches!(self.host.ask(&Request::Lstat(at.clone())).await, Ok(Response::Attrs(_)))
     }
 
-    /// Whether the server says that nothing is there.
+    /// Whether the server reports that nothing exists.
     async fn is_missing(&self, at: &Bytes) -> bool {
         let there = self.host.ask(&Request::Lstat(at.clone())).await;
         matches!(there, Ok(Response::Status { status: Status::NoSuchFile, .. }))

@@ -38,9 +38,9 @@ pub struct SftpStorage {
 }
 
 impl SftpStorage {
-    /// The directory `root` of a server, an absolute path with no links in it
-    /// ([`SftpHost::resolve`] gives one). `journals` is a directory of this machine for the journals
-    /// of uploads; without it an upload that breaks is started anew.
+    /// Opens the directory `root` of a server, an absolute path without links
+    /// ([`SftpHost::resolve`] returns one). `journals` is a local directory for the journals of
+    /// uploads; without it, interrupted uploads restart.
     pub async fn open(
         host: Arc<SftpHost>,
         location: Location,
@@ -76,14 +76,14 @@ impl SftpStorage {
                 default_mode: DEFAULT_MODE,
                 location,
                 root,
-                capabilities: by_habits(&usual),
+                capabilities: by_quirks(&usual),
                 extensions: server.extensions.clone(),
                 journals,
             }),
         }))
     }
 
-    /// The server that it is on.
+    /// The host of this directory.
     pub fn host(&self) -> &Arc<SftpHost> {
         &self.inner.host
     }
@@ -130,7 +130,7 @@ impl Storage for SftpStorage {
         loop {
             match inner.make_dir(path, mode).await {
                 Err(error) if tries.again(&error).await => {}
-                // It was made, and the lane was lost before that could be said.
+                // It was created, but the lane was lost before the response.
                 Err(error) if !tries.is_first() && error.kind() == ErrorKind::AlreadyExists => {
                     let there = inner.host_lstat(path).await;
                     let made = there.is_ok_and(|attrs| attrs.kind() == Some(FileKind::Directory));
@@ -176,7 +176,7 @@ impl Storage for SftpStorage {
         loop {
             match inner.try_remove(path).await {
                 Err(error) if tries.again(&error).await => {}
-                // It was removed, and the lane was lost before that could be said.
+                // It was removed, but the lane was lost before the response.
                 Err(error) if !tries.is_first() && error.kind() == ErrorKind::NotFound => {
                     return Ok(());
                 }
@@ -239,7 +239,7 @@ impl Storage for SftpStorage {
     async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
         let inner = &self.inner;
         inner.check_parent(path).await?;
-        // What is known to be a directory is no link.
+        // A known directory is not a link.
         let kind = if inner.directories.unknown(path).is_empty() {
             Some(FileKind::Directory)
         } else {
@@ -306,10 +306,10 @@ impl Storage for SftpStorage {
     }
 }
 
-fn by_habits(usual: &Capabilities) -> [Capabilities; 6] {
-    // Modes are not given up: a new file gets its own with its creation.
+fn by_quirks(usual: &Capabilities) -> [Capabilities; 6] {
+    // Modes remain: they are set when a file is created.
     let bare = usual.clone().with(|can| can.times = false);
-    // What is continued is read while it is written, and what is copied has two files open.
+    // Resuming reads a file while it is written, and copying has two files open.
     let few = |of: &Capabilities| {
         of.clone().with(|can| {
             can.resume = false;

@@ -1,4 +1,4 @@
-//! Small files in one go: chains of a few requests, hundreds of them under way at once.
+//! Small files: chains of a few requests, hundreds of chains in flight at once.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use super::session::Session;
 use super::write::{open_part, sync};
 use crate::codec::{Attrs, Handle, OpenFlags, Request, Response, Status, name};
 
-/// Opens, reads, looks whether it changed, and closes: two round trips.
+/// Opens, reads, stats again, and closes: two RTTs.
 pub(super) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Whole> {
     inner.check_parent(path).await?;
     match read_at_once(inner, path, limit).await {
         Ok(Some(whole)) => Ok(whole),
-        // It does not fit into one answer, or the server gave a part of it.
+        // It does not fit into one response, or the server sent only a part.
         Ok(None) => read_in_parts(inner, path, limit).await,
         Err(error) => Err(inner.at(error, path)),
     }
@@ -38,7 +38,7 @@ async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<
         let (flags, attrs) = (OpenFlags::READ, Attrs::default());
         let open = lane.request(&Request::Open { path: on_server.clone(), flags, attrs });
         let before = file_entry(path, look.answer().await?);
-        // Before the lane is given back nothing is open there that nobody wants.
+        // A handle that is not used is closed before the lane is released.
         match (before, error::handle("open", open.answer().await?)) {
             (Ok(before), Ok(handle)) => break (lane, before, handle),
             (Ok(_), Err(error)) => opening.refused(&lane, error)?,
@@ -55,7 +55,7 @@ async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<
     let length = u32::try_from(before.size).unwrap_or(u32::MAX);
     let fits = before.size <= limit && length < most;
     let answers = fits.then(|| {
-        // One byte more than there should be shows whether there is more.
+        // One byte more than expected reveals whether there is more.
         let read = Request::Read { handle: handle.clone(), offset: 0, length: length + 1 };
         (session.request(&read), session.request(&Request::Fstat(handle.clone())))
     });
@@ -100,8 +100,8 @@ async fn read_in_parts(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result
     Ok(Whole::new(block.into_bytes(), identity, file.metadata().await?))
 }
 
-/// Creates, writes, sets attributes, closes, and gives it its name: three round trips, as the name
-/// may come only when all the rest is known to be there.
+/// Creates, writes, sets attributes, closes, and renames: three RTTs, since the rename must wait
+/// until everything else is confirmed.
 pub(super) async fn write(
     inner: &Arc<Inner>,
     path: &RelPath,
@@ -110,7 +110,7 @@ pub(super) async fn write(
 ) -> Result<()> {
     inner.check_parent(path).await?;
     let part = inner.on_server(&part_of(path).map_err(|error| inner.at(error, path))?);
-    // No bits that lend the owner's rights before it is whole, and its owner's.
+    // Without set-ID bits until the file is complete and has its owner.
     let mode = options.metadata.mode.unwrap_or(inner.default_mode) & 0o777;
     let (session, handle, _) = match open_part(inner, &part, mode, true).await {
         Ok(opened) => opened,
@@ -120,17 +120,17 @@ pub(super) async fn write(
         Ok(()) => {
             let named = inner.put_in_place(&part, path, options).await;
             if named.is_err() && inner.is_only_copy(path, options.replace).await {
-                // It stays.
+                // The part file remains.
                 return named;
             }
             named
         }
-        // Before it is removed: then there would be room.
+        // Before the part file is removed, which would free space.
         Err(error) => Err(inner.explain_full(error, path).await),
     };
     drop(session);
     if outcome.as_ref().is_err_and(|error| error.kind() != ErrorKind::Unreachable) {
-        // The first error is the one to report; what is left the next run finds.
+        // The first error is the one to report; the next run finds the part file.
         drop(inner.host.tell(&Request::Remove(part)).await);
     }
     outcome
@@ -144,7 +144,7 @@ async fn write_part(
     bytes: Bytes,
     options: &CommitOptions,
 ) -> Result<()> {
-    // The mode among them: the server's umask may have taken bits away.
+    // Includes the mode, since the server's umask may have removed bits.
     let mut attrs = attributes::of_new_file(inner, &options.metadata);
     let most = session.server().await?.write as usize;
     let mut answers = Vec::new();

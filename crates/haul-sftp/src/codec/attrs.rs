@@ -1,4 +1,4 @@
-//! Attributes of a file: each may be missing.
+//! Attributes of a file, all of them optional.
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ const EXTENDED: u32 = 1 << 31;
 
 const TYPE_MASK: u32 = 0o170_000;
 
-/// What kind of thing the type bits of the permissions say.
+/// The file type in the permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -30,7 +30,7 @@ pub enum FileKind {
     BlockDevice,
     /// A character device.
     CharDevice,
-    /// Type bits that mean nothing.
+    /// Undefined type bits.
     Unknown,
 }
 
@@ -41,16 +41,16 @@ pub struct Attrs {
     pub size: Option<u64>,
     /// User and group number.
     pub owner: Option<(u32, u32)>,
-    /// Type and permission bits, as `st_mode` has them.
+    /// Type and permission bits, as in `st_mode`.
     pub permissions: Option<u32>,
-    /// Last access and last modification, seconds since 1970 without sign.
+    /// Last access and last modification, in seconds since 1970, unsigned.
     pub times: Option<(u32, u32)>,
-    /// Anything else: name and value.
+    /// Anything else, as name and value.
     pub extended: Vec<(Bytes, Bytes)>,
 }
 
 impl Attrs {
-    /// What the type bits say; `None` without them.
+    /// The file type; `None` if the type bits are missing.
     pub fn kind(&self) -> Option<FileKind> {
         let bits = self.permissions? & TYPE_MASK;
         Some(match bits {
@@ -83,7 +83,7 @@ impl Attrs {
         }
         if flags & EXTENDED != 0 {
             let count = fields.u32("extended attributes")? as usize;
-            // Each takes eight bytes at least.
+            // Each has at least eight bytes.
             if count > fields.remaining() / 8 {
                 return Err(fields.invalid("number of extended attributes"));
             }

@@ -1,4 +1,4 @@
-//! What OpenSSH added to version 3 (its PROTOCOL file, section 4).
+//! OpenSSH's extensions of version 3 (its PROTOCOL file, section 4).
 
 use bytes::Bytes;
 
@@ -7,31 +7,31 @@ use super::{Attrs, CodecError, Handle};
 
 /// Names of extensions.
 pub mod name {
-    /// Rename that replaces in one step.
+    /// Rename that replaces atomically.
     pub const POSIX_RENAME: &[u8] = b"posix-rename@openssh.com";
-    /// Make a file durable.
+    /// Sync a file to disk.
     pub const FSYNC: &[u8] = b"fsync@openssh.com";
-    /// A further name of a file.
+    /// Create a hard link.
     pub const HARDLINK: &[u8] = b"hardlink@openssh.com";
-    /// Describe a file system.
+    /// Free space and limits of a file system.
     pub const STATVFS: &[u8] = b"statvfs@openssh.com";
-    /// Describe the file system of an open file.
+    /// The same for the file system of an open file.
     pub const FSTATVFS: &[u8] = b"fstatvfs@openssh.com";
     /// Set attributes of a link itself.
     pub const LSETSTAT: &[u8] = b"lsetstat@openssh.com";
     /// Copy a range between open files.
     pub const COPY_DATA: &[u8] = b"copy-data";
-    /// Make a path absolute, `~` too.
+    /// Make a path absolute, including `~`.
     pub const EXPAND_PATH: &[u8] = b"expand-path@openssh.com";
     /// The digest of a file (draft-ietf-secsh-filexfer-09, 9.1.2), as haul's server announces it.
     pub const CHECK_FILE_NAME: &[u8] = b"check-file-name";
-    /// The same and the digest of an open file, as some servers announce them together.
+    /// The same, together with the digest of an open file, as some servers announce both.
     pub const CHECK_FILE: &[u8] = b"check-file";
-    /// What the server takes at most.
+    /// The server's limits.
     pub const LIMITS: &[u8] = b"limits@openssh.com";
 }
 
-/// Extensions as INIT and VERSION announce them: name and data, mostly a version number.
+/// Extensions announced by INIT and VERSION: name and data, usually a version number.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Extensions(pub Vec<(Bytes, Bytes)>);
 
@@ -58,63 +58,63 @@ impl Extensions {
 /// A request beyond version 3.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extended {
-    /// Rename that replaces in one step.
+    /// Rename that replaces atomically.
     PosixRename {
         /// From.
         from: Bytes,
         /// To.
         to: Bytes,
     },
-    /// Make an open file durable.
+    /// Sync an open file to disk.
     Fsync(Handle),
-    /// A further name of a file.
+    /// Create a hard link.
     Hardlink {
         /// The file.
         from: Bytes,
-        /// The further name.
+        /// The new name.
         to: Bytes,
     },
-    /// Describe the file system of a path.
+    /// Free space and limits of the file system of a path.
     Statvfs(Bytes),
-    /// Describe the file system of an open file.
+    /// The same for the file system of an open file.
     Fstatvfs(Handle),
-    /// Set attributes, of a link itself.
+    /// Set attributes of a link itself.
     Lsetstat(Bytes, Attrs),
     /// Copy a range between open files; `length` 0 means up to the end.
     CopyData {
-        /// From which file.
+        /// The source.
         from: Handle,
-        /// From where.
+        /// Offset in the source.
         from_offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         length: u64,
-        /// To which file.
+        /// The destination.
         to: Handle,
-        /// To where.
+        /// Offset in the destination.
         to_offset: u64,
     },
-    /// Make a path absolute, `~` too.
+    /// Make a path absolute, including `~`.
     ExpandPath(Bytes),
-    /// What the server takes at most.
+    /// The server's limits.
     Limits,
-    /// Make a digest of a range of a file.
+    /// Compute digests of a range of a file.
     CheckFileName {
         /// The file.
         path: Bytes,
-        /// Names of functions with commas between them; the server uses the first that it knows.
+        /// Hash functions, separated by commas; the server uses the first that it supports.
         algorithms: Bytes,
-        /// From where.
+        /// Offset of the range.
         offset: u64,
-        /// How many bytes; 0 means up to the end.
+        /// Length in bytes; 0 means up to the end.
         length: u64,
-        /// Bytes of which each digest is; 0 means one digest of all.
+        /// Bytes per digest; 0 means one digest for the whole range.
         block: u32,
     },
-    /// One that this codec does not know.
+    /// An extension that this codec does not know.
     Unknown {
         /// Its name.
         name: Bytes,
-        /// What stands behind the name.
+        /// The data after the name.
         data: Bytes,
     },
 }
@@ -186,7 +186,7 @@ impl Extended {
     }
 }
 
-/// What a server takes at most; 0 means that it does not say.
+/// A server's limits; 0 means unspecified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes in a packet.
@@ -200,7 +200,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Reads the answer to [`Extended::Limits`].
+    /// Decodes the response to [`Extended::Limits`].
     pub fn decode(reply: Bytes) -> Result<Self, CodecError> {
         let mut fields = Fields::new(super::kind::EXTENDED_REPLY, reply);
         Ok(Self {
@@ -211,42 +211,42 @@ impl Limits {
         })
     }
 
-    /// The answer to [`Extended::Limits`].
+    /// Encodes the response to [`Extended::Limits`].
     pub fn encode(&self) -> Bytes {
         let numbers = [self.packet, self.read, self.write, self.handles];
         numbers.iter().flat_map(|number| number.to_be_bytes()).collect()
     }
 }
 
-/// What `statvfs(3)` says of a file system.
+/// The result of `statvfs(3)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StatVfs {
     /// Block size.
     pub bsize: u64,
     /// Fragment size: the unit of the counts.
     pub frsize: u64,
-    /// Blocks.
+    /// Total blocks.
     pub blocks: u64,
     /// Free blocks.
     pub bfree: u64,
     /// Free blocks for users without privilege.
     pub bavail: u64,
-    /// Inodes.
+    /// Total inodes.
     pub files: u64,
     /// Free inodes.
     pub ffree: u64,
     /// Free inodes for users without privilege.
     pub favail: u64,
-    /// Which file system.
+    /// File system id.
     pub fsid: u64,
-    /// 1 read only, 2 no set-user bits.
+    /// 1: read-only, 2: set-user-ID bits are ignored.
     pub flag: u64,
-    /// The longest name.
+    /// Longest name in bytes.
     pub namemax: u64,
 }
 
 impl StatVfs {
-    /// Reads the answer to [`Extended::Statvfs`].
+    /// Decodes the response to [`Extended::Statvfs`].
     pub fn decode(reply: Bytes) -> Result<Self, CodecError> {
         let mut fields = Fields::new(super::kind::EXTENDED_REPLY, reply);
         let mut next = || fields.u64("statvfs");
@@ -265,7 +265,7 @@ impl StatVfs {
         })
     }
 
-    /// The answer to [`Extended::Statvfs`].
+    /// Encodes the response to [`Extended::Statvfs`].
     pub fn encode(&self) -> Bytes {
         let numbers = [
             self.bsize,

@@ -1,30 +1,31 @@
-//! The answer to `check-file-name` (draft-ietf-secsh-filexfer-09, 9.1.2): which function was used, and the digests.
+//! The response to `check-file-name` (draft-ietf-secsh-filexfer-09, 9.1.2): the hash function used,
+//! and the digests.
 
 use bytes::Bytes;
 
 use super::wire::{Fields, Packet};
 use super::{CodecError, kind};
 
-/// The answer to [`Extended::CheckFileName`](super::Extended::CheckFileName).
+/// The response to [`Extended::CheckFileName`](super::Extended::CheckFileName).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileHash {
-    /// The function that was used, by the draft's name.
+    /// The hash function, by its name in the draft.
     pub algorithm: Bytes,
-    /// The digests of all blocks, one after the other; one digest where no block length was asked for.
+    /// The concatenated digests of all blocks; a single digest if no block length was requested.
     pub digests: Bytes,
 }
 
 impl FileHash {
-    /// SHA-256 in the draft.
+    /// The draft's name of SHA-256.
     pub const SHA256: &[u8] = b"sha256";
 
-    /// What the draft puts before the name of the function. ProFTPD leaves it out.
+    /// The string that the draft puts before the hash function; ProFTPD omits it.
     const PREFIX: &[u8] = b"check-file";
 
-    /// Reads the payload of an extended reply.
+    /// Decodes the payload of an extended reply.
     ///
     /// # Errors
-    /// It is too short.
+    /// If it is too short.
     pub fn decode(reply: Bytes) -> Result<Self, CodecError> {
         let mut fields = Fields::new(kind::EXTENDED_REPLY, reply);
         let mut algorithm = fields.string("hash function")?;
@@ -34,7 +35,7 @@ impl FileHash {
         Ok(Self { algorithm, digests: fields.rest() })
     }
 
-    /// The payload of an extended reply.
+    /// Encodes the payload of an extended reply.
     pub fn encode(&self) -> Bytes {
         Packet::payload()
             .string(Self::PREFIX)
@@ -43,7 +44,7 @@ impl FileHash {
             .payload_done()
     }
 
-    /// The digest, if it is one of SHA-256.
+    /// The digest, if it is a single SHA-256.
     pub fn sha256(&self) -> Option<[u8; 32]> {
         let is_sha256 = self.algorithm.eq_ignore_ascii_case(Self::SHA256);
         is_sha256.then(|| self.digests[..].try_into().ok())?
@@ -57,19 +58,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_of_proftpd_is_read_too() {
+    fn the_response_of_proftpd_is_decoded_too() {
         let digest = [7; 32];
         let hash = FileHash { algorithm: FileHash::SHA256.into(), digests: digest.to_vec().into() };
         let draft = hash.encode();
         assert!(draft.starts_with(b"\0\0\0\x0acheck-file\0\0\0\x06sha256"));
         assert_eq!(FileHash::decode(draft.clone()).unwrap(), hash);
-        // Its version 1.3.8 leaves out the first string.
+        // ProFTPD 1.3.8 omits the first string.
         let proftpd = draft.slice(14..);
         assert_eq!(FileHash::decode(proftpd).unwrap().sha256(), Some(digest));
     }
 
     #[test]
-    fn other_functions_and_lengths_are_no_sha256() {
+    fn other_functions_and_lengths_are_not_sha256() {
         let sha256 = |algorithm: &'static [u8], length| {
             FileHash { algorithm: algorithm.into(), digests: vec![1; length].into() }.sha256()
         };
@@ -82,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_answer_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn any_response_is_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             if let Ok(hash) = FileHash::decode(bytes.into()) {
                 prop_assert!(hash.algorithm.len() + hash.digests.len() <= 80);
                 prop_assert_eq!(FileHash::decode(hash.encode()).map(|hash| hash.digests).ok(), Some(hash.digests));

@@ -1,4 +1,4 @@
-//! From bytes as they arrive to whole packets, without copying them.
+//! Assembles packets from bytes as they arrive, without copying.
 
 use std::collections::VecDeque;
 
@@ -7,21 +7,20 @@ use haul_storage::Block;
 
 use super::{CodecError, kind};
 
-/// A whole packet: its type and what follows.
+/// A complete packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// The packet's type.
     pub kind: u8,
-    /// Everything behind the type, in the pieces in which it came.
+    /// Everything after the type, in the pieces in which it arrived.
     pub body: Block,
 }
 
-/// Strings incoming bytes into packets. It holds at most one packet and what came with its last
-/// piece.
+/// Assembles incoming bytes into packets. Holds at most one packet and the rest of its last piece.
 #[derive(Debug)]
 pub struct Deframer {
     limit: u32,
-    /// For packets of names.
+    /// Limit for packets of names.
     names_limit: u32,
     pieces: VecDeque<Bytes>,
     held: usize,
@@ -33,14 +32,15 @@ impl Deframer {
         Self { limit, names_limit: limit, pieces: VecDeque::new(), held: 0 }
     }
 
-    /// Accepts packets of names of at most `limit` bytes: there are servers that list a directory in one.
+    /// Accepts packets of names of at most `limit` bytes: some servers list a directory in one
+    /// packet.
     #[must_use]
     pub const fn with_names(mut self, limit: u32) -> Self {
         self.names_limit = limit;
         self
     }
 
-    /// Takes what has arrived.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
             self.held += bytes.len();
@@ -48,7 +48,7 @@ impl Deframer {
         }
     }
 
-    /// The next packet, if all of it is here.
+    /// The next packet, if it is complete.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, CodecError> {
         let Some(head) = self.peek_head() else { return Ok(None) };
         let length = u32::from_be_bytes(head);
@@ -74,7 +74,7 @@ impl Deframer {
         Ok(Some(Frame { kind, body: self.take(length - 1) }))
     }
 
-    /// Whether a packet has begun that is not complete.
+    /// Whether a packet is incomplete.
     pub const fn is_within_frame(&self) -> bool {
         self.held > 0
     }
@@ -91,7 +91,7 @@ impl Deframer {
         Some(head)
     }
 
-    /// The type of the next packet, if that has come.
+    /// The type of the next packet, if it has arrived.
     fn peek_kind(&self) -> Option<u8> {
         self.pieces.iter().flatten().nth(4).copied()
     }
@@ -100,7 +100,7 @@ impl Deframer {
         drop(self.take(bytes));
     }
 
-    /// The next `bytes` bytes, which are here.
+    /// Removes the next `bytes` bytes, which must have arrived.
     fn take(&mut self, bytes: usize) -> Block {
         let mut taken = Block::new();
         let mut left = bytes;

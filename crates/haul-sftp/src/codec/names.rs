@@ -1,7 +1,8 @@
-//! A packet of names that is too long to be taken apart at once: some servers list a whole directory in one.
+//! A packet of names that is too long to be decoded at once: some servers list a whole directory in
+//! one.
 //!
-//! The packet stays in the pieces in which it came, and names are taken from its front, so that a directory of
-//! a million entries needs no more memory than the packet.
+//! The packet stays in the pieces in which it arrived, and names are decoded from its front, so
+//! that a directory of a million entries needs no more memory than the packet.
 
 use bytes::Bytes;
 use haul_storage::Block;
@@ -9,10 +10,10 @@ use haul_storage::Block;
 use super::wire::{Fields, Packet};
 use super::{Attrs, CodecError, Name, kind};
 
-/// So many bytes are put together to take names from; a name that is longer gets twice as many.
+/// Bytes that are joined to decode names from; doubled for a longer name.
 const CHUNK: usize = 256 << 10;
 
-/// Names that are taken from a packet one after the other.
+/// Names that are decoded from a packet one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     left: u32,
@@ -21,25 +22,25 @@ pub struct Names {
 }
 
 impl Names {
-    /// The names behind the id of a packet.
+    /// The names after the id of a packet.
     ///
     /// # Errors
-    /// A count that the packet has no room for.
+    /// If the packet is too short for its count.
     pub fn decode(mut body: Block) -> Result<Self, CodecError> {
         let rest = body.split_off(4);
         let mut fields = Fields::new(kind::NAME, body.into_bytes());
         let left = fields.u32("count")?;
-        // Each takes twelve bytes at least: two lengths and the flags of its attributes.
+        // Each has at least twelve bytes: two lengths and the flags of its attributes.
         if left as usize > rest.len() / 12 {
             return Err(fields.invalid("count"));
         }
         Ok(Self { left, front: Bytes::new(), rest })
     }
 
-    /// Up to `most` names; none after the last.
+    /// Decodes up to `most` names; none after the last.
     ///
     /// # Errors
-    /// Bytes that are no names, or that follow the last one.
+    /// If bytes are not names, or follow the last one.
     pub fn take(&mut self, most: usize) -> Result<Vec<Name>, CodecError> {
         let mut names = Vec::new();
         while self.left > 0 && names.len() < most {
@@ -61,17 +62,17 @@ impl Names {
         Ok(names)
     }
 
-    /// The packet that this is the rest of, with those names only that have not been taken.
+    /// Encodes the packet with the names that were not taken.
     pub(super) fn encode(self, head: Packet) -> Bytes {
         head.u32(self.left).raw(&self.front).raw(&self.rest.into_bytes()).done()
     }
 
-    /// Bytes that are held.
+    /// Bytes in memory.
     pub fn held(&self) -> usize {
         self.front.len() + self.rest.len()
     }
 
-    /// Puts at least as many bytes behind the front as are there.
+    /// Appends to the front at least as many bytes as it has.
     fn refill(&mut self) {
         let after = self.rest.split_off(CHUNK.max(self.front.len()));
         let mut front = Block::from(std::mem::take(&mut self.front));
@@ -80,7 +81,7 @@ impl Names {
     }
 }
 
-/// The next name.
+/// Decodes the next name.
 pub(super) fn name(fields: &mut Fields) -> Result<Name, CodecError> {
     Ok(Name {
         name: fields.string("name")?,
@@ -103,7 +104,7 @@ mod tests {
         (0..count).map(name).collect()
     }
 
-    /// The body of a packet behind its id, in pieces of `piece` bytes.
+    /// The body of a packet after its id, in pieces of `piece` bytes.
     fn body(names: &[Name], piece: usize) -> Block {
         let packet = Response::Names(names.to_vec()).encode(1).slice(9..);
         let mut block = Block::new();
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_out_in_order_whatever_pieces_they_came_in() {
+    fn names_are_decoded_in_order_from_pieces_of_any_length() {
         for (count, length, piece) in
             [(0, 1, 7), (1, 1, 1), (5000, 200, 32_768), (3, 400_000, 1000)]
         {
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_packet_is_read_as_many_names_and_a_short_one_as_it_was() {
+    fn only_a_long_packet_is_decoded_lazily() {
         let whole =
             |names: &[Name]| Block::from(Response::Names(names.to_vec()).encode(7).slice(5..));
         let frame = |names: &[Name]| Frame { kind: kind::NAME, body: whole(names) };
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_has_too_much_or_too_little_is_refused() {
+    fn a_packet_of_the_wrong_length_is_refused() {
         let whole = body(&list(100, 10), 50);
         let mut longer = whole.clone();
         longer.push(Bytes::from_static(&[0]));

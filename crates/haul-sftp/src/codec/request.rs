@@ -1,4 +1,4 @@
-//! What a client asks.
+//! Requests of a client.
 
 use bytes::{Buf, Bytes};
 use haul_storage::Block;
@@ -16,13 +16,13 @@ impl OpenFlags {
     pub const READ: Self = Self(1);
     /// For writing.
     pub const WRITE: Self = Self(2);
-    /// Writing at the end.
+    /// Appending.
     pub const APPEND: Self = Self(4);
-    /// Making it if it is not there.
+    /// Create the file if it does not exist.
     pub const CREATE: Self = Self(8);
-    /// Emptying it.
+    /// Truncate it to 0 bytes.
     pub const TRUNCATE: Self = Self(16);
-    /// Failing if it is there.
+    /// Fail if it exists.
     pub const EXCLUSIVE: Self = Self(32);
 
     /// Both.
@@ -37,48 +37,48 @@ impl OpenFlags {
     }
 }
 
-/// What a client asks. Paths are bytes, as the server's file system has them.
+/// A request of a client. Paths are bytes, as in the server's file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Begins. Has no id.
+    /// Starts the session; has no id.
     Init {
         /// The highest version that the client speaks.
         version: u32,
-        /// What it can do beyond that.
+        /// Extensions of the client.
         extensions: Extensions,
     },
     /// Opens a file.
     Open {
-        /// Which.
+        /// The path.
         path: Bytes,
-        /// How.
+        /// The flags.
         flags: OpenFlags,
-        /// What to set if it is made.
+        /// Attributes for a file that is created.
         attrs: Attrs,
     },
     /// Closes a file or directory.
     Close(Handle),
     /// Reads a range.
     Read {
-        /// Of which file.
+        /// The file.
         handle: Handle,
-        /// From where.
+        /// Offset in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         length: u32,
     },
     /// Writes a range.
     Write {
-        /// Of which file.
+        /// The file.
         handle: Handle,
-        /// From where.
+        /// Offset in bytes.
         offset: u64,
-        /// The bytes.
+        /// The data.
         data: Block,
     },
-    /// Describes an entry; a link itself.
+    /// Stats an entry; does not follow links.
     Lstat(Bytes),
-    /// Describes an open file.
+    /// Stats an open file.
     Fstat(Handle),
     /// Sets attributes.
     Setstat(Bytes, Attrs),
@@ -86,41 +86,41 @@ pub enum Request {
     Fsetstat(Handle, Attrs),
     /// Opens a directory.
     Opendir(Bytes),
-    /// Asks for more entries of a directory.
+    /// Requests more entries of a directory.
     Readdir(Handle),
     /// Removes a file or link.
     Remove(Bytes),
-    /// Makes a directory.
+    /// Creates a directory.
     Mkdir(Bytes, Attrs),
     /// Removes an empty directory.
     Rmdir(Bytes),
     /// Makes a path absolute.
     Realpath(Bytes),
-    /// Describes an entry; a link's target.
+    /// Stats an entry; follows links.
     Stat(Bytes),
-    /// Renames, if nothing has the new name.
+    /// Renames; fails if the new name exists.
     Rename {
         /// From.
         from: Bytes,
         /// To.
         to: Bytes,
     },
-    /// Asks what a link points to.
+    /// Requests the target of a link.
     Readlink(Bytes),
-    /// Makes a symbolic link. On the wire the fields are in OpenSSH's order, which is not the
-    /// draft's (OpenSSH PROTOCOL, section 4.1).
+    /// Creates a symbolic link. The fields on the wire are in OpenSSH's order, which differs from
+    /// the draft's (OpenSSH PROTOCOL, section 4.1).
     Symlink {
-        /// What it points to.
+        /// The target.
         target: Bytes,
-        /// Its name.
+        /// The path of the link.
         link: Bytes,
     },
-    /// Anything beyond version 3.
+    /// Extensions of version 3.
     Extended(Extended),
 }
 
 impl Request {
-    /// Drops extended attributes, in which version 3 says nothing that has a meaning.
+    /// Drops extended attributes, for which version 3 defines no meaning.
     pub(crate) fn forget_extended(&mut self) {
         match self {
             Self::Open { attrs, .. }
@@ -132,7 +132,7 @@ impl Request {
         }
     }
 
-    /// Reads a request and its id (0 for `Init`).
+    /// Decodes a request and its id (0 for `Init`).
     pub fn decode(frame: Frame) -> Result<(u32, Self), CodecError> {
         let Frame { kind, body } = frame;
         if kind == kind::WRITE {
@@ -178,12 +178,12 @@ impl Request {
             kind::EXTENDED => return Ok((id, Self::Extended(Extended::decode(fields)?))),
             other => return Err(CodecError::UnknownKind(other)),
         };
-        // Some clients send more than they should behind REALPATH and MKDIR (attributes, a control
-        // byte of a later version); OpenSSH's server does not look either.
+        // Some clients append more than they should to REALPATH and MKDIR (attributes, a control
+        // byte of a later version); OpenSSH's server ignores it, too.
         Ok((id, request))
     }
 
-    /// The packet, without the payload of a `Write`, which follows it unchanged.
+    /// Encodes the packet without the payload of a `Write`, which has to follow unchanged.
     pub fn encode(&self, id: u32) -> Bytes {
         let head = |kind: u8| Packet::new(kind).u32(id);
         match self {
@@ -224,7 +224,7 @@ impl Request {
         }
     }
 
-    /// The bytes that follow the packet of [`Request::encode`].
+    /// The bytes that follow the packet from [`Request::encode`].
     pub fn payload(&self) -> Option<&Block> {
         match self {
             Self::Write { data, .. } => Some(data),
@@ -233,7 +233,7 @@ impl Request {
     }
 }
 
-/// The fields before the payload are copied if they are in pieces; the payload is not.
+/// Fields before the payload are copied if they are in several pieces; the payload is not.
 fn decode_write(mut body: Block) -> Result<(u32, Request), CodecError> {
     let kind = kind::WRITE;
     // id, the handle's length
@@ -256,8 +256,8 @@ fn decode_write(mut body: Block) -> Result<(u32, Request), CodecError> {
     match data.len() {
         there if there < length => Err(CodecError::Truncated { kind, field: "data" }),
         _ => {
-            // rclone's library sends the rest of its buffer behind the last piece of a file, and
-            // OpenSSH's server does not look.
+            // rclone's library sends the rest of its buffer after the last piece of a file, which
+            // OpenSSH's server ignores.
             data.truncate(length);
             Ok((id, Request::Write { handle, offset, data }))
         }

@@ -1,4 +1,4 @@
-//! What a server answers.
+//! Responses of a server.
 
 use std::fmt;
 
@@ -8,28 +8,28 @@ use haul_storage::Block;
 use super::wire::{Fields, Packet};
 use super::{Attrs, CodecError, Extensions, Frame, Handle, Names, kind};
 
-/// How something ended.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// Well.
+    /// Success.
     Ok,
-    /// There is no more to read.
+    /// End of file, or of a listing.
     Eof,
-    /// Nothing has that name.
+    /// The path does not exist.
     NoSuchFile,
     /// Not allowed.
     PermissionDenied,
-    /// For a reason that version 3 has no number for.
+    /// An error for which version 3 has no code.
     Failure,
-    /// The packet made no sense to the server.
+    /// The server could not decode the packet.
     BadMessage,
     /// The client has no connection.
     NoConnection,
     /// The connection is lost.
     ConnectionLost,
-    /// The server cannot do that.
+    /// The server does not support the operation.
     Unsupported,
-    /// A number that version 3 does not have. Servers that think in later versions use some.
+    /// A code that version 3 does not define; some servers send those of later versions.
     Other(u32),
 }
 
@@ -85,22 +85,22 @@ impl fmt::Display for Status {
 /// An entry in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
-    /// Its name, or a path.
+    /// The name, or a path.
     pub name: Bytes,
-    /// A line as `ls -l` prints it.
+    /// A line in the format of `ls -l`.
     pub long: Bytes,
-    /// What it is.
+    /// The attributes.
     pub attrs: Attrs,
 }
 
-/// A packet of names that is longer is taken apart little by little: OpenSSH's have a hundred names.
+/// Longer packets of names are decoded lazily. OpenSSH's have a hundred names.
 const MANY: usize = 256 << 10;
 
 /// Bytes before the payload of [`Response::Data`]: two lengths, the type and the id.
 pub const DATA_HEAD: usize = 13;
 
-/// What stands before `payload` bytes in [`Response::Data`], for who reads a file into a buffer
-/// that is sent as it is.
+/// The head of a [`Response::Data`] with `payload` bytes, for callers that read a file into the
+/// buffer that they send.
 pub fn data_head(id: u32, payload: usize) -> [u8; DATA_HEAD] {
     let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes();
     let mut head = [0; DATA_HEAD];
@@ -111,40 +111,39 @@ pub fn data_head(id: u32, payload: usize) -> [u8; DATA_HEAD] {
     head
 }
 
-/// What a server answers.
+/// A response of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {
-    /// The answer to `Init`. Has no id.
+    /// The response to `Init`; has no id.
     Version {
-        /// The version that both will speak.
+        /// The version of the session.
         version: u32,
-        /// What the server can do beyond that.
+        /// Extensions of the server.
         extensions: Extensions,
     },
-    /// How something ended.
+    /// The outcome of a request.
     Status {
-        /// How.
+        /// The code.
         status: Status,
-        /// In the server's words.
+        /// The server's message.
         message: Bytes,
     },
     /// An open file or directory.
     Handle(Handle),
-    /// Bytes of a file.
+    /// Data of a file.
     Data(Block),
     /// Entries, or one path.
     Names(Vec<Name>),
-    /// So many entries that they are taken from their packet little by little. They are encoded as
-    /// [`Response::Names`].
+    /// So many entries that they are decoded lazily. Encoded like [`Response::Names`].
     ManyNames(Names),
-    /// What an entry is.
+    /// Attributes of an entry.
     Attrs(Attrs),
-    /// The answer to an extended request, in the extension's own form.
+    /// The response to an extended request, in the format of the extension.
     Extended(Bytes),
 }
 
 impl Response {
-    /// Reads an answer and the id of its request (0 for `Version`).
+    /// Decodes a response and the id of its request (0 for `Version`).
     pub fn decode(frame: Frame) -> Result<(u32, Self), CodecError> {
         let Frame { kind, body } = frame;
         if kind == kind::DATA {
@@ -163,7 +162,7 @@ impl Response {
         let response = match kind {
             kind::STATUS => {
                 let status = Status::from_code(fields.u32("code")?);
-                // Servers older than version 3 leave out the words.
+                // Servers older than version 3 omit the message.
                 let message =
                     if fields.is_empty() { Bytes::new() } else { fields.string("message")? };
                 return Ok((id, Self::Status { status, message }));
@@ -171,7 +170,7 @@ impl Response {
             kind::HANDLE => Self::Handle(fields.handle()?),
             kind::NAME => {
                 let count = fields.u32("count")? as usize;
-                // Each takes twelve bytes at least: two lengths and the flags of its attributes.
+                // Each has at least twelve bytes: two lengths and the flags of its attributes.
                 if count > fields.remaining() / 12 {
                     return Err(fields.invalid("count"));
                 }
@@ -189,7 +188,7 @@ impl Response {
         Ok((id, response))
     }
 
-    /// The packet, without the payload of `Data`, which follows it unchanged.
+    /// Encodes the packet without the payload of `Data`, which has to follow unchanged.
     pub fn encode(&self, id: u32) -> Bytes {
         let head = |kind: u8| Packet::new(kind).u32(id);
         match self {
@@ -219,7 +218,7 @@ impl Response {
         }
     }
 
-    /// The bytes that follow the packet of [`Response::encode`].
+    /// The bytes that follow the packet from [`Response::encode`].
     pub fn payload(&self) -> Option<&Block> {
         match self {
             Self::Data(data) => Some(data),
@@ -234,7 +233,7 @@ fn decode_many(mut body: Block) -> Result<(u32, Response), CodecError> {
     Ok((id, Response::ManyNames(Names::decode(names)?)))
 }
 
-/// The two numbers before the payload are copied if they are in pieces; the payload is not.
+/// Both numbers before the payload are copied if they are in several pieces; the payload is not.
 fn decode_data(mut body: Block) -> Result<(u32, Response), CodecError> {
     let kind = kind::DATA;
     let data = body.split_off(8);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Cuts `bytes` into pieces of the given lengths, over and over.
+/// Splits `bytes` into pieces of the given lengths, which repeat.
 fn in_pieces(bytes: &[u8], lengths: &[usize]) -> Vec<Bytes> {
     let mut pieces = Vec::new();
     let mut rest = bytes;
@@ -170,14 +170,14 @@ fn response() -> impl Strategy<Value = Response> {
     ]
 }
 
-/// Blocks are equal if their bytes are, whatever the pieces.
+/// For comparison: blocks are equal if their bytes are, in any pieces.
 fn in_one_piece(block: &Block) -> Bytes {
     block.clone().into_bytes()
 }
 
 proptest! {
     #[test]
-    fn a_request_is_read_as_it_was_written_in_whatever_pieces_it_comes(
+    fn a_request_survives_encoding_in_any_pieces(
         requests in vec((any::<u32>(), request()), 1..5),
         lengths in vec(1usize..50, 1..6),
     ) {
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn an_answer_is_read_as_it_was_written_in_whatever_pieces_it_comes(
+    fn a_response_survives_encoding_in_any_pieces(
         responses in vec((any::<u32>(), response()), 1..5),
         lengths in vec(1usize..50, 1..6),
     ) {
@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn the_first_packets_are_read_as_they_were_written(version: u32, extensions in extensions()) {
+    fn init_and_version_survive_encoding(version: u32, extensions in extensions()) {
         let init = Request::Init { version, extensions: extensions.clone() };
         let mut sent = frames(&init.encode(0), &[7]);
         prop_assert_eq!(Request::decode(sent.remove(0)).unwrap(), (0, init));
@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_comes_makes_the_codec_panic(kind: u8, body in vec(any::<u8>(), 0..200)) {
+    fn no_packet_makes_the_codec_panic(kind: u8, body in vec(any::<u8>(), 0..200)) {
         let frame = Frame { kind, body: Bytes::from(body).into() };
         let _either = Request::decode(frame.clone());
         let _way = Response::decode(frame);
@@ -241,7 +241,7 @@ proptest! {
 }
 
 #[test]
-fn a_packet_that_says_it_is_too_long_is_refused_before_it_comes() {
+fn a_packet_over_the_limit_is_refused_by_its_length() {
     let mut deframer = Deframer::new(1000);
     deframer.push(Bytes::from_static(&[0, 0, 3, 233, 101]));
     assert_eq!(deframer.next_frame(), Err(CodecError::TooLong { length: 1001, limit: 1000 }));
@@ -255,7 +255,7 @@ fn an_empty_packet_is_refused() {
 }
 
 #[test]
-fn a_count_of_names_that_cannot_be_true_is_refused_before_room_is_made() {
+fn an_impossible_count_of_names_is_refused_before_allocating() {
     let body = Bytes::from_static(&[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
     let error = Response::decode(Frame { kind: 104, body: body.into() }).unwrap_err();
     assert_eq!(error.to_string(), "a packet of type 104 has an impossible count");
@@ -274,7 +274,7 @@ fn a_payload_is_not_copied() {
 }
 
 #[test]
-fn data_whose_length_is_not_what_it_says_is_refused() {
+fn data_of_another_length_than_announced_is_refused() {
     for (says, there, error) in [
         (5u8, 4usize, "a packet of type 103 ends within its data"),
         (3, 4, "a packet of type 103 has 1 bytes too many"),
@@ -287,7 +287,7 @@ fn data_whose_length_is_not_what_it_says_is_refused() {
 }
 
 #[test]
-fn a_status_without_words_is_a_status() {
+fn a_status_without_a_message_is_accepted() {
     let body = Bytes::from_static(&[0, 0, 0, 1, 0, 0, 0, 2]);
     let (1, response) = Response::decode(Frame { kind: 101, body: body.into() }).unwrap() else {
         panic!("another id")
@@ -296,13 +296,13 @@ fn a_status_without_words_is_a_status() {
 }
 
 #[test]
-fn the_head_of_data_is_what_encoding_gives() {
+fn data_head_equals_the_encoded_head() {
     let data = Response::Data(Block::from(Bytes::from_static(b"twelve bytes")));
     assert_eq!(data.encode(7)[..], data_head(7, 12)[..]);
 }
 
 #[test]
-fn what_stands_behind_the_data_of_a_write_is_no_data() {
+fn bytes_after_the_data_of_a_write_are_ignored() {
     let data = Block::from(Bytes::from_static(b"data"));
     let write = Request::Write { handle: Bytes::from_static(b"h"), offset: 9, data };
     let mut body = write.encode(7)[5..].to_vec();

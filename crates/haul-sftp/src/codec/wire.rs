@@ -1,10 +1,10 @@
-//! Fields: numbers in network order, strings with their length before them.
+//! Fields of packets: numbers in network byte order, and strings with a length.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::{CodecError, HANDLE_MAX, Handle};
 
-/// Takes fields from the front of a packet's body.
+/// Decodes fields from the front of a packet's body.
 #[derive(Debug)]
 pub(super) struct Fields {
     kind: u8,
@@ -33,7 +33,7 @@ impl Fields {
         Ok(self.bytes.split_to(length))
     }
 
-    /// A handle: a string that is not long.
+    /// A handle, which is a string of limited length.
     pub(super) fn handle(&mut self) -> Result<Handle, CodecError> {
         let handle = self.string("handle")?;
         if handle.len() > HANDLE_MAX {
@@ -50,12 +50,12 @@ impl Fields {
         self.bytes.len()
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub(super) fn rest(self) -> Bytes {
         self.bytes
     }
 
-    /// That nothing is left.
+    /// Checks that nothing remains.
     pub(super) fn end(&self) -> Result<(), CodecError> {
         match self.bytes.len() {
             0 => Ok(()),
@@ -75,14 +75,14 @@ impl Fields {
     }
 }
 
-/// Builds a packet; its length is put in at the end.
+/// Builds a packet; its length is filled in at the end.
 #[derive(Debug)]
 pub(super) struct Packet {
     bytes: BytesMut,
 }
 
 impl Packet {
-    /// Begins a packet of `kind`.
+    /// Starts a packet of `kind`.
     pub(super) fn new(kind: u8) -> Self {
         let mut bytes = BytesMut::with_capacity(64);
         bytes.put_u32(0);
@@ -115,7 +115,7 @@ impl Packet {
         self
     }
 
-    /// Begins the payload of a packet, without length and kind.
+    /// Starts the payload of a packet, without length and kind.
     pub(super) fn payload() -> Self {
         Self { bytes: BytesMut::new() }
     }
@@ -138,8 +138,8 @@ impl Packet {
     }
 }
 
-/// A length as it is written. Nothing that haul sends comes near the limit: payloads are bounded by
-/// the server's limits, names by the file system's.
+/// A length as encoded. Nothing that haul sends approaches the maximum: payloads are bounded by the
+/// server's limits, names by the file system's.
 fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

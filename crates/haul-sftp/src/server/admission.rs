@@ -1,5 +1,5 @@
-//! What becomes of a request before anything is done: what it touches, which decides when it may be
-//! done, or its answer at once. And what the server says of itself.
+//! Classifies requests before they are executed: either the scope, which decides when a request may
+//! run, or an immediate response. Also the server's greeting.
 
 use bytes::Bytes;
 
@@ -12,8 +12,8 @@ use crate::codec::{
     self, Extended, Extensions, Limits, OpenFlags, Request, Response, Status, name,
 };
 
-/// What a request touches; or its answer if there is nothing to be done for it. `writes`: whether
-/// something open was opened for writing.
+/// The scope of a request, or its response if nothing has to be done. `writes` tells whether a
+/// handle was opened for writing.
 pub(super) fn admit(
     request: &Request,
     options: &ShareOptions,
@@ -90,7 +90,7 @@ pub(super) fn version() -> Response {
     Response::Version { version: codec::VERSION, extensions: Extensions(extensions.collect()) }
 }
 
-/// The number of a handle that this server gave out, or could have.
+/// Parses a handle to a number that this server may have assigned.
 pub(super) fn number(handle: &[u8]) -> Result<u32, Response> {
     let number = <[u8; 4]>::try_from(handle).map(u32::from_be_bytes);
     number.map_err(|_| Refusal::NO_HANDLE.response())

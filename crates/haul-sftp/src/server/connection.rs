@@ -1,4 +1,4 @@
-//! One SSH connection: who logs in, and which channels become SFTP sessions.
+//! One SSH connection: authentication, and channels that become SFTP sessions.
 
 use std::collections::HashMap;
 use std::net::{Shutdown, SocketAddr, TcpStream as StdTcpStream};
@@ -26,10 +26,10 @@ use super::session::serve_channel;
 use super::share::Share;
 use super::visitor::{Observer, Proof, Visitor};
 
-/// How long a channel may take to say what it is for.
+/// Timeout for a channel to request its subsystem.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// How long a client has to take the end of a session, or to close when the server stops.
+/// Timeout for a client to accept the end of a session, or to close when the server stops.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// RFC 4254, section 5.1.
@@ -42,20 +42,20 @@ const NO_SCP: &str = "haul: this server speaks SFTP, not the old protocol of scp
                       use sftp, or scp without -O (OpenSSH 9 or later)\n";
 const NO_COMMANDS: &str = "haul: this server speaks SFTP only; it runs no commands\n";
 
-/// What all connections of a server share.
+/// Shared by all connections of a server.
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) share: Arc<Share>,
     pub(super) credentials: Credentials,
     pub(super) config: Arc<Config>,
-    /// How long a client may take to log in.
+    /// Timeout for authentication.
     pub(super) login_grace: Duration,
     pub(super) observer: Observer,
-    /// A permit for each session that there may be.
+    /// One permit per session.
     pub(super) sessions: Arc<Semaphore>,
 }
 
-/// Somebody who has come in.
+/// An accepted connection.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) socket: StdTcpStream,
@@ -71,7 +71,7 @@ pub(super) async fn serve(
 ) -> std::io::Result<()> {
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
-    // The SSH library's task owns the socket; this cuts it from outside.
+    // The SSH library's task owns the socket; this descriptor closes it from outside.
     let cut = Cut(socket.try_clone()?);
     let line = Line::new(TcpStream::from_std(socket)?);
     let visitor = Arc::new(Visitor::new(served.observer.clone(), from, admitted));
@@ -88,7 +88,7 @@ pub(super) async fn serve(
     let too_late = sleep(login_grace);
     tokio::pin!(too_late);
     let mut running = tokio::select! {
-        // Who does not speak SSH, or is gone already, is not worth a word.
+        // Clients that do not speak SSH, or are gone already, are not reported.
         running = run_stream(config, line, connection) => match running {
             Ok(running) => running,
             Err(_) => return Ok(()),
@@ -103,7 +103,7 @@ pub(super) async fn serve(
     let mut is_checked = false;
     loop {
         tokio::select! {
-            // However it ended, the client knows more about it.
+            // Whatever ended it, the client knows more about it.
             _ = &mut running => return Ok(()),
             () = hopeless.notified() => return Ok(()),
             () = &mut too_late, if !is_checked => {
@@ -127,7 +127,7 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// Ends a connection when it is dropped.
+/// Shuts a connection down when it is dropped.
 struct Cut(StdTcpStream);
 
 impl Drop for Cut {
@@ -137,20 +137,20 @@ impl Drop for Cut {
     }
 }
 
-/// What the SSH library asks about a connection.
+/// The callbacks of the SSH library for one connection.
 struct Connection {
     served: Arc<Served>,
     visitor: Arc<Visitor>,
-    /// Told by a session whose client takes nothing, not even its end.
+    /// Notified by a session whose client does not even accept the end.
     hopeless: Arc<Notify>,
-    /// A permit for each channel that there may be.
+    /// One permit per channel.
     channels: Arc<Semaphore>,
-    /// Channels that have not said what they are for.
+    /// Channels without a subsystem so far.
     waiting: HashMap<ChannelId, oneshot::Sender<()>>,
 }
 
 impl Connection {
-    /// What a refusal looks like is the same for all causes; only the observer hears more.
+    /// All refusals look the same to the client; only the observer learns the cause.
     fn refuse_login(&self, user: &str, with: Proof) -> Auth {
         self.visitor.refused(user, with);
         Auth::reject()
@@ -160,7 +160,7 @@ impl Connection {
         self.served.credentials.allows_key(user, key, algorithm)
     }
 
-    /// Says why something is refused, and closes the channel.
+    /// Sends the reason of a refusal, and closes the channel.
     fn refuse(
         &mut self,
         channel: ChannelId,
@@ -195,7 +195,7 @@ impl Handler for Connection {
         if !self.allows_key(user, offer.public_key, offer.algorithm) {
             return Ok(self.refuse_login(user, Proof::key(offer.public_key)));
         }
-        // It may sign.
+        // The client may sign.
         Ok(Auth::Accept)
     }
 
@@ -321,7 +321,7 @@ impl Channelled {
         let Self { share, mut incoming, outgoing, hopeless, _permits } = self;
         let Answers { handle, channel } = outgoing.clone();
         if !is_started(&mut incoming, started).await {
-            // Whether the channel can still be told does not matter.
+            // Errors do not matter: the channel may be gone.
             let _ = handle.close(channel).await;
             return;
         }
@@ -330,7 +330,7 @@ impl Channelled {
             Some((piece, incoming))
         }));
         let outcome = serve_channel(share, incoming, outgoing).await;
-        // If the connection is gone nobody has to be told anything.
+        // Errors are ignored: the connection may be gone.
         let farewell = async {
             if let Err(error) = &outcome {
                 drop(handle.extended_data(channel, STDERR, format!("haul: {error}\n")).await);
@@ -345,7 +345,7 @@ impl Channelled {
     }
 }
 
-/// Waits until the channel is made a session; `false` if it is not, or data comes before.
+/// Waits until the channel becomes a session; `false` if it does not, or if data arrives before.
 async fn is_started(incoming: &mut ChannelReadHalf, mut started: oneshot::Receiver<()>) -> bool {
     let waits = async {
         loop {
@@ -375,7 +375,7 @@ async fn next(incoming: &mut ChannelReadHalf) -> Option<Bytes> {
     }
 }
 
-/// Sends answers on a channel.
+/// Sends responses on a channel.
 #[derive(Clone)]
 struct Answers {
     handle: Handle,

@@ -1,5 +1,5 @@
-//! Copies on the server (`copy-data`). They are done in steps, between which the disk threads serve
-//! others.
+//! Copies on the server (`copy-data`), done in steps so that the disk threads also serve other
+//! requests.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use super::pending::{Outcome, Pending};
 use super::status::{Refusal, ok};
 use crate::codec::{Extended, Request};
 
-/// Bytes of a step.
+/// Bytes per step.
 const STEP: u64 = 32 << 20;
 
-/// A copy on its way.
+/// A copy in progress.
 pub(super) struct Copying {
     from: Arc<Open>,
     to: Arc<Open>,
     offset: u64,
     length: u64,
     to_offset: u64,
-    /// Where it ends in `from`; not known before it begins.
+    /// Its end in `from`; unknown before the first step.
     end: Option<u64>,
     in_kernel: bool,
 }
 
 impl Copying {
-    /// The copy that a request asks for, if it asks for one.
+    /// The copy that a request asks for; `None` for other requests.
     pub(super) fn of(request: &Request, from: Arc<Open>, to: Arc<Open>) -> Option<Self> {
         let Request::Extended(Extended::CopyData { from_offset, length, to_offset, .. }) = *request
         else {
@@ -37,7 +37,7 @@ impl Copying {
         Some(Self { from, to, offset, length, to_offset, end, in_kernel: true })
     }
 
-    /// Does a step, and the next behind whatever else is to be done by then.
+    /// Does one step, and queues the next behind other work.
     pub(super) fn run(mut self, pool: &WorkPool, id: u32, pending: Pending) {
         let again = pool.clone();
         pool.submit(move || {
@@ -46,13 +46,13 @@ impl Copying {
                 Ok(false) => return self.run(&again, id, pending),
                 Err(refusal) => refusal.response().encode(id),
             };
-            // What is copied may be closed as soon as the answer is out.
+            // The files may be closed as soon as the response is sent.
             drop(self);
             pending.end(Outcome::Packet(packet));
         });
     }
 
-    /// Copies some of it; whether that was all.
+    /// Copies one step; returns whether the copy is complete.
     fn step(&mut self) -> Result<bool, Refusal> {
         let (from, to) = (self.from.as_file()?, self.to.as_file()?);
         let end = match self.end {

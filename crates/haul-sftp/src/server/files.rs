@@ -1,5 +1,5 @@
-//! What is open under a session's handles: reading, writing, copying, attributes. Everything here
-//! blocks; `session` moves it to the disk threads.
+//! Files and directories behind a session's handles: reading, writing, copying, attributes.
+//! Everything here blocks; `session` runs it on disk threads.
 
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,18 +21,18 @@ use crate::codec::{Attrs, DATA_HEAD, Name, OpenFlags, Response, StatVfs, data_he
 
 type Result<T, E = Refusal> = std::result::Result<T, E>;
 
-/// Pieces of one `pwritev` (`IOV_MAX` is 1 024 on Linux).
+/// Pieces per `pwritev` (`IOV_MAX` is 1 024 on Linux).
 const PIECES: usize = 512;
 
-/// Bytes of one step of a copy that the kernel cannot do.
+/// Bytes per step of a copy that the kernel does not support.
 const COPY_STEP: usize = 256 << 10;
 
-/// A file or directory under a handle.
+/// A file or directory behind a handle.
 #[derive(Debug)]
 pub(super) enum Open {
     /// A regular file.
     File(File),
-    /// A directory, from where the last listing ended.
+    /// A directory, at the position after the last listing.
     Directory(Mutex<Dir>),
 }
 
@@ -44,7 +44,7 @@ pub(super) struct File {
 }
 
 impl Open {
-    /// Opens a file as OPEN asks.
+    /// Opens a file for an OPEN request.
     pub(super) fn file(jail: &Jail, path: &[u8], flags: OpenFlags, attrs: &Attrs) -> Result<Self> {
         let writes = flags.has(OpenFlags::WRITE) || flags.has(OpenFlags::APPEND);
         let mut how = match (flags.has(OpenFlags::READ), writes) {
@@ -60,7 +60,8 @@ impl Open {
         }
         how.set(OFlags::TRUNC, flags.has(OpenFlags::TRUNCATE));
         how.set(OFlags::APPEND, flags.has(OpenFlags::APPEND));
-        // A pipe without a writer must not hold up a disk thread, nor a terminal become ours.
+        // A pipe without a writer must not block a disk thread, and a terminal must not become the
+        // controlling one.
         let file = jail.open_as(path, how | OFlags::NONBLOCK | OFlags::NOCTTY, mode)?;
         match FileType::from_raw_mode(fstat(&file)?.st_mode) {
             FileType::RegularFile => {}
@@ -68,7 +69,7 @@ impl Open {
             _ => return Err(Refusal::Server(crate::codec::Status::Failure, "not a regular file")),
         }
         if !writes {
-            // Advice: nothing depends on it.
+            // Only advice: errors do not matter.
             let _ = fadvise(&file, 0, None::<NonZeroU64>, Advice::Sequential);
         }
         Ok(Self::File(File { file, writes }))
@@ -80,7 +81,7 @@ impl Open {
         Ok(Self::Directory(Mutex::new(Dir::new(file)?)))
     }
 
-    /// Whether something can be changed through it.
+    /// Whether it was opened for writing.
     pub(super) const fn writes(&self) -> bool {
         matches!(self, Self::File(File { writes: true, .. }))
     }
@@ -96,7 +97,7 @@ impl Open {
         }
     }
 
-    /// Describes it.
+    /// Its attributes.
     pub(super) fn attrs(&self) -> Result<Attrs> {
         let stat = match self {
             Self::File(file) => fstat(&file.file)?,
@@ -107,7 +108,7 @@ impl Open {
         Ok(listing::attrs(&stat))
     }
 
-    /// Sets what is given.
+    /// Sets the given attributes.
     pub(super) fn set(&self, attrs: &Attrs) -> Result<()> {
         match self {
             Self::File(file) => set_open(&file.file, attrs),
@@ -118,7 +119,7 @@ impl Open {
         }
     }
 
-    /// Describes the file system it is on.
+    /// The file system that it is on.
     pub(super) fn stat_vfs(&self) -> Result<StatVfs> {
         let found = match self {
             Self::File(file) => rustix::fs::fstatvfs(&file.file)?,
@@ -130,7 +131,7 @@ impl Open {
         Ok(stat_vfs(&found))
     }
 
-    /// The file under a handle, if it is one.
+    /// The file, if the handle is one of a file.
     pub(super) fn as_file(&self) -> Result<&File> {
         match self {
             Self::File(file) => Ok(file),
@@ -140,8 +141,8 @@ impl Open {
 }
 
 impl File {
-    /// Reads up to `length` bytes into a buffer of `pool`, behind the head of the answer to request
-    /// `id`: the packet as it is sent. `None` at the end of the file.
+    /// Reads up to `length` bytes into a buffer of `pool`, after the head of the response to
+    /// request `id`, so that the buffer is the packet to send. `None` at the end of the file.
     pub(super) fn read(
         &self,
         id: u32,
@@ -159,7 +160,7 @@ impl File {
         Ok(Some(buffer.freeze(DATA_HEAD + read)))
     }
 
-    /// Reads into `buffer`; how many bytes, 0 at the end of the file.
+    /// Reads into `buffer`. Returns the number of bytes, 0 at the end of the file.
     pub(super) fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         loop {
             match pread(&self.file, &mut *buffer, offset) {
@@ -169,7 +170,7 @@ impl File {
         }
     }
 
-    /// Writes a block; how many of its bytes were written before an error.
+    /// Writes a block. Returns how many of its bytes were written before an error.
     pub(super) fn write(&self, offset: u64, block: &Block) -> (usize, Result<()>) {
         let mut written = 0;
         let mut pieces: Vec<IoSlice<'_>> =
@@ -190,13 +191,13 @@ impl File {
         (written, Ok(()))
     }
 
-    /// Makes what was written durable.
+    /// Syncs what was written to disk.
     pub(super) fn sync(&self) -> Result<()> {
         Ok(fsync(&self.file)?)
     }
 
-    /// Where a copy of a range to another file, or elsewhere in this one, where they must not overlap,
-    /// ends here. `length` 0 means up to the end.
+    /// Checks a copy to another file, or within this one if the ranges do not overlap, and returns
+    /// where it ends here. `length` 0 means up to the end.
     pub(super) fn end_of_copy(
         &self,
         (offset, length): (u64, u64),
@@ -217,8 +218,8 @@ impl File {
         Ok(end)
     }
 
-    /// Copies some bytes, at most so many; how many, 0 at the end of the file. Sets `in_kernel` to
-    /// whether the kernel can do it.
+    /// Copies at most `most` bytes. Returns how many, 0 at the end of the file. Clears `in_kernel`
+    /// if the kernel does not support it.
     pub(super) fn copy_some(
         &self,
         offset: u64,
@@ -231,7 +232,7 @@ impl File {
             match copy_file_range(&self.file, Some(&mut read), &to.file, Some(&mut write), most) {
                 Err(Errno::INTR) => {}
                 Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::BADF) => {
-                    // Not on these file systems, or the file is for appending.
+                    // Not supported by these file systems, or the file is open for appending.
                     *in_kernel = false;
                 }
                 outcome => return Ok(outcome?),
@@ -254,7 +255,7 @@ impl File {
     }
 }
 
-/// Sets what is given on what a path names; on a link itself if `follow` is not set.
+/// Sets the given attributes on a path; on a link itself unless `follow` is set.
 pub(super) fn set_named(jail: &Jail, path: &[u8], follow: bool, attrs: &Attrs) -> Result<()> {
     let found = jail.locate(path, follow)?;
     let mut first = None;
@@ -263,7 +264,7 @@ pub(super) fn set_named(jail: &Jail, path: &[u8], follow: bool, attrs: &Attrs) -
             first.get_or_insert(errno);
         }
     };
-    // OpenSSH's order; all are tried, whatever becomes of the first.
+    // OpenSSH's order; all are tried even if one fails.
     if let Some(size) = attrs.size {
         note(if follow { truncate(&found, size) } else { Err(Errno::INVAL) });
     }
@@ -285,7 +286,7 @@ pub(super) fn set_named(jail: &Jail, path: &[u8], follow: bool, attrs: &Attrs) -
     first.map_or(Ok(()), |errno| Err(errno.into()))
 }
 
-/// Sets what is given on an open file.
+/// Sets the given attributes on an open file.
 fn set_open(file: impl AsFd, attrs: &Attrs) -> Result<()> {
     let mut first = None;
     let mut note = |outcome: rustix::io::Result<()>| {
@@ -308,7 +309,7 @@ fn set_open(file: impl AsFd, attrs: &Attrs) -> Result<()> {
     first.map_or(Ok(()), |errno| Err(errno.into()))
 }
 
-/// Cuts or extends the very file that a descriptor stands for.
+/// Truncates or extends exactly the file that a descriptor refers to.
 fn truncate(found: &OwnedFd, size: u64) -> rustix::io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     ftruncate(rustix::fs::open(proc_path(found), flags, Mode::empty())?, size)
@@ -325,7 +326,7 @@ fn timestamps(attrs: &Attrs) -> Option<Timestamps> {
     Some(Timestamps { last_access: at(accessed), last_modification: at(modified) })
 }
 
-/// As the protocol has it.
+/// Converts to the protocol's form.
 pub(super) fn stat_vfs(found: &SystemStatVfs) -> StatVfs {
     let flag = |is_set, flag| if is_set { flag } else { 0 };
     StatVfs {
@@ -344,7 +345,7 @@ pub(super) fn stat_vfs(found: &SystemStatVfs) -> StatVfs {
     }
 }
 
-/// The answer to an extended request about a file system.
+/// The response to an extended request about a file system.
 pub(super) fn stat_vfs_response(found: &StatVfs) -> Response {
     Response::Extended(found.encode())
 }

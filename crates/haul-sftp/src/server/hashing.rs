@@ -1,5 +1,6 @@
-//! Digests of files (`check-file-name`), SHA-256 only. They are made in steps, between which the disk threads serve
-//! others; a digest that nobody waits for any longer ends with its step.
+//! Digests of files (`check-file-name`), SHA-256 only. They are computed in steps, so that the disk
+//! threads also serve other requests; when the session ends, its digests end with their current
+//! step.
 
 use std::sync::Weak;
 
@@ -12,23 +13,23 @@ use super::files::Open;
 use super::status::Refusal;
 use crate::codec::{Attrs, Extended, FileHash, OpenFlags, Request, Response, Status};
 
-/// Bytes of a step: a few milliseconds.
+/// Bytes per step: a few milliseconds.
 const STEP: u64 = 8 << 20;
 
-/// Bytes of one read.
+/// Bytes per read.
 const PIECE: usize = 256 << 10;
 
-/// A digest on its way.
+/// A digest in progress.
 pub(super) struct Hashing {
     file: Open,
     offset: u64,
-    /// Where it ends, at the latest.
+    /// The end of the range; the file may end before.
     end: u64,
     hasher: Sha256,
 }
 
 impl Hashing {
-    /// Opens the file of which a request wants a digest.
+    /// Opens the file whose digest is requested.
     pub(super) fn open(jail: &Jail, request: &Request) -> Result<Self, Refusal> {
         let Request::Extended(Extended::CheckFileName { path, algorithms, offset, length, block }) =
             request
@@ -48,8 +49,8 @@ impl Hashing {
         Ok(Self { file, offset: *offset, end, hasher: Sha256::new() })
     }
 
-    /// Hashes one step. The next step is queued behind other work, as long as the session lasts. `respond` gets the
-    /// response to request `id`; it is dropped if the session has ended.
+    /// Hashes one step. The next step is queued behind other work while the session exists.
+    /// `respond` gets the response to request `id`; it is dropped if the session has ended.
     pub(super) fn run(
         mut self,
         pool: &WorkPool,
@@ -75,7 +76,7 @@ impl Hashing {
         });
     }
 
-    /// Hashes some of it; whether that was all.
+    /// Hashes one step; returns whether the digest is complete.
     fn step(&mut self) -> Result<bool, Refusal> {
         let file = self.file.as_file()?;
         let mut buffer = vec![0; PIECE];

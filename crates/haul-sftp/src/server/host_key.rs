@@ -1,4 +1,4 @@
-//! The server's own key, by which clients recognise it.
+//! The server's host key, which identifies it to clients.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -10,27 +10,27 @@ use haul_storage::{Error, ErrorKind, Result};
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::{Algorithm, HashAlg, PrivateKey};
 
-/// The server's key.
+/// The server's host key.
 #[derive(Clone)]
 pub struct HostKey {
     pub(super) key: PrivateKey,
 }
 
 impl HostKey {
-    /// A new Ed25519 key.
+    /// Generates an Ed25519 key.
     ///
     /// # Errors
-    /// If none can be made.
+    /// If it cannot be generated.
     pub fn generate() -> Result<Self> {
         let key = PrivateKey::random(&mut russh::keys::key::safe_rng(), Algorithm::Ed25519)
             .map_err(|error| Error::new(ErrorKind::Other, "make a host key").with_source(error))?;
         Ok(Self { key })
     }
 
-    /// Reads a private key without passphrase, in OpenSSH's form.
+    /// Reads a private key without passphrase, in OpenSSH's format.
     ///
     /// # Errors
-    /// If it cannot be read, or others than its owner could do so as well.
+    /// If it cannot be read, or is accessible to others than its owner.
     pub fn read(path: &Path) -> Result<Self> {
         const OPERATION: &str = "read the host key";
         let failed = |error: io::Error| Error::from_io(OPERATION, error).at(path.display());
@@ -50,11 +50,10 @@ impl HostKey {
         Ok(Self { key })
     }
 
-    /// Reads the key at `path`, or makes one and keeps it there with mode 0600, in directories with
-    /// mode 0700.
+    /// Reads the key at `path`, or creates one there with mode 0600, in directories with mode 0700.
     ///
     /// # Errors
-    /// As [`HostKey::read`], or if it cannot be kept.
+    /// As for [`HostKey::read`], or if it cannot be saved.
     pub fn read_or_create(path: &Path) -> Result<Self> {
         match Self::read(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Self::create(path),
@@ -62,15 +61,15 @@ impl HostKey {
         }
     }
 
-    /// What identifies the key: `SHA256:…`, as `ssh-keygen -l` prints it.
+    /// The fingerprint `SHA256:…`, as `ssh-keygen -l` prints it.
     pub fn fingerprint(&self) -> String {
         self.key.public_key().fingerprint(HashAlg::Sha256).to_string()
     }
 
-    /// The public half as a line of `known_hosts` has it, without the host.
+    /// The public key as in a line of `known_hosts`, without the host.
     ///
     /// # Errors
-    /// If the key cannot be written down.
+    /// If the key cannot be encoded.
     pub fn public_line(&self) -> Result<String> {
         self.key
             .public_key()
@@ -90,7 +89,8 @@ impl HostKey {
             std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
             builder.create(directory).map_err(failed)?;
         }
-        // Complete before it has its name, and the name goes to whoever is first.
+        // Written completely before it gets its name. If several processes do so, the first one
+        // wins.
         let unfinished = path.with_extension(format!("{}.new", std::process::id()));
         let write = || {
             let mut options = OpenOptions::new();
@@ -100,7 +100,7 @@ impl HostKey {
             fs::hard_link(&unfinished, path)
         };
         let outcome = write();
-        // If it was not made there is nothing to remove.
+        // If it was not created, nothing is left to remove.
         drop(fs::remove_file(&unfinished));
         match outcome {
             Ok(()) => Ok(made),
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_made_once_and_only_its_owner_can_read_it() {
+    fn a_host_key_is_created_once_and_is_private() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state/haul/key");
         let made = HostKey::read_or_create(&path).unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn a_malformed_key_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         fs::write(&path, "nonsense").unwrap();

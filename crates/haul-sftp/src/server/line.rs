@@ -1,9 +1,9 @@
-//! The TCP connection below SSH: read in large steps, and never stuck.
+//! The TCP connection below SSH: reads in large steps, and cannot deadlock.
 //!
-//! SSH reads four bytes and then a packet; asking the system for four bytes costs as much as asking
-//! for many. And the SSH library reads nothing while it writes: two ends that both wait for the
-//! other to read would wait for ever. So while a write waits, what has arrived is taken in, up to
-//! what the other end may send unasked: the window of its channel.
+//! SSH reads four bytes and then a packet, and a system call for four bytes costs as much as one
+//! for many. Also, the SSH library does not read while it writes: two peers that both wait for the
+//! other to read would wait forever. So while a write waits, received bytes are buffered, up to the
+//! amount that the peer may send on its own: the window of its channel.
 
 use std::io;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use tokio::net::TcpStream;
 
 use super::limits;
 
-/// Bytes of one read: several packets of most clients.
+/// Bytes per read: several packets of most clients.
 const STEP: usize = 128 << 10;
 
-/// Bytes taken in while a write waits, at most.
+/// Most bytes buffered while a write waits.
 const AHEAD: usize = limits::WINDOW as usize + (1 << 20);
 
 /// A connection.
@@ -33,7 +33,7 @@ impl Line {
         Self { socket, arrived: BytesMut::new() }
     }
 
-    /// Takes in what has arrived; how many bytes, 0 at the end.
+    /// Buffers received bytes. Returns how many, 0 at the end.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.socket.poll_read_ready(cx))?;
@@ -74,7 +74,7 @@ impl AsyncWrite for Line {
         if let Poll::Ready(outcome) = Pin::new(&mut self.socket).poll_write(cx, bytes) {
             return Poll::Ready(outcome);
         }
-        // What fails or ends in reading is seen when SSH reads.
+        // SSH sees errors and the end when it reads.
         while self.arrived.len() < AHEAD
             && let Poll::Ready(Ok(1..)) = self.fill(cx)
         {}
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_ends_that_both_write_before_they_read_do_not_wait_for_each_other() {
+    async fn two_peers_that_write_before_they_read_do_not_deadlock() {
         let (mut near, mut far) = pair().await;
         // More than the kernel's buffers hold.
         let bytes: Vec<u8> = (0..12u32 << 20).map(|n| (n % 251) as u8).collect();

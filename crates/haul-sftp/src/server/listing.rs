@@ -1,4 +1,4 @@
-//! Entries of a directory as READDIR gives them, and attributes as the protocol has them.
+//! Directory entries for READDIR, and attributes in the protocol's form.
 
 use bytes::Bytes;
 use haul_storage::Timestamp;
@@ -8,7 +8,7 @@ use rustix::io::{Errno, Result};
 use super::limits;
 use crate::codec::{Attrs, Name};
 
-/// The next entries; none at the end. `.` and `..` are among them, as in OpenSSH.
+/// The next entries; none at the end. Includes `.` and `..`, like OpenSSH.
 pub(super) fn next(directory: &mut Dir) -> Result<Vec<Name>> {
     let mut names = Vec::new();
     while names.len() < limits::ENTRIES {
@@ -16,13 +16,14 @@ pub(super) fn next(directory: &mut Dir) -> Result<Vec<Name>> {
         let entry = entry?;
         let name = entry.file_name();
         let stat = match name.to_bytes() {
-            // What is above may be outside; it is described as the directory itself.
+            // The parent may be outside of the jail; it gets the attributes of the directory
+            // itself.
             b"." | b".." => fstat(directory.fd()?),
             _ => statat(directory.fd()?, name, AtFlags::SYMLINK_NOFOLLOW),
         };
         match stat {
             Ok(stat) => names.push(entry_of(name.to_bytes(), &stat)),
-            // It was removed in the meantime.
+            // It was removed meanwhile.
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno),
         }
@@ -30,15 +31,15 @@ pub(super) fn next(directory: &mut Dir) -> Result<Vec<Name>> {
     Ok(names)
 }
 
-/// A path alone, as REALPATH and READLINK answer it.
+/// A path without attributes, for responses to REALPATH and READLINK.
 pub(super) fn path_only(path: Vec<u8>) -> Name {
     let path = Bytes::from(path);
     Name { name: path.clone(), long: path, attrs: Attrs::default() }
 }
 
-/// As the protocol has it.
+/// Converts to the protocol's form.
 pub(super) fn attrs(stat: &Stat) -> Attrs {
-    // Version 3 has seconds without sign: what was before 1970 is 1970.
+    // Version 3 has unsigned seconds: times before 1970 become 1970.
     let seconds = |seconds: i64| u32::try_from(seconds.max(0)).unwrap_or(u32::MAX);
     Attrs {
         size: u64::try_from(stat.st_size).ok(),
@@ -64,7 +65,7 @@ fn entry_of(name: &[u8], stat: &Stat) -> Name {
     Name { name: Bytes::copy_from_slice(name), long: long.into(), attrs: attrs(stat) }
 }
 
-/// `drwxr-xr-x`, with the bits for set-user, set-group and sticky where `ls` has them.
+/// `drwxr-xr-x`, with set-user, set-group and sticky bits as `ls` shows them.
 fn mode(mode: u32) -> String {
     let kind = match FileType::from_raw_mode(mode) {
         FileType::Directory => 'd',
@@ -90,7 +91,7 @@ fn mode(mode: u32) -> String {
     text
 }
 
-/// `Feb  3 04:05`, or `Feb  3  2001` when that is more than half a year from now; UTC.
+/// `Feb  3 04:05`, or `Feb  3  2001` if that is more than half a year away; UTC.
 fn date(seconds: i64) -> String {
     const HALF_A_YEAR: i64 = 183 * 86_400;
     let now = std::time::SystemTime::now()
@@ -99,7 +100,7 @@ fn date(seconds: i64) -> String {
     let form =
         if now.saturating_sub(seconds).abs() < HALF_A_YEAR { "%b %e %H:%M" } else { "%b %e  %Y" };
     let time = Timestamp { seconds, nanos: 0 }.utc();
-    // Only clients that show the line as it is see that a date is out of the calendar.
+    // A date outside of the calendar is visible only in clients that show this line.
     time.map_or_else(|| "Jan  1  1970".to_owned(), |time| time.strftime(form).to_string())
 }
 
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_read_as_ls_prints_them() {
+    fn modes_are_formatted_like_ls() {
         assert_eq!(mode(0o100_644), "-rw-r--r--");
         assert_eq!(mode(0o041_777), "drwxrwxrwt");
         assert_eq!(mode(0o104_655), "-rwSr-xr-x");

@@ -1,5 +1,5 @@
-//! What is done by name: describing, making, removing, renaming, linking. Everything here blocks;
-//! `session` moves it to the disk threads.
+//! Requests by name: attributes, creating, removing, renaming, linking. Everything here blocks;
+//! `session` runs it on disk threads.
 
 use std::os::fd::AsFd;
 
@@ -30,7 +30,7 @@ pub(super) const fn changes(request: &Request) -> bool {
     )
 }
 
-/// Does a request that names everything it needs.
+/// Executes a request that contains no handle.
 pub(super) fn perform(jail: &Jail, request: &Request) -> Response {
     answer(jail, request).unwrap_or_else(|refusal| refusal.response())
 }
@@ -53,7 +53,7 @@ fn answer(jail: &Jail, request: &Request) -> Result<Response, Refusal> {
             set_named(jail, path, false, attrs)?;
         }
         Request::Mkdir(path, attrs) => {
-            let (directory, name) = jail.parent(path).map_err(there_already)?;
+            let (directory, name) = jail.parent(path).map_err(as_existing)?;
             mkdirat(directory, name, permissions(attrs.permissions.unwrap_or(0o777)))?;
         }
         Request::Remove(path) => {
@@ -70,7 +70,7 @@ fn answer(jail: &Jail, request: &Request) -> Result<Response, Refusal> {
             renameat(from, old, to, new)?;
         }
         Request::Symlink { target, link } => {
-            let (directory, name) = jail.parent(link).map_err(there_already)?;
+            let (directory, name) = jail.parent(link).map_err(as_existing)?;
             symlinkat(&target[..], directory, name)?;
         }
         Request::Extended(Extended::Hardlink { from, to }) => {
@@ -86,7 +86,7 @@ fn canonical(jail: &Jail, path: &[u8]) -> Result<Response, Refusal> {
     Ok(Response::Names(vec![path_only(jail.canonical(path)?)]))
 }
 
-/// A path with `~` for the home directory, which is the served one; nobody else has one here.
+/// Expands `~`: the home directory is the served one. Other users have none.
 fn at_home(path: &[u8]) -> Result<&[u8], Refusal> {
     match path {
         [b'~'] => Ok(b"/"),
@@ -96,23 +96,23 @@ fn at_home(path: &[u8]) -> Result<&[u8], Refusal> {
     }
 }
 
-/// `/`, `.` and `..` cannot be made because they are there.
-fn there_already(errno: Errno) -> Errno {
+/// `/`, `.` and `..` exist, so they cannot be created.
+fn as_existing(errno: Errno) -> Errno {
     if errno == Errno::BUSY { Errno::EXIST } else { errno }
 }
 
-/// Renames unless something has the new name.
+/// Renames unless the new name exists.
 fn rename_new(jail: &Jail, from: &[u8], to: &[u8]) -> rustix::io::Result<()> {
     let ((from, old), (to, new)) = (jail.parent(from)?, jail.parent(to)?);
     match renameat_with(&from, old, &to, new, RenameFlags::NOREPLACE) {
-        // A file system that cannot do it in one step.
+        // The file system cannot do this atomically.
         Err(Errno::INVAL | Errno::NOSYS) => rename_in_steps(from, old, to, new),
         outcome => outcome,
     }
 }
 
-/// The same as OpenSSH does it: a further name for a file, which fails if it is taken; for what
-/// cannot have two, a look before.
+/// The same in OpenSSH's way: a hard link, which fails if the new name exists, and a check before
+/// the rename where hard links are not possible.
 fn rename_in_steps(
     from: impl AsFd,
     old: &[u8],

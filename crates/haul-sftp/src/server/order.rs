@@ -1,35 +1,36 @@
-//! Which requests of a session may run now.
+//! Decides which requests of a session may run now.
 //!
 //! A client may send many requests without waiting, and the draft promises that those on one file
-//! are done in the order in which they were sent (section 3). So:
+//! are executed in the order in which they were sent (section 3). So:
 //!
-//! - On one handle, looks (READ, FSTAT) run at once among themselves; a change (WRITE, FSETSTAT,
-//!   FSYNC, CLOSE) waits for all that came before it, and what comes after waits for it. So does
-//!   what only moves the handle (READDIR, CLOSE of what cannot be written), but names do not wait
-//!   for it.
-//! - Looks at names run at once among themselves, but after all earlier changes, by name or by
-//!   handle: two names, or a name and a handle, may be one file, and only the kernel knows.
-//! - A change of names waits for all that came before it, and what comes after waits for it.
+//! - On one handle, reads (READ, FSTAT) run concurrently; a change (WRITE, FSETSTAT, FSYNC, CLOSE)
+//!   waits for all earlier requests, and later ones wait for it. The same holds for requests that
+//!   only change the handle's state (READDIR, CLOSE of a handle that was not opened for writing),
+//!   but requests by name do not wait for them.
+//! - Reads by name run concurrently, but after all earlier changes, by name or by handle: two
+//!   names, or a name and a handle, may be the same file, and only the kernel knows.
+//! - A change by name waits for all earlier requests, and later ones wait for it.
 //!
-//! This is kept as a queue of *phases*: requests whose classes go together. Only the first phase
-//! runs; within it each handle has a line of its own. Every step takes constant time.
+//! The implementation is a queue of *phases*: requests whose classes are compatible. Only the first
+//! phase runs; within it each handle has a queue of its own (`Line`). Every step takes constant
+//! time.
 //!
 //! A state machine without I/O: requests go in, those that may start come out.
 
 use std::collections::{HashMap, VecDeque};
 
-/// What a request touches, and whether it changes it.
+/// What a request accesses, and whether it changes that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Looks at what is open under a handle.
+    /// Reads through a handle.
     Look(u32),
-    /// Changes a handle, but no file.
+    /// Changes the state of a handle, but no file.
     Move(u32),
-    /// Changes what is open under a handle.
+    /// Changes the file of a handle.
     Change(u32),
-    /// Looks at names.
+    /// Reads by name.
     LookAtNames,
-    /// Changes names, or anything at once.
+    /// Changes by name, or anything else that excludes all others.
     ChangeNames,
 }
 
@@ -60,20 +61,20 @@ const CHANGE: u8 = 2;
 const NAMES: u8 = 4;
 const ALONE: u8 = 8;
 
-/// The requests of a session that have not ended.
+/// The unfinished requests of a session.
 #[derive(Debug)]
 pub(super) struct Order<T> {
     phases: VecDeque<Phase<T>>,
-    /// Of the first phase: the lines of handles that have something running.
+    /// Queues of handles with running requests, in the first phase.
     lines: HashMap<u32, Line<T>>,
-    /// Of the first phase: how many have not ended.
+    /// Number of unfinished requests in the first phase.
     unfinished: usize,
 }
 
 #[derive(Debug)]
 struct Phase<T> {
     classes: u8,
-    /// What is in it; of the first phase, nothing: it is running or in its line.
+    /// Its requests; empty in the first phase, whose requests are running or in a `Line`.
     requests: Vec<(Scope, T)>,
 }
 
@@ -97,15 +98,15 @@ impl<T> Default for Order<T> {
 }
 
 impl<T> Order<T> {
-    /// Whether everything has ended.
+    /// Whether all requests have finished.
     pub(super) fn is_empty(&self) -> bool {
         self.phases.is_empty()
     }
 
-    /// Takes a request; what may start is added to `ready`.
+    /// Adds a request; requests that may start are appended to `ready`.
     pub(super) fn push(&mut self, scope: Scope, request: T, ready: &mut Vec<T>) {
         match self.phases.back_mut() {
-            Some(last) if go_together(last.classes, scope.class()) => {
+            Some(last) if compatible(last.classes, scope.class()) => {
                 last.classes |= scope.class();
                 if self.phases.len() == 1 {
                     self.enter(scope, request, ready);
@@ -124,8 +125,8 @@ impl<T> Order<T> {
         }
     }
 
-    /// The next request of a handle that is changing now, if it is a change as well and `joins`
-    /// says that it can be done together with what is running. It has then started.
+    /// Takes the next request of a handle with a running change, if that is a change, too, and
+    /// `joins` permits executing both together. It counts as started.
     pub(super) fn join(&mut self, handle: u32, joins: impl FnOnce(&T) -> bool) -> Option<T> {
         let line = self.lines.get_mut(&handle)?;
         let (scope, request) = line.waiting.front()?;
@@ -136,7 +137,7 @@ impl<T> Order<T> {
         line.waiting.pop_front().map(|(_, request)| request)
     }
 
-    /// A request has ended; what may start now is added to `ready`.
+    /// Notes that a request has finished; requests that may start now are appended to `ready`.
     pub(super) fn finish(&mut self, scope: Scope, ready: &mut Vec<T>) {
         if let Some(handle) = scope.handle()
             && let Some(line) = self.lines.get_mut(&handle)
@@ -161,7 +162,7 @@ impl<T> Order<T> {
         }
     }
 
-    /// Takes a request into the first phase.
+    /// Adds a request to the first phase.
     fn enter(&mut self, scope: Scope, request: T, ready: &mut Vec<T>) {
         self.unfinished += 1;
         let Some(handle) = scope.handle() else { return ready.push(request) };
@@ -192,8 +193,8 @@ impl<T> Line<T> {
     }
 }
 
-/// Whether requests of a class may be in a phase with requests of those classes.
-const fn go_together(classes: u8, class: u8) -> bool {
+/// Whether a request of this class may join a phase with these classes.
+const fn compatible(classes: u8, class: u8) -> bool {
     let apart = match class {
         LOOK => ALONE,
         CHANGE => ALONE | NAMES,
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_change_behind_a_running_change_can_join_it() {
+    fn only_a_change_right_after_a_running_change_can_join_it() {
         let mut order = Order::default();
         started(&mut order, Scope::Change(1), 0);
         started(&mut order, Scope::Change(1), 1);
@@ -272,7 +273,7 @@ mod tests {
         ]
     }
 
-    /// Whether the later of two has to wait for the earlier, said plainly.
+    /// Whether the later of two requests must wait for the earlier one, by definition.
     fn conflict(a: Scope, b: Scope) -> bool {
         use Scope::*;
         match (a, b) {
@@ -286,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_conflicts_runs_in_order_and_everything_runs(
+        fn conflicting_requests_run_in_order_and_all_requests_run(
             requests in proptest::collection::vec((scopes(), any::<bool>(), any::<proptest::sample::Index>()), 1..60),
         ) {
             let mut order = Order::default();

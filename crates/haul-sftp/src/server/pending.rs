@@ -1,4 +1,4 @@
-//! From a disk thread back to the session: how a job ended, and that it ended whatever happened.
+//! Reports the end of a job from a disk thread to the session, even if the job panics.
 
 use bytes::{Bytes, BytesMut};
 use haul_storage::Block;
@@ -10,25 +10,25 @@ use super::order::Scope;
 use super::status::{Refusal, said};
 use crate::codec::Status;
 
-/// What a disk thread has done.
+/// A finished job.
 pub(super) struct Ended {
-    /// `None`: others do not wait for it.
+    /// `None` if no other request waits for it.
     pub(super) scope: Option<Scope>,
-    /// How many requests it was.
+    /// Number of requests that it executed.
     pub(super) requests: usize,
     pub(super) held: usize,
     pub(super) kind: Kind,
     pub(super) outcome: Outcome,
 }
 
-/// What the session counts apart.
+/// Kinds of jobs that the session counts separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Write,
     Open,
-    /// A digest, or the opening of its file.
+    /// Computing a digest, or opening its file.
     Hash,
-    /// Answered in its turn.
+    /// Its response is sent in order.
     Read {
         handle: u32,
         id: u32,
@@ -43,14 +43,14 @@ pub(super) enum Outcome {
         id: u32,
         outcome: Result<Open, Refusal>,
     },
-    /// What is to be hashed is open.
+    /// The file to be hashed is open.
     Hashing {
         id: u32,
         outcome: Result<Hashing, Refusal>,
     },
 }
 
-/// Tells the session that a job has ended, even if its work panics.
+/// Notifies the session when a job ends, even if it panics.
 pub(super) struct Pending {
     scope: Option<Scope>,
     ids: Vec<u32>,
@@ -60,7 +60,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Of request `id`, which holds `held` bytes.
+    /// For request `id`, which holds `held` bytes.
     pub(super) fn new(
         scope: Option<Scope>,
         id: u32,
@@ -71,13 +71,13 @@ impl Pending {
         Self { scope, ids: vec![id], held, kind, ending: Some(ending) }
     }
 
-    /// One more request is done with the same work.
+    /// Adds a request that is executed by the same job.
     pub(super) fn add(&mut self, id: u32, held: usize) {
         self.ids.push(id);
         self.held += held;
     }
 
-    /// Says how it ended.
+    /// Ends the job with its outcome.
     pub(super) fn end(mut self, outcome: Outcome) {
         self.send(outcome);
     }
@@ -86,7 +86,7 @@ impl Pending {
         let Some(ending) = self.ending.take() else { return };
         let (scope, requests) = (self.scope, self.ids.len());
         let ended = Ended { scope, requests, held: self.held, kind: self.kind, outcome };
-        // A session that is gone wants no answers.
+        // Fails if the session is gone, which needs no responses.
         drop(ending.send(ended));
     }
 }
@@ -99,7 +99,7 @@ impl Drop for Pending {
     }
 }
 
-/// A copy that does not hold on to what it came in.
+/// A copy that does not keep the buffer of the original alive.
 pub(super) fn copied(body: &Block) -> Block {
     let mut bytes = BytesMut::with_capacity(body.len());
     for piece in body.pieces() {

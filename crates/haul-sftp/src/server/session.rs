@@ -1,17 +1,17 @@
-//! One SFTP session: bytes in, bytes out, without knowing what carries them.
+//! One SFTP session: bytes in, bytes out, over any transport.
 //!
 //! ```text
-//! incoming → deframer → request → order → disk threads → answer → writer → outgoing
+//! incoming → deframer → request → order → disk threads → response → writer → outgoing
 //! ```
 //!
-//! One task does everything but the disk work. It never waits for the far end to take an answer
-//! before it reads on, because what the far end says next may be what lets it take the answer: the
-//! writer is a future of its own. It stops reading only while a write to the disk is under way,
-//! which ends by itself (see [`limits`]).
+//! One task does everything but disk work. It never waits for the peer to read a response before it
+//! reads on, because the peer's next bytes may be what lets it read: the writer is a separate
+//! future. It stops reading only while a disk write is in progress, which ends by itself (see
+//! [`limits`]).
 //!
-//! Answers of READ are read into a buffer behind the head of their packet and leave as they are.
-//! Their bytes count against the session's budget until whoever carries them lets them go. Payloads
-//! of WRITE go to the disk in the pieces in which they came, consecutive ones together.
+//! Responses to READ are read into a buffer after the head of their packet and sent as they are.
+//! Their bytes count against the session's budget until the transport releases them. Payloads of
+//! WRITE go to the disk in the pieces in which they arrived, with consecutive writes merged.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -40,38 +40,38 @@ use super::status::{Refusal, at_end, ok};
 use super::turns::Turns;
 use crate::codec::{CodecError, DATA_HEAD, Deframer, Extended, Frame, Request, Response, Status};
 
-/// The most that an answer to READDIR takes: names of 255 bytes, twice, and numbers.
+/// Largest response to READDIR: names of 255 bytes, twice, and numbers.
 const LISTING: usize = limits::ENTRIES * 700;
 
-/// The most that an answer with a path takes: the path, twice, and numbers.
+/// Largest response with a path: the path, twice, and numbers.
 const NAMED: usize = 2 * haul_net::PATH_MAX + 64;
 
-/// How long a session that is cut may take to hand on the answers that it has.
+/// How long a terminated session may take to send the responses that it has.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Why a session was cut.
+/// Why a session was terminated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// What came is not SFTP.
+    /// The bytes are not SFTP.
     #[error("not SFTP: {0}")]
     NotSftp(#[from] CodecError),
-    /// Something came before INIT.
+    /// A packet arrived before INIT.
     #[error("not SFTP: it does not begin with INIT")]
     NoInit,
-    /// The client sends requests and does not take the answers.
+    /// The client sends requests and does not read the responses.
     #[error("more than {} requests are unanswered", limits::REQUESTS)]
     TooManyRequests,
-    /// The client sends data that cannot be written before it takes answers.
+    /// The client sends more data than can be written before it reads responses.
     #[error("the client does not read its responses")]
     TooManyBytes,
 }
 
-/// Serves a session until `incoming` ends; everything that came before is done by then, but for digests.
+/// Serves a session until `incoming` ends. All earlier requests are done by then, except digests.
 ///
 /// # Errors
-/// If the session was cut: what it asked last may not have been done. The other sessions of the
-/// share are not affected.
+/// If the session was terminated; its last requests may not have been executed. Other sessions of
+/// the share are not affected.
 pub async fn serve_channel<I, O>(
     share: Arc<Share>,
     incoming: I,
@@ -90,14 +90,14 @@ where
         tokio::pin!(session);
         tokio::select! {
             outcome = &mut session => outcome,
-            // Nobody takes answers any longer; what was asked is done all the same.
+            // The transport takes no more responses; the requests are executed anyway.
             () = &mut writer => return session.await,
         }
     };
     if outcome.is_ok() {
         writer.await;
     } else {
-        // Who is cut may be one that takes nothing.
+        // A terminated client may be one that does not read.
         drop(timeout(FAREWELL, writer).await);
     }
     outcome
@@ -107,28 +107,28 @@ struct Session {
     share: Arc<Share>,
     order: Order<Job>,
     ready: Vec<Job>,
-    /// Ready, but the budget for their answers is spent.
+    /// Ready jobs that wait for budget for their responses.
     starved: VecDeque<Job>,
     budget: Arc<Semaphore>,
     turns: Turns,
     handles: HashMap<u32, Arc<Open>>,
-    /// OPENs on their way.
+    /// OPENs in progress.
     opening: usize,
-    /// Digests on their way. Each has a file open, and counts as a handle.
+    /// Digests in progress. Each has a file open, and counts as a handle.
     hashing: usize,
-    /// Digests end with the session.
+    /// Dropped with the session, which ends its digests.
     alive: Arc<()>,
-    /// How many requests have come.
+    /// Number of requests received.
     count: u64,
-    /// CLOSEs that have come and not begun, by when they came.
+    /// CLOSEs that were received and have not started, by request number.
     closes: BTreeSet<u64>,
-    /// OPENs that have no room before a CLOSE that came earlier.
+    /// OPENs that wait for an earlier CLOSE to release a handle.
     unopened: Vec<Job>,
     next_handle: u32,
     is_begun: bool,
-    /// Bytes received and not yet done with.
+    /// Bytes received for unfinished requests.
     held: usize,
-    /// Writes on their way to the disk.
+    /// Writes on disk threads.
     writing: usize,
     ended: UnboundedReceiver<Ended>,
     ending: UnboundedSender<Ended>,
@@ -136,15 +136,15 @@ struct Session {
     unanswered: Arc<AtomicUsize>,
 }
 
-/// A request on its way.
+/// A request in progress.
 #[derive(Debug)]
 struct Job {
     id: u32,
-    /// How many came before it.
+    /// Number of requests received before it.
     number: u64,
     scope: Scope,
     request: Request,
-    /// Bytes that it holds.
+    /// Bytes that it occupies.
     held: usize,
 }
 
@@ -185,7 +185,7 @@ impl Session {
         incoming: impl Stream<Item = Bytes> + Unpin,
     ) -> Result<(), SessionError> {
         let mut deframer = Deframer::new(limits::PACKET);
-        // Dropped as soon as nothing more is wanted of it: whoever carries it must not wait for it.
+        // Dropped when no more input is needed, so that the transport does not wait for this task.
         let mut incoming = Some(incoming);
         while incoming.is_some() || !self.order.is_empty() {
             let is_open = incoming.is_some();
@@ -202,7 +202,7 @@ impl Session {
                     }
                 }
                 permit = budget.acquire_many_owned(wanted.unwrap_or(0)), if wanted.is_some() => {
-                    // A semaphore that nobody closes always gives.
+                    // The semaphore is never closed.
                     if let (Ok(permit), Some(job)) = (permit, self.starved.pop_front()) {
                         self.submit_answer(job, permit);
                     }
@@ -220,7 +220,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether nothing more is to be read for now.
+    /// Whether reading must pause.
     fn is_full(&self) -> bool {
         self.writing > 0
             && (self.held > limits::HELD || self.share.held() > self.share.options.memory / 2)
@@ -240,7 +240,8 @@ impl Session {
         if is_too_much { Err(SessionError::TooManyBytes) } else { Ok(()) }
     }
 
-    /// Reads a packet and puts what it asks into the order, or answers at once what needs none.
+    /// Decodes a packet and adds its request to the order, or responds at once if nothing has to be
+    /// done.
     fn take(&mut self, frame: Frame) -> Result<(), SessionError> {
         let Frame { kind, body } = frame;
         let length = body.len();
@@ -257,7 +258,7 @@ impl Session {
             }
             _ if !self.is_begun => return Err(SessionError::NoInit),
             Ok((id, mut request)) => {
-                // Nothing is known of them here, and as pairs they take eight times as much.
+                // They are not used here, and decoded they take eight times as much memory.
                 request.forget_extended();
                 (id, request)
             }
@@ -321,7 +322,7 @@ impl Session {
             Request::Close(handle) => {
                 self.closes.remove(&job.number);
                 let closed = number(handle).ok().and_then(|handle| self.handles.remove(&handle));
-                // The last one who holds it closes it, and that may take time.
+                // The last holder closes it, which may take time.
                 self.submit(job, move |_, _| {
                     let response =
                         if closed.is_some() { ok() } else { Refusal::NO_HANDLE.response() };
@@ -355,7 +356,7 @@ impl Session {
 
     fn start_open(&mut self, job: Job) {
         if self.handles.len() + self.opening + self.hashing >= self.share.options.handles {
-            // Whoever closes before opening has room, even if the handle is busy for a moment.
+            // An earlier CLOSE makes room, even if its handle is still busy.
             if self.closes.first().is_some_and(|first| *first < job.number) {
                 self.unopened.push(job);
                 return;
@@ -377,8 +378,8 @@ impl Session {
         });
     }
 
-    /// Opens what is to be hashed. Only that is done in the order of requests: what comes later need not wait for
-    /// the digest of a long file.
+    /// Opens the file to be hashed. Only that is ordered with other requests, so later ones need
+    /// not wait for the digest of a long file.
     fn start_hash(&mut self, job: Job) {
         if self.handles.len() + self.opening + self.hashing >= self.share.options.handles {
             return self.finish_at_once(&job, &Refusal::TOO_MANY);
@@ -392,7 +393,7 @@ impl Session {
         });
     }
 
-    /// Starts a write, with those behind it that go on where it ends.
+    /// Starts a write, merged with later ones that continue where it ends.
     fn start_write(&mut self, job: Job) {
         let scope = job.scope;
         let mut pending = self.pending(Kind::Write, &job);
@@ -435,7 +436,7 @@ impl Session {
         });
     }
 
-    /// Bytes of a job's answer that count against the budget.
+    /// Bytes of a job's response that count against the budget.
     fn cost(&self, job: &Job) -> u32 {
         let bytes = match &job.request {
             Request::Read { length, .. } => DATA_HEAD + read_length(*length),
@@ -445,7 +446,7 @@ impl Session {
         u32::try_from(bytes.min(self.share.answer_bytes)).unwrap_or(u32::MAX)
     }
 
-    /// Submits what has a long answer, whose place in the budget this is.
+    /// Submits a job with a long response, whose share of the budget is `permit`.
     fn submit_answer(&mut self, job: Job, permit: OwnedSemaphorePermit) {
         let open = match &job.request {
             Request::Read { handle, .. } | Request::Readdir(handle) => match self.open(handle) {
@@ -479,14 +480,14 @@ impl Session {
                 (request, _) => Ok(names::perform(&share.jail, request).encode(id)),
             };
             let bytes = packet.unwrap_or_else(|refusal| refusal.response().encode(id));
-            // The file may be closed as soon as the answer is out.
+            // The file may be closed as soon as the response is sent.
             drop(open);
-            // Its place in the budget is free again when the last byte has gone.
+            // The budget is released when the last byte was sent.
             pending.end(Outcome::Packet(keeping(bytes, permit)));
         });
     }
 
-    /// Does a job's work on a disk thread.
+    /// Runs a job on a disk thread.
     fn submit(&self, job: Job, work: impl FnOnce(&Share, &Request) -> Response + Send + 'static) {
         let share = Arc::clone(&self.share);
         let pending = self.pending(Kind::Other, &job);
@@ -546,7 +547,7 @@ impl Session {
         }
     }
 
-    /// Gives something open a handle that none has had for four thousand million openings.
+    /// Assigns a handle; a number is reused only after 2^32 others.
     fn name(&mut self, open: Open) -> Bytes {
         while self.handles.contains_key(&self.next_handle) {
             self.next_handle = self.next_handle.wrapping_add(1);
@@ -573,12 +574,12 @@ impl Session {
     }
 
     fn answer(&self, packet: Bytes) {
-        // Where nobody takes answers any longer the session is about to end.
+        // Without a receiver, the session is about to end.
         drop(self.answers.send(packet));
     }
 }
 
-/// What a session still held when it ended is held no longer.
+/// Releases what an unfinished session still held.
 impl Drop for Session {
     fn drop(&mut self) {
         self.share.release(self.held);
@@ -592,7 +593,7 @@ async fn next(incoming: &mut Option<impl Stream<Item = Bytes> + Unpin>) -> Optio
     }
 }
 
-/// What one READ gives at most.
+/// Most bytes that one READ returns.
 fn read_length(length: u32) -> usize {
     length.min(limits::PAYLOAD) as usize
 }
@@ -605,7 +606,7 @@ mod tests {
     use tokio::time::sleep;
 
     #[tokio::test]
-    async fn answers_with_paths_have_their_place_in_the_budget_too() {
+    async fn responses_with_paths_count_against_the_budget() {
         let directory = tempfile::tempdir().unwrap();
         let target = "x".repeat(4000);
         std::os::unix::fs::symlink(target, directory.path().join("link")).unwrap();
@@ -624,7 +625,7 @@ mod tests {
         }
         let session = tokio::spawn(Session::new(share, answers, Arc::default()).run(incoming));
         let room = limits::ANSWERS / NAMED;
-        // INIT's answer has none.
+        // The response to INIT does not count.
         while unsent.len() < room + 1 {
             sleep(Duration::from_millis(5)).await;
         }

@@ -1,36 +1,36 @@
-//! From what the operating system says to what version 3 can say. The numbers are OpenSSH's
-//! (`errno_to_portable`); the words are the system's.
+//! Converts errors of the operating system to statuses of version 3. The codes are OpenSSH's
+//! (`errno_to_portable`), the messages the system's.
 
 use bytes::Bytes;
 use rustix::io::Errno;
 
 use crate::codec::{Response, Status};
 
-/// Why a request was not done.
+/// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The system refused.
+    /// The system returned an error.
     System(Errno),
-    /// The server did.
+    /// The server refused.
     Server(Status, &'static str),
 }
 
 impl Refusal {
-    /// Something changes what is served read-only.
+    /// A change on a read-only server.
     pub(super) const READ_ONLY: Self =
         Self::Server(Status::PermissionDenied, "this server is read-only");
-    /// Nothing is open under that handle, or something of the other kind.
+    /// No such handle, or one of the other kind.
     pub(super) const NO_HANDLE: Self = Self::Server(Status::Failure, "no such handle");
 
-    /// As many are open as may be.
+    /// The limit of open handles is reached.
     pub(super) const TOO_MANY: Self = Self::Server(Status::Failure, "too many open handles");
 
-    /// As an answer.
+    /// The response for it.
     pub(super) fn response(&self) -> Response {
         match self {
             Self::System(errno) => {
                 let words = std::io::Error::from(*errno).to_string();
-                // "No space left on device (os error 28)": the number says nothing to the far end.
+                // "No space left on device (os error 28)": the number means nothing to the client.
                 let words = words.split(" (os error").next().unwrap_or(&words).to_owned();
                 Response::Status { status: of(*errno), message: words.into() }
             }
@@ -45,17 +45,17 @@ impl From<Errno> for Refusal {
     }
 }
 
-/// Done.
+/// Success.
 pub(super) fn ok() -> Response {
     said(Status::Ok, "Success")
 }
 
-/// A status with words.
+/// A status with a message.
 pub(super) fn said(status: Status, words: &'static str) -> Response {
     Response::Status { status, message: Bytes::from_static(words.as_bytes()) }
 }
 
-/// There is no more.
+/// End of a file or listing.
 pub(super) fn at_end(words: &'static str) -> Response {
     said(Status::Eof, words)
 }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_have_the_numbers_of_openssh_and_the_words_of_the_system() {
+    fn errors_have_openssh_codes_and_system_messages() {
         assert_eq!(answer(Errno::NOENT).0, Status::NoSuchFile);
         assert_eq!(answer(Errno::LOOP).0, Status::NoSuchFile);
         assert_eq!(answer(Errno::ACCESS).0, Status::PermissionDenied);

@@ -1,4 +1,4 @@
-//! How the server speaks SSH: algorithms, windows, limits.
+//! The server's SSH configuration: algorithms, windows, limits.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use super::credentials::Credentials;
 use super::host_key::HostKey;
 use super::limits;
 
-/// Failed attempts to log in, after which a connection is closed: sshd's `MaxAuthTries`.
+/// Failed authentication attempts after which a connection is closed: sshd's `MaxAuthTries`.
 const ATTEMPTS: usize = 6;
 
-/// How long it takes to be refused, whatever the reason.
+/// Delay of a refusal, whatever the reason.
 const REFUSAL: Duration = Duration::from_millis(500);
 
-/// How long a client may say nothing before it is asked whether it is there, and how often. One that
-/// is gone without a word is noticed within two minutes.
+/// Interval of keepalives on a silent connection, and how many may remain unanswered. A client that
+/// vanishes is noticed within two minutes.
 const SILENCE: Duration = Duration::from_secs(30);
-const QUESTIONS: usize = 3;
+const KEEPALIVES: usize = 3;
 
-/// Messages that wait for the SSH library: with answers of 255 KiB, what is encrypted before it is
-/// sent stays within a processor's cache.
+/// Messages queued for the SSH library: with responses of 255 KiB, data between encryption and
+/// sending stays within a processor's cache.
 const OUTGOING: usize = 4;
 
-/// Packets of a channel that wait for its session.
+/// Packets of a channel queued for its session.
 const INCOMING: usize = 32;
 
-/// Bytes after which keys are exchanged anew. RFC 4344 (section 3.2) allows 2^32 blocks, which is
+/// Bytes after which keys are exchanged again. RFC 4344 (section 3.2) allows 2^32 blocks, which is
 /// 64 GiB of AES; this leaves room for a packet that is counted late.
 const REKEY: usize = 32 << 30;
 
@@ -46,7 +46,7 @@ const KEX: &[kex::Name] = &[
     kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
 ];
 
-/// The client's preference decides; this is the order where it has none.
+/// The client's preference decides; this is the order for clients without one.
 const CIPHERS: &[cipher::Name] = &[
     cipher::AES_128_GCM,
     cipher::AES_256_GCM,
@@ -70,7 +70,7 @@ const KEYS: &[Algorithm] = &[
     Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
 ];
 
-/// The configuration of every connection.
+/// The configuration of all connections.
 pub(super) fn config(host_key: &HostKey, credentials: &Credentials) -> Config {
     let mut methods = MethodSet::empty();
     if credentials.has_keys() {
@@ -86,7 +86,7 @@ pub(super) fn config(host_key: &HostKey, credentials: &Credentials) -> Config {
         ))),
         methods,
         auth_rejection_time: REFUSAL,
-        // A client asks with `none` what there is; that is no attempt.
+        // A request with `none`, which asks for the methods, is not an attempt.
         auth_rejection_time_initial: Some(Duration::ZERO),
         max_auth_attempts: ATTEMPTS,
         keys: vec![host_key.key.clone()],
@@ -110,7 +110,7 @@ pub(super) fn config(host_key: &HostKey, credentials: &Credentials) -> Config {
         },
         inactivity_timeout: None,
         keepalive_interval: Some(SILENCE),
-        keepalive_max: QUESTIONS,
+        keepalive_max: KEEPALIVES,
         nodelay: true,
         ..Config::default()
     }

@@ -1,5 +1,5 @@
-//! Which algorithms are offered to a server, and in which order: haul's own order, changed by what
-//! the configuration says ([`choice`](super::choice)).
+//! The algorithms to offer, in order of preference: haul's defaults, changed by the configuration
+//! ([`choice`](super::choice)).
 
 use haul_storage::{Error, ErrorKind, Result};
 
@@ -8,7 +8,7 @@ use super::choice::{
 };
 use super::config::HostConfig;
 
-/// Names as they go over the wire, most preferred first (RFC 4253, 7.1).
+/// Names as on the wire, most preferred first (RFC 4253, 7.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Algorithms {
     pub kex: Vec<&'static str>,
@@ -20,11 +20,11 @@ pub struct Algorithms {
 }
 
 impl Algorithms {
-    /// The lists for one host. Types of host keys that the host is known by come first, so that it
-    /// shows a key that can be checked.
+    /// The lists for one host. Host key types that are known for the host come first, so that it
+    /// presents a key that can be verified.
     ///
     /// # Errors
-    /// An option that leaves nothing to offer.
+    /// If an option leaves nothing to offer.
     pub fn choose(config: &HostConfig, known_types: &[String]) -> Result<Self> {
         let ciphers = if has_aes() { CIPHERS_WITH_AES } else { CIPHERS_WITHOUT_AES };
         let refuse = |cause: String| {
@@ -35,7 +35,7 @@ impl Algorithms {
         let select =
             |choice: &Choice, spec: &Option<String>| choice.select(spec.as_deref()).map_err(refuse);
         let mut host_keys = select(&HOST_KEYS, &config.host_key_algorithms)?;
-        // An order that the user has written stays.
+        // An order given by the user remains.
         let is_ordered = |spec: &String| !spec.starts_with(['+', '-']);
         if !config.host_key_algorithms.as_ref().is_some_and(is_ordered) {
             host_keys.sort_by_key(|name| {
@@ -53,8 +53,8 @@ impl Algorithms {
     }
 }
 
-/// The type of the key that a signature algorithm is for: RSA keys have one type and sign in
-/// several ways (RFC 8332).
+/// The key type of a signature algorithm: RSA keys have one type and several signature algorithms
+/// (RFC 8332).
 fn key_type(algorithm: &str) -> &str {
     let algorithm = algorithm.strip_suffix(CERTIFICATE).unwrap_or(algorithm);
     if algorithm.starts_with("rsa-sha2-") { "ssh-rsa" } else { algorithm }

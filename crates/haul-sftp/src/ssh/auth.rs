@@ -1,14 +1,13 @@
-//! How one proves to a server who one is: which method and which key next, given what the server
-//! says that can go on.
+//! User authentication: which method and which key to try next, given the methods that the server
+//! accepts.
 //!
 //! ```text
 //! Identities, password source, prompter → next attempt → Handshake → Answer → next attempt …
 //!                                                              ↘ Success: the steps that it took
 //! ```
 //!
-//! There is no probe with the method "none": the first attempt tells which methods remain. The
-//! steps that led to success are a [`Credential`], with which further connections repeat them at
-//! once.
+//! There is no probe with the method "none": the response to the first attempt lists the methods.
+//! The steps that led to success are a [`Credential`], which further connections repeat at once.
 
 use std::sync::Arc;
 
@@ -20,52 +19,52 @@ use super::identity::{Asking, Candidate, Identities};
 use super::options::{PasswordSource, Prompter, Secret};
 use super::transport::{Answer, Handshake, Questions, known_methods};
 
-/// Rounds of questions that are answered, so that a server cannot ask for ever.
+/// Most rounds of prompts, so that a server cannot ask forever.
 const MAX_ROUNDS: usize = 20;
 
-/// What it took to be let in.
+/// The steps of a successful authentication.
 pub type Credential = Vec<Step>;
 
-/// One step that a server accepted.
+/// A step that a server accepted.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// A key.
     Key(Arc<Candidate>),
     /// A password.
     Password(Secret),
-    /// Answers to questions, in rounds.
+    /// Responses to prompts, by round.
     Answers(Vec<Vec<Secret>>),
 }
 
-/// What became of steps that were repeated.
+/// The outcome of repeated steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// They were enough.
+    /// They were sufficient.
     Accepted,
-    /// They were right and not enough.
+    /// They were accepted, but are not sufficient.
     Partial,
-    /// One of them was refused.
+    /// A step was refused.
     Refused,
 }
 
-/// Who wants to be let in, and with what.
+/// The user to authenticate, and the available credentials.
 #[derive(Debug)]
 pub struct Applicant<'a> {
     /// The host's configuration.
     pub config: &'a HostConfig,
-    /// What the host is called in errors.
+    /// The host's name in errors.
     pub location: &'a str,
-    /// Where a password comes from without asking.
+    /// A source of a password other than a prompt.
     pub password: Option<&'a PasswordSource>,
-    /// Who can be asked.
+    /// Prompts the user.
     pub prompter: &'a Arc<dyn Prompter>,
 }
 
 impl Applicant<'_> {
-    /// Repeats steps that were accepted before.
+    /// Repeats steps that were accepted on another connection.
     ///
     /// # Errors
-    /// The connection was lost.
+    /// If the connection is lost.
     pub async fn repeat(&self, handshake: &mut Handshake, steps: &[Step]) -> Result<Outcome> {
         let mut outcome = Outcome::Refused;
         for step in steps {
@@ -84,7 +83,8 @@ impl Applicant<'_> {
                     let mut left = MAX_ROUNDS;
                     while let Answer::Questions(questions) = answer {
                         left = left.checked_sub(1).ok_or_else(|| self.asked_without_end())?;
-                        // Other questions than before: the steps have to be taken anew.
+                        // If the prompts differ from before, the responses are empty and the steps
+                        // fail.
                         let given =
                             rounds.next().filter(|given| given.len() == questions.prompts.len());
                         let none = vec![Secret::new(""); questions.prompts.len()];
@@ -102,11 +102,11 @@ impl Applicant<'_> {
         Ok(outcome)
     }
 
-    /// Tries what there is until the server is content. `accepted` are steps that it has accepted on
-    /// this connection already.
+    /// Tries all available credentials until the server accepts. `accepted` are steps that it has
+    /// accepted on this connection already.
     ///
     /// # Errors
-    /// `Unauthenticated`, never to be tried again, with what was tried; a lost connection.
+    /// `Unauthenticated` with a list of what was tried, not to be retried; or a lost connection.
     pub async fn apply(
         &self,
         handshake: &mut Handshake,
@@ -139,8 +139,8 @@ impl Applicant<'_> {
     /// The methods in the order in which they are tried.
     pub fn methods(&self) -> Vec<Method> {
         let mut methods = self.config.methods.clone();
-        // Who sets a password and names no key means the password; keys of an agent that happen
-        // to be there would cost round trips and attempts.
+        // A user who sets a password and names no key means the password; keys that an agent
+        // happens to have would cost RTTs and attempts.
         let named = self.config.identities_named || self.config.methods_named;
         if self.password.is_some() && !named {
             methods.sort_by_key(|method| match method {
@@ -152,8 +152,7 @@ impl Applicant<'_> {
         methods
     }
 
-    /// Offers a key. The inner error is that of a key that cannot sign; the connection is in order
-    /// after it.
+    /// Offers a key. The inner error means that the key cannot sign; the connection remains usable.
     async fn offer(
         &self,
         handshake: &mut Handshake,
@@ -178,29 +177,29 @@ impl Applicant<'_> {
     }
 }
 
-/// The state of one application.
+/// The state of one authentication.
 struct Attempts<'a> {
     applicant: &'a Applicant<'a>,
     asking: Asking,
     methods: Vec<Method>,
-    /// What the server has said it accepts, by name. Before the first answer nothing is known.
+    /// The methods that the server accepts; unknown before the first response.
     remaining: Option<Vec<&'static str>>,
     candidates: std::vec::IntoIter<Arc<Candidate>>,
     keys_left: bool,
     notes: Vec<String>,
     tried: Vec<String>,
     steps: Credential,
-    /// The password of the source: not yet fetched, fetched, or used up.
+    /// The source of the password, or the fetched password; `None` once it is used up.
     source: Option<PasswordSource>,
-    /// Whether the last attempt was with it.
+    /// Whether the last attempt used it.
     source_sent: bool,
-    /// Whether the last password that was typed was refused.
+    /// Whether the last password that the user typed was refused.
     mistyped: bool,
-    /// Whether somebody is there who answers.
+    /// Whether a user responds to prompts.
     attended: bool,
-    /// Passwords that may still be asked for, and attempts at keyboard-interactive: of the whole
-    /// application, as in OpenSSH, or a server that is content with each of them but never with all
-    /// would ask for ever.
+    /// Password prompts and attempts at keyboard-interactive that are left. They count for the
+    /// whole authentication, as in OpenSSH; otherwise a server that always requires one more factor
+    /// would ask forever.
     prompts_left: u32,
     rounds: u32,
     interactive_done: bool,
@@ -248,16 +247,16 @@ impl<'a> Attempts<'a> {
     fn failed(&mut self, step: Step, remaining: &[&'static str], partial: bool) {
         if partial {
             self.steps.push(step);
-            // What comes next is another factor, which may be asked for in the same way.
+            // The next factor may use the same method.
             self.interactive_done = false;
         } else if self.source_sent {
             match step {
-                // It was not the password that was refused, but the method: the same server may ask
-                // for the password as a question.
+                // The method was refused, not the password: the server may prompt for the same
+                // password by keyboard-interactive.
                 Step::Password(secret) if !remaining.contains(&Method::Password.name()) => {
                     self.source = Some(PasswordSource::Secret(secret));
                 }
-                // There is no prompt for another one: this is the one to use.
+                // The given password is the one to use: do not prompt for another.
                 _ => self.attended = false,
             }
         } else {
@@ -322,7 +321,7 @@ impl<'a> Attempts<'a> {
             answer = handshake.answers(&answers).await?;
             given.push(answers);
         }
-        // Refused without a question: asking once more would change nothing.
+        // Refused without a prompt: another attempt would be, too.
         self.interactive_done |= !was_asked;
         if given.iter().flatten().any(|answer| !answer.expose().is_empty()) {
             self.tried.push("the answers to the server's prompts".to_owned());
@@ -330,8 +329,8 @@ impl<'a> Attempts<'a> {
         Ok(Some((answer, Step::Answers(given))))
     }
 
-    /// One hidden question is the password's; everything else is for a person. Who is not there
-    /// answers nothing, for the server waits for as many answers as it asked.
+    /// A single hidden prompt gets the password of the source; all others are for the user. Without
+    /// a user the responses are empty, since the server expects one per prompt.
     async fn answers_to(&mut self, questions: &Questions) -> Result<Vec<Secret>> {
         if let [(question, false)] = questions.prompts.as_slice()
             && let Some(source) = self.source.take()

@@ -1,15 +1,15 @@
-//! The algorithms that haul has, by what they are for, and what of them the configuration leaves in the
-//! forms of ssh_config(5) (`+`, `-`, `^`, or a list; names may have wildcards).
+//! The algorithms that haul supports, by purpose, and the selection by the configuration in the
+//! syntax of ssh_config(5) (`+`, `-`, `^`, or a list; names may have wildcards).
 //!
-//! Names that haul does not have are passed over, since a configuration is shared with OpenSSH; a
-//! list of which nothing is left is an error.
+//! Unsupported names are ignored, since the configuration is shared with OpenSSH; an empty
+//! selection is an error.
 
 use super::pattern;
 
-/// What follows the name of a key type in that of its certificates.
+/// Suffix of a key type in the name of its certificate type.
 pub const CERTIFICATE: &str = "-cert-v01@openssh.com";
 
-/// A list that can be configured: what is offered, and what else could be.
+/// A configurable list: the default, and what else is supported.
 #[derive(Clone, Copy)]
 pub struct Choice {
     option: &'static str,
@@ -17,8 +17,8 @@ pub struct Choice {
     more: &'static [&'static str],
 }
 
-/// What rests on SHA-1, and the group exchange, which costs a round trip more than a fixed group,
-/// are not among them: whoever had nothing newer would be a server from before 2016.
+/// Without algorithms based on SHA-1, and without the group exchange, which costs one RTT more than
+/// a fixed group. Only servers from before 2016 have nothing newer.
 pub const KEX: Choice = Choice {
     option: "KexAlgorithms",
     offered: &[
@@ -35,12 +35,13 @@ pub const KEX: Choice = Choice {
     more: &[],
 };
 
-/// The key exchange of a name, if haul has it.
+/// Looks up a key exchange algorithm that haul supports.
 pub fn kex_named(name: &str) -> Option<&'static str> {
     KEX.offered.iter().chain(KEX.more).copied().find(|known| *known == name)
 }
 
-/// Certificates first, as in OpenSSH. What rests on SHA-1 only where the configuration names it.
+/// Certificates first, as in OpenSSH. Algorithms based on SHA-1 only if the configuration names
+/// them.
 pub const HOST_KEYS: Choice = Choice {
     option: "HostKeyAlgorithms",
     offered: &[
@@ -60,7 +61,7 @@ pub const HOST_KEYS: Choice = Choice {
     more: &["ssh-rsa-cert-v01@openssh.com", "ssh-rsa"],
 };
 
-/// How an authority may have signed a host certificate: OpenSSH's list.
+/// Signature algorithms of authorities in host certificates: OpenSSH's list.
 const CA_SIGNATURES: Choice = Choice {
     option: "CASignatureAlgorithms",
     offered: &[
@@ -76,7 +77,8 @@ const CA_SIGNATURES: Choice = Choice {
     more: &["ssh-rsa"],
 };
 
-/// How a user may prove to have a key: OpenSSH's list, and SHA-1 only where the configuration names it.
+/// Signature algorithms of user keys: OpenSSH's list, with SHA-1 only if the configuration names
+/// it.
 const USER_KEYS: Choice = Choice {
     option: "PubkeyAcceptedAlgorithms",
     offered: &[
@@ -100,23 +102,23 @@ const USER_KEYS: Choice = Choice {
     more: &["ssh-rsa-cert-v01@openssh.com", "ssh-rsa"],
 };
 
-/// How an authority may have signed a host certificate, by CASignatureAlgorithms.
+/// Accepted signature algorithms of authorities in host certificates, by CASignatureAlgorithms.
 ///
 /// # Errors
-/// A value of which nothing is left, in words.
+/// Explains that nothing is left.
 pub fn ca_signatures(spec: Option<&str>) -> Result<Vec<&'static str>, String> {
     CA_SIGNATURES.select(spec)
 }
 
-/// How a user may prove to have a key, by PubkeyAcceptedAlgorithms.
+/// Signature algorithms to use with user keys, by PubkeyAcceptedAlgorithms.
 ///
 /// # Errors
-/// A value of which nothing is left, in words.
+/// Explains that nothing is left.
 pub fn user_keys(spec: Option<&str>) -> Result<Vec<&'static str>, String> {
     USER_KEYS.select(spec)
 }
 
-/// With AES instructions AES-GCM is the fastest by far.
+/// With AES instructions, AES-GCM is the fastest by far.
 pub const CIPHERS_WITH_AES: Choice = Choice {
     option: "Ciphers",
     offered: &[
@@ -157,16 +159,16 @@ pub const MACS: Choice = Choice {
 };
 
 impl Choice {
-    /// What is offered where the option is not set.
+    /// The default list.
     #[cfg(feature = "fuzzing")]
     pub const fn offered(&self) -> &'static [&'static str] {
         self.offered
     }
 
-    /// What of it the value of its option leaves, most preferred first.
+    /// The list that results from the option's value, most preferred first.
     ///
     /// # Errors
-    /// Nothing is left, in words.
+    /// Explains that nothing is left.
     pub fn select(&self, spec: Option<&str>) -> Result<Vec<&'static str>, String> {
         let Some(spec) = spec else { return Ok(self.offered.to_vec()) };
         let has =
@@ -202,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_replaced_extended_cut_and_reordered() {
+    fn lists_are_replaced_extended_shortened_and_reordered() {
         let select = |spec: &str| MACS.select(Some(spec)).unwrap();
         assert_eq!(select("hmac-sha1,hmac-md5"), ["hmac-sha1"]);
         assert_eq!(select("-hmac-sha1*,*-etm@openssh.com"), ["hmac-sha2-256", "hmac-sha2-512"]);
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_wildcards_stand_for_all_that_match_and_certificates_have_names_of_their_own() {
+    fn wildcards_match_all_names_and_certificates_are_separate() {
         let select = |spec: &str| HOST_KEYS.select(Some(spec)).unwrap();
         assert_eq!(
             select("ssh-rsa*,ssh-ed25519"),
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_rests_on_sha1_is_taken_unasked() {
+    fn sha1_is_used_only_if_the_configuration_names_it() {
         for choice in [HOST_KEYS, CA_SIGNATURES, USER_KEYS] {
             assert!(
                 choice.offered.iter().all(|name| !name.starts_with("ssh-rsa")),
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_which_nothing_is_left_is_an_error() {
+    fn an_empty_selection_is_an_error() {
         assert!(MACS.select(Some("hmac-md5")).is_err());
         assert!(MACS.select(Some("-*")).is_err());
         assert!(MACS.select(Some("")).is_err());

@@ -1,4 +1,4 @@
-//! A host with everything resolved, and connections to it.
+//! A host with its resolved configuration, and connections to it.
 //!
 //! ```text
 //! dial / jump / command ─┐
@@ -6,8 +6,8 @@
 //! agent and key files ───┴────────────────────────────────────────────↗
 //! ```
 //!
-//! What worked is kept: the first connection asks, those that are made at the same time wait for
-//! what it finds out, and later ones repeat it.
+//! What worked is remembered: the first connection prompts the user, concurrent ones wait for its
+//! result, and later ones repeat it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,12 +34,12 @@ use super::transport::{
 };
 use crate::transport::First;
 
-/// How many hosts may lie on the way to another. OpenSSH has no limit; a configuration in which
-/// hosts jump through each other would never end.
+/// Most jump hosts in a row. OpenSSH has no limit; hosts whose configurations jump through each
+/// other would never end.
 const MAX_JUMPS: usize = 16;
 
-/// A host with everything resolved from ssh_config. It keeps what worked (credential, host key), so
-/// that further connections do not ask again and do not try what failed.
+/// A host with its configuration from ssh_config. It remembers what worked (credential, host key),
+/// so that further connections neither prompt again nor try what failed.
 #[derive(Debug)]
 pub struct SshHost {
     config: HostConfig,
@@ -48,26 +48,27 @@ pub struct SshHost {
     prompter: Arc<dyn Prompter>,
     judge: Arc<HostKeyJudge>,
     greeter: Arc<Greeter>,
-    /// The host that this one is reached through.
+    /// The host through which this one is reached.
     jump: Option<Box<SshHost>>,
-    /// Where it stands on the way, if it is a jump host.
+    /// Its position on the route, if it is a jump host.
     on_the_way: Option<OnTheWay>,
     credential: Mutex<Option<Credential>>,
-    /// Holding it means being the one who finds out the credential. It has why that failed, for good.
+    /// Locked by the connection that determines the credential. Contains the cause if that failed
+    /// for good.
     finding: tokio::sync::Mutex<Option<String>>,
-    /// Whether the number of a channel may be guessed: it has not been guessed wrong.
+    /// Whether the channel number may be guessed, which holds until a guess was wrong.
     guesses: AtomicBool,
     memory: Arc<Memory>,
     key_exchanges: KeyExchanges,
-    /// The round trip of the first connection, as soon as it is known.
+    /// RTT of the first connection, once it is known.
     first_rtt: watch::Sender<Option<Duration>>,
     waits: HostWaits,
 }
 
-/// Where a jump host stands on the way to a destination.
+/// Position of a jump host on the route to a destination.
 #[derive(Debug)]
 struct OnTheWay {
-    /// From 1, in the order in which they are passed.
+    /// From 1, in the order of the route.
     number: usize,
     count: usize,
     destination: String,
@@ -83,11 +84,11 @@ impl OnTheWay {
     }
 }
 
-/// Why a host was not reached.
+/// Why a host could not be reached.
 #[derive(Debug)]
 struct Failure {
     error: Error,
-    /// The error is that of a jump host before it, and says so.
+    /// The error is from a jump host and names it.
     is_explained: bool,
 }
 
@@ -98,15 +99,13 @@ impl From<Error> for Failure {
 }
 
 impl SshHost {
-    /// Reads the configuration for a host. Nothing is dialled yet.
+    /// Reads the configuration of a host, without connecting.
     ///
-    /// A host on the way (`-J`, ProxyJump) has its own configuration from the same files. As with ssh,
-    /// what the command line says (`-o`, `-i`, `-C`) is for the destination alone, and so is the
-    /// password source.
+    /// A jump host (`-J`, ProxyJump) is configured from the same files. As with ssh, command line
+    /// options (`-o`, `-i`, `-C`) apply to the destination only, and so does the password source.
     ///
     /// # Errors
-    /// `InvalidInput` with file and line for a configuration that makes no sense; a file that
-    /// cannot be read.
+    /// `InvalidInput` with file and line for an invalid configuration; a file that cannot be read.
     pub fn resolve(
         user: Option<&str>,
         host: &str,
@@ -119,7 +118,7 @@ impl SshHost {
         Ok(host)
     }
 
-    /// Tells each jump host where on the way it is.
+    /// Tells each jump host its position on the route.
     fn number_jump_hosts(&mut self) {
         let (count, destination) = (self.jump_hosts().count(), self.name());
         let mut number = count;
@@ -131,17 +130,17 @@ impl SshHost {
         }
     }
 
-    /// The hosts on the way, the last one first.
+    /// The jump hosts, last one first.
     fn jump_hosts(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(self.jump.as_deref(), |host| host.jump.as_deref())
     }
 
-    /// Whether an error at this location is that of a jump host.
+    /// Whether an error with this location is from a jump host.
     pub fn is_jump_host(&self, location: &str) -> bool {
         self.jump_hosts().any(|host| host.name() == location)
     }
 
-    /// The host as the user wrote it, with the user.
+    /// User and host as the user wrote them.
     fn name(&self) -> String {
         let port = if self.config.port == 22 { 0 } else { self.config.port };
         format!("{}@{}", self.config.user, with_port(&self.config.alias, port))
@@ -200,17 +199,17 @@ impl SshHost {
         &self.config.user
     }
 
-    /// The name or address that is dialled.
+    /// The name or address to connect to.
     pub fn host_name(&self) -> &str {
         &self.config.host_name
     }
 
-    /// The port that is dialled.
+    /// The port to connect to.
     pub fn port(&self) -> u16 {
         self.config.port
     }
 
-    /// Where long waits for it are reported.
+    /// Reports long waits for this host.
     pub fn waits(&self) -> HostWaits {
         self.waits.clone()
     }
@@ -221,8 +220,8 @@ impl SshHost {
         self.key_exchanges.count()
     }
 
-    /// Waits until the first connection knows its round trip, which is long before it is
-    /// authenticated. `None` where that cannot be told: behind a proxy or another host.
+    /// Waits for the RTT of the first connection, which is known long before authentication ends.
+    /// `None` behind a proxy command or a jump host, where it cannot be measured.
     pub async fn first_rtt(&self) -> Option<Duration> {
         if self.jump.is_some() || matches!(self.config.route, Route::Command(_)) {
             return None;
@@ -231,14 +230,13 @@ impl SshHost {
         known.wait_for(Option::is_some).await.ok().and_then(|known| *known)
     }
 
-    /// Makes a connection, from TCP to authenticated. Many may be made at once: the first one alone
-    /// does the asking, the others wait for its credential.
+    /// Opens a connection, from TCP to authentication. May be called concurrently: only the first
+    /// connection prompts the user, others wait for its credential.
     ///
     /// # Errors
-    /// `Unreachable`: nobody answers there, or the connection was lost. `Busy`: the server closed
-    /// it before keys were exchanged (MaxStartups). `Unauthenticated`, never to be tried again: the
-    /// host key is not accepted, or the credentials are not. `Protocol`: no common algorithm, or no
-    /// SSH server.
+    /// `Unreachable`: no response, or the connection was lost. `Busy`: the server closed it before
+    /// the key exchange (MaxStartups). `Unauthenticated`, not to be retried: the host key or the
+    /// credentials are not accepted. `Protocol`: no common algorithm, or not an SSH server.
     pub async fn connect(&self) -> Result<SshConnection> {
         match self.attempt(None).await {
             Ok((connection, _)) => Ok(connection),
@@ -246,9 +244,9 @@ impl SshHost {
         }
     }
 
-    /// Makes a connection, and on it a channel to a subsystem, to which what `first` gives for the
-    /// server's identification is sent: all of it together with authentication where the server
-    /// bears that, so that it costs no round trip of its own.
+    /// Opens a connection with a channel to a subsystem, to which the bytes are sent that `first`
+    /// returns for the server's identification. If the server tolerates it, this is sent together
+    /// with the authentication and costs no additional RTT.
     ///
     /// # Errors
     /// Those of [`SshHost::connect`]; `Busy` if the server opens no channel (MaxSessions).
@@ -257,7 +255,7 @@ impl SshHost {
         subsystem: &str,
         first: &First,
     ) -> Result<(SshConnection, Channel)> {
-        // A guess that was wrong is made once.
+        // A wrong guess is made only once.
         for _ in 0..2 {
             let attempt = self.attempt(Some((subsystem, first))).await;
             let (connection, opened) = attempt.map_err(|failure| failure.error)?;
@@ -275,14 +273,14 @@ impl SshHost {
         wanted: Option<(&str, &First)>,
     ) -> Result<(SshConnection, Option<Opened>), Failure> {
         let round_trips = RttCounter::default();
-        // Keys are looked for while the network is waited for.
+        // Keys are looked up while the network responds.
         let identities = match self.remembered() {
             Some(_) => None,
             None => Some(Gathering(tokio::spawn(identity::gather(self.config.clone())))),
         };
         let surprises = self.memory.surprises();
         let (mut handshake, path_stats) = match self.reach(&round_trips).await {
-            // What was expected of the server is not so any more.
+            // The server differs from what was remembered of it.
             Err(_) if self.memory.surprises() != surprises => self.reach(&round_trips).await?,
             reached => reached?,
         };
@@ -295,7 +293,7 @@ impl SshHost {
         Ok((SshConnection::new(session, round_trips, path_stats), opened))
     }
 
-    /// A connection whose other end is the right host, and what is known of the way to it.
+    /// Connects and verifies the host key; also returns measurements of the path.
     async fn reach(&self, round_trips: &RttCounter) -> Result<(Handshake, PathStats), Failure> {
         let reading = tokio::task::spawn_blocking({
             let files: Vec<PathBuf> =
@@ -321,7 +319,7 @@ impl SshHost {
                 let (tunnel, known) = tokio::try_join!(self.tunnel(jump, round_trips), known)?;
                 let (tunnel, rtt) = tunnel;
                 let handshake = self.open(tunnel, known, round_trips, Some(rtt)).await?;
-                // The first part of the way says nothing of the rest.
+                // Measurements of the first hop say nothing about the rest.
                 Ok((handshake, PathStats { rtt, gauge: None }))
             }
             (Route::Direct | Route::Jump(_), _) => {
@@ -331,7 +329,7 @@ impl SshHost {
                     bind: config.bind_address.clone(),
                     limit: config.connect_timeout,
                     silence: config.silence_limit(),
-                    // As with ssh, a ProxyCommand is the way.
+                    // As with ssh, ProxyCommand replaces any proxy.
                     proxy: None,
                 };
                 let dialling = dial(&config.host_name, config.port, &options);
@@ -350,8 +348,8 @@ impl SshHost {
         }
     }
 
-    /// What a ProxyCommand says explains more than a stream that ended; that is not the server
-    /// having too much to do.
+    /// Adds the output of a ProxyCommand to the error of a stream that ended. Such an error does
+    /// not mean that the server is busy.
     async fn behind_command(&self, error: Error, words: proxy::LastWords) -> Error {
         match error.kind() {
             ErrorKind::Busy | ErrorKind::Unreachable => {}
@@ -364,8 +362,8 @@ impl SshHost {
         self.error().because(format!("{}; the ProxyCommand printed: {said}", error.cause()))
     }
 
-    /// Through another host. The channel is open when that host has connected, so opening it took
-    /// a round trip of the whole way.
+    /// A tunnel through a jump host. That host is connected before the channel is opened, so
+    /// opening takes one RTT of the whole path.
     async fn tunnel(
         &self,
         jump: &Self,
@@ -382,7 +380,7 @@ impl SshHost {
         Ok((tunnel, start.elapsed()))
     }
 
-    /// A failure at this jump host, with its name and where on the way it is.
+    /// Adds the name and position of this jump host to a failure.
     fn explained(&self, failure: Failure) -> Failure {
         let Failure { error, is_explained } = failure;
         let Some(jump) = self.on_the_way.as_ref().filter(|_| !is_explained) else {
@@ -392,7 +390,7 @@ impl SshHost {
             Some(hint) => format!("{}; {hint}", jump.hint()),
             None => jump.hint(),
         };
-        // What was dialled is an address, which the user may never have written.
+        // The error has the address, which the user may never have written.
         let named = Error::new(error.kind(), error.operation()).at(self.name());
         let named = named.because(error.cause()).with_retry(error.retry());
         Failure { error: named.hinting(hint), is_explained: true }
@@ -439,7 +437,7 @@ impl SshHost {
             if applicant.repeat(handshake, &credential).await? == Outcome::Accepted {
                 return Ok(());
             }
-            // It was good once and is not now: what is there has to be looked at again.
+            // It has worked before but not now, so all credentials are tried again.
             self.forget();
         }
         let identities = match identities {
@@ -450,8 +448,8 @@ impl SshHost {
         let mut finding = match self.finding.try_lock() {
             Ok(finding) => finding,
             Err(_) => {
-                // Somebody else is finding out what is accepted. Where it is plain what they try
-                // first, trying it as well saves the round trips of waiting for them.
+                // Another connection is determining the credential. If its first attempt is
+                // obvious, making the same attempt saves the RTTs of waiting for it.
                 if let Some(step) = self.obvious_step(&applicant, &identities) {
                     accepted.push(step);
                     match applicant.repeat(handshake, &accepted).await? {
@@ -475,8 +473,8 @@ impl SshHost {
             accepted.clear();
             finding = self.finding.lock().await;
         } else if let Some(cause) = finding.clone() {
-            // Another connection has failed with all that there is. Asking again for each lane would
-            // never end, and a server that counts failures would lock the user out.
+            // Another connection has failed with all credentials. Prompting again for each lane
+            // would never end, and a server that counts failures would lock the user out.
             return Err(Error::new(ErrorKind::Unauthenticated, "authenticate")
                 .at(&self.location)
                 .because(cause)
@@ -519,7 +517,7 @@ impl SshHost {
     }
 }
 
-/// Keys being looked for; nobody is left to look when nobody wants them any more.
+/// A lookup of keys, aborted on drop.
 struct Gathering(tokio::task::JoinHandle<Identities>);
 
 impl Gathering {
@@ -537,7 +535,7 @@ impl Drop for Gathering {
     }
 }
 
-/// The last of the hosts on the way, which is reached through those before it.
+/// The last jump host, which is reached through those before it.
 fn jump_host(
     hops: &[Hop],
     options: &SshOptions,

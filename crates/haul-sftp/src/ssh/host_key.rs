@@ -1,8 +1,8 @@
-//! Whether a host is who it should be: what the known hosts say about its key, what the
-//! configuration makes of that, and if need be what the person at the terminal says.
+//! Verifies host keys: by the known hosts, the configuration and, if necessary, the user.
 //!
-//! The first key that is accepted is the host's for the rest of the run ([`pin`](super::pin)); for later
-//! runs it is written to the known_hosts file. One that was turned down is not asked about again.
+//! The first accepted key is the host's key for the rest of the run ([`pin`](super::pin)), and is
+//! stored in the known_hosts file for later runs. The user is not asked again about a key that was
+//! refused.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,29 +17,29 @@ use super::known_hosts::{self, HostName, KnownHosts, NewEntry, Verdict};
 use super::options::Prompter;
 use super::pin::Pin;
 
-/// Judges the keys that one host shows.
+/// Verifies the keys that one host presents.
 #[derive(Debug)]
 pub struct HostKeyJudge {
-    /// The names that the host is looked up by.
+    /// The names by which the host is looked up.
     pub host: HostName,
     location: String,
     strict: StrictHostKeys,
     hashed: bool,
-    /// Where an accepted key is written.
+    /// The file to which accepted keys are added.
     file: Option<PathBuf>,
     batch: bool,
-    /// Bits that an RSA key has at least, and how an authority may have signed.
+    /// Minimum length of RSA keys, and accepted signature algorithms of authorities.
     required_rsa_bits: u32,
     ca_signatures: Vec<&'static str>,
     prompter: Arc<dyn Prompter>,
-    /// The key that the host has in this run.
+    /// The host's key in this run.
     pin: Arc<Pin>,
-    /// Holding it means being the one who asks.
+    /// Locked by the connection that prompts the user.
     answers: Mutex<Answers>,
 }
 
-/// What was decided with the settings of this host. The pin is shared with others, who may accept more:
-/// it refuses keys and vouches for none.
+/// Decisions with the settings of this host. The pin is shared with hosts whose settings may accept
+/// more, so it refuses keys but never accepts one.
 #[derive(Debug, Default)]
 struct Answers {
     accepted: Option<Vec<u8>>,
@@ -47,7 +47,7 @@ struct Answers {
 }
 
 impl HostKeyJudge {
-    /// The judge of one host.
+    /// The judge for one host.
     pub fn new(
         config: &HostConfig,
         pin: Arc<Pin>,
@@ -70,10 +70,10 @@ impl HostKeyJudge {
         }
     }
 
-    /// Accepts a key or says why not.
+    /// Returns an error unless the key is accepted.
     ///
     /// # Errors
-    /// `Unauthenticated`, never to be tried again, for a key that is not accepted.
+    /// `Unauthenticated`, not to be retried, for a key that is not accepted.
     pub async fn judge(&self, known: &KnownHosts, key: &HostKey) -> Result<()> {
         if let Some(bits) = key.rsa_bits.filter(|&bits| bits < self.required_rsa_bits) {
             return Err(self.refuse(format!(
@@ -84,7 +84,7 @@ impl HostKeyJudge {
         }
         self.check_pin(key)?;
         self.verdict(known, key).await?;
-        // Another connection may have been first, with another key.
+        // Another connection may have pinned another key meanwhile.
         if self.pin.hold(&key.blob) { Ok(()) } else { self.check_pin(key) }
     }
 
@@ -112,7 +112,7 @@ impl HostKeyJudge {
         if let Some(certificate) = &key.certificate {
             match self.certificate(known, certificate) {
                 Ok(()) => return Ok(()),
-                // As in OpenSSH, the key in it may still be known for itself.
+                // As in OpenSSH, the plain key may still be known.
                 Err(fault) => certificate_fault = Some(fault),
             }
         }
@@ -171,7 +171,7 @@ impl HostKeyJudge {
             Err(format!("its certificate \"{id}\" is not valid at this time"))
         } else if certificate.critical_options {
             Err(format!("its certificate \"{id}\" has critical options that haul does not know"))
-        // OpenSSH takes no host certificate without names.
+        // OpenSSH accepts no host certificate without names.
         } else if !certificate
             .principals
             .iter()
@@ -194,7 +194,7 @@ impl HostKeyJudge {
         fault: Option<String>,
     ) -> Result<()> {
         let mut answers = self.answers.lock().await;
-        // While this one waited another key may have been accepted.
+        // Another key may have been accepted during the wait.
         self.check_pin(key)?;
         if answers.accepted.as_ref() == Some(&key.blob) {
             return Ok(());
@@ -217,7 +217,8 @@ impl HostKeyJudge {
             // A host that is known by other keys is not new.
             StrictHostKeys::AcceptNew => others.is_empty(),
             StrictHostKeys::Ask if self.batch || answers.refused.contains(&key.blob) => false,
-            // Names in a certificate are the server's words: they may not begin lines of their own.
+            // Names in a certificate are chosen by the server: they must not start lines of their
+            // own.
             StrictHostKeys::Ask => self.ask(key, &text::line(&story)).await?,
         };
         if !accepted {
@@ -244,7 +245,7 @@ impl HostKeyJudge {
         Ok(())
     }
 
-    /// OpenSSH's question: yes, no, or the fingerprint itself.
+    /// Prompts like OpenSSH: yes, no, or the fingerprint itself.
     async fn ask(&self, key: &HostKey, story: &str) -> Result<bool> {
         let fingerprint = key.fingerprint();
         let mut question =
@@ -262,8 +263,8 @@ impl HostKeyJudge {
         }
     }
 
-    /// Writes an accepted key down. That it cannot be written is said and is no reason not to
-    /// connect: the key was accepted.
+    /// Stores an accepted key. A failure is reported but does not prevent the connection, since the
+    /// key was accepted.
     async fn remember(&self, key: &HostKey) {
         let Some(file) = self.file.clone() else { return };
         let entry = NewEntry { name: &self.host.name, key, hashed: self.hashed };

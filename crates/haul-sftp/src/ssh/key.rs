@@ -1,5 +1,5 @@
-//! The key that a host shows, apart from any SSH library: its type and its bytes as they go over
-//! the wire (RFC 4253, 6.6), and what a host certificate says (OpenSSH's PROTOCOL.certkeys).
+//! A host's public key, independent of any SSH library: its type, its wire encoding (RFC 4253, 6.6),
+//! and the contents of a host certificate (OpenSSH's PROTOCOL.certkeys).
 
 use data_encoding::BASE64_NOPAD;
 use sha2::{Digest, Sha256};
@@ -7,30 +7,30 @@ use sha2::{Digest, Sha256};
 /// A host's public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostKey {
-    /// The name of its type, `ssh-ed25519`. Of a certificate, the type of the key in it.
+    /// The name of its type, `ssh-ed25519`. For a certificate, the type of the key in it.
     pub key_type: String,
-    /// The key as it goes over the wire. Of a certificate, the key in it.
+    /// The key in its wire encoding. For a certificate, the key in it.
     pub blob: Vec<u8>,
     /// Bits of the modulus of an RSA key.
     pub rsa_bits: Option<u32>,
-    /// The certificate, if it came in one.
+    /// The certificate, if the server presented one.
     pub certificate: Option<HostCertificate>,
 }
 
-/// What a certificate says. Nothing of it counts unless `signature_valid`.
+/// The contents of a host certificate. They mean nothing unless `signature_valid`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostCertificate {
     /// The key of the authority that signed it.
     pub authority: Vec<u8>,
     /// Bits of the modulus of the authority's RSA key.
     pub authority_rsa_bits: Option<u32>,
-    /// How the authority signed it.
+    /// The signature algorithm that the authority used.
     pub signature_algorithm: String,
-    /// Whether the authority's signature is good.
+    /// Whether the authority's signature is valid.
     pub signature_valid: bool,
     /// Whether it is for a host and not for a user.
     pub for_host: bool,
-    /// The names that it is for.
+    /// The host names that it is valid for.
     pub principals: Vec<String>,
     /// Seconds since 1970 from which it is valid.
     pub valid_after: u64,

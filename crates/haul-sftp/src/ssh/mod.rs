@@ -1,16 +1,16 @@
-//! The SSH transport of the SFTP client: from what the user said to channels on an authenticated
+//! The SSH transport of the SFTP client: from the user's options to channels on an authenticated
 //! connection.
 //!
 //! ```text
 //! SshOptions → config → SshHost::connect → SshConnection::subsystem → Channel { incoming, outgoing }
-//!                         ├ haul_net::dial, proxy, jump hosts       a stream of bytes
-//!                         ├ host_key, known_hosts         is it the right host?
-//!                         ├ identity, auth                how do we prove who we are?
-//!                         └ transport                     the protocol
+//!                         ├ haul_net::dial, proxy, jump hosts   a stream of bytes
+//!                         ├ host_key, known_hosts               verify the host
+//!                         ├ identity, auth                      authenticate the user
+//!                         └ transport                           the protocol
 //! ```
 //!
-//! Keys, certificates and the agent's language are of the crates ssh-key and russh. All errors are
-//! [`haul_storage::Error`]; no secret is in any of them.
+//! Keys, certificates and the agent protocol come from the crates ssh-key and russh. All errors are
+//! [`haul_storage::Error`]; none contains a secret.
 
 mod algorithms;
 mod auth;
@@ -36,5 +36,5 @@ pub use host::SshHost;
 pub use options::{ConfigFile, Nobody, PasswordSource, Pins, Prompter, Secret, SshOptions};
 pub use transport::{Channel, Incoming, Outgoing};
 
-/// How much of what a far end says on its standard error is kept for an error message, in bytes.
+/// Bytes of the remote program's standard error that are kept for an error message.
 const STDERR_KEPT: usize = 4096;

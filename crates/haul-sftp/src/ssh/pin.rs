@@ -1,9 +1,9 @@
-//! The host key that a host is held to for the rest of a run: the first one that was accepted.
+//! Pins each host to one key: the first that was accepted holds for the rest of the run.
 //!
-//! A run makes many connections to a host. Without this each of them could meet another machine whose key
-//! happens to be accepted too, because keys of new hosts are taken without asking and the known_hosts file
-//! cannot hold them (`/dev/null`), or because the name is known by several keys. The second machine would be
-//! given the password, and parts of one file would go to both.
+//! A run makes many connections to a host. Without pins each of them could reach another machine whose key
+//! happens to be accepted too: because keys of new hosts are accepted without asking and the known_hosts file
+//! cannot hold them (`/dev/null`), or because the name has several known keys. The second machine would get
+//! the password, and parts of one file would go to both.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 #[derive(Clone, Default)]
 pub struct Pins(Arc<Mutex<HashMap<Endpoint, Arc<Pin>>>>);
 
-/// What is one host: the name that is dialled and the way to it (the same address behind two jump hosts is two
-/// hosts), and the name that its key is looked up by.
+/// What identifies a host: the name that is dialled, the route to it (the same address behind two jump hosts
+/// is two hosts), and the name that its key is looked up by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Endpoint {
     host_name: String,
@@ -23,13 +23,13 @@ struct Endpoint {
     way: String,
 }
 
-/// The key of one host, once it has shown one that was accepted.
+/// The key of one host, once one was accepted.
 #[derive(Debug, Default)]
 pub struct Pin(OnceLock<Vec<u8>>);
 
 impl Pins {
-    /// The pin of the host that is dialled by this name and port, whose key is looked up by the alias, and to
-    /// which a route leads that is described by `way`.
+    /// The pin of the host that is dialled by this name and port, whose key is looked up by the alias;
+    /// `way` describes the route to it.
     pub(super) fn of(
         &self,
         host_name: &str,
@@ -54,7 +54,7 @@ impl Pin {
         self.0.get().map(Vec::as_slice)
     }
 
-    /// Holds the host to a key that was accepted. `false`: it is held to another one.
+    /// Pins the host to an accepted key. `false`: it is pinned to another one.
     pub fn hold(&self, key: &[u8]) -> bool {
         self.0.get_or_init(|| key.to_vec()) == key
     }

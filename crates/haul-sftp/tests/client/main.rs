@@ -1,5 +1,5 @@
-//! The client against OpenSSH's sftp-server, in what it can do and in what it is made to refuse; and
-//! over SSH against the servers that people run.
+//! The client against OpenSSH's sftp-server, with all features and with some refused; and over SSH
+//! against widespread servers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so, and a failed one shows a log")]
@@ -41,7 +41,7 @@ async fn storage(server: SftpServerProcess) -> ([TempDir; 2], Arc<SftpStorage>) 
     ([dir, journals], storage)
 }
 
-/// The directory `path` of a server as a storage, with its journals in a directory of this machine.
+/// The directory `path` of a server as a storage, with its journals in a local directory.
 async fn opened(dial: impl Dial + 'static, path: &[u8], journals: &TempDir) -> Arc<SftpStorage> {
     let host = SftpHost::new(Arc::new(dial), Handle::current());
     let resolved = host.resolve(path).await.unwrap();
@@ -58,24 +58,24 @@ async fn conforms(server: SftpServerProcess) {
 }
 
 #[tokio::test]
-async fn it_conforms_on_openssh() {
+async fn the_client_conforms_on_openssh() {
     conforms(SftpServerProcess { server: "SSH-2.0-OpenSSH_9.2", ..SftpServerProcess::default() })
         .await;
 }
 
 #[tokio::test]
-async fn it_conforms_on_a_server_of_which_nothing_is_known() {
+async fn the_client_conforms_on_an_unknown_server() {
     conforms(SftpServerProcess::default()).await;
 }
 
 #[tokio::test]
-async fn it_conforms_without_extensions() {
+async fn the_client_conforms_without_extensions() {
     let refuse = "posix-rename,statvfs,fstatvfs,hardlink,fsync,lsetstat,limits,expand-path,copy-data,home-directory,users-groups-by-id";
     conforms(SftpServerProcess { refuse, ..SftpServerProcess::default() }).await;
 }
 
 #[tokio::test]
-async fn it_conforms_on_a_server_that_has_few_handles() {
+async fn the_client_conforms_on_a_server_with_few_handles() {
     for descriptors in [5, 6] {
         let descriptors = Some(descriptors);
         conforms(SftpServerProcess { descriptors, ..SftpServerProcess::default() }).await;
@@ -83,7 +83,7 @@ async fn it_conforms_on_a_server_that_has_few_handles() {
 }
 
 #[tokio::test]
-async fn it_conforms_on_a_server_whose_name_says_that_it_takes_writes_in_order() {
+async fn the_client_conforms_on_a_server_known_to_need_writes_in_order() {
     let server =
         SftpServerProcess { server: "SSH-2.0-AWS_SFTP_1.1", ..SftpServerProcess::default() };
     let (_dirs, storage) = storage(server).await;
@@ -93,13 +93,13 @@ async fn it_conforms_on_a_server_whose_name_says_that_it_takes_writes_in_order()
 }
 
 #[tokio::test]
-async fn a_change_is_seen_on_a_lane_that_has_opened_the_file_early() {
+async fn a_recheck_detects_a_change_on_a_lane_that_opened_the_file_early() {
     let openssh =
         SftpServerProcess { server: "SSH-2.0-OpenSSH_9.2", ..SftpServerProcess::default() };
     let ([dir, _journals], storage) = storage(openssh).await;
     std::fs::write(dir.path().join("f"), vec![1; 4 << 20]).unwrap();
     let file = storage.open(&RelPath::parse("f").unwrap()).await.unwrap();
-    // The first lane has much to do, so the second one, which was told to open the file, is asked.
+    // The first lane is busy, so the recheck goes to the second one, which has opened the file early.
     let mut blocks = file.read_at(Range::new(0, 4 << 20));
     blocks.next().await.unwrap().unwrap();
     storage.set_lanes(2);
@@ -112,7 +112,7 @@ async fn a_change_is_seen_on_a_lane_that_has_opened_the_file_early() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_written_in_order_keeps_its_lane_when_there_are_to_be_fewer() {
+async fn a_file_written_in_order_keeps_its_lane_when_lanes_are_reduced() {
     let server =
         SftpServerProcess { server: "SSH-2.0-AWS_SFTP_1.1", ..SftpServerProcess::default() };
     let ([dir, _journals], storage) = storage(server).await;
@@ -124,7 +124,7 @@ async fn a_file_that_is_written_in_order_keeps_its_lane_when_there_are_to_be_few
     while storage.link().open < 2 {
         tokio::task::yield_now().await;
     }
-    // The first lane has something to do, so the file is written on the second.
+    // The first lane is busy, so the file is written on the second.
     let path = RelPath::parse("file").unwrap();
     let file = storage.create(&path, &CreateOptions::default()).await.unwrap();
     let block = || Block::from(Bytes::from(vec![2; 100_000]));
@@ -137,7 +137,7 @@ async fn a_file_that_is_written_in_order_keeps_its_lane_when_there_are_to_be_few
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), vec![2; 200_000]);
 }
 
-/// A file of so many bytes, written piece by piece, or in one go if it is small.
+/// Writes a file of `length` bytes, by `write_whole` if it is small.
 async fn write(storage: &SftpStorage, name: &str, length: usize, metadata: Metadata) {
     let path = RelPath::parse(name).unwrap();
     let bytes = Bytes::from(vec![3; length]);
@@ -157,7 +157,7 @@ fn old_and_private() -> Metadata {
 }
 
 #[tokio::test]
-async fn a_server_that_sets_attributes_by_path_only_sets_them_by_path() {
+async fn attributes_are_set_by_path_on_a_server_without_fsetstat() {
     for server in ["SSH-2.0-OpenSSH_9.2", "SSH-2.0-other"] {
         let server =
             SftpServerProcess { server, refuse: "fsetstat", ..SftpServerProcess::default() };
@@ -173,7 +173,7 @@ async fn a_server_that_sets_attributes_by_path_only_sets_them_by_path() {
 }
 
 #[tokio::test]
-async fn what_a_server_refuses_is_remembered_until_it_does_not_any_more() {
+async fn a_refused_setstat_is_remembered_until_the_server_accepts_it() {
     let [dir, places] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let root = dir.path().as_os_str().as_encoded_bytes().to_vec();
     let (warnings, heard) = std::sync::mpsc::channel();
@@ -198,14 +198,14 @@ async fn what_a_server_refuses_is_remembered_until_it_does_not_any_more() {
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), [message]);
     assert_eq!(remembered(), 1);
 
-    // The next run knows it from the beginning, and says so when it writes.
+    // The next run knows it from the start, and warns when it writes.
     let second = run("setstat,fsetstat").await;
     assert!(!second.capabilities().times);
     write(&second, "a", 7, Metadata { mode: Some(0o640), ..Metadata::default() }).await;
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), [message]);
     assert_eq!(remembered(), 1);
 
-    // It is tried once more in each run; the run after the one that succeeds counts on it.
+    // Each run tries it once more; after a success the next run relies on it.
     let third = run("").await;
     assert!(!third.capabilities().times);
     write(&third, "a", 7, Metadata { mode: Some(0o604), ..Metadata::default() }).await;
@@ -218,7 +218,7 @@ async fn what_a_server_refuses_is_remembered_until_it_does_not_any_more() {
     assert_eq!(std::fs::metadata(dir.path().join("a")).unwrap().mtime(), 1_000_000_000);
 }
 
-/// A host that refuses after a while.
+/// A host that refuses connections after 300 ms.
 #[derive(Debug, Default)]
 struct Dead(Arc<AtomicUsize>);
 
@@ -244,7 +244,7 @@ impl Dial for Dead {
 }
 
 #[tokio::test]
-async fn all_who_wait_for_a_host_that_is_not_there_are_told_at_once() {
+async fn one_failed_dial_fails_all_tasks_that_wait_for_the_host() {
     let dialled = Arc::new(AtomicUsize::new(0));
     let host = SftpHost::new(Arc::new(Dead(Arc::clone(&dialled))), Handle::current());
     let waiting = (0..8).map(|_| host.resolve(b"/path"));

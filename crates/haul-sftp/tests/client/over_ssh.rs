@@ -1,7 +1,6 @@
-//! The conformance kit over SSH: haul's own client against haul's own server, as `haul serve sftp`
-//! serves, and through OpenSSH's sshd, with everything that a connection brings with it: the flight of
-//! first questions, what is remembered of a server, keys that are exchanged anew, compression, a root
-//! of its own, few handles and few sessions.
+//! The conformance suite over SSH: haul's client against haul's server (that of `haul serve sftp`) and
+//! against OpenSSH's sshd, with what connections add: the flight of first requests, what is remembered
+//! of a server, key re-exchange, compression, a root of the server's own, few handles and few sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,10 +15,10 @@ use crate::peer;
 use crate::pipe::SFTP_SERVER;
 use crate::sshd::{Builder, Sshd};
 
-/// How many lanes the storage is told to have.
+/// The number of lanes that the storage shall use.
 const LANES: usize = 3;
 
-/// Runs the kit in the directory `path` of a server.
+/// Runs the suite in the directory `path` of a server.
 async fn conforms(host: SshHost, path: &str) {
     let journals = tempfile::tempdir().unwrap();
     let storage = opened(SshDial::new(Arc::new(host)), path.as_bytes(), &journals).await;
@@ -27,7 +26,7 @@ async fn conforms(host: SshHost, path: &str) {
     conformance::run_all(storage).await;
 }
 
-/// Runs the kit against haul's own server.
+/// Runs the suite against haul's own server.
 async fn conforms_on_haul(settings: impl FnOnce(SftpServerBuilder) -> SftpServerBuilder) {
     let [served, here] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let credentials = Credentials::new("me").with_password(Password::new(peer::PASSWORD));
@@ -43,7 +42,7 @@ async fn conforms_on_haul(settings: impl FnOnce(SftpServerBuilder) -> SftpServer
     server.stop().await;
 }
 
-/// Runs the kit through an sshd; `path` is where the client finds the directory `served` of its own.
+/// Runs the suite through an sshd; `path` returns the client's path of the directory `served`.
 async fn conforms_through_sshd(
     builder: Builder,
     more: &[&str],
@@ -66,7 +65,7 @@ fn served(sshd: &Sshd) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_conforms_on_hauls_own_server() {
+async fn the_client_conforms_on_hauls_own_server() {
     let logins = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&logins);
     conforms_on_haul(|builder| {
@@ -81,27 +80,27 @@ async fn it_conforms_on_hauls_own_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_conforms_on_hauls_own_server_where_a_session_has_few_handles() {
-    // The kit writes twenty files at once, each on a lane of its own then.
+async fn the_client_conforms_on_hauls_own_server_with_few_handles_per_session() {
+    // The suite writes twenty files at once, each on a lane of its own then.
     for handles in [1, 2] {
         conforms_on_haul(|builder| builder.max_handles(handles).max_sessions(64)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_conforms_on_hauls_own_server_where_there_is_one_session() {
+async fn the_client_conforms_on_hauls_own_server_with_one_session() {
     conforms_on_haul(|builder| builder.max_sessions(1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_conforms_through_openssh_sshd() {
+async fn the_client_conforms_through_openssh_sshd() {
     if Sshd::is_here() {
         conforms_through_sshd(Sshd::builder(), &[], served).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_conforms_through_openssh_sshd_and_its_sftp_server_with_new_keys_and_compression() {
+async fn the_client_conforms_through_openssh_sshd_with_rekeying_and_compression() {
     if Sshd::is_here() {
         let subsystem = format!("Subsystem sftp {SFTP_SERVER}");
         let builder = Sshd::builder().line(&subsystem).line("RekeyLimit 1M");

@@ -1,8 +1,8 @@
-//! Servers of other makes than OpenSSH's: a file is copied up and down while the keys are renewed every
-//! mebibyte, by haul, by the server, and by both.
+//! Servers other than OpenSSH: a file is copied up and down while the keys are renewed every mebibyte, by
+//! haul, by the server, and by both.
 //!
-//! What is Debian's comes from packages; the servers that are only libraries are programs in
-//! `tests/peers`, built here with Debian's compilers.
+//! Servers come from Debian's packages; for those that are only libraries, the programs in `tests/peers`
+//! are built here with Debian's compilers.
 
 use std::fs::Permissions;
 use std::net::{TcpListener, TcpStream};
@@ -34,14 +34,14 @@ const PIECE: usize = 256 << 10;
 /// The option with which haul renews the keys.
 const OFTEN: &str = "RekeyLimit=1M";
 
-/// Least key exchanges of an upload that haul limits: it sends no data while an exchange is in flight.
+/// Minimum key exchanges of an upload where haul has the limit: it sends no data during an exchange.
 const EXACT: u32 = 8;
 
-/// Least key exchanges otherwise: the sender goes on until it sees the KEXINIT, and libssh and Go begin an
-/// exchange some time after their limit.
+/// Minimum key exchanges otherwise: the sender continues until it sees the KEXINIT, and libssh and Go begin
+/// an exchange some time after their limit.
 const LOOSE: u32 = 1;
 
-/// Copies a file to a server and back, with so many key exchanges at least in each direction.
+/// Copies a file to a server and back, with at least `least` key exchanges up and down.
 async fn copies(host: SshHost, least: [u32; 2]) {
     let host = Arc::new(host);
     let [served, journals] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -79,7 +79,7 @@ async fn copies(host: SshHost, least: [u32; 2]) {
     assert!(up > least[0] && down >= least[1], "{up} key exchanges up, {down} down");
 }
 
-/// A program whose first argument is the server's limit: haul renews the keys, the server does, and both.
+/// Copies while haul renews the keys, then the server, then both. `start` takes the server's limit.
 async fn copies_with_limits_on_either_side(start: impl Fn(usize) -> Command) {
     let server = Peer::start(start(0));
     copies(server.host(&[OFTEN]), [EXACT, LOOSE]).await;
@@ -88,7 +88,7 @@ async fn copies_with_limits_on_either_side(start: impl Fn(usize) -> Command) {
     copies(server.host(&["RekeyLimit=700K"]), [EXACT, LOOSE]).await;
 }
 
-/// Whether all of this is there; if not, the skipped test says so.
+/// Whether all these paths exist; otherwise prints that the test is skipped.
 fn are_there(needed: &[&str], package: &str) -> bool {
     let missing = needed.iter().find(|path| !Path::new(path).exists());
     if let Some(path) = missing {
@@ -108,7 +108,7 @@ fn built(mut command: Command) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn libssh_copies_while_either_side_renews_the_keys() {
+async fn copies_on_libssh_survive_rekeying_by_either_side() {
     if !are_there(&["/usr/include/libssh/server.h", SFTP_SERVER], "libssh-dev") {
         return;
     }
@@ -127,7 +127,7 @@ async fn libssh_copies_while_either_side_renews_the_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn go_copies_while_either_side_renews_the_keys() {
+async fn copies_on_go_survive_rekeying_by_either_side() {
     const GO: &str = "/usr/lib/go/bin/go";
     const CODE: &str = "/usr/share/gocode";
     let needed = [
@@ -142,7 +142,7 @@ async fn go_copies_while_either_side_renews_the_keys() {
     let program = directory.path().join("server");
     let mut go = Command::new(GO);
     go.args(["build", "-p", "2", "-o"]).arg(&program).arg("main.go");
-    // Debian's sources, without modules and without the network.
+    // Debian's sources, without modules or network.
     go.current_dir(source("go")).env("GO111MODULE", "off").env("GOPATH", CODE);
     go.env("GOCACHE", directory.path().join("cache")).env("GOFLAGS", "").env_remove("GOROOT");
     built(go);
@@ -154,13 +154,13 @@ async fn go_copies_while_either_side_renews_the_keys() {
     .await;
 }
 
-/// dropbear has no setting for its limit. It is started for each connection, as by inetd, in a mount
+/// Dropbear has no setting for its limit. It is started per connection, as by inetd, in a mount
 /// namespace where root has the test's password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropbear_copies_while_haul_renews_the_keys() {
+async fn copies_on_dropbear_survive_rekeying_by_haul() {
     const DROPBEAR: &str = "/usr/sbin/dropbear";
     const KEY: &str = "/usr/bin/dropbearkey";
-    // Where it is built to look for it.
+    // The path compiled into dropbear.
     const PROGRAM: &str = "/usr/lib/sftp-server";
     if !are_there(&[DROPBEAR, KEY, PROGRAM], "dropbear-bin, openssh-sftp-server") {
         return;
@@ -184,7 +184,7 @@ async fn dropbear_copies_while_haul_renews_the_keys() {
         directory.path().display(),
         key.display()
     );
-    // It ends with the test program.
+    // The thread ends with the test program.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let stream = OwnedFd::from(stream.unwrap());
@@ -198,7 +198,7 @@ async fn dropbear_copies_while_haul_renews_the_keys() {
     copies(peer::host(Some("root"), port, &peer::options(&known, &[OFTEN])), [EXACT, LOOSE]).await;
 }
 
-/// ProFTPD makes digests, and does not announce that in version 3 of the protocol.
+/// ProFTPD computes digests, but does not announce that in version 3 of the protocol.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn proftpd_reports_digests() {
     const PROFTPD: &str = "/usr/sbin/proftpd";

@@ -1,5 +1,5 @@
-//! Servers that accept requests and do not answer them: every wait is reported after ten seconds and
-//! ends. The clock is paused, so that minutes take no time.
+//! Servers that accept requests and never respond: every wait is reported after 10 s and ends. The clock
+//! is paused, so that minutes take no time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
-/// Decides for a request after how long it is answered; `None`: never.
+/// The delay of the response to a request; `None`: it never comes.
 type Script = fn(&Request) -> Option<Duration>;
 
 const DIRECTORY: u32 = 0o040_755;
@@ -160,12 +160,12 @@ async fn storage(script: Script) -> (Arc<SftpStorage>, Reports) {
     (SftpStorage::open(host, location, resolved.path, None).await.unwrap(), reports)
 }
 
-/// Waits for something for a day at most, on the paused clock.
+/// Waits for a day at most, on the paused clock.
 async fn ended<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(86_400), future).await.unwrap()
 }
 
-/// The first report, and that the error says the same.
+/// Checks the first report, and that the error names the same wait.
 fn check(reports: &Reports, error: &Error, what: &str) {
     assert_eq!(reports.lock().unwrap().first(), Some(&(what.to_owned(), 10)));
     assert_eq!(error.kind(), ErrorKind::Unreachable);
@@ -187,7 +187,7 @@ fn path(path: &str) -> RelPath {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_without_a_greeting_is_given_up() {
+async fn connecting_to_a_server_without_a_greeting_times_out() {
     let (host, reports) = host(|_| None);
     let began = Instant::now();
     let error = ended(host.resolve(b"/")).await.unwrap_err();
@@ -197,7 +197,7 @@ async fn a_server_without_a_greeting_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stat_that_is_not_answered_is_given_up() {
+async fn a_stat_without_a_response_times_out() {
     let (host, reports) = host(|request| match request {
         Request::Stat(_) => None,
         _ => Some(Duration::ZERO),
@@ -209,7 +209,7 @@ async fn a_stat_that_is_not_answered_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_is_not_answered_is_given_up() {
+async fn a_listing_without_a_response_times_out() {
     let (storage, reports) = storage(|request| match request {
         Request::Opendir(_) => None,
         _ => Some(Duration::ZERO),
@@ -220,7 +220,7 @@ async fn a_listing_that_is_not_answered_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_stops_is_given_up() {
+async fn a_stalled_listing_times_out() {
     let (storage, reports) = storage(|request| match request {
         Request::Readdir(_) => None,
         _ => Some(Duration::ZERO),
@@ -231,7 +231,7 @@ async fn a_listing_that_stops_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_is_not_answered_is_given_up() {
+async fn a_read_without_a_response_times_out() {
     let (storage, reports) = storage(|request| match request {
         Request::Read { .. } => None,
         _ => Some(Duration::ZERO),
@@ -244,7 +244,7 @@ async fn a_read_that_is_not_answered_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sync_of_twenty_minutes_is_reported_and_not_cut_short() {
+async fn a_sync_of_twenty_minutes_is_reported_and_does_not_time_out() {
     let (storage, reports) = storage(|request| match request {
         Request::Extended(Extended::Fsync(_)) => Some(Duration::from_secs(20 * 60)),
         _ => Some(Duration::ZERO),
@@ -257,6 +257,6 @@ async fn a_sync_of_twenty_minutes_is_reported_and_not_cut_short() {
     assert!(began.elapsed() >= Duration::from_secs(20 * 60));
     let reports = reports.lock().unwrap();
     assert_eq!(reports[0], ("response to fsync".to_owned(), 10));
-    // Then every half minute.
+    // Then every 30 s.
     assert_eq!(reports.len(), 40);
 }

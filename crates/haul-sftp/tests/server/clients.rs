@@ -1,4 +1,4 @@
-//! The clients that people use.
+//! The server with widespread clients: OpenSSH, PuTTY, rclone, lftp, curl, paramiko, sshfs.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::login::{PASSWORD, Site};
 
-/// Whether a program is here; if not, what is skipped is said.
+/// Whether a program is installed; otherwise prints that the test is skipped.
 fn has(program: &str) -> bool {
     let found = Command::new("sh")
         .args(["-c", &format!("command -v {program}")])
@@ -45,7 +45,7 @@ fn same_tree(a: &Path, b: &Path) {
 }
 
 #[tokio::test]
-async fn sftp_does_everything_that_it_can() {
+async fn every_command_of_sftp_works() {
     let site = Site::new().await;
     fs::write(site.here("file"), content(5_000_000)).unwrap();
     tree(&site.here("tree"));
@@ -71,7 +71,7 @@ async fn sftp_does_everything_that_it_can() {
 }
 
 #[tokio::test]
-async fn sftp_continues_what_was_cut() {
+async fn sftp_resumes_partial_files() {
     let site = Site::new().await;
     let whole = content(3_000_000);
     fs::write(site.served("down"), &whole).unwrap();
@@ -84,7 +84,7 @@ async fn sftp_continues_what_was_cut() {
 }
 
 #[tokio::test]
-async fn scp_copies_trees_and_its_old_protocol_is_refused_with_a_reason() {
+async fn scp_copies_trees_and_the_legacy_protocol_is_refused_with_a_reason() {
     let site = Site::new().await;
     tree(&site.here("tree"));
     let mut up = site.command("scp");
@@ -106,7 +106,7 @@ async fn scp_copies_trees_and_its_old_protocol_is_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn scp_and_pscp_get_large_files_whole() {
+async fn scp_and_pscp_download_large_files_completely() {
     let site = Site::new().await;
     fs::write(site.served("file"), content(32 << 20)).unwrap();
     let has_pscp = has("pscp");
@@ -128,7 +128,7 @@ async fn scp_and_pscp_get_large_files_whole() {
 }
 
 #[tokio::test]
-async fn every_cipher_and_compression_carries_the_same_bytes() {
+async fn files_are_intact_with_every_cipher_key_exchange_and_compression() {
     let site = Site::new().await;
     fs::write(site.here("file"), content(1_000_000)).unwrap();
     for option in [
@@ -175,9 +175,9 @@ async fn many_clients_are_served_at_once() {
 }
 
 #[tokio::test]
-async fn three_gibibytes_arrive_as_they_were() {
+async fn a_file_of_three_gibibytes_is_copied_intact_both_ways() {
     let site = Site::new().await;
-    // A hole with marks in it: what is wrong above 2 and 4 GB of offset or in a 32 bit sum shows.
+    // A sparse file with marks: it reveals errors at offsets above 2 GB and in 32-bit sums.
     let file = fs::File::create(site.here("large")).unwrap();
     use std::os::unix::fs::FileExt;
     for mark in 0..48u64 {
@@ -246,7 +246,7 @@ async fn lftp_mirrors_both_ways() {
 }
 
 #[tokio::test]
-async fn psftp_talks_as_filezilla_does() {
+async fn psftp_on_which_filezilla_is_based_works() {
     if !has("psftp") {
         return;
     }
@@ -273,7 +273,7 @@ async fn psftp_talks_as_filezilla_does() {
 }
 
 #[tokio::test]
-async fn curl_puts_gets_lists_and_changes_names() {
+async fn curl_uploads_downloads_lists_and_renames() {
     if !has("curl") {
         return;
     }
@@ -354,7 +354,7 @@ transport.close()
 }
 
 #[tokio::test]
-async fn sshfs_mounts_it() {
+async fn sshfs_mounts_the_server() {
     if !has("sshfs") || !has("fusermount3") {
         return;
     }

@@ -1,4 +1,4 @@
-//! Nobody gets out of the served directory, and read-only means that.
+//! Clients cannot leave the served directory, and a read-only share refuses every change.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use haul_sftp::server::ShareOptions;
 use crate::pipe::{Client, NEW, ServedDir, bytes, open, posix_rename};
 
 #[tokio::test]
-async fn no_path_and_no_link_leads_out() {
+async fn no_path_and_no_link_leads_out_of_the_served_directory() {
     let dir = ServedDir::new();
     let outside = dir.outside("");
     symlink("..", dir.path("up")).unwrap();
@@ -37,7 +37,7 @@ async fn no_path_and_no_link_leads_out() {
         let status = client.status(&Request::Stat(bytes(path))).await;
         assert_eq!(status, Status::NoSuchFile, "{path}");
     }
-    // Changes through what leads up stay inside: `..` of the root is the root.
+    // Changes through links upwards stay inside: `..` of the root is the root.
     assert_eq!(
         client.status(&Request::Mkdir(bytes("up/made"), Attrs::default())).await,
         Status::Ok
@@ -53,7 +53,7 @@ async fn no_path_and_no_link_leads_out() {
 }
 
 #[tokio::test]
-async fn paths_are_told_as_the_client_sees_them() {
+async fn paths_are_reported_relative_to_the_served_root() {
     let dir = ServedDir::new();
     fs::create_dir(dir.path("dir")).unwrap();
     fs::write(dir.path("dir/file"), "").unwrap();
@@ -79,7 +79,7 @@ async fn paths_are_told_as_the_client_sees_them() {
 }
 
 #[tokio::test]
-async fn what_is_above_the_root_is_not_described() {
+async fn the_parent_of_the_root_is_listed_with_the_roots_attributes() {
     let dir = ServedDir::new();
     let mut client = dir.session().await;
     let Response::Handle(handle) = client.call(&Request::Opendir(bytes("/"))).await else {
@@ -94,7 +94,7 @@ async fn what_is_above_the_root_is_not_described() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_directory_that_becomes_a_link_at_the_wrong_moment_leads_nowhere_else() {
+async fn a_component_swapped_for_a_link_during_an_open_does_not_lead_outside() {
     let dir = ServedDir::new();
     fs::create_dir(dir.path("real")).unwrap();
     fs::write(dir.path("real/secret"), "inside").unwrap();

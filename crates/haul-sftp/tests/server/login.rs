@@ -1,4 +1,4 @@
-//! A whole server with a key and a password, and who gets in.
+//! A whole server with a key and a password: authentication, session limits, and stopping.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub(crate) struct Site {
     directory: TempDir,
 }
 
-/// What everybody here logs in with.
+/// The password of the user `me`.
 pub(crate) const PASSWORD: &str = "correct horse";
 
 impl Site {
@@ -46,12 +46,12 @@ impl Site {
         Self { server, directory }
     }
 
-    /// What the client sees as `/`.
+    /// A path below the served directory, the client's `/`.
     pub(crate) fn served(&self, path: &str) -> PathBuf {
         self.directory.path().join("served").join(path)
     }
 
-    /// Where the client is.
+    /// A path below the client's working directory.
     pub(crate) fn here(&self, path: &str) -> PathBuf {
         self.directory.path().join("here").join(path)
     }
@@ -81,7 +81,7 @@ impl Site {
         options
     }
 
-    /// A command where the client is; it is ended if it hangs.
+    /// A command in the client's directory; it is killed if it hangs.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("timeout");
         command.args(["120", program]).current_dir(self.here("")).env("HOME", self.here(""));
@@ -89,7 +89,7 @@ impl Site {
         command
     }
 
-    /// What a command says, when it ends well.
+    /// The output of a command that succeeds.
     pub(crate) async fn run(&self, mut command: Command) -> String {
         let said = format!("{command:?}");
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
@@ -98,7 +98,7 @@ impl Site {
         out
     }
 
-    /// What a command says about its failure.
+    /// The output of a command that fails.
     pub(crate) async fn fails(&self, mut command: Command) -> String {
         let said = format!("{command:?}");
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
@@ -125,7 +125,7 @@ fn both(output: &Output) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_key_lets_its_owner_in_and_nobody_else() {
+async fn a_key_authenticates_its_user_only() {
     let site = Site::new().await;
     site.run(site.sftp("pwd")).await;
 
@@ -142,7 +142,7 @@ async fn a_key_lets_its_owner_in_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn the_host_key_is_the_one_that_is_announced() {
+async fn the_reported_fingerprint_is_that_of_the_host_key() {
     let site = Site::new().await;
     let mut scan = site.command("ssh-keyscan");
     scan.args(["-p", &site.port().to_string(), "127.0.0.1"]);
@@ -153,7 +153,7 @@ async fn the_host_key_is_the_one_that_is_announced() {
 }
 
 #[tokio::test]
-async fn wrong_passwords_are_refused_six_times_and_the_right_one_is_taken() {
+async fn the_right_password_is_accepted_and_a_connection_ends_after_six_wrong_ones() {
     use russh::client::{Config, connect};
     let site = Site::new().await;
     let config = std::sync::Arc::new(Config::default());
@@ -175,7 +175,7 @@ async fn wrong_passwords_are_refused_six_times_and_the_right_one_is_taken() {
 }
 
 #[tokio::test]
-async fn a_server_for_nobody_does_not_start() {
+async fn a_server_without_credentials_or_directory_does_not_start() {
     let directory = tempfile::tempdir().unwrap();
     let error = SftpServer::builder(directory.path()).bind().await.unwrap_err();
     assert!(error.to_string().contains("no client could log in"), "{error}");
@@ -189,7 +189,7 @@ async fn a_server_for_nobody_does_not_start() {
 }
 
 #[tokio::test]
-async fn more_sessions_than_there_may_be_are_refused_with_a_reason() {
+async fn sessions_beyond_the_limit_are_refused_with_a_reason() {
     let site = Site::with(|builder| builder.max_sessions(1)).await;
     let mut first = site.command("sftp");
     first.args(site.ssh_options()).arg("me@127.0.0.1").stdin(Stdio::piped());
@@ -210,7 +210,7 @@ async fn more_sessions_than_there_may_be_are_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_leaves_nobody_connected() {
+async fn stopping_the_server_closes_all_connections() {
     let site = Site::new().await;
     let mut client = site.command("sftp");
     client.args(site.ssh_options()).arg("me@127.0.0.1").stdin(Stdio::piped());
@@ -225,7 +225,7 @@ async fn a_server_that_stops_leaves_nobody_connected() {
     assert!(answered.await.unwrap());
     let address = site.server.address();
     site.server.stop().await;
-    // sftp notices when it is next told to do something.
+    // sftp notices with its next command.
     writeln!(input, "ls").unwrap();
     drop(input);
     let ended = tokio::task::spawn_blocking(move || client.wait().unwrap()).await.unwrap();

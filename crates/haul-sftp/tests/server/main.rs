@@ -1,4 +1,4 @@
-//! The SFTP server: its sessions without SSH, and the whole of it with the clients that people use.
+//! The SFTP server: its sessions without SSH, and all of it with widespread clients.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 

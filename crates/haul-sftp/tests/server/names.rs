@@ -1,4 +1,4 @@
-//! Names of every kind, renames, attributes, listings.
+//! Unusual names, renames, attributes, listings.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -30,7 +30,7 @@ async fn listed(client: &mut Client, path: &str) -> Vec<(Vec<u8>, String)> {
 }
 
 #[tokio::test]
-async fn any_name_that_the_file_system_takes_is_taken() {
+async fn every_name_that_the_file_system_allows_is_accepted() {
     let dir = ServedDir::new();
     let mut client = dir.session().await;
     let long = vec![b'x'; 255];
@@ -55,7 +55,7 @@ async fn any_name_that_the_file_system_takes_is_taken() {
 }
 
 #[tokio::test]
-async fn a_long_directory_comes_in_parts_with_lines_as_ls_prints_them() {
+async fn a_long_directory_is_listed_completely_with_lines_like_those_of_ls() {
     let dir = ServedDir::new();
     for n in 0..1_000 {
         fs::write(dir.path(format!("file-{n}")), "abc").unwrap();
@@ -69,7 +69,7 @@ async fn a_long_directory_comes_in_parts_with_lines_as_ls_prints_them() {
 }
 
 #[tokio::test]
-async fn a_rename_takes_no_name_but_a_posix_rename_does() {
+async fn a_posix_rename_replaces_the_target_and_a_plain_rename_does_not() {
     let dir = ServedDir::new();
     fs::write(dir.path("a"), "a").unwrap();
     fs::write(dir.path("b"), "b").unwrap();
@@ -89,7 +89,7 @@ async fn a_rename_takes_no_name_but_a_posix_rename_does() {
 }
 
 #[tokio::test]
-async fn attributes_are_set_by_name_and_by_handle() {
+async fn attributes_are_set_by_path_and_by_handle() {
     let dir = ServedDir::new();
     fs::write(dir.path("file"), "0123456789").unwrap();
     symlink("file", dir.path("link")).unwrap();
@@ -100,7 +100,7 @@ async fn attributes_are_set_by_name_and_by_handle() {
         times: Some((1_000, 2_000)),
         ..Attrs::default()
     };
-    // By the link, on what it points to.
+    // By the path of a link, on its target.
     assert_eq!(client.status(&Request::Setstat(bytes("link"), attrs)).await, Status::Ok);
     let found = fs::metadata(dir.path("file")).unwrap();
     assert_eq!((found.len(), found.mode() & 0o7777), (4, 0o640));

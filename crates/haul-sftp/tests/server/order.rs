@@ -1,4 +1,4 @@
-//! What is sent without waiting has the effect of its order.
+//! Pipelined requests take effect in the order in which they were sent.
 
 use std::fs;
 
@@ -9,14 +9,14 @@ use haul_sftp::server::ShareOptions;
 use crate::pipe::{Client, NEW, ServedDir, bytes, open, posix_rename, write};
 
 #[tokio::test]
-async fn a_chain_of_requests_on_one_file_is_done_in_its_order() {
+async fn pipelined_requests_on_one_file_are_processed_in_order() {
     let dir = ServedDir::new();
     let mut client = dir.session().await;
     for round in 0..100 {
         let handle = client.open("part", NEW).await;
         let mut sent = Vec::new();
         for n in 0..20u8 {
-            // Each goes over half of the one before, so that any other order shows.
+            // Each overwrites half of the previous one, so that any other order shows.
             sent.push(client.send(&write(&handle, u64::from(n) * 500, vec![n; 1000])));
         }
         let times = Attrs { times: Some((1, round)), size: Some(9_999), ..Attrs::default() };
@@ -44,7 +44,7 @@ async fn a_chain_of_requests_on_one_file_is_done_in_its_order() {
 }
 
 #[tokio::test]
-async fn a_read_behind_a_write_sees_it() {
+async fn a_read_sent_behind_a_write_returns_its_data() {
     let dir = ServedDir::new();
     let mut client = dir.session().await;
     let handle = client.open("file", NEW.and(OpenFlags::READ)).await;
@@ -65,7 +65,7 @@ async fn a_read_behind_a_write_sees_it() {
 }
 
 #[tokio::test]
-async fn a_handle_is_gone_when_its_close_was_sent() {
+async fn requests_behind_the_close_of_their_handle_fail() {
     let dir = ServedDir::new();
     let mut client = dir.session().await;
     let handle = client.open("file", NEW).await;
@@ -83,7 +83,7 @@ async fn a_handle_is_gone_when_its_close_was_sent() {
 }
 
 #[tokio::test]
-async fn what_came_before_the_end_is_done() {
+async fn requests_received_before_the_stream_ends_are_processed() {
     let dir = ServedDir::new();
     let mut client = dir.session().await;
     let handle = client.open("file", NEW).await;
@@ -99,7 +99,7 @@ async fn what_came_before_the_end_is_done() {
 }
 
 #[tokio::test]
-async fn reads_are_answered_whole_and_with_their_own_ids() {
+async fn reads_return_all_their_bytes_under_their_own_ids() {
     let dir = ServedDir::new();
     let content: Vec<u8> =
         (0..10_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -130,14 +130,14 @@ async fn reads_are_answered_whole_and_with_their_own_ids() {
 }
 
 #[tokio::test]
-async fn reads_of_one_handle_are_answered_in_the_order_in_which_they_came() {
-    // OpenSSH's scp (9.2) silently cuts a file off at the first answer that comes early.
+async fn reads_of_one_handle_are_answered_in_order() {
+    // OpenSSH's scp (9.2) silently truncates a file at the first response that arrives out of order.
     let dir = ServedDir::new();
     fs::write(dir.path("file"), vec![1; 300_000]).unwrap();
     let mut client = dir.session().await;
     let handle = client.open("file", OpenFlags::READ).await;
     for _ in 0..100 {
-        // A long one, a short one, and one that finds the end.
+        // A long read, a short one, and one at the end of the file.
         let reads = [(0, 261_120), (0, 1), (300_000, 1)];
         let sent = reads.map(|(offset, length)| {
             client.send(&Request::Read { handle: handle.clone(), offset, length })
@@ -150,9 +150,9 @@ async fn reads_of_one_handle_are_answered_in_the_order_in_which_they_came() {
     }
 }
 
-/// With room for one handle only, so that it shows whether the first one still counts.
+/// With a limit of one handle, which the OPEN would exceed if the closed one still counted.
 #[tokio::test]
-async fn a_handle_does_not_count_any_more_for_what_comes_after_its_close() {
+async fn an_open_behind_a_close_finds_the_handle_free() {
     let dir = ServedDir::new();
     fs::write(dir.path("file"), vec![1; 300_000]).unwrap();
     let options = ShareOptions { handles: 1, ..ShareOptions::default() };

@@ -1,4 +1,4 @@
-//! Nonsense, too much of everything, and what the server says that it takes.
+//! Malformed packets, floods, limits, and the announced extensions.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,11 +14,11 @@ use haul_storage::{Digest, DigestKind};
 use crate::pipe::{Client, NEW, ServedDir, bytes, open, write};
 
 #[tokio::test]
-async fn a_packet_that_makes_no_sense_is_told_so_and_the_session_goes_on() {
+async fn a_malformed_packet_gets_an_error_and_the_session_continues() {
     let dir = ServedDir::new();
     let mut client = dir.session().await;
     for (packet, expected) in [
-        // OPEN that ends within its path; an unknown type; READ with a handle too long.
+        // OPEN that ends within its path; an unknown type; READ with a handle that is too long; a response.
         (&[0, 0, 0, 9, 3, 0, 0, 0, 77, 0, 0, 0, 5][..], Status::BadMessage),
         (&[0, 0, 0, 5, 42, 0, 0, 0, 77][..], Status::Unsupported),
         (&[0, 0, 0, 9, 5, 0, 0, 0, 77, 0, 0, 255, 255][..], Status::BadMessage),
@@ -39,7 +39,7 @@ async fn a_packet_that_makes_no_sense_is_told_so_and_the_session_goes_on() {
 }
 
 #[tokio::test]
-async fn what_is_not_sftp_is_cut_and_nobody_else_notices() {
+async fn a_client_that_does_not_speak_sftp_is_disconnected_and_others_are_not() {
     let dir = ServedDir::new();
     let share = dir.share(ShareOptions::default());
     let mut other = Client::begin(&share).await;
@@ -57,7 +57,7 @@ async fn what_is_not_sftp_is_cut_and_nobody_else_notices() {
 }
 
 #[tokio::test]
-async fn limits_are_announced_and_kept() {
+async fn the_announced_limits_are_enforced() {
     let dir = ServedDir::new();
     fs::write(dir.path("file"), vec![1; 300_000]).unwrap();
     let options = ShareOptions { handles: 3, ..ShareOptions::default() };
@@ -82,7 +82,7 @@ async fn limits_are_announced_and_kept() {
 }
 
 #[tokio::test]
-async fn who_does_not_take_answers_gets_no_more_than_the_budget_and_is_cut_in_the_end() {
+async fn a_client_that_reads_no_responses_gets_its_budget_and_is_disconnected_in_the_end() {
     let dir = ServedDir::new();
     fs::write(dir.path("file"), vec![1; 300_000]).unwrap();
     let share = dir.share(ShareOptions::default());
@@ -92,7 +92,7 @@ async fn who_does_not_take_answers_gets_no_more_than_the_budget_and_is_cut_in_th
     for _ in 0..100 {
         slow.send(&read);
     }
-    // The pipe takes everything, but what nobody has taken from it is not yet let go.
+    // The pipe accepts everything, but responses count against the budget until the client reads them.
     while slow.unreceived() < 15 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -103,7 +103,7 @@ async fn who_does_not_take_answers_gets_no_more_than_the_budget_and_is_cut_in_th
     for _ in 0..20_000 {
         slow.send(&read);
     }
-    // Nothing was taken in the meantime; now it is, to see the end.
+    // Nothing was read in the meantime; now all of it is, up to the end.
     let mut answers = 0;
     while slow.response().await.is_some() {
         answers += 1;
@@ -113,19 +113,19 @@ async fn who_does_not_take_answers_gets_no_more_than_the_budget_and_is_cut_in_th
 }
 
 #[tokio::test]
-async fn who_sends_without_end_what_has_to_wait_for_answers_that_it_does_not_take_is_cut() {
+async fn a_client_that_queues_too_many_bytes_behind_unread_responses_is_disconnected() {
     let dir = ServedDir::new();
     fs::write(dir.path("file"), vec![1; 300_000]).unwrap();
     let share = dir.share(ShareOptions::default());
     let mut client = Client::begin(&share).await;
     let handle = client.open("file", OpenFlags::READ.and(OpenFlags::WRITE)).await;
-    // More reads than have room, so that the writes behind them on the same handle cannot be done.
+    // More reads than the budget holds, so that the writes behind them on the same handle have to wait.
     let read = Request::Read { handle: handle.clone(), offset: 0, length: 261_120 };
     for _ in 0..100 {
         client.send(&read);
     }
     let block = Bytes::from(vec![2; 261_120]);
-    // A quarter of 64 MiB is held gladly, all of it and more is not.
+    // A quarter of the limit of 64 MiB is accepted, more than all of it is not.
     for _ in 0..64 {
         client.send(&write(&handle, 0, block.clone()));
     }
@@ -141,7 +141,7 @@ async fn who_sends_without_end_what_has_to_wait_for_answers_that_it_does_not_tak
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_to_the_write_that_met_it() {
+async fn a_full_disk_is_reported_to_the_writes_that_fail() {
     let dir = ServedDir::new();
     let small = Mounted::tmpfs(&dir.path("small"), "1m");
     let Some(_small) = small else {
@@ -196,13 +196,13 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily: the session's end of it may close a moment later.
+        // Lazily: the session may close its file a moment later.
         let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 
 #[tokio::test]
-async fn every_extension_is_announced_and_does_what_it_says() {
+async fn every_announced_extension_works() {
     let dir = ServedDir::new();
     let share = dir.share(ShareOptions::default());
     let mut client = Client::connect(&share);
@@ -257,7 +257,7 @@ async fn every_extension_is_announced_and_does_what_it_says() {
 }
 
 #[tokio::test]
-async fn a_long_copy_is_done_in_steps_and_whole() {
+async fn a_long_copy_is_complete_and_later_requests_on_the_file_wait_for_it() {
     let dir = ServedDir::new();
     let content: Vec<u8> = (0..70_000_123_u32).map(|at| (at / 251) as u8).collect();
     fs::write(dir.path("a"), &content).unwrap();
@@ -272,7 +272,7 @@ async fn a_long_copy_is_done_in_steps_and_whole() {
         to_offset: 2,
     };
     let copied = client.send(&Request::Extended(data));
-    // What comes later on the same file is done after it, also when the client closes at once.
+    // Later requests on the same file are processed after it, even if the client closes at once.
     let written = client.send(&write(&to, 0, vec![7; 2]));
     let closed = [client.send(&Request::Close(from)), client.send(&Request::Close(to))];
     for _ in 0..4 {
@@ -301,9 +301,9 @@ async fn sha256(client: &mut Client, request: &Request) -> [u8; 32] {
 }
 
 #[tokio::test]
-async fn a_digest_is_that_of_the_file_or_of_a_range_also_where_nothing_may_be_written() {
+async fn digests_of_files_and_ranges_are_right_on_a_read_only_share() {
     let dir = ServedDir::new();
-    // More than a step.
+    // More than one step of hashing.
     let content: Vec<u8> = (0..20_000_123_u32).map(|at| (at / 251) as u8).collect();
     fs::write(dir.path("file"), &content).unwrap();
     fs::write(dir.path("empty"), "").unwrap();
@@ -327,7 +327,7 @@ async fn a_digest_is_that_of_the_file_or_of_a_range_also_where_nothing_may_be_wr
 }
 
 #[tokio::test]
-async fn what_has_no_digest_is_refused_and_says_why() {
+async fn digest_requests_that_cannot_be_served_are_refused_with_a_fitting_status() {
     let dir = ServedDir::new();
     fs::write(dir.path("file"), "content").unwrap();
     fs::create_dir(dir.path("dir")).unwrap();
@@ -343,9 +343,10 @@ async fn what_has_no_digest_is_refused_and_says_why() {
     }
 }
 
-/// A tebibyte takes minutes to hash: what is answered before and the end of the session show that neither waits for it.
+/// Hashing a tebibyte takes minutes, so the response to MKDIR and the end of the session would come late if
+/// they waited for it.
 #[tokio::test]
-async fn digests_of_long_files_hold_nothing_up_are_limited_and_end_with_their_session() {
+async fn digests_of_long_files_block_nothing_are_limited_and_end_with_their_session() {
     let dir = ServedDir::new();
     fs::File::create(dir.path("long")).unwrap().set_len(1 << 40).unwrap();
     let options = ShareOptions { handles: 20, ..ShareOptions::default() };

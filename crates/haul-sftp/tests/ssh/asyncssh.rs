@@ -49,7 +49,7 @@ fn start() -> Option<Peer> {
 }
 
 #[tokio::test]
-async fn keys_are_renewed_in_the_midst_of_data_both_ways() {
+async fn rekeying_by_asyncssh_during_data_in_both_directions_keeps_it_intact() {
     let Some(server) = start() else { return };
     let connection = server.host(&[]).connect().await.unwrap();
     let mut channel = connection.subsystem("echo").await.unwrap();

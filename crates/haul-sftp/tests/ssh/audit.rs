@@ -1,4 +1,4 @@
-//! ssh-audit's opinion of what haul offers.
+//! ssh-audit's verdict on haul's algorithms.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use crate::port::free_port;
 
-/// haul offers what OpenSSH offers. ssh-audit rejects the NIST curves in any use; servers with nothing but
-/// an ECDSA key are common, so they stay, behind Ed25519 and X25519.
+/// haul offers what OpenSSH offers. ssh-audit rejects the NIST curves in any use; servers with only an ECDSA
+/// key are common, so they stay, behind Ed25519 and X25519.
 #[tokio::test]
-async fn ssh_audit_finds_nothing_to_fail_but_nist_curves() {
+async fn ssh_audit_fails_only_nist_curves() {
     let port = free_port();
     let audit = Command::new("ssh-audit")
         .args(["--no-colors", "--client-audit", "--timeout", "60", "--port", &port.to_string()])
@@ -31,7 +31,7 @@ async fn ssh_audit_finds_nothing_to_fail_but_nist_curves() {
         ..SshOptions::default()
     };
     let host = SshHost::resolve(None, "127.0.0.1", Some(port), &options, Arc::new(Nobody)).unwrap();
-    // It reads one offer and ends. Until it listens connections are refused.
+    // ssh-audit reads one offer and exits. Until it listens, connections are refused.
     while audit.try_wait().unwrap().is_none() {
         host.connect().await.unwrap_err();
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -46,10 +46,10 @@ async fn ssh_audit_finds_nothing_to_fail_but_nist_curves() {
     };
     let fails = graded("[fail]");
     assert!(fails.iter().all(|name| name.contains("nistp")), "{output}");
-    // It was an audit at all, and this marker is what Terrapin is answered with.
+    // The audit took place, and haul offers the countermeasure against Terrapin.
     assert!(graded("").contains(&"curve25519-sha256"), "{output}");
     assert!(graded("").contains(&"kex-strict-c-v00@openssh.com"), "{output}");
-    // What is graded worst comes last.
+    // The worst grade comes last.
     let position = |wanted: &str| graded("").iter().position(|name| name.contains(wanted)).unwrap();
     assert!(position("curve25519-sha256") < position("ecdh-sha2-nistp256"), "{output}");
 }

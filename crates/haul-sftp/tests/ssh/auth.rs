@@ -1,4 +1,4 @@
-//! Every way to be let in, and every way not to be.
+//! Authentication: keys, certificates, agents, passwords, keyboard-interactive, second factors; and refusals.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -25,7 +25,7 @@ fn keyless(sshd: &Sshd) -> SshOptions {
 }
 
 #[tokio::test]
-async fn a_key_lets_in_with_four_round_trips_and_a_channel_is_one_more() {
+async fn a_connection_with_a_key_takes_four_rtts_and_a_channel_one_more() {
     let sshd = Sshd::start();
     let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
     // TCP; versions and algorithms; keys; the service and the key, signed.
@@ -39,7 +39,7 @@ async fn a_key_lets_in_with_four_round_trips_and_a_channel_is_one_more() {
 }
 
 #[tokio::test]
-async fn keys_of_every_type_let_in() {
+async fn keys_of_every_type_are_accepted() {
     let sshd = Sshd::start();
     for kind in ["rsa", "ecdsa", "ed25519"] {
         let key = sshd.new_key(kind, kind, "");
@@ -51,7 +51,7 @@ async fn keys_of_every_type_let_in() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_refused_and_the_error_says_what_was_tried() {
+async fn the_error_for_a_wrong_key_names_the_keys_that_were_tried() {
     let sshd = Sshd::start();
     let wrong = sshd.new_key("wrong", "ed25519", "");
     let options = SshOptions { identities: vec![wrong.clone()], ..sshd.options() };
@@ -62,19 +62,19 @@ async fn a_wrong_key_is_refused_and_the_error_says_what_was_tried() {
 }
 
 #[tokio::test]
-async fn the_named_key_goes_first_and_the_next_one_is_tried_after_it() {
+async fn keys_are_tried_in_order_and_the_right_one_is_remembered() {
     let sshd = Sshd::start();
     let wrong = sshd.new_key("wrong", "ed25519", "");
     let options = SshOptions { identities: vec![wrong, sshd.user_key()], ..sshd.options() };
     let host = host(&sshd, &options);
-    // One round trip more for the wrong one, and none once it is known which is right.
+    // One RTT more for the wrong key, and none once the right one is known.
     assert_eq!(host.connect().await.unwrap().round_trips(), 5);
-    // Nor for the key exchange, once it is known which the server has.
+    // One fewer once the server's key exchange method is known too.
     assert_eq!(host.connect().await.unwrap().round_trips(), 3);
 }
 
 #[tokio::test]
-async fn connections_made_at_once_all_get_in_though_the_first_key_is_wrong() {
+async fn concurrent_connections_all_succeed_though_the_first_key_is_wrong() {
     let sshd = Sshd::start();
     let wrong = sshd.new_key("wrong", "ed25519", "");
     let options = SshOptions { identities: vec![wrong, sshd.user_key()], ..sshd.options() };
@@ -85,7 +85,7 @@ async fn connections_made_at_once_all_get_in_though_the_first_key_is_wrong() {
 }
 
 #[tokio::test]
-async fn connections_made_at_once_need_the_second_factor_of_a_person_once() {
+async fn concurrent_connections_prompt_for_the_second_factor_once() {
     for second in ["password", "keyboard-interactive"] {
         let sshd = Sshd::builder()
             .password("correct horse")
@@ -101,7 +101,7 @@ async fn connections_made_at_once_need_the_second_factor_of_a_person_once() {
 }
 
 #[tokio::test]
-async fn a_key_that_others_can_read_is_not_used() {
+async fn a_key_file_that_others_can_read_is_not_used() {
     let sshd = Sshd::start();
     fs::set_permissions(sshd.user_key(), fs::Permissions::from_mode(0o644)).unwrap();
     let error = host(&sshd, &sshd.options()).connect().await.unwrap_err();
@@ -109,7 +109,7 @@ async fn a_key_that_others_can_read_is_not_used() {
 }
 
 #[tokio::test]
-async fn without_any_key_the_error_says_so() {
+async fn the_error_without_any_key_says_that_there_was_nothing_to_try() {
     let sshd = Sshd::builder().line("PasswordAuthentication no").start();
     let options = with(keyless(&sshd), &["BatchMode=yes"]);
     let error = host(&sshd, &options).connect().await.unwrap_err();
@@ -120,7 +120,7 @@ async fn without_any_key_the_error_says_so() {
 }
 
 #[tokio::test]
-async fn an_encrypted_key_asks_for_its_passphrase_once_for_many_connections() {
+async fn many_connections_prompt_for_the_passphrase_of_a_key_once() {
     let sshd = Sshd::start();
     let key = sshd.new_key("locked", "ed25519", "open sesame");
     sshd.authorize(&key, "");
@@ -135,7 +135,7 @@ async fn an_encrypted_key_asks_for_its_passphrase_once_for_many_connections() {
 }
 
 #[tokio::test]
-async fn an_encrypted_key_of_the_old_format_is_unlocked_too() {
+async fn an_encrypted_key_in_pkcs8_format_is_unlocked() {
     let sshd = Sshd::start();
     let key = sshd.new_key("locked", "rsa", "open sesame");
     let convert = ["-q", "-p", "-m", "PKCS8", "-P", "open sesame", "-N", "open sesame", "-f"];
@@ -149,7 +149,7 @@ async fn an_encrypted_key_of_the_old_format_is_unlocked_too() {
             .success()
     );
     sshd.authorize(&key, "");
-    // Without its public half beside it, only the passphrase tells what it is.
+    // Without the .pub file, the public half is known only after decryption.
     fs::remove_file(sshd.path("locked.pub")).unwrap();
     let options = SshOptions { identities: vec![key], ..sshd.options() };
     let person = Person::answering(&["open sesame"]);
@@ -158,7 +158,7 @@ async fn an_encrypted_key_of_the_old_format_is_unlocked_too() {
 }
 
 #[tokio::test]
-async fn an_encrypted_key_is_passed_over_when_nobody_is_there() {
+async fn an_encrypted_key_is_skipped_without_a_terminal() {
     let sshd = Sshd::start();
     let key = sshd.new_key("locked", "ed25519", "open sesame");
     sshd.authorize(&key, "");
@@ -169,7 +169,7 @@ async fn an_encrypted_key_is_passed_over_when_nobody_is_there() {
     assert!(denied(&error).contains("its passphrase was not given"), "{error}");
 }
 
-/// Signs a key for users, for `principals`.
+/// Issues a user certificate of a key for `principals`.
 fn certify(sshd: &Sshd, key: &Path, principals: &str) -> PathBuf {
     let mut command = Command::new("ssh-keygen");
     command.args(["-q", "-I", "test user", "-n", principals, "-s"]).arg(sshd.path("authority"));
@@ -178,7 +178,7 @@ fn certify(sshd: &Sshd, key: &Path, principals: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_certificate_lets_in_beside_its_key_or_named_and_of_every_type() {
+async fn certificates_of_every_type_are_used_beside_their_key_or_by_name() {
     let sshd = Sshd::start();
     for kind in ["ed25519", "rsa", "ecdsa"] {
         let key = sshd.new_key(&format!("certified_{kind}"), kind, "");
@@ -195,7 +195,7 @@ async fn a_certificate_lets_in_beside_its_key_or_named_and_of_every_type() {
 }
 
 #[tokio::test]
-async fn a_certificate_for_somebody_else_does_not_let_in() {
+async fn a_certificate_for_another_user_is_refused() {
     let sshd = Sshd::start();
     let key = sshd.new_key("certified", "ed25519", "");
     certify(&sshd, &key, "somebody-else");
@@ -216,7 +216,7 @@ impl Agent {
         let mut command = Command::new("ssh-agent");
         let mut process =
             command.arg("-D").arg("-a").arg(&socket).stdout(Stdio::piped()).spawn().unwrap();
-        // It says where it listens when it does.
+        // The agent prints its address once it listens.
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         Self { process, socket }
@@ -244,14 +244,14 @@ impl Drop for Agent {
 }
 
 #[tokio::test]
-async fn keys_in_an_agent_let_in() {
+async fn keys_in_an_agent_are_accepted() {
     let sshd = Sshd::start();
     let agent = Agent::start(&sshd);
     for kind in ["rsa", "ecdsa", "ed25519"] {
         let key = sshd.new_key(kind, kind, "");
         sshd.authorize(&key, "");
         agent.add(&key);
-        // The agent is what is left.
+        // Only the agent has the private key now.
         fs::remove_file(&key).unwrap();
         let options = SshOptions { identities: vec![key.clone()], ..agent.options(&sshd) };
         let connection = host(&sshd, &options).connect().await.unwrap();
@@ -261,7 +261,7 @@ async fn keys_in_an_agent_let_in() {
 }
 
 #[tokio::test]
-async fn a_certificate_in_an_agent_lets_in() {
+async fn a_certificate_in_an_agent_is_accepted() {
     let sshd = Sshd::start();
     let agent = Agent::start(&sshd);
     for kind in ["ed25519", "rsa"] {
@@ -275,7 +275,7 @@ async fn a_certificate_in_an_agent_lets_in() {
 }
 
 #[tokio::test]
-async fn identities_only_leaves_the_other_keys_of_the_agent_alone() {
+async fn identities_only_excludes_the_other_keys_of_the_agent() {
     let sshd = Sshd::start();
     let agent = Agent::start(&sshd);
     agent.add(&sshd.user_key());
@@ -287,7 +287,7 @@ async fn identities_only_leaves_the_other_keys_of_the_agent_alone() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_there_is_said_and_the_files_are_used() {
+async fn a_missing_agent_is_reported_and_key_files_are_used() {
     let sshd = Sshd::start();
     let gone = format!("IdentityAgent={}", sshd.path("gone").display());
     greet(&host(&sshd, &with(sshd.options(), &[&gone])).connect().await.unwrap()).await.unwrap();
@@ -300,7 +300,7 @@ fn secret(password: &str) -> Option<PasswordSource> {
 }
 
 #[tokio::test]
-async fn a_password_from_the_environment_or_a_command_lets_in_without_asking() {
+async fn a_password_from_the_environment_or_a_command_is_used_without_a_prompt() {
     let sshd = Sshd::builder().password("correct horse").start();
     let command = PasswordSource::Command("echo correct horse".to_owned());
     for password in [secret("correct horse"), Some(command)] {
@@ -312,7 +312,7 @@ async fn a_password_from_the_environment_or_a_command_lets_in_without_asking() {
 }
 
 #[tokio::test]
-async fn a_password_command_that_fails_is_said() {
+async fn a_failing_password_command_is_reported() {
     let sshd = Sshd::builder().password("correct horse").start();
     let password = Some(PasswordSource::Command("exit 3".to_owned()));
     let options = SshOptions { password, ..keyless(&sshd) };
@@ -321,7 +321,7 @@ async fn a_password_command_that_fails_is_said() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_refused_and_not_in_the_error() {
+async fn the_error_for_a_wrong_password_does_not_contain_it() {
     let sshd = Sshd::builder().password("correct horse").start();
     let options = SshOptions { password: secret("hunter2"), ..keyless(&sshd) };
     let host = host(&sshd, &options);
@@ -332,7 +332,7 @@ async fn a_wrong_password_is_refused_and_not_in_the_error() {
 }
 
 #[tokio::test]
-async fn a_person_types_the_password_once_for_many_connections() {
+async fn many_connections_prompt_for_the_password_once() {
     let sshd =
         Sshd::builder().password("correct horse").line("KbdInteractiveAuthentication no").start();
     let person = Person::answering(&["wrong", "correct horse"]);
@@ -344,7 +344,7 @@ async fn a_person_types_the_password_once_for_many_connections() {
 }
 
 #[tokio::test]
-async fn who_gives_up_is_not_asked_again_for_the_other_connections() {
+async fn a_cancelled_password_prompt_is_not_repeated_for_other_connections() {
     let sshd = Sshd::builder().password("correct horse").start();
     let person = Person::answering(&[]);
     let host = host_asking(&sshd, &keyless(&sshd), Arc::clone(&person) as _);
@@ -355,7 +355,7 @@ async fn who_gives_up_is_not_asked_again_for_the_other_connections() {
 }
 
 #[tokio::test]
-async fn keyboard_interactive_is_answered_by_a_person_or_the_password_source() {
+async fn keyboard_interactive_is_answered_by_a_prompt_or_the_password_source() {
     let sshd = Sshd::builder().password("correct horse").line("PasswordAuthentication no").start();
     let person = Person::answering(&["correct horse"]);
     let host_with_person = host_asking(&sshd, &keyless(&sshd), Arc::clone(&person) as _);
@@ -368,13 +368,13 @@ async fn keyboard_interactive_is_answered_by_a_person_or_the_password_source() {
         &["PreferredAuthentications=keyboard-interactive"],
     );
     greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
-    // The server does not take the method that haul would try first.
+    // The server does not accept the method that haul would try first.
     let options = SshOptions { password: secret("correct horse"), ..keyless(&sshd) };
     greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
 }
 
 #[tokio::test]
-async fn two_factors_are_given_one_after_the_other_and_repeated() {
+async fn the_second_factor_is_prompted_for_once_and_reused() {
     for second in ["password", "keyboard-interactive"] {
         let sshd = Sshd::builder()
             .password("correct horse")
@@ -392,7 +392,7 @@ async fn two_factors_are_given_one_after_the_other_and_repeated() {
 }
 
 #[tokio::test]
-async fn in_batch_mode_nobody_is_asked() {
+async fn batch_mode_does_not_prompt() {
     let sshd = Sshd::builder().password("correct horse").start();
     let person = Person::answering(&["correct horse"]);
     let options = with(keyless(&sshd), &["BatchMode=yes"]);
@@ -402,7 +402,7 @@ async fn in_batch_mode_nobody_is_asked() {
 }
 
 #[tokio::test]
-async fn too_many_wrong_keys_are_refused_with_the_servers_words() {
+async fn the_error_for_too_many_wrong_keys_contains_the_servers_message() {
     let sshd = Sshd::builder().line("MaxAuthTries 2").start();
     let wrong = (0..4).map(|n| sshd.new_key(&format!("wrong{n}"), "ed25519", "")).collect();
     let options = SshOptions { identities: wrong, ..sshd.options() };
@@ -411,7 +411,7 @@ async fn too_many_wrong_keys_are_refused_with_the_servers_words() {
 }
 
 #[tokio::test]
-async fn a_banner_is_shown_once_and_without_what_steers_a_terminal() {
+async fn a_banner_is_shown_once_and_without_terminal_escapes() {
     let sshd = Sshd::start();
     let banner = sshd.path("banner");
     fs::write(&banner, "Welcome\u{1b}[31m!\n").unwrap();

@@ -1,4 +1,4 @@
-//! What haul makes of a configuration, compared with what `ssh -G` makes of it.
+//! ssh_config: haul's interpretation compared with that of `ssh -G`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use haul_sftp::ssh::{ConfigFile, Nobody, SshHost, SshOptions};
 
 use crate::sshd::output;
 
-/// The options of a host by `ssh -G`.
+/// The options of a host according to `ssh -G`.
 fn openssh(config: &Path, options: &[&str], host: &str) -> BTreeMap<String, String> {
     let mut command = Command::new("ssh");
     command.arg("-G").arg("-F").arg(config);
@@ -35,7 +35,7 @@ const CONFIGURATIONS: [&str; 8] = [
 ];
 
 #[test]
-fn user_host_name_and_port_are_those_of_openssh() {
+fn user_host_name_and_port_match_those_of_openssh() {
     let directory = tempfile::tempdir().unwrap();
     let parts = directory.path().join("parts");
     std::fs::create_dir(&parts).unwrap();
@@ -89,7 +89,7 @@ fn a_configuration_that_openssh_refuses_is_refused_with_file_and_line() {
 }
 
 #[test]
-fn what_was_said_on_the_command_line_about_the_host_wins() {
+fn user_and_port_of_the_location_override_options() {
     let options = SshOptions {
         config: ConfigFile::None,
         options: vec!["Port=1".to_owned(), "User=x".to_owned()],
@@ -100,7 +100,7 @@ fn what_was_said_on_the_command_line_about_the_host_wins() {
 }
 
 #[test]
-fn names_that_would_be_an_option_or_a_command_are_refused() {
+fn names_that_a_shell_or_ssh_would_misread_are_refused() {
     let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
     for host in ["-oProxyCommand=x", "", "a b", "$(reboot)", "a`b`", "a;b"] {
         assert!(SshHost::resolve(None, host, None, &options, Arc::new(Nobody)).is_err(), "{host}");
@@ -111,20 +111,20 @@ fn names_that_would_be_an_option_or_a_command_are_refused() {
     }
 }
 
-/// As `ssh` has it, with Debian's exception for groups of one: the file of `-F` is taken as it is, and what
-/// it includes only if nobody else could have written it.
+/// As with `ssh`, including Debian's exception for groups of one member: the file of `-F` is not checked, but
+/// included files are refused if others can write them.
 #[test]
-fn an_included_file_that_others_can_write_is_refused_as_openssh_refuses_it() {
+fn an_included_file_that_others_can_write_is_refused_as_by_openssh() {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     let directory = tempfile::tempdir().unwrap();
     let (file, part) = (directory.path().join("config"), directory.path().join("part"));
-    // By a link, so that it is not the link's mode that counts.
+    // Through a link, whose own mode must not count.
     std::fs::write(directory.path().join("real"), "Port 5\n").unwrap();
     symlink("real", &part).unwrap();
     std::fs::write(&file, format!("Include {}\n", part.display())).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
     let options = SshOptions { config: ConfigFile::Path(file.clone()), ..SshOptions::default() };
-    // Root's own group, one that others are in (sys has none by itself, staff no user), nobody's file.
+    // Root's own group, a group with other members (sys has none by itself, staff no user), a file of nobody.
     for (owner, group, mode, good) in [
         (0, 0, 0o644, true),
         (0, 0, 0o664, true),
@@ -148,9 +148,9 @@ fn an_included_file_that_others_can_write_is_refused_as_openssh_refuses_it() {
     }
 }
 
-/// Such a name would be written to the known hosts as one for many hosts.
+/// Such a name in a known_hosts file would match many hosts.
 #[test]
-fn a_name_that_is_a_pattern_of_known_hosts_is_refused_wherever_it_comes_from() {
+fn a_host_name_that_is_a_known_hosts_pattern_is_refused_from_every_source() {
     let resolve = |host: &str, options: &[&str]| {
         let options = SshOptions {
             config: ConfigFile::None,
@@ -165,13 +165,13 @@ fn a_name_that_is_a_pattern_of_known_hosts_is_refused_wherever_it_comes_from() {
         assert!(resolve("h", &[&format!("HostKeyAlias={name}")]).is_err(), "HostKeyAlias={name}");
         let jump = SshOptions {
             config: ConfigFile::None,
-            // A comma parts two hosts there.
+            // A comma separates hosts there.
             jump: Some(name.replace("a,b", "*,b")),
             ..SshOptions::default()
         };
         assert!(SshHost::resolve(None, "h", None, &jump, Arc::new(Nobody)).is_err(), "-J {name}");
     }
-    // A name for a block of the configuration alone may be one.
+    // It is allowed for a name that only selects a block of the configuration.
     assert!(resolve("a*", &["HostName=real"]).is_ok());
     assert!(resolve("h", &["HostKeyAlias=[127.0.0.1]:2222"]).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Whether the host is who it should be.
+//! Host key verification.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +23,7 @@ fn refused(error: &Error) -> String {
     error.to_string()
 }
 
-/// As ssh-keygen has it.
+/// The fingerprint of a host key as ssh-keygen prints it.
 fn fingerprint(sshd: &Sshd, kind: &str) -> String {
     let mut command = Command::new("ssh-keygen");
     let line = output(command.arg("-lf").arg(sshd.host_key(kind).with_extension("pub")));
@@ -35,7 +35,7 @@ fn forget(sshd: &Sshd) {
 }
 
 #[tokio::test]
-async fn an_unknown_host_is_refused_with_its_fingerprint_when_nobody_is_there() {
+async fn without_a_terminal_an_unknown_host_is_refused_with_its_fingerprint() {
     let sshd = Sshd::start();
     forget(&sshd);
     let error = host(&sshd, &sshd.options()).connect().await.unwrap_err();
@@ -48,20 +48,20 @@ async fn an_unknown_host_is_refused_with_its_fingerprint_when_nobody_is_there() 
 }
 
 #[tokio::test]
-async fn an_unknown_host_is_taken_when_somebody_says_yes_or_types_its_fingerprint() {
+async fn an_unknown_host_is_accepted_by_yes_or_by_its_fingerprint() {
     let sshd = Sshd::start();
     let fingerprint = fingerprint(&sshd, "ed25519");
     for answers in [&["perhaps", "yes"][..], &[&fingerprint]] {
         forget(&sshd);
         let person = Person::answering(answers);
         let host = host_asking(&sshd, &sshd.options(), Arc::clone(&person) as _);
-        // Several connections are one question.
+        // Concurrent connections prompt once.
         for connection in join_all((0..3).map(|_| host.connect())).await {
             greet(&connection.unwrap()).await.unwrap();
         }
         assert_eq!(person.heard_of("Continue connecting"), 1, "{:?}", person.heard());
         assert_eq!(person.heard_of(&fingerprint), 2, "{:?}", person.heard());
-        // It is known from now on, to OpenSSH too.
+        // The host is known from now on, to OpenSSH too.
         greet(&crate::host(&sshd, &sshd.options()).connect().await.unwrap()).await.unwrap();
         let mut find = Command::new("ssh-keygen");
         find.arg("-F").arg(sshd.known_name()).arg("-f").arg(sshd.known_hosts());
@@ -70,7 +70,7 @@ async fn an_unknown_host_is_taken_when_somebody_says_yes_or_types_its_fingerprin
 }
 
 #[tokio::test]
-async fn an_unknown_host_is_refused_when_somebody_says_no_and_asks_nobody_twice() {
+async fn an_unknown_host_is_refused_by_no_and_prompted_for_once() {
     let sshd = Sshd::start();
     forget(&sshd);
     let person = Person::answering(&["no"]);
@@ -82,7 +82,7 @@ async fn an_unknown_host_is_refused_when_somebody_says_no_and_asks_nobody_twice(
 }
 
 #[tokio::test]
-async fn new_keys_are_taken_without_asking_when_the_user_has_said_so() {
+async fn new_keys_are_accepted_without_a_prompt_if_configured() {
     let sshd = Sshd::start();
     let file = sshd.path("new/known_hosts");
     let known = format!("UserKnownHostsFile={}", file.display());
@@ -106,7 +106,7 @@ async fn new_keys_are_taken_without_asking_when_the_user_has_said_so() {
 }
 
 #[tokio::test]
-async fn a_changed_key_is_refused_whatever_was_said_naming_the_line() {
+async fn a_changed_key_is_refused_under_every_setting_and_its_line_named() {
     let sshd = Sshd::start();
     let other = sshd.new_key("other", "ed25519", "");
     let text = format!("# a comment\n{} {}", sshd.known_name(), public(&other));
@@ -129,7 +129,7 @@ async fn a_changed_key_is_refused_whatever_was_said_naming_the_line() {
 }
 
 #[tokio::test]
-async fn a_type_that_is_known_is_asked_for_first() {
+async fn the_known_key_type_is_preferred_in_negotiation() {
     let sshd = Sshd::builder().host_keys(&["ed25519", "ecdsa", "rsa"]).start();
     for kind in ["rsa", "ecdsa", "ed25519"] {
         let line = format!("{} {}", sshd.known_name(), public(&sshd.host_key(kind)));
@@ -159,16 +159,16 @@ async fn a_revoked_key_is_refused_even_if_it_is_known() {
     assert!(text.contains("is revoked by") && text.contains("known_hosts:2"), "{text}");
 }
 
-/// The second machine would be given the password.
+/// Otherwise the second machine would get the password.
 #[tokio::test]
-async fn the_first_key_is_held_to_for_the_run_whatever_the_known_hosts_say() {
+async fn the_first_accepted_key_is_pinned_for_the_run_whatever_known_hosts_says() {
     let mut sshd = Sshd::start();
     let other = sshd.new_key("other", "ed25519", "");
     let (first, second) = (public(&sshd.host_key("ed25519")), public(&other));
     let name = sshd.known_name();
     let own = fs::read(sshd.host_key("ed25519")).unwrap();
     for (known, more) in [
-        // Not to be remembered, known by both.
+        // Known hosts that keep nothing; known hosts with both keys.
         ("/dev/null".to_owned(), "StrictHostKeyChecking=no"),
         (sshd.known_hosts().display().to_string(), "StrictHostKeyChecking=yes"),
     ] {
@@ -180,19 +180,19 @@ async fn the_first_key_is_held_to_for_the_run_whatever_the_known_hosts_say() {
         greet(&host.connect().await.unwrap()).await.unwrap();
         fs::copy(&other, sshd.host_key("ed25519")).unwrap();
         sshd.restart();
-        // The same run: another connection, and the host as another location has it.
+        // In the same run: another connection, and the host of another location.
         for host in [host, crate::host(&sshd, &options)] {
             let text = refused(&host.connect().await.unwrap_err());
             assert!(text.contains("different host key than earlier"), "{text}");
         }
-        // Another run.
+        // In another run.
         let options = with(sshd.options(), &[&format!("UserKnownHostsFile={known}"), more]);
         greet(&crate::host(&sshd, &options).connect().await.unwrap()).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn short_rsa_keys_and_signatures_that_the_configuration_leaves_out_are_refused() {
+async fn short_rsa_keys_and_excluded_signature_algorithms_are_refused() {
     let sshd = Sshd::builder().host_keys(&["rsa"]).start();
     let refuses = async |options: &[&str], why: &str| {
         let error = host(&sshd, &with(sshd.options(), options)).connect().await.unwrap_err();
@@ -205,7 +205,7 @@ async fn short_rsa_keys_and_signatures_that_the_configuration_leaves_out_are_ref
 }
 
 #[tokio::test]
-async fn keys_of_the_user_that_the_configuration_leaves_out_are_not_offered() {
+async fn user_keys_that_the_configuration_excludes_are_not_offered() {
     let sshd = Sshd::start();
     let rsa = sshd.new_key("rsa_key", "rsa", "");
     sshd.authorize(&rsa, "");
@@ -226,9 +226,9 @@ async fn keys_of_the_user_that_the_configuration_leaves_out_are_not_offered() {
     }
 }
 
-/// Whoever can make two keys with one SHA-1 can have one certified and use the other.
+/// An attacker who can make two keys with the same SHA-1 can have one certified and use the other.
 #[tokio::test]
-async fn a_certificate_that_was_signed_with_sha1_counts_only_where_the_user_says_so() {
+async fn a_certificate_signed_with_sha1_counts_only_if_the_user_disables_checking() {
     let sshd = Sshd::builder().certificate(&["-n", "127.0.0.1"]).start();
     let authority = sshd.new_key("rsa_authority", "rsa", "");
     let mut sshd = sshd;
@@ -284,7 +284,7 @@ async fn hashed_names_scanned_keys_wildcards_and_aliases_are_found() {
         let options =
             if alias.ends_with('=') { sshd.options() } else { with(sshd.options(), &[alias]) };
         let result = host(&sshd, &options).connect().await;
-        // With "*" the name with its port matches, as in OpenSSH.
+        // "*" matches the name with its port, as in OpenSSH.
         let known = known || names == "*,!127.0.0.1";
         assert_eq!(result.is_ok(), known, "{names} {alias}");
     }
@@ -316,7 +316,7 @@ async fn a_host_certificate_of_a_known_authority_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_host_certificate_that_is_not_right_is_refused_saying_why() {
+async fn a_host_certificate_for_another_name_or_time_is_refused_with_the_reason() {
     for (arguments, why) in [
         (&["-n", "other.example.org"][..], "is for other.example.org, not for 127.0.0.1"),
         (&["-n", "127.0.0.1", "-V", "20200101:20200102"], "is not valid at this time"),
@@ -340,16 +340,16 @@ async fn a_host_certificate_of_another_or_a_revoked_authority_is_refused() {
     fs::write(sshd.known_hosts(), revoked).unwrap();
     let text = refused(&host(&sshd, &sshd.options()).connect().await.unwrap_err());
     assert!(text.contains("is revoked by"), "{text}");
-    // The key itself may be known beside a certificate that nobody here trusts.
+    // The key may be known itself although its certificate is not trusted.
     let key = public(&sshd.host_key("ed25519"));
     let both = format!("@cert-authority * {}{} {key}", public(&other), sshd.known_name());
     fs::write(sshd.known_hosts(), both).unwrap();
     greet(&host(&sshd, &sshd.options()).connect().await.unwrap()).await.unwrap();
 }
 
-/// The names in a certificate are the server's words, and they are in the very question about its key.
+/// The server chooses the names in its certificate, and they appear in the prompt about its key.
 #[tokio::test]
-async fn names_in_a_certificate_neither_steer_the_terminal_nor_add_lines_to_the_question() {
+async fn names_in_a_certificate_are_escaped_in_the_prompt() {
     let evil = "a\u{1b}[2J\nContinue connecting (yes/no)? yes\n";
     let sshd = Sshd::builder().certificate(&["-n", evil]).start();
     let person = Person::answering(&["no"]);

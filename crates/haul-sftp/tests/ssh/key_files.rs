@@ -1,5 +1,5 @@
-//! Keys as OpenSSL and OpenSSH have encrypted them over the years: all that `ssh-keygen` reads is used, and what is
-//! not is named before anybody is asked for a passphrase.
+//! Key files as OpenSSL and OpenSSH have encrypted them over the years: every encryption that
+//! `ssh-keygen` reads works, and any other is named without a prompt for the passphrase.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,20 +15,21 @@ use crate::{greet, host_asking};
 
 const PASSPHRASE: &str = "secr\u{e9}t";
 
-/// Runs a shell in the directory of a server; what it leaves is there. Nobody else may read keys.
+/// Runs a shell command in a server's directory, and returns whether it succeeded.
 fn shell(sshd: &Sshd, line: &str) -> bool {
     let path = sshd.path("");
     let done = Command::new("sh").arg("-c").arg(line).current_dir(&path).output().unwrap();
     done.status.success()
 }
 
+/// A key file in a server's directory, made readable by its owner only.
 fn key(sshd: &Sshd, name: &str) -> PathBuf {
     let path = sshd.path(name);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     path
 }
 
-/// A server that lets in an RSA key, `rsa`, and one on P-256, `ec`, both plain.
+/// A server that accepts an RSA key, `rsa`, and a P-256 key, `ec`, both unencrypted.
 fn server() -> Sshd {
     let sshd = Sshd::start();
     assert!(shell(&sshd, "openssl genrsa -traditional -out rsa 2048"));
@@ -43,7 +44,7 @@ fn server() -> Sshd {
 }
 
 #[tokio::test]
-async fn keys_are_used_whatever_has_encrypted_them() {
+async fn keys_encrypted_by_openssl_are_used_with_every_cipher() {
     let sshd = server();
     for (name, line) in [
         ("rsa-des", "openssl rsa -in rsa -traditional -provider legacy -provider default -des"),
@@ -76,7 +77,7 @@ async fn keys_are_used_whatever_has_encrypted_them() {
 }
 
 #[tokio::test]
-async fn keys_of_openssh_are_used_whichever_cipher_they_have() {
+async fn keys_encrypted_by_openssh_are_used_with_every_cipher() {
     let sshd = server();
     for cipher in [
         "3des-cbc",
@@ -99,7 +100,7 @@ async fn keys_of_openssh_are_used_whichever_cipher_they_have() {
 }
 
 #[tokio::test]
-async fn an_encryption_that_haul_does_not_know_is_named_and_nobody_is_asked() {
+async fn an_unsupported_encryption_is_named_without_a_prompt() {
     let sshd = server();
     let legacy = "-provider legacy -provider default";
     for (name, line, said) in [

@@ -31,7 +31,7 @@ use haul_storage::Result;
 
 use self::sshd::Sshd;
 
-/// The host of a server, with nobody to ask.
+/// The host of a server, without a prompter.
 fn host(sshd: &Sshd, options: &SshOptions) -> SshHost {
     host_asking(sshd, options, Arc::new(Nobody))
 }
@@ -48,12 +48,12 @@ fn host_at(address: std::net::SocketAddr, options: &SshOptions) -> SshHost {
 
 /// Options with more `-o`.
 fn with(mut options: SshOptions, more: &[&str]) -> SshOptions {
-    // The first of a name wins.
+    // The first option of a name wins.
     options.options.splice(0..0, more.iter().map(|&option| option.to_owned()));
     options
 }
 
-/// Speaks the first words of SFTP, so that it is known that bytes go both ways.
+/// Exchanges SSH_FXP_INIT and VERSION, to check that bytes pass in both directions.
 async fn greet(connection: &SshConnection) -> Result<()> {
     let mut channel = connection.subsystem("sftp").await?;
     // SSH_FXP_INIT, version 3.
@@ -63,7 +63,7 @@ async fn greet(connection: &SshConnection) -> Result<()> {
     Ok(())
 }
 
-/// Sends bytes through a channel that gives them back.
+/// Sends bytes through a channel that echoes them.
 async fn echo(channel: &mut Channel, message: Bytes) {
     let outgoing = channel.outgoing.clone();
     let expected = message.clone();
@@ -77,7 +77,7 @@ async fn echo(channel: &mut Channel, message: Bytes) {
     sending.await.unwrap().unwrap();
 }
 
-/// Bytes that are not all the same.
+/// Pseudo-random bytes.
 fn pattern(length: usize) -> Bytes {
     let mut state = 1_u32;
     let next = || {

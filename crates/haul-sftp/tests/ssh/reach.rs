@@ -1,4 +1,4 @@
-//! Ways to a host, and what stands in them.
+//! Reaching a host: addresses, jump hosts, ProxyCommand; and failures on the way.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ async fn an_ipv6_address_is_reached() {
 }
 
 #[tokio::test]
-async fn a_name_is_looked_up_and_reached() {
+async fn a_host_name_is_resolved_and_reached() {
     let sshd = Sshd::start();
     let alias = format!("HostKeyAlias={}", sshd.known_name());
     let options = with(sshd.options(), &[&alias]);
@@ -34,7 +34,7 @@ async fn a_name_is_looked_up_and_reached() {
 }
 
 #[tokio::test]
-async fn the_family_that_was_asked_for_is_the_only_one_dialled() {
+async fn only_the_configured_address_family_is_dialled() {
     let sshd = Sshd::start();
     let options = with(sshd.options(), &["AddressFamily=inet6"]);
     let error = host(&sshd, &options).connect().await.unwrap_err();
@@ -60,7 +60,7 @@ async fn a_name_that_does_not_exist_is_unreachable() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_speak_ssh_is_said_to() {
+async fn a_server_that_does_not_speak_ssh_is_a_protocol_error() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = tokio::spawn(async move {
@@ -76,7 +76,7 @@ async fn a_server_that_does_not_speak_ssh_is_said_to() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_is_given_up_after_connect_timeout() {
+async fn connecting_to_a_silent_server_ends_after_connect_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
     let options = with(options, &["ConnectTimeout=1"]);
@@ -86,7 +86,7 @@ async fn a_server_that_says_nothing_is_given_up_after_connect_timeout() {
 }
 
 #[tokio::test]
-async fn connections_that_max_startups_drops_are_busy_and_succeed_later() {
+async fn connections_dropped_by_max_startups_are_busy_and_succeed_later() {
     let sshd = Sshd::builder().line("MaxStartups 1:100:1").start();
     // A connection that does not authenticate holds the only place.
     let held = std::net::TcpStream::connect(sshd.address()).unwrap();
@@ -94,7 +94,7 @@ async fn connections_that_max_startups_drops_are_busy_and_succeed_later() {
     let error = loop {
         match host.connect().await {
             Err(error) => break error,
-            // The server had not counted the held one yet.
+            // The server has not counted the held one yet.
             Ok(connection) => connection.close().await,
         }
     };
@@ -111,22 +111,22 @@ async fn connections_that_max_startups_drops_are_busy_and_succeed_later() {
 }
 
 #[tokio::test]
-async fn many_connections_at_once_succeed_side_by_side() {
+async fn eight_concurrent_connections_succeed() {
     let sshd = Sshd::start();
     let host = host(&sshd, &sshd.options());
     for connection in join_all((0..8).map(|_| host.connect())).await {
         let connection = connection.unwrap();
         greet(&connection).await.unwrap();
-        // One less where the first was so quick that its key exchange was known.
+        // One fewer if the first was so quick that its key exchange was known.
         assert!([4, 5].contains(&connection.round_trips()));
     }
     assert_eq!(sshd.connections(), 8 + 1, "eight, and the test's own at the start");
 }
 
 #[tokio::test]
-async fn a_connection_whose_key_is_plain_does_not_wait_for_one_that_is_stuck() {
+async fn a_connection_with_an_unencrypted_key_does_not_wait_for_a_stuck_one() {
     let sshd = Sshd::start();
-    // Long enough that who waits for the stuck one does not get through in this test.
+    // Long enough that a connection that waited for the stuck one would not succeed in this test.
     let (proxy, options) = behind_proxy(&sshd, &["ServerAliveInterval=1000"]);
     let host = Arc::new(host_at(proxy.address(), &options));
     host_at(proxy.address(), &options).connect().await.unwrap();
@@ -146,8 +146,8 @@ async fn a_connection_whose_key_is_plain_does_not_wait_for_one_that_is_stuck() {
     first.abort();
 }
 
-/// Options with a configuration file in which the known hosts are those of several servers, and the keys of
-/// their users: what a host on the way gets as well.
+/// Options with a configuration file that has the known hosts and user keys of several servers. Unlike
+/// options of the command line, it applies to jump hosts too.
 fn known_to(sshds: &[&Sshd]) -> (tempfile::TempDir, SshOptions) {
     let directory = tempfile::tempdir().unwrap();
     let known: String =
@@ -171,7 +171,7 @@ fn address(sshd: &Sshd) -> String {
 }
 
 #[tokio::test]
-async fn a_chain_of_jump_hosts_leads_to_a_host_and_each_shows_its_own_key() {
+async fn a_host_is_reached_through_two_jump_hosts_whose_keys_are_verified() {
     let (near, far, goal) = (Sshd::start(), Sshd::builder().ipv6().start(), Sshd::start());
     let (_directory, options) = known_to(&[&near, &far, &goal]);
     let chain = format!("{}@{},{}", near.user(), address(&near), address(&far));
@@ -184,7 +184,7 @@ async fn a_chain_of_jump_hosts_leads_to_a_host_and_each_shows_its_own_key() {
     for (sshd, expected) in [(&near, 2), (&far, 2), (&goal, 2)] {
         assert_eq!(sshd.connections(), expected);
     }
-    // The key of a host on the way is checked as well.
+    // The key of a jump host is verified too.
     let (_directory, strangers) = known_to(&[&far, &goal]);
     let strangers = SshOptions { jump: options.jump.clone(), ..strangers };
     let error = host(&goal, &strangers).connect().await.unwrap_err();
@@ -193,7 +193,7 @@ async fn a_chain_of_jump_hosts_leads_to_a_host_and_each_shows_its_own_key() {
 }
 
 #[tokio::test]
-async fn a_jump_host_of_the_configuration_is_used_with_its_own_settings() {
+async fn a_configured_jump_host_is_used_with_its_own_settings() {
     let (near, goal) = (Sshd::start(), Sshd::start());
     let (directory, options) = known_to(&[&near, &goal]);
     let config = format!(
@@ -214,16 +214,16 @@ async fn a_jump_host_of_the_configuration_is_used_with_its_own_settings() {
     assert_eq!(near.connections(), 2);
 }
 
-/// `-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null` is said of a virtual machine that is made
-/// anew every day, not of the bastion before it; the same goes for keys (`-i`).
+/// `-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null` is meant for a virtual machine that is
+/// recreated every day, not for the bastion before it; the same goes for keys (`-i`).
 #[tokio::test]
-async fn options_of_the_command_line_are_for_the_destination_alone() {
+async fn options_of_the_command_line_apply_to_the_destination_only() {
     let (near, goal) = (Sshd::start(), Sshd::start());
     let (directory, options) = known_to(&[&near, &goal]);
     let options = SshOptions { jump: Some(address(&near)), ..options };
     let lax = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null"];
     greet(&host(&goal, &with(options.clone(), &lax)).connect().await.unwrap()).await.unwrap();
-    // Somebody else is where the bastion was.
+    // Another machine has the bastion's address.
     let known = directory.path().join("known_hosts");
     let other = near.new_key("other", "ed25519", "");
     for (lines, why) in [
@@ -231,7 +231,7 @@ async fn options_of_the_command_line_are_for_the_destination_alone() {
         (String::new(), "is not known"),
     ] {
         std::fs::write(&known, lines).unwrap();
-        // That the bastion as a destination would be taken as it is says nothing of it on the way.
+        // As a destination the bastion is accepted unchecked, but not as a jump host.
         let direct = with(SshOptions { jump: None, ..options.clone() }, &lax);
         greet(&host(&near, &direct).connect().await.unwrap()).await.unwrap();
         let error = host(&goal, &with(options.clone(), &lax)).connect().await.unwrap_err();
@@ -239,9 +239,9 @@ async fn options_of_the_command_line_are_for_the_destination_alone() {
         assert!(error.location().ends_with(&address(&near)), "{error}");
         assert!(error.to_string().contains(why), "{error}");
     }
-    // On the way to the goal once, and twice as a destination.
+    // Once as a jump host, and twice as a destination.
     assert_eq!(near.log().matches("Accepted publickey").count(), 3, "{}", near.log());
-    // A key of the command line is not shown to the bastion.
+    // A key of the command line is not offered to the bastion.
     let keyless = SshOptions {
         identities: vec![goal.user_key(), near.user_key()],
         jump: options.jump.clone(),
@@ -260,7 +260,7 @@ async fn options_of_the_command_line_are_for_the_destination_alone() {
 }
 
 #[tokio::test]
-async fn a_goal_that_the_jump_host_does_not_reach_is_unreachable() {
+async fn a_destination_that_the_jump_host_cannot_reach_is_unreachable() {
     let near = Sshd::start();
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let (_directory, options) = known_to(&[&near]);
@@ -285,7 +285,7 @@ async fn hosts_that_jump_through_each_other_are_an_error() {
 async fn a_proxy_command_carries_the_connection_and_ends_with_it() {
     let sshd = Sshd::start();
     let pid = sshd.path("pid");
-    // The jump program of OpenSSH itself, to the same server.
+    // OpenSSH's `ssh -W`, to the same server.
     let command = format!(
         "ProxyCommand=sh -c 'echo $$ >{}; exec ssh -F none -q -i {} -o UserKnownHostsFile={} -o \
          GlobalKnownHostsFile=none -o IdentityAgent=none -p %p -W %h:%p %r@%h'",
@@ -300,14 +300,14 @@ async fn a_proxy_command_carries_the_connection_and_ends_with_it() {
     let process = PathBuf::from(format!("/proc/{pid}"));
     assert!(process.exists());
     drop((channel, connection));
-    // Until it is gone or waits to be collected; else the test does not end.
+    // Waits until the process is gone or a zombie; otherwise the test does not end.
     while std::fs::read_to_string(process.join("stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 #[tokio::test]
-async fn a_proxy_command_that_fails_is_unreachable_with_what_it_said() {
+async fn the_error_of_a_failing_proxy_command_contains_its_standard_error() {
     let sshd = Sshd::start();
     let options = with(sshd.options(), &["ProxyCommand=sh -c 'echo no route to %h >&2; exit 1'"]);
     let error = host(&sshd, &options).connect().await.unwrap_err();
@@ -315,7 +315,7 @@ async fn a_proxy_command_that_fails_is_unreachable_with_what_it_said() {
     assert!(error.to_string().contains("no route to 127.0.0.1"), "{error}");
 }
 
-/// A proxy before a server, and options that know the server behind it.
+/// A proxy in front of a server, and options with which its host key is found.
 fn behind_proxy(sshd: &Sshd, more: &[&str]) -> (FaultProxy, SshOptions) {
     let proxy = FaultProxy::to(sshd.address()).start().unwrap();
     let alias = format!("HostKeyAlias={}", sshd.known_name());
@@ -335,7 +335,7 @@ fn assert_lost(error: &haul_storage::Error) {
 }
 
 #[tokio::test]
-async fn a_link_that_goes_dead_is_an_error_for_who_reads_and_who_writes() {
+async fn a_dead_link_fails_reads_and_writes() {
     let sshd = Sshd::start();
     let (proxy, options) = behind_proxy(&sshd, &IMPATIENT);
     let host = host_at(proxy.address(), &options);
@@ -352,13 +352,13 @@ async fn a_link_that_goes_dead_is_an_error_for_who_reads_and_who_writes() {
 }
 
 #[tokio::test]
-async fn a_link_that_goes_dead_while_connecting_is_unreachable() {
+async fn a_link_that_dies_while_connecting_is_unreachable() {
     let sshd = Sshd::start();
     let more = [IMPATIENT[0], IMPATIENT[1], "ConnectTimeout=2"];
     let (proxy, options) = behind_proxy(&sshd, &more);
     host_at(proxy.address(), &options).connect().await.unwrap();
     let whole = proxy.stats().connections[0].to_client.delivered;
-    // Nothing at all; after the version; between the keys; the last answer of authentication.
+    // From the start; after the version; during key exchange; before the last response of authentication.
     for after in [0, 30, whole / 2, whole * 3 / 4] {
         let (proxy, options) = behind_proxy(&sshd, &more);
         proxy.set(Connections::All, Direction::ToClient, Fault::Blackhole { from: after });
@@ -367,7 +367,7 @@ async fn a_link_that_goes_dead_while_connecting_is_unreachable() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_cut_is_unreachable_and_another_can_be_made() {
+async fn a_cut_connection_is_unreachable_and_a_new_one_succeeds() {
     let sshd = Sshd::start();
     let (proxy, options) = behind_proxy(&sshd, &[]);
     let host = host_at(proxy.address(), &options);
@@ -382,7 +382,7 @@ async fn a_connection_that_is_cut_is_unreachable_and_another_can_be_made() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_cut_before_keys_are_exchanged_is_busy() {
+async fn a_connection_cut_before_key_exchange_is_busy() {
     let sshd = Sshd::start();
     for cut in
         [Fault::CutHard { after: 0 }, Fault::CutSoft { after: 0 }, Fault::CutSoft { after: 60 }]
@@ -395,7 +395,7 @@ async fn a_connection_that_is_cut_before_keys_are_exchanged_is_busy() {
 }
 
 #[tokio::test]
-async fn a_link_that_is_slow_but_moves_is_no_error() {
+async fn a_slow_link_is_no_error_while_bytes_arrive() {
     let sshd = Sshd::start();
     let patience = ["ServerAliveInterval=2", "ServerAliveCountMax=3"];
     let (proxy, options) = behind_proxy(&sshd, &patience);
@@ -404,17 +404,17 @@ async fn a_link_that_is_slow_but_moves_is_no_error() {
     for direction in Direction::BOTH {
         proxy.set(Connections::All, direction, Fault::Rate(20 * 1024));
     }
-    // It takes longer than the keepalives allow a dead link; a packet of it takes less.
+    // All of it takes longer than the keepalives allow a dead link; one packet takes less.
     echo(&mut channel, pattern(140 * 1024)).await;
 }
 
 #[tokio::test]
-async fn a_silent_connection_is_kept_alive_by_questions_that_the_server_answers() {
+async fn answered_keepalives_keep_a_silent_connection_alive() {
     let sshd = Sshd::builder().line("LogLevel DEBUG3").start();
     let options = with(sshd.options(), &IMPATIENT);
     let connection = host(&sshd, &options).connect().await.unwrap();
     let mut channel = connection.subsystem("echo").await.unwrap();
-    // Longer than a server that does not answer would be given.
+    // Longer than an unresponsive server is allowed.
     let silence = channel.incoming.next();
     assert!(tokio::time::timeout(Duration::from_millis(3500), silence).await.is_err());
     echo(&mut channel, pattern(1000)).await;
@@ -422,7 +422,7 @@ async fn a_silent_connection_is_kept_alive_by_questions_that_the_server_answers(
 }
 
 #[tokio::test]
-async fn bytes_that_were_changed_on_the_way_are_an_error_wherever_they_are() {
+async fn a_corrupted_byte_anywhere_in_the_stream_is_an_error() {
     let sshd = Sshd::start();
     let (proxy, options) = behind_proxy(&sshd, &["ConnectTimeout=2", IMPATIENT[0], IMPATIENT[1]]);
     let connection = host_at(proxy.address(), &options).connect().await.unwrap();
@@ -445,14 +445,14 @@ async fn bytes_that_were_changed_on_the_way_are_an_error_wherever_they_are() {
             ];
             assert!(kinds.contains(&error.kind()), "at {at}: {error}");
         } else {
-            // What comes after the answer that was waited for need not be heard.
+            // Bytes behind the awaited response need not be read.
             assert!(at > whole / 2, "at {at} nobody noticed");
         }
     }
 }
 
 #[tokio::test]
-async fn a_dialled_address_is_what_the_proxy_and_the_server_see() {
+async fn bind_address_is_the_source_address_that_the_server_sees() {
     let sshd = Sshd::start();
     let options = with(sshd.options(), &["BindAddress=127.0.0.9"]);
     greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
@@ -460,7 +460,7 @@ async fn a_dialled_address_is_what_the_proxy_and_the_server_see() {
 }
 
 #[test]
-fn the_server_of_the_tests_is_a_process_that_ends_with_them() {
+fn the_test_server_ends_when_it_is_dropped() {
     let sshd = Sshd::start();
     let address: SocketAddr = sshd.address();
     drop(sshd);
@@ -468,7 +468,7 @@ fn the_server_of_the_tests_is_a_process_that_ends_with_them() {
     assert!(Command::new("true").status().unwrap().success());
 }
 
-/// The password is the destination's: a jump host could keep it.
+/// The password is for the destination: a jump host could keep it.
 #[tokio::test]
 async fn the_password_is_not_sent_to_a_jump_host() {
     let line = "PubkeyAuthentication no";
@@ -477,23 +477,23 @@ async fn the_password_is_not_sent_to_a_jump_host() {
     let (_directory, options) = known_to(&[&near, &goal]);
     let password = Some(PasswordSource::Secret(Secret::new("open sesame")));
     let options = SshOptions { password, ..options };
-    // As a destination the same host takes it.
+    // As a destination the same host accepts it.
     greet(&host(&near, &options).connect().await.unwrap()).await.unwrap();
     let through = SshOptions { jump: Some(address(&near)), ..options };
     let error = host(&goal, &through).connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
     assert!(error.location().ends_with(&address(&near)), "{error}");
-    // It would be accepted.
+    // The jump host would have accepted it, so it was not sent.
     assert_eq!(near.log().matches("Accepted ").count(), 1, "{}", near.log());
 }
 
-/// A command of the configuration is another program, perhaps another's.
+/// A ProxyCommand is another program, perhaps of another author.
 #[test]
 fn a_proxy_command_does_not_inherit_secrets() {
     const NAME: &str = "reach::a_proxy_command_does_not_inherit_secrets";
     const SECRETS: [&str; 3] = ["HAUL_PASSWORD", "HAUL_PASSWORD_NEAR", "HAUL_TOKEN"];
     if std::env::var_os("HAUL_PASSWORD").is_none() {
-        // In a process of its own, which has them.
+        // Runs this test again in a process that has them.
         let mut again = Command::new(std::env::current_exe().unwrap());
         again.args(["--exact", NAME]).envs(SECRETS.map(|name| (name, "open sesame")));
         let output = again.output().unwrap();
@@ -504,7 +504,7 @@ fn a_proxy_command_does_not_inherit_secrets() {
     let seen = directory.path().join("environment");
     let options = SshOptions {
         config: ConfigFile::None,
-        // Its output stays open until all is written.
+        // The command's output stays open until all is written.
         options: vec![format!("ProxyCommand=sh -c 'env > {}'", seen.display())],
         ..SshOptions::default()
     };

@@ -1,5 +1,5 @@
-//! CVE-2023-48795 (Terrapin) against a real sshd: a man in the middle who inserts packets before the first
-//! keys, or drops the first packet behind them. `transport/tests/exchanges.rs` has the same with a
+//! CVE-2023-48795 (Terrapin) against a real sshd: a man in the middle inserts packets before the first
+//! NEWKEYS, or drops the first packet behind it. `transport/tests/exchanges.rs` tests the same with a
 //! scripted server, message by message.
 
 use std::net::SocketAddr;
@@ -12,28 +12,28 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::sshd::Sshd;
 use crate::{greet, host_at, with};
 
-/// SSH_MSG_IGNORE and SSH_MSG_NEWKEYS (RFC 4253, 12).
+/// SSH_MSG_IGNORE, SSH_MSG_KEXINIT and SSH_MSG_NEWKEYS (RFC 4253, 12).
 const IGNORE: u8 = 2;
 const KEXINIT: u8 = 20;
 const NEWKEYS: u8 = 21;
 
 const STRICT: &[u8] = b",kex-strict-s-v00@openssh.com";
 
-/// What is done to what the server sends.
+/// How the server's stream is manipulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attack {
     Nothing,
     /// SSH_MSG_IGNORE before the server's NEWKEYS.
     Insert,
-    /// The first encrypted packet, which is EXT_INFO, does not pass. Its tag has so many bytes.
+    /// The first encrypted packet, EXT_INFO, is dropped. Its tag has `tag` bytes.
     Drop {
         tag: usize,
     },
-    /// The server does not seem to know strict key exchange.
+    /// The server's marker of strict key exchange is removed.
     Strip,
 }
 
-/// Stands between a client and a server.
+/// Starts a man in the middle in front of a server, and returns its address.
 async fn man_in_the_middle(server: SocketAddr, attack: Attack) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -43,7 +43,7 @@ async fn man_in_the_middle(server: SocketAddr, attack: Attack) -> SocketAddr {
             let (mut from_client, to_client) = client.into_split();
             let (from_server, mut to_server) =
                 TcpStream::connect(server).await.unwrap().into_split();
-            // Both end with the connection.
+            // Both tasks end with the connection.
             tokio::spawn(async move { drop(copy(&mut from_client, &mut to_server).await) });
             tokio::spawn(async move { drop(tamper(from_server, to_client, attack).await) });
         }
@@ -65,7 +65,7 @@ async fn tamper(
     }
     loop {
         let packet = packet(&mut server, 0).await?;
-        // Behind the length and that of the padding.
+        // Behind packet length and padding length.
         let number = packet[5];
         match (number, attack) {
             (NEWKEYS, Attack::Insert) => {
@@ -88,7 +88,7 @@ async fn tamper(
     copy(&mut server, &mut client).await.map(drop)
 }
 
-/// A packet whose length is in the clear, with what is behind it.
+/// Reads a packet whose length is in the clear, with its tag.
 async fn packet(server: &mut OwnedReadHalf, tag: usize) -> std::io::Result<Vec<u8>> {
     let length = server.read_u32().await?;
     let mut packet = length.to_be_bytes().to_vec();
@@ -97,7 +97,7 @@ async fn packet(server: &mut OwnedReadHalf, tag: usize) -> std::io::Result<Vec<u
     Ok(packet)
 }
 
-/// A message as a packet that is not encrypted.
+/// A message as an unencrypted packet.
 fn clear(message: &[u8]) -> Vec<u8> {
     let padding = 16 - (5 + message.len()) % 8;
     let length = u32::try_from(1 + message.len() + padding).unwrap();
@@ -108,7 +108,7 @@ fn clear(message: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The message of a KEXINIT, without the marker in its first list.
+/// The message of a KEXINIT packet, without the marker in its first list.
 fn without_strict(packet: &[u8]) -> Vec<u8> {
     let padding = usize::from(packet[4]);
     let mut message = packet[5..packet.len() - padding].to_vec();
@@ -121,7 +121,7 @@ fn without_strict(packet: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The error of a connection under an attack, in words; `None` if there is none.
+/// The error message of a connection under attack; `None` if it succeeds.
 async fn connect(sshd: &Sshd, cipher: &str, attack: Attack) -> Option<String> {
     let address = man_in_the_middle(sshd.address(), attack).await;
     let alias = format!("HostKeyAlias={}", sshd.known_name());
@@ -142,12 +142,12 @@ async fn connect(sshd: &Sshd, cipher: &str, attack: Attack) -> Option<String> {
 }
 
 #[tokio::test]
-async fn terrapin_fails_on_strict_key_exchange_with_every_kind_of_cipher() {
+async fn strict_key_exchange_prevents_terrapin_with_every_kind_of_cipher() {
     let sshd = Sshd::start();
     for (cipher, tag) in [
         ("aes128-gcm@openssh.com", Some(16)),
         ("aes256-ctr", Some(32)),
-        // Its length is encrypted.
+        // The packet length is encrypted, so the packet cannot be dropped here.
         ("chacha20-poly1305@openssh.com", None),
     ] {
         assert_eq!(connect(&sshd, cipher, Attack::Nothing).await, None, "{cipher}");
@@ -161,7 +161,7 @@ async fn terrapin_fails_on_strict_key_exchange_with_every_kind_of_cipher() {
 }
 
 #[tokio::test]
-async fn strict_key_exchange_cannot_be_taken_out_of_an_offer() {
+async fn removing_strict_key_exchange_from_an_offer_is_detected() {
     let sshd = Sshd::start();
     let error = connect(&sshd, "chacha20-poly1305@openssh.com", Attack::Strip).await.unwrap();
     assert!(error.contains("does not hold the private key"), "{error}");

@@ -1,4 +1,4 @@
-//! Bytes through a channel: ciphers, compression, keys exchanged anew, channels that fail.
+//! Data through channels: ciphers, compression, rekeying, channels that fail.
 
 use bytes::Bytes;
 use haul_sftp::ssh::SshOptions;
@@ -8,7 +8,7 @@ use crate::sshd::Sshd;
 use crate::{echo, greet, host, pattern, with};
 
 #[tokio::test]
-async fn every_cipher_and_mac_carries_data() {
+async fn data_is_intact_with_every_cipher_and_mac() {
     let all = "aes128-ctr,aes192-ctr,aes256-ctr,aes128-gcm@openssh.com,\
                aes256-gcm@openssh.com,chacha20-poly1305@openssh.com";
     let sshd = Sshd::builder().line(&format!("Ciphers {all}")).line("LogLevel DEBUG1").start();
@@ -49,7 +49,7 @@ async fn aes_gcm_is_chosen_where_the_processor_has_aes() {
 }
 
 #[tokio::test]
-async fn every_key_exchange_that_the_server_has_works_and_takes_one_round_trip() {
+async fn every_key_exchange_method_of_the_server_works_in_one_rtt() {
     let sshd = Sshd::builder().line("LogLevel DEBUG1").start();
     for kex in [
         "curve25519-sha256",
@@ -80,7 +80,7 @@ async fn without_a_common_algorithm_the_error_names_both_sides() {
 }
 
 #[tokio::test]
-async fn with_compression_what_is_sent_arrives_unchanged() {
+async fn data_is_intact_with_compression() {
     let sshd = Sshd::builder().line("LogLevel DEBUG1").start();
     let options = SshOptions { compress: true, ..sshd.options() };
     let connection = host(&sshd, &options).connect().await.unwrap();
@@ -91,7 +91,7 @@ async fn with_compression_what_is_sent_arrives_unchanged() {
 }
 
 #[tokio::test]
-async fn keys_are_exchanged_anew_in_mid_transfer_by_either_side() {
+async fn a_transfer_survives_rekeying_by_either_side() {
     let by_server = Sshd::builder().line("RekeyLimit 1M").line("LogLevel DEBUG1").start();
     let by_client = Sshd::builder().line("LogLevel DEBUG1").start();
     let limited = with(by_client.options(), &["RekeyLimit=1M"]);
@@ -107,7 +107,7 @@ async fn keys_are_exchanged_anew_in_mid_transfer_by_either_side() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_are_exchanged_anew_by_both_sides_while_several_channels_are_full_both_ways() {
+async fn several_busy_channels_survive_rekeying_by_both_sides() {
     let sshd = Sshd::builder().line("RekeyLimit 512K").line("LogLevel DEBUG1").start();
     for cipher in ["aes128-gcm@openssh.com", "chacha20-poly1305@openssh.com", "aes128-ctr"] {
         let options = with(sshd.options(), &["RekeyLimit=700K", &format!("Ciphers={cipher}")]);
@@ -126,7 +126,7 @@ async fn keys_are_exchanged_anew_by_both_sides_while_several_channels_are_full_b
 }
 
 #[tokio::test]
-async fn a_channel_that_nobody_reads_from_does_not_stop_another() {
+async fn a_channel_that_is_not_read_does_not_stall_another() {
     let sshd = Sshd::start();
     let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
     let full = connection.subsystem("echo").await.unwrap();
@@ -144,7 +144,7 @@ async fn a_channel_that_nobody_reads_from_does_not_stop_another() {
 }
 
 #[tokio::test]
-async fn a_subsystem_that_the_server_does_not_have_is_unsupported() {
+async fn a_subsystem_missing_on_the_server_is_unsupported() {
     let sshd = Sshd::start();
     let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
     let mut channel = connection.subsystem("teleport").await.unwrap();
@@ -156,7 +156,7 @@ async fn a_subsystem_that_the_server_does_not_have_is_unsupported() {
 }
 
 #[tokio::test]
-async fn a_program_that_fails_is_reported_with_its_status() {
+async fn a_failing_remote_program_is_reported_with_its_status() {
     let sshd = Sshd::start();
     let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
     let mut channel = connection.subsystem("broken").await.unwrap();
@@ -191,16 +191,16 @@ async fn messages_of_several_senders_do_not_mix() {
 }
 
 #[tokio::test]
-async fn a_channel_outlives_the_connection_it_came_from_and_ends_with_its_halves() {
+async fn a_channel_outlives_its_connection_handle_and_ends_with_its_halves() {
     let sshd = Sshd::builder().line("MaxSessions 1").start();
     let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
     let mut channel = connection.subsystem("echo").await.unwrap();
-    // The only session there is: a second one is refused for now, not for ever.
+    // The only session allowed: a second one is refused for now, not for ever.
     let error = connection.subsystem("echo").await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Later), "{error}");
     echo(&mut channel, pattern(100_000)).await;
     drop(channel);
-    // The server lets go of it when it hears the close.
+    // The server frees the session when it receives the close.
     let mut channel = loop {
         match connection.subsystem("echo").await {
             Ok(channel) => break channel,
@@ -213,11 +213,11 @@ async fn a_channel_outlives_the_connection_it_came_from_and_ends_with_its_halves
 }
 
 #[tokio::test]
-async fn a_send_that_was_dropped_half_way_spoils_the_channel_and_says_so() {
+async fn after_a_send_was_dropped_half_way_further_sends_fail_with_the_reason() {
     let sshd = Sshd::start();
     let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
     let channel = connection.subsystem("echo").await.unwrap();
-    // Nobody reads the echo, so the far end stops taking bytes.
+    // The echo is not read, so the far end stops accepting bytes.
     let outgoing = channel.outgoing.clone();
     let sending = outgoing.send(Bytes::from(vec![0; 256 << 20]));
     let limit = std::time::Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! SSH servers of other makes, for tests: each is a program that prints its port and its line of
-//! known_hosts and serves until it is killed. It accepts any password.
+//! SSH servers other than OpenSSH, for tests: each is a program that prints its port and its known_hosts
+//! line and serves until it is killed. It accepts any password.
 //!
 //! A test binary includes it with `#[path = "../support/peer.rs"] mod peer;`.
 
@@ -49,7 +49,7 @@ impl Drop for Peer {
     }
 }
 
-/// Options that read nothing of the machine's own but this known_hosts file, and sign in with
+/// Options that use none of the machine's files except this known_hosts file, and authenticate with
 /// [`PASSWORD`].
 pub fn options(known_hosts: &Path, more: &[&str]) -> SshOptions {
     let mut options = vec![

@@ -1,5 +1,5 @@
-//! OpenSSH's own sftp-server as a child process, over its standard input and output: everything of
-//! the real server but the encryption.
+//! OpenSSH's sftp-server as a child process, over its standard input and output: the real server without
+//! encryption.
 
 use std::process::Stdio;
 
@@ -13,17 +13,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::Mutex;
 
-/// Where Debian has it.
+/// Its path on Debian.
 pub const SFTP_SERVER: &str = "/usr/lib/openssh/sftp-server";
 
 /// Starts a server for each lane.
 #[derive(Debug, Default)]
 pub struct SftpServerProcess {
-    /// What the server is said to be.
+    /// The SSH identification that the client gets to see.
     pub server: &'static str,
-    /// Requests that it refuses, as `sftp-server -P` takes them.
+    /// Requests that it refuses, in the syntax of `sftp-server -P`.
     pub refuse: &'static str,
-    /// How many descriptors the process may have; some four are not handles.
+    /// Limit of the process's file descriptors; about four of them are not handles.
     pub descriptors: Option<u32>,
 }
 
@@ -52,7 +52,7 @@ impl Dial for SftpServerProcess {
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let input = Input(Mutex::new(stdin));
         input.send(&[first(self.server)]).await?;
-        // The process lives as long as its output is read.
+        // The stream owns the process, which is killed when the stream is dropped.
         let incoming = stream::unfold((stdout, child), |(mut stdout, child)| async move {
             let mut buffer = vec![0; 32 << 10];
             match stdout.read(&mut buffer).await {

@@ -1,12 +1,12 @@
-//! A real sshd for tests: its own keys, users' keys and configuration in a directory of its own, on
-//! a port of its own at 127.0.0.1 or ::1, stopped with the test.
+//! A real sshd for tests: host keys, user keys and configuration are in a directory of its own, and it
+//! listens on a port of its own at 127.0.0.1 or ::1. It is stopped with the test.
 //!
-//! It runs in a mount namespace in which the account that the test runs as has a password that only
-//! this server knows, so that nothing of the machine is changed. That needs root; without it
-//! everything but passwords works.
+//! For passwords it runs in a mount namespace with its own /etc/shadow, in which the user of the test
+//! has a password, so that nothing on the machine changes. That needs root; everything else works
+//! without.
 //!
-//! A test binary includes it with `#[path = "../support/sshd.rs"] mod sshd;`, and says
-//! `#[expect(dead_code, reason = "…")]` there if it does not use all of it.
+//! A test binary includes it with `#[path = "../support/sshd.rs"] mod sshd;`, with
+//! `#[expect(dead_code, reason = "…")]` if it does not use all of it.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use haul_sftp::ssh::{ConfigFile, SshOptions};
 use tempfile::TempDir;
 
-/// Where Debian has it.
+/// Its path on Debian.
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// How long a server may take to start.
+/// Time limit for a server to start.
 const START: Duration = Duration::from_secs(20);
 
-/// A server that is running.
+/// A running server.
 #[derive(Debug)]
 pub struct Sshd {
     directory: TempDir,
@@ -32,7 +32,7 @@ pub struct Sshd {
     process: Option<Child>,
 }
 
-/// What is said about a server before it starts.
+/// Settings of a server before it starts.
 #[derive(Debug)]
 pub struct Builder {
     lines: Vec<String>,
@@ -43,7 +43,7 @@ pub struct Builder {
 }
 
 impl Sshd {
-    /// Whether there is an sshd on this machine; if not, what is skipped is said.
+    /// Whether sshd is installed; otherwise prints that the test is skipped.
     pub fn is_here() -> bool {
         let here = Path::new(SSHD).exists();
         if !here {
@@ -52,12 +52,12 @@ impl Sshd {
         here
     }
 
-    /// A server with one ed25519 host key that lets the test's own user in with [`Sshd::user_key`].
+    /// A server with one ed25519 host key; the user of the test can log in with [`Sshd::user_key`].
     pub fn start() -> Self {
         Self::builder().start()
     }
 
-    /// Begins a server that is not like that.
+    /// A server with other settings.
     pub fn builder() -> Builder {
         Builder {
             lines: Vec::new(),
@@ -68,12 +68,12 @@ impl Sshd {
         }
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address without the port, as one writes it.
+    /// The IP address, without the port.
     pub fn host(&self) -> String {
         self.address.ip().to_string()
     }
@@ -83,17 +83,17 @@ impl Sshd {
         self.address.port()
     }
 
-    /// The name of the user that it lets in: the one that the test runs as.
+    /// The user that can log in: the one that the test runs as.
     pub fn user(&self) -> String {
         output(Command::new("id").arg("-un"))
     }
 
-    /// A path in the server's directory, which goes with it.
+    /// A path in the server's directory, which is removed with the server.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// The private key that it lets in.
+    /// The user's private key.
     pub fn user_key(&self) -> PathBuf {
         self.path("user_key")
     }
@@ -103,17 +103,17 @@ impl Sshd {
         self.path(&format!("host_{kind}"))
     }
 
-    /// A known_hosts file that has its keys.
+    /// A known_hosts file with its keys.
     pub fn known_hosts(&self) -> PathBuf {
         self.path("known_hosts")
     }
 
-    /// The name that it has in a known_hosts file.
+    /// Its name in a known_hosts file.
     pub fn known_name(&self) -> String {
         format!("[{}]:{}", self.host(), self.port())
     }
 
-    /// Options with which haul gets in, and which read nothing of the machine's own.
+    /// Options with which haul can log in, and which use none of the machine's files.
     pub fn options(&self) -> SshOptions {
         SshOptions {
             identities: vec![self.user_key()],
@@ -123,7 +123,7 @@ impl Sshd {
         }
     }
 
-    /// The `-o` options that keep the machine's own files, agents and homes out.
+    /// `-o` options that exclude the machine's known_hosts files and agents.
     pub fn isolated(&self) -> Vec<String> {
         vec![
             format!("UserKnownHostsFile={}", self.known_hosts().display()),
@@ -132,31 +132,31 @@ impl Sshd {
         ]
     }
 
-    /// Makes a key; with a passphrase it is encrypted.
+    /// Generates a key; with a passphrase it is encrypted.
     pub fn new_key(&self, name: &str, kind: &str, passphrase: &str) -> PathBuf {
         let path = self.path(name);
         keygen(&path, kind, passphrase);
         path
     }
 
-    /// Lets a key in, with options of authorized_keys(5) before it.
+    /// Authorizes a key, with options of authorized_keys(5).
     pub fn authorize(&self, key: &Path, options: &str) {
         let mut list = fs::read_to_string(self.path("authorized_keys")).unwrap();
         list.push_str(&format!("{options} {}", public(key)));
         fs::write(self.path("authorized_keys"), list).unwrap();
     }
 
-    /// What it has logged.
+    /// Its log so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap()
     }
 
-    /// How many connections it has accepted, by its log.
+    /// The number of connections that it has accepted, according to its log.
     pub fn connections(&self) -> usize {
         self.log().lines().filter(|line| line.starts_with("Connection from ")).count()
     }
 
-    /// Stops it with all its connections' children left to themselves, as when a daemon dies.
+    /// Kills the daemon only; its connections live on, as when a daemon dies.
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
@@ -164,15 +164,15 @@ impl Sshd {
         }
     }
 
-    /// Kills it and everything that it has started, as when a machine loses its power.
+    /// Kills the daemon and all its children, as if the machine lost power.
     pub fn kill_all(&mut self) {
         let Some(process) = &self.process else { return };
         let own = process.id();
-        // The daemon first, so that it starts nothing more; its children were found before.
+        // The children are listed first, then the daemon is killed before them, so that it starts no more.
         let family = descendants(own);
         self.stop();
         for pid in family.into_iter().filter(|pid| *pid != own) {
-            // It may have ended with the daemon.
+            // The process may have ended with the daemon.
             drop(Command::new("kill").args(["-s", "KILL", &pid.to_string()]).output());
         }
     }
@@ -226,18 +226,18 @@ impl Drop for Sshd {
         if std::thread::panicking() && self.path("log").exists() {
             eprintln!("--- log of sshd ---\n{}", self.log());
         }
-        // A session lives on without its server, and for ever when the network that it was on goes
-        // before it hears that the client has gone.
+        // A session lives on without its daemon: for ever if its network namespace disappears before it
+        // learns that the client is gone.
         let sessions = self.process.as_ref().map_or(Vec::new(), |process| below(process.id()));
         self.stop();
         for session in sessions {
-            // Most have ended by themselves.
+            // Most sessions have ended by themselves.
             drop(Command::new("kill").arg(session.to_string()).stderr(Stdio::null()).status());
         }
     }
 }
 
-/// The processes that a process has started, and those that they have.
+/// All descendants of a process, without itself.
 fn below(process: u32) -> Vec<u32> {
     let path = format!("/proc/{process}/task/{process}/children");
     let children = fs::read_to_string(path).unwrap_or_default();
@@ -246,7 +246,7 @@ fn below(process: u32) -> Vec<u32> {
 }
 
 impl Builder {
-    /// A line of sshd_config(5). The first of a keyword wins, and these come first.
+    /// Adds a line of sshd_config(5). The first line of a keyword wins, and these come first.
     pub fn line(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
         self
@@ -258,25 +258,25 @@ impl Builder {
         self
     }
 
-    /// Listens on ::1.
-    /// Listens on this address instead of loopback.
+    /// Listens on this address instead of 127.0.0.1.
     pub fn on(mut self, host: IpAddr) -> Self {
         self.host = host;
         self
     }
 
+    /// Listens on ::1.
     pub fn ipv6(mut self) -> Self {
         self.host = Ipv6Addr::LOCALHOST.into();
         self
     }
 
-    /// Lets the user in with a password as well, and answers keyboard-interactive through PAM.
+    /// Accepts a password too, and keyboard-interactive through PAM.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// Shows a host certificate, made with these arguments of `ssh-keygen -s` (`-n names`, `-V
+    /// Presents a host certificate, issued with these arguments of `ssh-keygen -s` (`-n names`, `-V
     /// times`), and puts a line `@cert-authority *` into known_hosts in place of the key.
     pub fn certificate(mut self, arguments: &[&str]) -> Self {
         self.certificate = Some(arguments.iter().map(|&argument| argument.to_owned()).collect());
@@ -285,7 +285,7 @@ impl Builder {
 
     /// Starts it.
     pub fn start(self) -> Sshd {
-        // sshd wants it even where it does not use it.
+        // sshd requires this directory even if it does not use it.
         fs::create_dir_all("/run/sshd").unwrap();
         let directory = tempfile::tempdir().unwrap();
         let address = SocketAddr::new(self.host, 0);
@@ -305,7 +305,7 @@ impl Builder {
         if let Some(password) = &self.password {
             self.set_password(&sshd, password);
         }
-        // A port that was free a moment ago can be taken by somebody else.
+        // Another process can take the port before sshd binds it.
         let mut failure = String::new();
         for _ in 0..10 {
             let probe = TcpListener::bind(address).unwrap();
@@ -375,13 +375,13 @@ impl Builder {
 
 /// The line of shadow(5) that gives a user a password.
 pub fn shadow(user: &str, password: &str) -> String {
-    // SHA-512 as crypt(3) has it.
+    // `$6$` is SHA-512 in crypt(3).
     let script = "print crypt($ARGV[0], '$6$haul$')";
     let hash = output(Command::new("perl").args(["-e", script, password]));
     format!("{user}:{hash}:19000:0:99999:7:::\n")
 }
 
-/// Makes a key pair. RSA keys are of 2048 bits: making larger ones takes long.
+/// Generates a key pair. RSA keys have 2048 bits, because larger ones take long to generate.
 fn keygen(path: &Path, kind: &str, passphrase: &str) {
     let mut command = Command::new("ssh-keygen");
     command.args(["-q", "-C", "test", "-t", kind, "-N", passphrase, "-f"]).arg(path);
@@ -391,14 +391,14 @@ fn keygen(path: &Path, kind: &str, passphrase: &str) {
     assert!(command.status().unwrap().success());
 }
 
-/// The public half of a key, a line.
+/// The line with the public half of a key.
 pub fn public(key: &Path) -> String {
     let mut path = key.as_os_str().to_owned();
     path.push(".pub");
     fs::read_to_string(path).unwrap()
 }
 
-/// A process and all below it.
+/// A process and all its descendants.
 fn descendants(root: u32) -> Vec<u32> {
     let mut family = vec![root];
     let mut at = 0;
@@ -411,7 +411,7 @@ fn descendants(root: u32) -> Vec<u32> {
     family
 }
 
-/// What a command prints, without the line end.
+/// The standard output of a command, without the line end.
 pub fn output(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,5 +1,5 @@
-//! The client of the protocol: one connection, opened when it is needed, and one request at a time on it.
-//! Errors get kind, operation and location here.
+//! The client of the protocol: one connection, opened when needed, with one request at a time. Here errors
+//! get their kind, operation and location.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub struct Client {
 
 impl Client {
     pub fn new(address: SocketAddr) -> Self {
-        // A backend of the program has a `Scheme` of its own.
+        // A backend of haul itself would have its own `Scheme`.
         let location = Location::Named { name: address.to_string(), path: Vec::new() };
         let (stream, status) = (tokio::sync::Mutex::default(), Mutex::default());
         Self { location, address, stream, status }
@@ -51,12 +51,12 @@ impl Client {
         outcome.map_err(|error| error.at(self.location.display(&request.path)))
     }
 
-    /// A request whose response has no fields.
+    /// Sends a request whose response has no fields.
     pub async fn tell(&self, request: Request) -> Result<()> {
         self.ask(request, |_| Ok(())).await
     }
 
-    /// An entry and the number of its content.
+    /// An entry and the id of its content.
     pub async fn look(&self, op: Op, path: &RelPath) -> Result<(Entry, u64)> {
         self.ask(Request::new(op, path), |fields| wire::get_entry(path, fields)).await
     }
@@ -65,7 +65,7 @@ impl Client {
         let status = *self.status.lock().unwrap_or_else(PoisonError::into_inner);
         let is_open = match self.stream.try_lock() {
             Ok(slot) => slot.is_some(),
-            // A request has it, unless it is the first, which still connects.
+            // A request is using it, unless it is the first one, which is still connecting.
             Err(_) => status.connect.is_some(),
         };
         LinkStatus { open: is_open.into(), ..status }
@@ -75,8 +75,8 @@ impl Client {
         change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The fields of the response. If this fails or is dropped halfway the connection is closed: the
-    /// rest of one response must not be taken for the next.
+    /// Returns the fields of the response. If this fails or is dropped halfway, the connection is closed:
+    /// the rest of one response must not be taken for the next.
     async fn exchange(&self, request: &Request) -> Result<Bytes> {
         let operation = request.op.verb();
         if request.body().remaining() > wire::MAX_FRAME {
@@ -101,7 +101,7 @@ impl Client {
             self.note(|status| status.refused += 1);
             let kind = match error.kind() {
                 io::ErrorKind::InvalidData => ErrorKind::Protocol,
-                // Also the end of the stream: a new connection may help.
+                // Includes the end of the stream: a new connection may help.
                 _ => ErrorKind::Unreachable,
             };
             Error::new(kind, operation).with_source(error)

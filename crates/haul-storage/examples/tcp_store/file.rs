@@ -1,4 +1,4 @@
-//! Reading a file, and writing one: content has a number on the server, with and without a name.
+//! Reading and writing files: on the server each content has an id, whether it has a name or not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use haul_storage::{
 use crate::client::Client;
 use crate::wire::{self, Op, Request};
 
-/// Bytes that one request reads or writes at most.
+/// Maximum bytes per request to read or write.
 const STEP: u64 = 1 << 20;
 
-/// A file that is read, as it was when it was opened.
+/// A file being read, with the content that it had when it was opened.
 #[derive(Debug, Clone)]
 pub struct Download {
     client: Arc<Client>,
@@ -73,13 +73,13 @@ impl ReadAt for Download {
     }
 }
 
-/// A file that is written. The server discards it with the connection, unless it is committed.
+/// A file being written. The server discards it when the connection ends, unless it is committed.
 #[derive(Debug)]
 pub struct Upload {
     client: Arc<Client>,
     path: RelPath,
     content: u64,
-    /// Where the last byte ends that was written.
+    /// End of the furthest byte written.
     end: AtomicU64,
 }
 

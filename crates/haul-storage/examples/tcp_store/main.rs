@@ -1,5 +1,6 @@
-//! A backend as an example: a tree in the memory of a server, over TCP. `docs/backends.md` explains
-//! it; `storage` and `file` implement the traits. This program starts the server and runs the conformance kit against the backend.
+//! An example backend: a tree in the memory of a server, over TCP. `docs/backends.md` explains it;
+//! `storage` and `file` implement the traits. This program starts the server and runs the conformance
+//! suite against the backend.
 
 mod client;
 mod file;

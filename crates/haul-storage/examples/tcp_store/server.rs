@@ -1,4 +1,4 @@
-//! A toy server: a tree in memory. It trusts its clients, and forgets all when it ends.
+//! A toy server: a tree in memory. It trusts its clients, and all data are lost when it ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -27,13 +27,13 @@ pub async fn start() -> io::Result<SocketAddr> {
 
 async fn serve(mut stream: TcpStream, tree: Arc<Mutex<Tree>>) {
     let mut parts = Vec::new();
-    // An error of the connection is its end.
+    // An error ends the connection.
     drop(answer_all(&mut stream, &tree, &mut parts).await);
     let mut tree = tree.lock().unwrap_or_else(PoisonError::into_inner);
     parts.into_iter().for_each(|part| tree.discard(part));
 }
 
-/// `parts` are those that were begun on this connection; they go with it.
+/// `parts` are the contents created on this connection; they are discarded with it.
 async fn answer_all(
     stream: &mut TcpStream,
     tree: &Mutex<Tree>,
@@ -72,20 +72,20 @@ impl From<TryGetError> for Refusal {
 type Outcome<T = ()> = Result<T, Refusal>;
 
 struct Node {
-    /// Which content a file has; `None` for a directory.
+    /// The id of a file's content; `None` for a directory.
     content: Option<u64>,
     modified: Timestamp,
 }
 
 struct Content {
     bytes: Vec<u8>,
-    /// Whether it is under a name; otherwise it is a part.
+    /// Whether it has a name; otherwise it is a part.
     named: bool,
 }
 
 #[derive(Default)]
 struct Tree {
-    /// All but the root.
+    /// All entries except the root.
     nodes: BTreeMap<Bytes, Node>,
     contents: HashMap<u64, Content>,
     last: u64,
@@ -173,7 +173,7 @@ impl Tree {
         self.last
     }
 
-    /// A part only: what has a name stays.
+    /// Removes a part; content with a name stays.
     fn discard(&mut self, id: u64) {
         if self.contents.get(&id).is_some_and(|content| !content.named) {
             self.contents.remove(&id);
@@ -248,7 +248,7 @@ impl Tree {
         Ok(())
     }
 
-    /// That of a file.
+    /// The content of a file.
     fn content(&self, path: &[u8]) -> Outcome<&Content> {
         let id = match self.nodes.get(path) {
             Some(node) => node.content,
@@ -316,7 +316,7 @@ fn parent(path: &[u8]) -> &[u8] {
     &path[..path.iter().rposition(|byte| *byte == b'/').unwrap_or(0)]
 }
 
-/// How a file appears: whether it may replace another, and its time.
+/// Commit options: whether the file may replace another, and its time.
 fn appearance(from: &mut Bytes) -> Outcome<(bool, Option<Timestamp>)> {
     Ok((from.try_get_u64()? != 0, given_time(from)?))
 }

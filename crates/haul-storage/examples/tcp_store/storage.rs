@@ -1,4 +1,4 @@
-//! The storage: each method is one request, or has nothing to do.
+//! The storage: each method is one request, or does nothing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The protocol. A frame is a length (32 bits) and as many bytes; numbers are big-endian. A request
+//! The protocol. A frame is a length (32 bits) and that many bytes; numbers are big-endian. A request
 //! is an operation and its fields; a response is a status and its fields. One request at a time.
 
 use std::io;
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 /// The longest frame.
 pub const MAX_FRAME: usize = 64 << 20;
-/// The longest file: all of it is in the server's memory.
+/// The longest file: the server keeps it in memory.
 pub const MAX_FILE: u64 = 4 << 30;
 /// Status 0 is success, and status n is the nth of these.
 pub const REFUSALS: [ErrorKind; 9] = [
@@ -25,7 +25,7 @@ pub const REFUSALS: [ErrorKind; 9] = [
     ErrorKind::InvalidInput,
 ];
 
-/// What is requested.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     Stat,
@@ -45,7 +45,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// What an error says that could not be done.
+    /// The operation's name in errors.
     pub const fn verb(self) -> &'static str {
         match self {
             Self::Stat => "stat",
@@ -63,13 +63,13 @@ impl Op {
     }
 }
 
-/// Appends a field that may have any length.
+/// Appends a field of variable length.
 pub fn put_bytes(out: &mut Vec<u8>, field: &[u8]) {
     out.put_u32(u32::try_from(field.len()).unwrap_or(u32::MAX));
     out.put_slice(field);
 }
 
-/// Takes such a field.
+/// Takes a field of variable length.
 pub fn get_bytes(from: &mut Bytes) -> Result<Bytes, TryGetError> {
     let requested = from.try_get_u32()? as usize;
     let available = from.len();
@@ -79,7 +79,7 @@ pub fn get_bytes(from: &mut Bytes) -> Result<Bytes, TryGetError> {
     Ok(from.split_to(requested))
 }
 
-/// Takes all that is left, if it has that length.
+/// Takes the rest, which must have this length.
 pub fn get_exactly(from: &mut Bytes, length: u64) -> Result<Bytes, TryGetError> {
     let (requested, available) = (length as usize, from.len());
     if requested != available {
@@ -93,18 +93,18 @@ pub fn get_time(from: &mut Bytes) -> Result<Timestamp, TryGetError> {
     Ok(Timestamp { seconds: from.try_get_i64()?, nanos: from.try_get_u32()? })
 }
 
-/// Takes what is known of an entry: the number of its content (0 for a directory), length and time.
+/// Takes an entry: the id of its content (0 for a directory), length and time.
 pub fn get_entry(path: &RelPath, from: &mut Bytes) -> Result<(Entry, u64), TryGetError> {
     let (content, size) = (from.try_get_u64()?, from.try_get_u64()?);
     let kind = if content == 0 { EntryKind::Directory } else { EntryKind::File };
     let mut entry = Entry::new(path.clone(), kind, size);
     entry.modified = Some(get_time(from)?);
-    // Content under a name never changes: it is replaced.
+    // Content with a name never changes, it is only replaced.
     entry.tag = (content != 0).then(|| content.to_string());
     Ok((entry, content))
 }
 
-/// Takes all entries of a directory, each behind its name.
+/// Takes all entries of a directory, each preceded by its name.
 pub fn get_entries(from: &mut Bytes) -> Result<Vec<(Bytes, Entry)>, TryGetError> {
     let mut entries = Vec::new();
     while !from.is_empty() {
@@ -113,7 +113,7 @@ pub fn get_entries(from: &mut Bytes) -> Result<Vec<(Bytes, Entry)>, TryGetError>
     Ok(entries)
 }
 
-/// A request: every one has a path, be it for its errors only.
+/// A request. Each has a path, if only for its errors.
 pub struct Request {
     pub op: Op,
     pub path: RelPath,
@@ -138,7 +138,7 @@ impl Request {
         self
     }
 
-    /// A time, or that there is none.
+    /// A time, or none.
     pub fn time(mut self, time: Option<Timestamp>) -> Self {
         self.fields.put_u8(time.is_some().into());
         self.fields.put_i64(time.map_or(0, |time| time.seconds));
@@ -146,7 +146,7 @@ impl Request {
         self
     }
 
-    /// How a file appears under its name.
+    /// Commit options.
     pub fn commit(self, options: &CommitOptions) -> Self {
         self.number(options.replace.into()).time(options.metadata.modified)
     }
@@ -161,7 +161,7 @@ impl Request {
     }
 }
 
-/// Sends a frame; its parts are not copied together.
+/// Sends a frame, without copying its parts together.
 pub async fn send(stream: &mut TcpStream, body: impl Buf) -> io::Result<()> {
     let length = u32::try_from(body.remaining()).map_err(io::Error::other)?.to_be_bytes();
     stream.write_all_buf(&mut Buf::chain(&length[..], body)).await

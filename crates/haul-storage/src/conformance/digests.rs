@@ -7,7 +7,7 @@ use crate::{Digest, DigestKind, ErrorKind, Range};
 
 const KINDS: [DigestKind; 2] = [DigestKind::Blake3, DigestKind::Sha256];
 
-/// A digest that is not claimed may be reported all the same, and has to be right then.
+/// An undeclared digest may be returned too, but then it has to be right.
 pub(super) async fn every_claimed_digest_is_that_of_the_content(ground: Ground) -> Outcome {
     for (size, why) in SIZES {
         let content = Pattern::new(size).bytes(Range::new(0, size));

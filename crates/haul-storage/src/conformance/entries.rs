@@ -101,7 +101,7 @@ pub(super) async fn listing_what_is_no_directory_fails(ground: Ground) -> Outcom
     Ok(())
 }
 
-/// More than one batch of any protocol: OpenSSH gives 100 names an answer, and `getdents64` about
+/// More than one batch of any protocol: OpenSSH returns 100 names per response, and `getdents64` about
 /// 1 000 with a buffer of 32 KiB.
 pub(super) async fn a_listing_of_3000_entries_is_complete(ground: Ground) -> Outcome {
     let dir = ground.make_dir("many").await?;

@@ -1,4 +1,4 @@
-//! What a case stands on: a storage, a directory of its own, and ways to say what is wrong.
+//! The fixture of a case: the storage, a directory for the case, and macros that report failures.
 
 use std::fmt;
 use std::panic::Location;
@@ -15,10 +15,10 @@ use crate::{
     is_part_name,
 };
 
-/// What a case says in the end.
+/// The result of a case.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
-/// What was wrong with a backend.
+/// What a case found wrong with a backend.
 #[derive(Debug, Clone)]
 pub struct Failure {
     message: String,
@@ -40,7 +40,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// An operation failed that has to succeed.
+/// An operation failed that should have succeeded.
 impl From<Error> for Failure {
     #[track_caller]
     fn from(error: Error) -> Self {
@@ -120,7 +120,7 @@ impl Ground {
         Ok(self.dir.join_path(&RelPath::parse(name)?))
     }
 
-    /// A file with this content, made by `write_whole`.
+    /// Creates a file with this content by `write_whole`.
     pub(super) async fn put(&self, name: impl AsRef<[u8]>, content: &[u8]) -> Outcome<RelPath> {
         let path = self.path(name)?;
         let bytes = Bytes::copy_from_slice(content);
@@ -138,13 +138,13 @@ impl Ground {
         Ok(self.storage.create(path, &CreateOptions::default()).await?)
     }
 
-    /// `create` with `resume`, whatever the part file holds; waits a little while a former writer lets go.
+    /// `create` with `resume`, whatever the part file holds; waits until the previous writer has closed it.
     pub(super) async fn resume(&self, path: &RelPath) -> Outcome<Arc<dyn WriteAt>> {
         let options = CreateOptions { resume: true, size: None, sparse: true, source: None };
         self.resume_as(path, &options).await
     }
 
-    /// The same for a part file that has to hold bytes of `source`.
+    /// `create` with `resume` for a part file that must hold bytes of `source`.
     pub(super) async fn resume_from(
         &self,
         path: &RelPath,
@@ -171,7 +171,7 @@ impl Ground {
         Err(Failure::new("the part file is still busy 5 s after its writer was dropped"))
     }
 
-    /// All bytes of a file, as `open` and `read_at` give them.
+    /// All bytes of a file, by `open` and `read_at`.
     pub(super) async fn content(&self, path: &RelPath) -> Outcome<Vec<u8>> {
         let reader = self.storage.open(path).await?;
         let size = reader.identity().size;
@@ -196,7 +196,7 @@ impl Ground {
         }
     }
 
-    /// Names in a directory, sorted, without those of haul's own part files and journals.
+    /// Names in a directory, sorted, without haul's part files and journals.
     pub(super) async fn names(&self, path: &RelPath) -> Outcome<Vec<Vec<u8>>> {
         let mut names = self.all_names(path).await?;
         names.retain(|name| !is_part_name(name));
@@ -209,12 +209,12 @@ impl Ground {
         Ok(entries.iter().map(|entry| entry.path.name().to_vec()).collect())
     }
 
-    /// Lists a directory; the first error of the stream is the error.
+    /// Lists a directory; fails with the first error of the stream.
     pub(super) async fn list(&self, path: &RelPath) -> crate::Result<Vec<Entry>> {
         self.storage.list_sorted(path).await
     }
 
-    /// Fails if there is anything at `path`.
+    /// Fails if `path` exists.
     pub(super) async fn is_free(&self, path: &RelPath) -> Outcome {
         let found = self.storage.find(path).await?;
         ensure!(found.is_none(), "{path} should not exist, and is {found:?}");
@@ -222,7 +222,7 @@ impl Ground {
     }
 }
 
-/// Reads a range, whatever blocks it comes in.
+/// Reads a range, in blocks of any size.
 pub(super) async fn read(reader: &dyn ReadAt, range: Range) -> Outcome<Vec<u8>> {
     let mut stream = reader.read_at(range);
     let mut content = Vec::new();
@@ -248,7 +248,7 @@ pub(super) async fn write(writer: &dyn WriteAt, content: &[u8], step: usize) -> 
     Ok(())
 }
 
-/// Content that differs everywhere.
+/// Pseudo-random content.
 pub(super) fn content(length: u64, seed: u64) -> Vec<u8> {
     Pattern::new(seed).bytes(Range::new(0, length)).to_vec()
 }
@@ -257,7 +257,7 @@ pub(super) fn block(bytes: &[u8]) -> Block {
     Block::from(Bytes::copy_from_slice(bytes))
 }
 
-/// Compares content without printing it all.
+/// Compares content; a failure prints the offset, not the content.
 #[track_caller]
 pub(super) fn same(found: &[u8], expected: &[u8]) -> Outcome {
     if found == expected {

@@ -1,4 +1,4 @@
-//! Symbolic and hard links, above all what must not be done through them.
+//! Symbolic and hard links, above all what must not happen through them.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ pub(super) async fn a_link_is_not_opened(ground: Ground) -> Outcome {
     Ok(())
 }
 
-/// Nobody knows where a link leads; here it is a directory next to it, so that harm can be seen.
+/// A link may lead anywhere. Here it leads to a neighbouring directory, where the case can see any harm.
 pub(super) async fn no_path_goes_through_a_link(ground: Ground) -> Outcome {
     let target = ground.make_dir("target").await?;
     ground.put("target/file", b"content").await?;
@@ -118,7 +118,7 @@ pub(super) async fn no_path_goes_through_a_link(ground: Ground) -> Outcome {
 
 type Attempts<'a> = Vec<(&'static str, BoxFuture<'a, Result<()>>)>;
 
-/// Everything that can be tried below `link`, where a `file` and a `dir` are.
+/// Every operation on entries below `link`, where a `file` and a `dir` are.
 fn attempts<'a>(ground: &'a Ground, link: &RelPath) -> Outcome<Attempts<'a>> {
     let storage = &ground.storage;
     let (file, dir, new) = (link.join("file")?, link.join("dir")?, link.join("new")?);
@@ -169,7 +169,7 @@ fn attempts<'a>(ground: &'a Ground, link: &RelPath) -> Outcome<Attempts<'a>> {
     Ok(attempts)
 }
 
-/// What is in a directory, two levels deep.
+/// The contents of a directory, two levels deep.
 async fn snapshot(ground: &Ground, dir: &RelPath) -> Outcome<BTreeMap<RelPath, String>> {
     let mut found = BTreeMap::new();
     for entry in ground.list(dir).await? {
@@ -212,7 +212,7 @@ pub(super) async fn a_file_replaces_a_link_and_not_its_target(ground: Ground) ->
     Ok(())
 }
 
-/// Somebody else who may write to the directory puts a link where a part file will be.
+/// Another user who may write to the directory has put a link at the name of the part file.
 pub(super) async fn a_planted_part_file_is_not_written_through(ground: Ground) -> Outcome {
     let victim = ground.put("victim", b"precious").await?;
     let path = ground.path("file")?;
@@ -220,7 +220,7 @@ pub(super) async fn a_planted_part_file_is_not_written_through(ground: Ground) -
     for resume in [false, true] {
         ground.storage.create_link(&part, &symbolic("victim"), false).await?;
         let options = CreateOptions { resume, size: Some(3), sparse: false, source: None };
-        // It may fail, and it may go around the link.
+        // The storage may refuse, or avoid the link.
         if let Ok(writer) = ground.storage.create(&path, &options).await {
             writer.write_at(0, block(b"new")).await?;
             writer.commit(3, &replacing()).await?;
@@ -241,7 +241,7 @@ pub(super) async fn metadata_of_a_link_spares_its_target(ground: Ground) -> Outc
     let before = ground.storage.metadata(&file).await?;
     let modified = Some(Timestamp { seconds: 1_000_000_000, nanos: 0 });
     let set = Metadata { mode: Some(0o604), modified, ..Metadata::default() };
-    // Many storages cannot set anything on a link; that is an error or left out.
+    // Many storages cannot set metadata of a link; they fail or do nothing.
     drop(ground.storage.set_metadata(&link, &set).await);
     ensure_eq!(ground.storage.metadata(&file).await?, before, "the metadata of the target");
     Ok(())
@@ -255,7 +255,7 @@ pub(super) async fn a_hard_link_is_the_same_file(ground: Ground) -> Outcome {
     ground.has(&two, b"content").await?;
     let (first, second) = (storage.stat(&one).await?, storage.stat(&two).await?);
     ensure!(second.is_file(), "the second name is {:?}", second.kind);
-    // SFTP 3 knows neither which file it is nor how many names it has.
+    // SFTP 3 reports neither the file's id nor its number of links.
     let tells = first.id.is_some() || first.links > 1;
     if tells {
         ensure_eq!((first.links, second.links), (2, 2), "the number of names");

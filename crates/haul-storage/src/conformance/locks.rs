@@ -39,7 +39,7 @@ pub(super) async fn a_lock_lets_its_holder_work(ground: Ground) -> Outcome {
     Ok(())
 }
 
-/// Letting go of a lock may take a moment.
+/// Locks, waiting up to 5 s for a dropped lock to be released.
 async fn lock_soon(ground: &Ground, path: &RelPath) -> Outcome<Lock> {
     for _ in 0..50 {
         match ground.storage.lock(path).await {

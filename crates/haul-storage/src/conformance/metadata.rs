@@ -3,7 +3,7 @@
 use super::ground::{Ground, Outcome, fresh, write};
 use crate::{CommitOptions, ErrorKind, Metadata, RelPath, Timestamp, Xattrs};
 
-/// Times that every file system of today holds, FAT (1980 to 2107) and SFTP 3 (32 bits) included.
+/// Times that every current file system can hold, including FAT (1980 to 2107) and SFTP 3 (32 bits).
 const TIMES: [(Timestamp, &str); 6] = [
     (Timestamp { seconds: 1_000_000_000, nanos: 0 }, "whole seconds"),
     (Timestamp { seconds: 1_000_000_001, nanos: 0 }, "an odd second: FAT keeps even ones"),
@@ -80,7 +80,7 @@ pub(super) async fn extended_attributes_are_kept(ground: Ground) -> Outcome {
     for attribute in &given {
         ensure!(of_reader.contains(attribute), "a reader lacks {attribute:?}");
     }
-    // A second value takes the place of the first, and what is not given is removed.
+    // A second value replaces the first, and attributes that are not given are removed.
     let again = (b"user.haul.text".to_vec(), b"other".to_vec());
     let set = Metadata { xattrs: Some(vec![again.clone()]), ..Metadata::default() };
     ground.storage.set_metadata(&path, &set).await?;
@@ -98,7 +98,7 @@ fn xattrs(metadata: Metadata) -> Xattrs {
     metadata.xattrs.unwrap_or_default()
 }
 
-/// To anybody else is not everybody's right.
+/// Setting another owner needs privileges, so the case sets the present one.
 pub(super) async fn the_owner_can_be_set_to_itself(ground: Ground) -> Outcome {
     let path = ground.put("file", b"content").await?;
     let owner = ground.storage.stat(&path).await?.owner;

@@ -1,6 +1,6 @@
-//! The conformance kit: what every backend has to do, as plain functions over [`Storage`].
+//! The conformance suite: what every backend has to do, as plain functions over [`Storage`].
 //!
-//! A backend's test hands over an empty writable root:
+//! A backend's test passes an empty writable root:
 //!
 //! ```no_run
 //! # async fn example(storage: std::sync::Arc<dyn haul_storage::Storage>) {
@@ -8,14 +8,13 @@
 //! # }
 //! ```
 //!
-//! Each [`Case`] is one sentence about behaviour and works in a directory of its own, which is gone
-//! afterwards. Which cases apply is decided by the declared capabilities alone, so a backend that
-//! claims less is asked less, and one that claims more has to keep it; what is not claimed has to
-//! be refused as `Unsupported`. A case does not stop at what a backend answers: it looks whether it
-//! is so.
+//! Each [`Case`] is one sentence about behaviour and works in a directory of its own, which is removed
+//! afterwards. The declared capabilities alone decide which cases apply: a backend that declares less
+//! is tested less, one that declares more has to deliver it, and operations without their capability
+//! have to be refused as `Unsupported`. A case does not trust a backend's result: it checks the effect.
 //!
-//! Rooms: `ground` is what a case stands on, `sizes` has the lengths worth trying; each other room
-//! is about one part of the traits.
+//! Modules: `ground` is the fixture of the cases, `sizes` has the interesting lengths; each other
+//! module tests one part of the traits.
 
 #[macro_use]
 mod ground;
@@ -45,10 +44,10 @@ use crate::{Capabilities, Storage, Writes};
 use ground::Ground;
 pub use ground::{Failure, Outcome};
 
-/// How long a case may take; a backend that hangs is a backend that fails.
+/// Time limit of a case: a backend that hangs has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One thing that a backend has to do.
+/// One requirement for a backend.
 #[derive(Clone, Copy)]
 pub struct Case {
     name: &'static str,
@@ -57,20 +56,20 @@ pub struct Case {
 }
 
 impl Case {
-    /// A sentence: the room, and what is so.
+    /// Module and function: `module::the_required_behaviour`.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether a storage with these capabilities has to pass it.
+    /// Whether a storage with these capabilities has to pass the case.
     pub fn applies(&self, capabilities: &Capabilities) -> bool {
         (self.applies)(capabilities)
     }
 
-    /// Runs it in a directory of its own, and removes that directory.
+    /// Runs the case in a directory of its own, and removes that directory.
     ///
     /// # Errors
-    /// What was wrong, and where in the kit that was noticed.
+    /// What was wrong, and where in the suite it was noticed.
     pub async fn run(&self, storage: Arc<dyn Storage>) -> Outcome {
         let ground = Ground::prepare(storage, self.name).await?;
         let work = tokio::time::timeout(PATIENCE, (self.run)(ground.clone()));
@@ -91,7 +90,7 @@ impl fmt::Debug for Case {
 /// Runs every case that applies, one after another.
 ///
 /// # Panics
-/// If any fails; the message has each one's name and what was wrong.
+/// If any case fails; the message names each with its failure.
 pub async fn run_all(storage: Arc<dyn Storage>) {
     let failures = failures(storage).await;
     let report: String =
@@ -99,7 +98,7 @@ pub async fn run_all(storage: Arc<dyn Storage>) {
     assert!(failures.is_empty(), "{} conformance cases failed:{report}", failures.len());
 }
 
-/// Runs every case that applies and gives those that failed.
+/// Runs every case that applies and returns those that failed.
 pub async fn failures(storage: Arc<dyn Storage>) -> Vec<(Case, Failure)> {
     let mut failures = Vec::new();
     for case in cases() {

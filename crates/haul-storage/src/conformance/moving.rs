@@ -3,7 +3,7 @@
 use super::ground::{Ground, Outcome, content};
 use crate::ErrorKind;
 
-/// Without the capability a rename may be `Unsupported` altogether.
+/// Whether the result is a permitted refusal: without the capability, every rename may be `Unsupported`.
 fn may_refuse<T>(ground: &Ground, result: &crate::Result<T>) -> bool {
     let refused = result.as_ref().err().map(crate::Error::kind);
     !ground.can().rename && refused == Some(ErrorKind::Unsupported)
@@ -88,7 +88,7 @@ pub(super) async fn a_rename_replaces_if_it_can(ground: Ground) -> Outcome {
 
 pub(super) async fn renaming_to_itself_loses_nothing(ground: Ground) -> Outcome {
     let path = ground.put("file", b"content").await?;
-    // Whether that is an error is a matter of taste.
+    // The storage may treat that as an error or not.
     drop(ground.storage.rename(&path, &path).await);
     ground.has(&path, b"content").await
 }
@@ -101,7 +101,7 @@ pub(super) async fn a_copy_has_the_same_bytes(ground: Ground) -> Outcome {
         let to = ground.path(format!("dir/to {n}"))?;
         ground.storage.copy(&from, &to).await?;
         ground.has(&to, &expected).await?;
-        // They are two files: one can go without the other.
+        // The copy is independent of the original.
         ground.put("from", b"changed").await?;
         ground.has(&to, &expected).await?;
     }

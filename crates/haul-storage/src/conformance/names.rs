@@ -1,11 +1,11 @@
-//! Names that somebody's code takes for something else.
+//! Names that software tends to misinterpret.
 
 use bytes::Bytes;
 
 use super::ground::{Ground, Outcome, fresh, same};
 use crate::{ErrorKind, RelPath, StorageExt};
 
-/// Names that every storage takes.
+/// Names that every storage has to accept.
 const ORDINARY: [(&[u8], &str); 13] = [
     (b"a", "the shortest"),
     (b" leading space", "trimmed by careless parsers"),
@@ -25,7 +25,7 @@ const ORDINARY: [(&[u8], &str); 13] = [
     ),
 ];
 
-/// Names that some storages cannot have: they may be refused, but not altered.
+/// Names that some storages cannot hold: they may be refused, but not altered.
 const ODD: [(&[u8], &str); 14] = [
     (b"new\nline", "ends a line of a protocol"),
     (b"carriage\rreturn", "ends a line of a protocol"),
@@ -62,9 +62,9 @@ pub(super) async fn odd_names_are_kept_byte_for_byte_or_refused(ground: Ground) 
 pub(super) async fn the_longest_names_are_kept_or_refused(ground: Ground) -> Outcome {
     for length in [
         241, // the name of its journal has 255 bytes
-        242, // and here it would be one too long
+        242, // the name of its journal would be one byte too long
         244, // the name of its part file has 255 bytes
-        245, // and here it would be one too long
+        245, // the name of its part file would be one byte too long
         254, // one less than the limit of every common file system
         255, // that limit
     ] {
@@ -98,7 +98,7 @@ pub(super) async fn directories_take_the_same_names(ground: Ground) -> Outcome {
     Ok(())
 }
 
-/// Writes, finds, reads, renames and removes a file of that name; false if it is refused.
+/// Writes, finds, reads, renames and removes a file with this name; `false` if it is refused.
 async fn keep(ground: &Ground, path: &RelPath, content: &[u8]) -> Outcome<bool> {
     let storage = &ground.storage;
     let dir = path.parent().unwrap_or_default();
@@ -127,7 +127,7 @@ async fn keep(ground: &Ground, path: &RelPath, content: &[u8]) -> Outcome<bool> 
     Ok(true)
 }
 
-/// No two of the names are the same to the storage.
+/// Creates files with all names side by side: the storage must distinguish them.
 async fn all_together(ground: &Ground, names: &[(&[u8], &str)]) -> Outcome {
     for (name, _) in names {
         ground.put(name, name).await?;

@@ -38,7 +38,7 @@ pub(super) async fn concurrent_reads_do_not_mix(ground: Ground) -> Outcome {
     let path = ground.put("file", &whole).await?;
     let reader = ground.storage.open(&path).await?;
     let other = ground.storage.open(&path).await?;
-    // Ranges that overlap, begin and end anywhere, from two readers.
+    // Overlapping, unaligned ranges, from two readers.
     let reads = (0..48).map(|n| {
         let start = n * 40_009;
         let reader = if n % 2 == 0 { &reader } else { &other };
@@ -84,7 +84,7 @@ pub(super) async fn a_read_whose_end_comes_nearer_gives_all_before_it(ground: Gr
     same(&read(&*reader, Range::new(0, RANGED)).await?, &whole)
 }
 
-/// The length of a range is what is asked for, not what there is: nobody may reserve memory for it.
+/// A range may be far longer than the file, so a backend must not reserve memory for its length.
 pub(super) async fn an_endless_range_ends_with_the_file(ground: Ground) -> Outcome {
     for size in [0, 1, 100_000] {
         let expected = content(size, 4);
@@ -129,8 +129,8 @@ pub(super) async fn a_replaced_file_is_noticed_or_read_as_it_was(ground: Ground)
     let old = content(RANGED, 8);
     let path = ground.put("file", &old).await?;
     let reader = ground.storage.open(&path).await?;
-    // Of the same length, so that only content and time tell them apart; after a pause, because
-    // HTTP and FTP have times in whole seconds.
+    // With the same length, so that only content and time differ; after a pause, because HTTP and FTP
+    // have times in whole seconds.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     ground.put("file", &content(RANGED, 9)).await?;
     noticed_or_as_it_was(&*reader, &old).await
@@ -146,14 +146,14 @@ pub(super) async fn a_file_cut_in_two_by_remove_is_noticed_or_read_as_it_was(
     if let Some(first) = blocks.next().await {
         first?;
     }
-    // Some storages do not remove what is open.
+    // Some storages do not remove open files.
     if ground.storage.remove(&path).await.is_ok() {
         noticed_or_as_it_was(&*reader, &old).await?;
     }
     Ok(())
 }
 
-/// Either all is read as it was, or a read or the recheck says that something is wrong.
+/// Either the old content is read, or a read fails, or the recheck returns another identity.
 async fn noticed_or_as_it_was(reader: &dyn ReadAt, old: &[u8]) -> Outcome {
     let Ok(found) = read(reader, Range::new(0, old.len() as u64)).await else { return Ok(()) };
     if found == old {
@@ -184,7 +184,7 @@ pub(super) async fn opening_what_is_no_file_fails(ground: Ground) -> Outcome {
     Ok(())
 }
 
-/// Stretches may be longer than the data, down to "all of it"; they may not leave data out.
+/// Stretches may cover more than the data, even the whole file, but must not leave data out.
 pub(super) async fn all_data_lies_in_the_stretches_of_data(ground: Ground) -> Outcome {
     const SIZE: u64 = 4 << 20;
     let empty = ground.put("empty", b"").await?;

@@ -1,4 +1,4 @@
-//! Lengths and offsets at which something changes, each with the reason why it is interesting.
+//! Boundary lengths and offsets, each with the reason why it is interesting.
 
 /// File sizes in bytes.
 pub(super) const SIZES: [(u64, &str); 17] = [

@@ -1,4 +1,4 @@
-//! What a storage does not claim, it refuses as `Unsupported`.
+//! Operations whose capability is not declared are refused as `Unsupported`.
 
 use super::ground::{Ground, Outcome};
 use crate::{ErrorKind, LinkKind, Medium};

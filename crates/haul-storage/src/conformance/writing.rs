@@ -81,10 +81,10 @@ pub(super) async fn a_later_write_wins(ground: Ground) -> Outcome {
     ground.has(&path, &expected).await
 }
 
-/// As a block of several packets is, of one byte and more.
+/// Blocks from the network have many pieces, from one byte upwards.
 pub(super) async fn a_block_of_many_pieces_is_written_whole(ground: Ground) -> Outcome {
     let path = ground.path("file")?;
-    // More pieces than one vectored system call takes (1 024 on Linux).
+    // More pieces than one vectored system call accepts (1 024 on Linux).
     let expected = content(1500 * 1501 / 2, 5);
     let mut whole = Block::new();
     let mut rest = &expected[..];
@@ -168,7 +168,7 @@ pub(super) async fn an_existing_file_is_replaced_only_if_asked(ground: Ground) -
     writer.abort(false).await?;
     ground.has(&path, b"old content").await?;
 
-    // One that appeared in the meantime counts as well.
+    // A file that appeared in the meantime counts too.
     let late = ground.path("late")?;
     let writer = ground.create(&late).await?;
     write(&*writer, b"new", 100).await?;
@@ -210,7 +210,7 @@ pub(super) async fn creating_where_it_cannot_be_fails(ground: Ground) -> Outcome
     ground.has(&file, b"content").await
 }
 
-/// Whether `create` or `commit` notices is the storage's choice.
+/// Either `create` or `commit` has to fail.
 pub(super) async fn a_directory_is_never_replaced_by_a_file(ground: Ground) -> Outcome {
     let dir = ground.make_dir("dir").await?;
     let attempt = async {
@@ -248,7 +248,7 @@ pub(super) async fn a_synced_file_is_complete(ground: Ground) -> Outcome {
     ground.has(&small, b"small").await
 }
 
-/// A storage that is written in order may be unable to read what is not finished.
+/// A storage with `Writes::InOrder` may be unable to read an unfinished file.
 pub(super) async fn what_was_written_can_be_reopened(ground: Ground) -> Outcome {
     let path = ground.path("file")?;
     let expected = content(150_000, 10);
@@ -297,7 +297,7 @@ pub(super) async fn several_files_are_written_at_once(ground: Ground) -> Outcome
     Ok(())
 }
 
-/// Longer than any window, buffer or block that a backend may have to itself.
+/// Longer than any window, buffer or block of a backend.
 pub(super) async fn a_big_file_comes_back(ground: Ground) -> Outcome {
     const SIZE: u64 = (9 << 20) + 13;
     const STEP: usize = 1 << 20;
@@ -316,7 +316,7 @@ pub(super) async fn a_big_file_comes_back(ground: Ground) -> Outcome {
     ground.has(&path, &expected).await
 }
 
-/// `Ok(true)` means that the bytes are there, `Ok(false)` that nothing was done; both are right.
+/// `Ok(true)` means that the bytes were copied, `Ok(false)` that nothing was done; both are allowed.
 pub(super) async fn copying_from_a_reader_is_true_or_nothing(ground: Ground) -> Outcome {
     let own = content(200_000, 12);
     let source = ground.put("source", &own).await?;

@@ -1,13 +1,13 @@
-//! An argument with a list of hosts in the place of its host.
+//! Arguments with a list of hosts in place of the host.
 //!
 //! ```text
 //! ada@node[01-20]:/dir/          → ada@        node[01-20]   :/dir/
 //! sftp://ada@node[1-3]:2222/dir/ → sftp://ada@ node[1-3]     :2222/dir/
 //! ```
 //!
-//! What it becomes with one host put in is parsed as a location like any other, so everything that
-//! is said of locations holds: IPv6 addresses in brackets are no lists, a local name with a colon
-//! is written with `./` before it, and passwords are refused.
+//! With one host inserted, the argument is parsed like any other location, so the same rules hold: IPv6
+//! addresses in brackets are not lists, a local name with a colon needs `./` before it, and passwords
+//! are refused.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -23,7 +23,7 @@ pub struct ManyHosts {
 }
 
 impl ManyHosts {
-    /// Finds the list in an argument; `None` if the argument has one host, or none at all.
+    /// Finds the list in an argument; `None` if the argument has a single host, or none.
     pub fn find(argument: &OsStr) -> Option<Self> {
         let split = Self::split(argument)?;
         let is_address = split.list.starts_with('[')
@@ -32,13 +32,13 @@ impl ManyHosts {
         (split.list.contains(['[', ',']) && !is_address).then_some(split)
     }
 
-    /// Finds the place of the host in an argument that leaves its host out: `:/dir/`, `ada@:/dir/`,
+    /// Finds the place of the host in an argument that omits it: `:/dir/`, `ada@:/dir/`,
     /// `sftp://ada@:2222/dir/`. `None` if the argument has a host, or is a path.
     pub fn find_without_hosts(argument: &OsStr) -> Option<Self> {
         Self::split(argument).filter(|split| split.list.is_empty())
     }
 
-    /// The hosts that stand in the argument.
+    /// The hosts in the argument.
     pub fn hosts(&self) -> Result<HostList, HostListError> {
         HostList::parse(&self.list)
     }
@@ -51,17 +51,17 @@ impl ManyHosts {
     fn split(argument: &OsStr) -> Option<Self> {
         let bytes = argument.as_bytes();
         let start = scheme_length(bytes);
-        // What asks of a web server something more than a path begins with a '?'.
+        // In a URL, the query or fragment ends the host too.
         let ends = |byte: &u8| *byte == b'/' || start > 0 && matches!(byte, b'?' | b'#');
         let end = bytes[start..].iter().position(ends);
         let authority = &bytes[start..end.map_or(bytes.len(), |end| start + end)];
         let colon = colon_outside_of_brackets(authority);
-        // A URL ends its host with a port or its path; `host:path` has to have its colon.
+        // In a URL the port or the path ends the host; `host:path` needs its colon.
         let end = match colon {
             Some(colon) if start == 0 => colon,
             None if start == 0 => return None,
             _ => {
-                // A user may have a colon in it: that is a password, which parsing refuses.
+                // A colon in the user is a password, which parsing refuses.
                 let at = authority.iter().rposition(|byte| *byte == b'@').map_or(0, |at| at + 1);
                 colon_outside_of_brackets(&authority[at..])
                     .map_or(authority.len(), |colon| at + colon)
@@ -69,7 +69,7 @@ impl ManyHosts {
         };
         let ats = || authority[..end].iter().enumerate().filter(|(_, byte)| **byte == b'@');
         let mut host = ats().next_back().map_or(0, |(at, _)| at + 1);
-        // `ada@a,bob@b` is no user with a strange name: the list is refused for its `@`.
+        // In `ada@a,bob@b` the list begins after the first `@` and is refused for its second one.
         if authority[..host].contains(&b',') {
             host = ats().next().map_or(0, |(at, _)| at + 1);
         }
@@ -79,7 +79,7 @@ impl ManyHosts {
     }
 }
 
-/// Without the head and the tail: a password may be in them that has not been refused yet.
+/// Without head and tail, which may contain a password that has not been refused yet.
 impl std::fmt::Debug for ManyHosts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("ManyHosts").field(&self.list).finish()

@@ -1,16 +1,15 @@
-//! Lists of hosts, as pdsh and ClusterShell write them, and locations that have one.
+//! Lists of hosts in the syntax of pdsh and ClusterShell, and locations that contain one.
 //!
 //! | list | hosts |
 //! |---|---|
 //! | `a,b` | `a`, `b` |
 //! | `node[01-20]` | `node01` to `node20`; the width of the first number is kept |
 //! | `node[1,3,5-9]` | `node1`, `node3`, `node5` to `node9` |
-//! | `rack[1-2]n[01-16]` | `rack1n01` to `rack2n16`, the last number first |
-//! | `[fe80::1],[fe80::2]` | two IPv6 addresses: a bracket with a `:` in it is no list |
+//! | `rack[1-2]n[01-16]` | `rack1n01` to `rack2n16`; the last number varies fastest |
+//! | `[fe80::1],[fe80::2]` | two IPv6 addresses: a bracket that contains `:` is not a list |
 //!
-//! A [`HostList`] is counted when it is parsed and expanded one host at a time, so that a list which
-//! is too long never takes memory. [`ManyHosts`] is an argument with such a list in the place of its
-//! host; put a host there, and it is an argument like any other.
+//! A [`HostList`] is counted when it is parsed and expanded one host at a time, so that a list that is
+//! too long takes no memory. [`ManyHosts`] is an argument with such a list in place of its host.
 
 mod many;
 mod parse;
@@ -19,32 +18,31 @@ use std::fmt;
 
 pub use many::ManyHosts;
 
-/// The most hosts of a list: two bytes of an IPv4 network.
+/// Maximum number of hosts in a list: as many as in an IPv4 network with two bytes for hosts.
 pub const MOST_HOSTS: u64 = 65_536;
 
-/// The longest name of a host in bytes: the longest of DNS (RFC 1035, 2.3.4), without its dots at
-/// both ends.
+/// Maximum length of a host name in bytes: that of DNS (RFC 1035, 2.3.4), without dots at both ends.
 pub const LONGEST_HOST: usize = 253;
 
-/// Hosts in the order in which they are written; one may be in it twice.
+/// Hosts in the order in which they are written, possibly with duplicates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostList {
     terms: Vec<Term>,
     count: u64,
 }
 
-/// Why a text is no list of hosts.
+/// Why a text is not a list of hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostListError {
     text: String,
-    /// Which line of a file, from 1.
+    /// The line of a file, from 1.
     line: Option<usize>,
-    /// Which character of the text, from 1.
+    /// The character of the text, from 1.
     at: usize,
     cause: &'static str,
 }
 
-/// What stands between two commas outside of brackets.
+/// The part between two commas outside of brackets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Term {
     parts: Vec<Part>,
@@ -66,12 +64,12 @@ struct Span {
 }
 
 impl HostList {
-    /// How many hosts there are, those that are in it twice counted twice; at most [`MOST_HOSTS`].
+    /// The number of hosts including duplicates; at most [`MOST_HOSTS`].
     pub const fn len(&self) -> u64 {
         self.count
     }
 
-    /// Whether there is no host in it.
+    /// Whether the list has no hosts.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -83,14 +81,15 @@ impl HostList {
 }
 
 impl Term {
-    /// Host `index` of this term: its digits in the base that each bracket is, the last one first.
+    /// Host `index` of this term. Each bracket is one digit of the index, whose base is the bracket's
+    /// count; the last one is the least significant.
     fn host(&self, mut index: u64) -> String {
         let mut pieces = Vec::with_capacity(self.parts.len());
         for part in self.parts.iter().rev() {
             pieces.push(match part {
                 Part::Text(text) => text.clone(),
                 Part::Numbers { spans, count } => {
-                    let number = written(spans, index % count);
+                    let number = number_at(spans, index % count);
                     index /= count;
                     number
                 }
@@ -107,8 +106,8 @@ impl Span {
     }
 }
 
-/// Number `index` of the spans, as it is written.
-fn written(spans: &[Span], mut index: u64) -> String {
+/// Number `index` of the spans, with its padding.
+fn number_at(spans: &[Span], mut index: u64) -> String {
     for span in spans {
         if index < span.count() {
             return format!("{:0width$}", span.first + index, width = span.width);
@@ -119,13 +118,13 @@ fn written(spans: &[Span], mut index: u64) -> String {
 }
 
 impl HostListError {
-    /// `at` counts bytes from 0.
+    /// `at` is a byte offset from 0.
     fn new(text: &str, at: usize, cause: &'static str) -> Self {
         let before = text.get(..at).unwrap_or(text);
         Self { text: text.to_owned(), line: None, at: before.chars().count() + 1, cause }
     }
 
-    /// Which character of the list it is about, counted from 1.
+    /// The offending character of the list, counted from 1.
     pub const fn position(&self) -> usize {
         self.at
     }

@@ -1,4 +1,4 @@
-//! From text to a [`HostList`].
+//! Parses a [`HostList`].
 
 use super::{HostList, HostListError, LONGEST_HOST, MOST_HOSTS, Part, Span, Term};
 
@@ -16,7 +16,7 @@ impl HostList {
         list(text)
     }
 
-    /// Parses a file of lists, one a line; blank lines and what follows a `#` do not count.
+    /// Parses a file of lists, one per line; blank lines and comments (`#`) are ignored.
     pub fn parse_lines(text: &str) -> Result<Self, HostListError> {
         let mut all = Self::default();
         for (index, line) in text.lines().enumerate() {
@@ -57,7 +57,7 @@ fn list(text: &str) -> Result<HostList, HostListError> {
 
 struct Parser<'a> {
     text: &'a str,
-    /// In bytes; always between two characters.
+    /// Byte offset; always at a character boundary.
     at: usize,
 }
 
@@ -119,7 +119,7 @@ impl Parser<'_> {
         Ok(Part::Text(rest[..end].to_owned()))
     }
 
-    /// An IPv6 address in brackets, with its brackets, if that is what comes now.
+    /// An IPv6 address with its brackets, if one is next.
     fn address(&mut self) -> Result<Option<String>, HostListError> {
         let rest = &self.text[self.at..];
         let end = rest.find(']').ok_or_else(|| self.error(self.at, UNCLOSED))?;
@@ -137,7 +137,7 @@ impl Parser<'_> {
         let mut spans = Vec::new();
         let mut count: u64 = 0;
         loop {
-            // Past the bracket or the comma.
+            // Skips the bracket or the comma.
             self.at += 1;
             let span = self.span()?;
             count = count.saturating_add(span.count());
@@ -179,7 +179,7 @@ impl Parser<'_> {
         Ok(Span { first, last, width })
     }
 
-    /// A number and how many digits it is written with.
+    /// A number and its count of digits.
     fn number(&mut self) -> Result<(u64, usize), HostListError> {
         let rest = &self.text[self.at..];
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();

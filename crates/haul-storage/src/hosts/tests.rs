@@ -14,7 +14,7 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn every_form_is_expanded_in_the_order_in_which_it_is_written() {
+fn every_form_of_list_is_expanded_in_order() {
     let forms: [(&str, &[&str]); 9] = [
         ("a", &["a"]),
         ("a,b,c[1-3]", &["a", "b", "c1", "c2", "c3"]),
@@ -33,7 +33,7 @@ fn every_form_is_expanded_in_the_order_in_which_it_is_written() {
 }
 
 #[test]
-fn what_is_no_list_is_refused_with_its_place() {
+fn an_invalid_list_is_refused_with_its_position() {
     let cases = [
         ("", 1, "a host is missing"),
         ("a,,b", 3, "a host is missing"),
@@ -67,7 +67,7 @@ fn what_is_no_list_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_file_has_a_list_a_line_with_comments() {
+fn a_file_has_one_list_per_line_and_comments() {
     let list = HostList::parse_lines("# rack 1\nn[1-2]\n\n  b , # spare\n").unwrap_err();
     assert_eq!(
         list.to_string(),
@@ -86,7 +86,7 @@ fn found(argument: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn a_list_is_found_where_a_location_has_its_host() {
+fn a_list_is_found_in_place_of_the_host_of_a_location() {
     let forms: [(&str, &[&str]); 8] = [
         ("n[1-2]:/dir/", &["n1:/dir/", "n2:/dir/"]),
         ("ada@n[1-2]:x", &["ada@n1:x", "ada@n2:x"]),
@@ -103,7 +103,7 @@ fn a_list_is_found_where_a_location_has_its_host() {
 }
 
 #[test]
-fn what_has_one_host_or_is_a_path_has_no_list() {
+fn an_argument_with_one_host_or_a_path_has_no_list() {
     for argument in [
         "a",
         "a,b",
@@ -128,7 +128,7 @@ fn what_has_one_host_or_is_a_path_has_no_list() {
 }
 
 #[test]
-fn a_location_may_leave_its_host_out() {
+fn a_location_may_omit_its_host() {
     let put = |argument: &str| {
         let many = ManyHosts::find_without_hosts(OsStr::new(argument))?;
         many.with("n1").into_string().ok()
@@ -143,7 +143,7 @@ fn a_location_may_leave_its_host_out() {
 }
 
 #[test]
-fn a_password_before_a_list_is_refused_and_in_no_message() {
+fn a_password_before_a_list_is_refused_and_never_printed() {
     for argument in ["sftp://ada:geheim@n[1-2]/x", "sftp://ada:gehe[im@n[1-2]/x"] {
         let Some(many) = ManyHosts::find(OsStr::new(argument)) else { panic!("{argument}") };
         assert!(!format!("{many:?}").contains("gehe"));
@@ -153,54 +153,54 @@ fn a_password_before_a_list_is_refused_and_in_no_message() {
 }
 
 #[test]
-fn a_user_is_written_once_before_the_list() {
+fn a_user_may_stand_only_before_the_list() {
     let many = ManyHosts::find(OsStr::new("ada@a,bob@b:x")).unwrap();
     assert!(many.hosts().unwrap_err().to_string().contains("'@'"));
 }
 
-/// A list as a test thinks of it, term by term, part by part.
+/// The tests' model of a part of a list.
 #[derive(Debug, Clone)]
-enum Told {
+enum ModelPart {
     Text(String),
     Numbers(Vec<(u64, u64, usize)>),
 }
 
-fn part() -> impl Strategy<Value = Told> {
+fn part() -> impl Strategy<Value = ModelPart> {
     let span = (0_u64..120, 0_u64..6, 1_usize..5).prop_map(|(first, more, width)| {
-        // Without a leading zero there is no padding to keep.
+        // Without a leading zero there is no padding.
         let padded = first.to_string().len() < width;
         (first, first + more, if padded { width } else { 0 })
     });
     prop_oneof![
-        "[a-z][a-z.-]{0,4}".prop_map(Told::Text),
-        prop::collection::vec(span, 1..4).prop_map(Told::Numbers),
+        "[a-z][a-z.-]{0,4}".prop_map(ModelPart::Text),
+        prop::collection::vec(span, 1..4).prop_map(ModelPart::Numbers),
     ]
 }
 
-fn write(terms: &[Vec<Told>]) -> String {
+fn write(terms: &[Vec<ModelPart>]) -> String {
     let span = |(first, last, width): &(u64, u64, usize)| match first == last {
         true => format!("{first:0width$}"),
         false => format!("{first:0width$}-{last:0width$}"),
     };
-    let part = |part: &Told| match part {
-        Told::Text(text) => text.clone(),
-        Told::Numbers(spans) => {
+    let part = |part: &ModelPart| match part {
+        ModelPart::Text(text) => text.clone(),
+        ModelPart::Numbers(spans) => {
             format!("[{}]", spans.iter().map(span).collect::<Vec<_>>().join(","))
         }
     };
-    let term = |term: &Vec<Told>| term.iter().map(part).collect::<String>();
+    let term = |term: &Vec<ModelPart>| term.iter().map(part).collect::<String>();
     terms.iter().map(term).collect::<Vec<_>>().join(",")
 }
 
-/// The same by brute force: every part multiplies what is there.
-fn naive(terms: &[Vec<Told>]) -> Vec<String> {
+/// Expands by brute force: every part multiplies the hosts so far.
+fn naive(terms: &[Vec<ModelPart>]) -> Vec<String> {
     let mut all = Vec::new();
     for term in terms {
         let mut hosts = vec![String::new()];
         for part in term {
             let choices: Vec<String> = match part {
-                Told::Text(text) => vec![text.clone()],
-                Told::Numbers(spans) => spans
+                ModelPart::Text(text) => vec![text.clone()],
+                ModelPart::Numbers(spans) => spans
                     .iter()
                     .flat_map(|&(first, last, width)| {
                         (first..=last).map(move |number| format!("{number:0width$}"))
@@ -219,7 +219,7 @@ fn naive(terms: &[Vec<Told>]) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn a_list_expands_as_by_brute_force(
+    fn a_list_expands_to_the_same_hosts_as_by_brute_force(
         terms in prop::collection::vec(prop::collection::vec(part(), 1..4), 1..4)
     ) {
         let text = write(&terms);
@@ -242,7 +242,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_asked_of_a_web_server_is_no_list_of_hosts() {
+fn the_query_of_a_url_is_not_a_list_of_hosts() {
     assert_eq!(ManyHosts::find(OsStr::new("https://host?a,b")), None);
     assert_eq!(ManyHosts::find(OsStr::new("https://host/x?a[1-3]")), None);
 }

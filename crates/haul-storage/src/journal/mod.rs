@@ -1,11 +1,10 @@
-//! The journal: which ranges of a file have reached its part file.
+//! The journal records which ranges of a file have reached its part file.
 //!
-//! A record is appended after the data it speaks of was written, so a process that is killed loses
-//! at most what was in flight. A machine that loses power may lose written data that was not yet
-//! durable, and so may a disk that is unplugged. Therefore a journal names the run of the operating system
-//! (boot id) and the mount that it lies on, and elsewhere only what was marked as synced counts: a copy
-//! that is interrupted is, one that is killed is not. Length and allocation of the part file never
-//! count.
+//! A record is appended after its data was written, so a killed process loses at most what was in
+//! flight. A power loss, or unplugging a disk, may lose written data that was not yet durable. Therefore
+//! a journal names the boot (boot id) and the mount that it was written on; under another boot or mount
+//! only ranges marked as synced count. An interrupted copy sets that mark, a killed one does not. Length
+//! and allocation of the part file never count.
 
 mod part_journal;
 mod record;
@@ -29,14 +28,14 @@ pub struct Journal {
     path: PathBuf,
 }
 
-/// What an earlier run has left.
+/// The journal of an earlier run.
 #[derive(Debug, PartialEq, Eq)]
 enum Loaded {
     /// No journal.
     Nothing,
     /// Ranges that are in the part file.
     Ranges(RangeSet),
-    /// A journal that cannot be continued, and why, for people.
+    /// A journal that cannot be resumed; the reason, for users.
     Unusable(String),
 }
 
@@ -52,14 +51,14 @@ impl Journal {
         }
     }
 
-    /// Reads the journal at `path`, which has to belong to `source`.
+    /// Reads the journal at `path`, which must belong to `source`.
     fn load(path: &Path, source: &SourceVersion) -> io::Result<Loaded> {
         let mut file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Loaded::Nothing),
             Err(error) => return Err(error),
         };
-        // The records of a file of 1 TiB in ranges of 1 MiB are 25 MB; read by pieces.
+        // Read in pieces: the records of 1 TiB in ranges of 1 MiB take 25 MB.
         let mut reader = RecordReader::new(&mut file);
         let this = header(path, source);
         let size = source.identity.size;
@@ -95,8 +94,8 @@ impl Journal {
         Ok(Loaded::Ranges(written))
     }
 
-    /// Starts a journal at `path`, in place of any other, that says that `written` has reached the
-    /// part file already.
+    /// Starts a journal at `path`, replacing any other. It records that `written` has already reached
+    /// the part file.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -106,17 +105,17 @@ impl Journal {
     }
 
     fn start_file(path: &Path, source: &SourceVersion, written: &RangeSet) -> io::Result<Self> {
-        // A journal that is being rewritten must not lose what the old one said.
+        // Written beside the old journal and renamed, so that a kill loses no records.
         let fresh = unfinished(path);
         let mut bytes = Vec::new();
         Record::Header(header(path, source)).encode(&mut bytes);
         written.iter().for_each(|range| Record::Range(range).encode(&mut bytes));
-        // Whatever has that name: a link is not followed.
+        // Removes any entry of that name, and does not follow a link.
         match std::fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // It names the source, which is nobody else's business.
+        // Private, because the journal names the source.
         let mut options = OpenOptions::new();
         options.create_new(true).write(true).mode(0o600);
         let mut file = options.open(&fresh)?;
@@ -135,10 +134,10 @@ impl Journal {
         self.file.write_all(&bytes).map_err(|error| Error::from_io("write the journal", error))
     }
 
-    /// Notes that all ranges recorded so far are durable in the part file, which they have to be.
+    /// Marks all ranges recorded so far as synced. Their data must be durable already.
     ///
     /// # Errors
-    /// If that cannot be written durably.
+    /// If the mark cannot be written durably.
     pub fn mark_synced(&mut self) -> Result<()> {
         let mut bytes = Vec::new();
         Record::Synced.encode(&mut bytes);
@@ -146,7 +145,7 @@ impl Journal {
         marked.map_err(|error| Error::from_io("sync the journal", error))
     }
 
-    /// Removes the journal, if it is still there: the file is under its name, or is given up.
+    /// Removes the journal, if it still exists: the file was committed or aborted.
     ///
     /// # Errors
     /// If it cannot be removed.
@@ -165,14 +164,14 @@ fn header(path: &Path, source: &SourceVersion) -> Header {
     Header { boot, source: source.to_string().into_bytes() }
 }
 
-/// Which mount the directory of `path` is on: data that was written to a disk before it was unplugged
-/// need not be there when it is mounted again. Empty where that cannot be known.
+/// Identifies the mount of the directory of `path`: data written before a disk was unplugged may be missing
+/// when it is mounted again. Empty if unknown.
 #[cfg(target_os = "linux")]
 fn mount_of(path: &Path) -> Vec<u8> {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
-    // STATX_MNT_ID_UNIQUE of Linux 6.8: a number that no later mount has. The number of STATX_MNT_ID is
-    // given again after an unmount.
+    // STATX_MNT_ID_UNIQUE of Linux 6.8: never reused. The number of STATX_MNT_ID is reused after an
+    // unmount.
     const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
@@ -187,15 +186,14 @@ fn mount_of(_path: &Path) -> Vec<u8> {
     Vec::new()
 }
 
-/// Which run of the operating system this is; empty where that cannot be known, and then equal to
-/// every other unknown one.
+/// The boot id of the operating system; empty if unknown, and then equal to every other unknown one.
 fn boot_id() -> Vec<u8> {
     std::fs::read("/proc/sys/kernel/random/boot_id")
         .map(|id| id.trim_ascii().to_vec())
         .unwrap_or_default()
 }
 
-/// The journal that takes the place of the one at `path` once it is complete.
+/// The path of a new journal until it is complete and replaces the one at `path`.
 fn unfinished(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let fresh = rewritten_journal_name(name);
@@ -223,7 +221,7 @@ impl<'a> RecordReader<'a> {
                 self.at += length;
                 return Ok(Some(record));
             }
-            // A whole piece in the buffer that does not decode is damage, not a cut.
+            // A whole piece that does not decode is damaged, not truncated.
             if self.ended || self.buffer.len() - self.at >= Self::PIECE as usize {
                 return Ok(None);
             }

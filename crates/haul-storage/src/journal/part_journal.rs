@@ -1,7 +1,7 @@
-//! The journal of a part file that is written without disk threads: on a server, or in several files.
+//! The journal of a part file that is written without disk threads: on a server, or as several files.
 //!
 //! ```text
-//! look: what is held, and whether to resume → the part file is opened or emptied → start
+//! look: reads what is held, and decides whether to resume → the part file is opened or emptied → start
 //!   → record, record, … → remove (with the commit or the abort)
 //! ```
 
@@ -16,8 +16,8 @@ use crate::{
     CreateOptions, Error, ErrorKind, Held, RangeSet, Result, SourceVersion, WriteAt, Writes,
 };
 
-/// The journal of one part file, whose file calls run on tokio's threads for blocking work. The
-/// default keeps no record.
+/// The journal of one part file. Its file calls run on tokio's blocking threads. The default keeps no
+/// records.
 #[derive(Debug, Default)]
 pub struct PartJournal {
     place: Option<(PathBuf, SourceVersion)>,
@@ -27,8 +27,8 @@ pub struct PartJournal {
 }
 
 impl PartJournal {
-    /// Reads the journal at `path` of a part file that was found with `found` bytes. `None` if there is no
-    /// part file or it is not to be resumed.
+    /// Reads the journal at `path`. `found` is the length of the existing part file in bytes, `None` if there
+    /// is none or it shall not be resumed.
     ///
     /// # Errors
     /// `Interrupted` if the runtime shuts down.
@@ -53,7 +53,7 @@ impl PartJournal {
         Ok(Self { place: Some((path, source)), held, resumes, journal: OnceLock::new() })
     }
 
-    /// Whether the part file that was found is resumed. Otherwise it has to be emptied before [`Self::start`].
+    /// Whether the existing part file is resumed. Otherwise it has to be emptied before [`Self::start`].
     pub const fn resumes(&self) -> bool {
         self.resumes
     }
@@ -63,8 +63,8 @@ impl PartJournal {
         &self.held
     }
 
-    /// Starts the journal, now that the part file is as [`Self::resumes`] says. If that fails, `writer` is aborted;
-    /// its part file stays if it holds anything.
+    /// Starts the journal, after the part file was opened or emptied according to [`Self::resumes`]. On
+    /// failure, `writer` is aborted if the part file holds nothing; otherwise the part file stays.
     ///
     /// # Errors
     /// If the journal cannot be written.
@@ -96,12 +96,12 @@ impl PartJournal {
         blocking(move || journal.append(ranges.iter())).await
     }
 
-    /// Makes what was written durable by `sync`, and notes that.
+    /// Makes written data durable by `sync`, and marks the recorded ranges as synced.
     ///
     /// # Errors
     /// Those of `sync`, and if the journal cannot be written.
     pub async fn synced(&self, sync: impl Future<Output = Result<()>>) -> Result<()> {
-        // Locked meanwhile, because what is recorded later need not be durable.
+        // Locked meanwhile, because ranges recorded during the sync need not be durable.
         let journal = self.journal().await;
         sync.await?;
         let Some(mut journal) = journal else { return Ok(()) };

@@ -9,33 +9,33 @@
 //! | 1 range | offset and length (64 bits each) that have reached the part file |
 //! | 2 synced | nothing: everything above is durable |
 //!
-//! The header comes first. Reading stops at the first record that is cut off or whose CRC is
-//! wrong: what follows a torn write means nothing.
+//! The header comes first. Reading stops at the first record that is truncated or has a wrong CRC:
+//! whatever follows a torn write is meaningless.
 
 use crate::Range;
 
 const MAGIC: &[u8] = b"haul journal";
-/// The version this program writes, and the only one it continues.
+/// The version that this program writes, and the only one it resumes.
 pub const VERSION: u16 = 1;
 const FRAME: usize = 8;
-/// No record is longer; a longer length is damage and is not allocated.
+/// The longest payload; a longer length is damage, for which nothing is allocated.
 const PAYLOAD_MAX: usize = 16 << 10;
 
-/// What the first record says.
+/// The contents of the first record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Which run of the operating system wrote it: data that was not synced does not survive it.
+    /// Identifies the boot and the mount; unsynced data counts only under the same ones.
     pub boot: Vec<u8>,
-    /// Which source, and which version of it.
+    /// The source and its version.
     pub source: Vec<u8>,
 }
 
 /// One record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    /// What the journal belongs to.
+    /// Identifies the source, boot and mount.
     Header(Header),
-    /// The header of a version that this program does not know.
+    /// The header of an unknown version.
     OtherVersion(u16),
     /// Bytes that have reached the part file.
     Range(Range),
@@ -72,8 +72,8 @@ impl Record {
         out.extend_from_slice(&payload);
     }
 
-    /// The first record of `bytes` and how many bytes it takes; `None` if it is cut off, damaged,
-    /// or of no known form.
+    /// The first record of `bytes` and its length with its frame; `None` if it is truncated, damaged,
+    /// or of an unknown type.
     pub fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         let length = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
         let crc = u32::from_le_bytes(*bytes.get(4..)?.first_chunk::<4>()?);
@@ -144,14 +144,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_record_comes_back(record in any_record()) {
+        fn every_record_survives_a_round_trip(record in any_record()) {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             prop_assert_eq!(Record::decode(&bytes), Some((record, bytes.len())));
         }
 
         #[test]
-        fn a_record_that_is_cut_off_is_none(record in any_record(), keep in 0.0..1.0f64) {
+        fn a_truncated_record_is_not_decoded(record in any_record(), keep in 0.0..1.0f64) {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             bytes.truncate((bytes.len() as f64 * keep) as usize);
@@ -159,7 +159,7 @@ mod tests {
         }
 
         #[test]
-        fn a_flipped_bit_is_noticed(record in any_record(), at in any::<prop::sample::Index>(), bit in 0..8) {
+        fn a_flipped_bit_is_detected(record in any_record(), at in any::<prop::sample::Index>(), bit in 0..8) {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             let at = at.index(bytes.len());
@@ -168,7 +168,7 @@ mod tests {
         }
 
         #[test]
-        fn no_input_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn no_input_makes_decoding_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             drop(Record::decode(&bytes));
         }
     }

@@ -15,7 +15,7 @@ fn written(loaded: Loaded) -> Vec<Range> {
 }
 
 #[test]
-fn what_was_appended_is_there_after_loading() {
+fn appended_ranges_are_loaded_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     let mut journal = Journal::start(&path, &source(1 << 30, "a"), &RangeSet::new()).unwrap();
@@ -82,7 +82,7 @@ fn a_journal_of_another_source_version_or_with_a_damaged_header_is_unusable() {
 }
 
 #[test]
-fn after_another_start_of_the_machine_only_what_was_synced_counts() {
+fn under_another_boot_id_only_synced_ranges_count() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     let mut bytes = Vec::new();
@@ -97,7 +97,7 @@ fn after_another_start_of_the_machine_only_what_was_synced_counts() {
 }
 
 #[test]
-fn a_range_beyond_the_end_of_the_source_makes_it_unusable() {
+fn a_range_beyond_the_end_of_the_source_makes_a_journal_unusable() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     let mut journal = Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap();
@@ -106,7 +106,7 @@ fn a_range_beyond_the_end_of_the_source_makes_it_unusable() {
 }
 
 #[test]
-fn rewriting_keeps_what_was_written() {
+fn a_rewritten_journal_keeps_its_ranges() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     let mut ranges = RangeSet::new();
@@ -119,7 +119,7 @@ fn rewriting_keeps_what_was_written() {
 }
 
 #[test]
-fn a_journal_of_many_records_is_read_by_pieces() {
+fn a_journal_longer_than_the_read_buffer_is_loaded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     let mut journal = Journal::start(&path, &source(1 << 40, "a"), &RangeSet::new()).unwrap();
@@ -130,7 +130,7 @@ fn a_journal_of_many_records_is_read_by_pieces() {
 }
 
 #[test]
-fn a_link_in_the_place_of_a_journal_is_not_followed() {
+fn a_link_in_place_of_a_new_journal_is_not_followed() {
     let dir = tempfile::tempdir().unwrap();
     let [path, other] = ["j", "other"].map(|name| dir.path().join(name));
     std::fs::write(&other, "mine").unwrap();
@@ -141,7 +141,7 @@ fn a_link_in_the_place_of_a_journal_is_not_followed() {
 }
 
 #[test]
-fn what_is_appended_after_a_sync_does_not_survive_a_restart_of_the_machine() {
+fn ranges_appended_after_a_sync_do_not_survive_a_reboot() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     let source = source(100, "a");
@@ -159,9 +159,9 @@ fn what_is_appended_after_a_sync_does_not_survive_a_restart_of_the_machine() {
     assert_eq!(written(Journal::load(&path, &source).unwrap()), [Range::new(0, 10)]);
 }
 
-/// Of a file that was started before this version, as its journal has it.
+/// Otherwise files started by an earlier version of haul could not be resumed.
 #[test]
-fn a_header_names_the_source_as_it_always_did() {
+fn the_text_of_the_source_in_a_header_does_not_change() {
     let mut source = source(100, "/a/b");
     source.identity.tag = Some("\"v1\"".to_owned());
     let header = header(Path::new("j"), &source);
@@ -169,7 +169,7 @@ fn a_header_names_the_source_as_it_always_did() {
 }
 
 #[test]
-fn a_part_file_that_was_written_in_order_holds_what_it_is_long() {
+fn a_part_file_written_in_order_holds_its_recorded_ranges_up_to_its_length() {
     let mut ranges = RangeSet::new();
     ranges.insert(Range::new(0, 10));
     let held = |length, writes| Held::of(ranges.clone(), length, writes);

@@ -1,4 +1,4 @@
-//! A location as a person reads it, and may write it.
+//! Prints locations, in the syntax in which users write them.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::parse::{looks_like_ticket, shown_of_ticket, split_scheme, split_scp};
 use crate::{RelPath, text};
 
 impl Location {
-    /// This location with `path` below it, for people to read.
+    /// This location with `path` below it, for display.
     pub fn display<'a>(&'a self, path: &'a RelPath) -> impl fmt::Display + 'a {
         Below { location: self, path }
     }
@@ -28,7 +28,7 @@ impl fmt::Display for Below<'_> {
             return write!(f, "{}", self.path);
         }
         let slash = if base.is_empty() || base.ends_with(b"/") { "" } else { "/" };
-        // What is below has no query.
+        // The query belongs to the location itself, not to paths below it.
         write!(f, "{}{slash}", Bare(self.location))?;
         match self.location {
             Location::Remote { path, .. } if path.is_empty() && !self.location.is_sftp() => {
@@ -41,13 +41,13 @@ impl fmt::Display for Below<'_> {
     }
 }
 
-/// As a user would write it; parsed again it is the same location, but for tickets and queries, which
-/// are secrets, and for control characters and bytes that are not UTF-8 outside of URLs. Safe for
-/// terminals and reports.
+/// As a user would write it. Parsing the result gives the same location, except for tickets and queries,
+/// which are secrets, and for control characters and invalid UTF-8 outside of URLs. Safe for terminals
+/// and reports.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Bare(self))?;
-        // A signed URL has its signature there: whoever has it may do what it allows.
+        // The query of a signed URL contains the signature, which grants access.
         let has_query = matches!(self, Self::Remote { query: Some(_), .. });
         f.write_str(if has_query { "?…" } else { "" })
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Bare<'_> {
         match location {
             Location::Local(path) => {
                 let bytes = path.as_os_str().as_encoded_bytes();
-                // `a:b` and what looks like a ticket would be something else.
+                // `a:b` and names like tickets would be parsed as something else.
                 let unclear = split_scheme(bytes).is_some()
                     || split_scp(bytes).is_some()
                     || looks_like_ticket(bytes);
@@ -76,7 +76,7 @@ impl fmt::Display for Bare<'_> {
                     f.write_str("@")?;
                 }
                 match host.split_once('%') {
-                    // A zone, as RFC 6874 wants it.
+                    // A zone, as in RFC 6874.
                     Some((address, zone)) => write!(f, "[{address}%25{zone}]")?,
                     None if host.contains(':') => write!(f, "[{host}]")?,
                     None => f.write_str(host)?,
@@ -93,7 +93,7 @@ impl fmt::Display for Bare<'_> {
                 if !location.is_sftp() && !path.is_empty() && !path.starts_with(b"/") {
                     f.write_str("/")?;
                 }
-                // An absolute path that begins like one below the home.
+                // An absolute path that would be parsed as one below the home directory.
                 match path.strip_prefix(b"/~") {
                     Some(rest)
                         if location.is_sftp() && matches!(rest.first(), None | Some(b'/')) =>
@@ -109,7 +109,7 @@ impl fmt::Display for Bare<'_> {
                 text::name(path).fmt(f)
             }
             Location::Peer { ticket, path } => {
-                // A ticket is a secret: whoever has it may connect.
+                // A ticket is a secret, because it permits connecting.
                 write!(f, "{}…", shown_of_ticket(ticket))?;
                 if !path.is_empty() {
                     f.write_str("/")?;
@@ -120,7 +120,7 @@ impl fmt::Display for Bare<'_> {
     }
 }
 
-/// A path that is encoded already.
+/// Prints a path that is already encoded.
 fn write_written(path: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     use fmt::Write as _;
     for character in path.chars() {
@@ -136,7 +136,8 @@ fn write_written(path: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// The part of a path or user in a URL: readable as far as it is parsed again to the same bytes.
+/// Prints a path or user in a URL. Encodes only what would otherwise be parsed differently or control
+/// a terminal.
 fn write_encoded(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     use fmt::Write as _;
     for chunk in bytes.utf8_chunks() {

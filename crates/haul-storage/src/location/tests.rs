@@ -49,7 +49,7 @@ fn sftp(user: &str, host: &str, port: u16, path: &str) -> Location {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn every_form_is_understood() {
+fn every_form_of_location_is_parsed() {
     use Scheme::{Dav, Davs, Ftp, Ftps, Http, Https};
     let forms = [
         // Local paths.
@@ -108,7 +108,7 @@ fn every_form_is_understood() {
         ("https://host/a%20b%25%23", remote(Https, "", "host", 0, "/a b%#")),
         ("sftp://host/a@b:c", sftp("", "host", 0, "/a@b:c")),
         ("host:a%20b", named("host", "a%20b")),
-        // The home.
+        // The home directory.
         ("sftp://host/~", sftp("", "host", 0, "")),
         ("sftp://host/~/", sftp("", "host", 0, "")),
         ("sftp://host/~/x/", sftp("", "host", 0, "x/")),
@@ -116,7 +116,7 @@ fn every_form_is_understood() {
         ("sftp://host/~ada/x", sftp("", "host", 0, "/~ada/x")),
         ("sftp://host/%7E/x", sftp("", "host", 0, "/~/x")),
         ("http://host/~/x", remote(Http, "", "host", 0, "/~/x")),
-        // As scp writes it.
+        // The syntax of scp.
         ("host:", named("host", "")),
         ("host:x", named("host", "x")),
         ("host:/x", named("host", "/x")),
@@ -145,7 +145,7 @@ fn every_form_is_understood() {
 }
 
 #[test]
-fn what_is_no_location_is_refused_with_argument_and_cause() {
+fn an_invalid_location_is_refused_with_argument_and_cause() {
     let cases = [
         ("", "is empty"),
         ("gopher://host/x", "unknown scheme"),
@@ -190,7 +190,7 @@ fn what_is_no_location_is_refused_with_argument_and_cause() {
 }
 
 #[test]
-fn a_password_is_refused_and_not_repeated() {
+fn a_password_is_refused_and_never_printed() {
     for text in [
         "sftp://ada:geheim@host/x",
         "sftp://ada:geheim@host",
@@ -220,17 +220,17 @@ fn a_password_is_refused_and_not_repeated() {
     }
     let message = error("sftp://ada:geheim@host/x");
     assert!(message.starts_with("'sftp://ada:***@host/x': a password does not belong"));
-    // An empty one is one, too: it says that the user thinks it belongs there.
+    // An empty password is refused too: the user thinks that it belongs there.
     assert!(error("sftp://ada:@host/x").contains("password"));
 }
 
 #[test]
-fn a_ticket_is_never_repeated_whole() {
+fn a_ticket_is_never_printed_completely() {
     assert_eq!(parse(TICKET).to_string(), "haul1abcd…");
     assert_eq!(parse(&format!("{TICKET}/a/b")).to_string(), "haul1abcd…/a/b");
     let below = RelPath::parse("c").unwrap();
     assert_eq!(parse(&format!("{TICKET}/a/b")).display(&below).to_string(), "haul1abcd…/a/b/c");
-    // One that was damaged on its way is still a secret for the most part.
+    // Most of a damaged ticket is still secret.
     for damaged in [
         TICKET.to_uppercase(),
         format!("{TICKET}."),
@@ -248,7 +248,7 @@ fn a_ticket_is_never_repeated_whole() {
 }
 
 #[test]
-fn a_query_is_kept_as_written_and_never_shown() {
+fn a_query_is_kept_as_written_and_never_printed() {
     let query = |text: &str| match parse(text) {
         Location::Remote { path, query, .. } => (String::from_utf8(path).unwrap(), query),
         other => panic!("{other:?}"),
@@ -270,14 +270,14 @@ fn a_query_is_kept_as_written_and_never_shown() {
         assert!(location.display(&below).to_string().ends_with("/x"), "{location}");
         assert!(!location.to_string().contains("geheim"), "{location}");
     }
-    // A fragment is left out; in other URLs, both signs are part of the path.
+    // A fragment is dropped; in other URLs, `?` and `#` are part of the path.
     assert_eq!(query("http://host/a#b"), ("/a".to_owned(), None));
     assert_eq!(query("http://host/a%3Fb%23c"), ("/a?b#c".to_owned(), None));
     assert_eq!(query("davs://host/a?b#c"), ("/a?b#c".to_owned(), None));
     assert_eq!(query("sftp://host/a?b#c"), ("/a?b#c".to_owned(), None));
     assert_eq!(parse("http://host/a/b.iso?c=d/e").base_name(), b"b.iso");
     assert!(error("http://host/x?a\u{1}b").contains("the query has control characters"));
-    // Nor is it in an error.
+    // Errors do not contain the query either.
     for text in [
         "http://host:99999/a?geheim",
         "https://host/%zz?a=geheim&b=c@d",
@@ -293,7 +293,7 @@ fn a_query_is_kept_as_written_and_never_shown() {
 }
 
 #[test]
-fn a_trailing_slash_is_noticed_in_every_form() {
+fn a_trailing_slash_is_recognized_in_every_form() {
     let ticket = format!("{TICKET}/a/");
     for text in ["a/", "/", "host:a/", "sftp://host/", "sftp://host/~/a/", "http://h/a/", &ticket] {
         assert!(parse(text).has_trailing_slash(), "{text}");
@@ -330,7 +330,7 @@ fn the_base_name_is_the_last_component() {
 }
 
 #[test]
-fn a_location_is_shown_as_it_can_be_written() {
+fn a_location_is_printed_in_the_syntax_of_users() {
     for (text, shown) in [
         ("a", "a"),
         ("./a:b", "./a:b"),
@@ -348,7 +348,7 @@ fn a_location_is_shown_as_it_can_be_written() {
     ] {
         assert_eq!(parse(text).to_string(), shown);
     }
-    // Made by a program, these would be read as something else without the `./`.
+    // Such paths come from programs; without the `./` they would be parsed as something else.
     for path in ["a:b", "sftp://host/x", TICKET] {
         assert_eq!(local(path).to_string(), format!("./{path}"));
     }
@@ -356,7 +356,7 @@ fn a_location_is_shown_as_it_can_be_written() {
 }
 
 #[test]
-fn what_is_below_a_location_is_shown_in_its_form() {
+fn a_path_below_a_location_is_printed_in_its_form() {
     let below = RelPath::parse("b/100%").unwrap();
     for (text, shown) in [
         (".", "b/100%"),
@@ -376,14 +376,14 @@ fn what_is_below_a_location_is_shown_in_its_form() {
 }
 
 #[test]
-fn a_name_becomes_an_ssh_host_and_everything_else_stays() {
+fn as_ssh_host_converts_names_and_leaves_other_locations_unchanged() {
     assert_eq!(parse("host:x").as_ssh_host(), sftp("", "host", 0, "x"));
     for text in ["a", "ada@host:x", "http://host/x", TICKET] {
         assert_eq!(parse(text).as_ssh_host(), parse(text));
     }
 }
 
-/// Text that is close to every form, so that random choices reach the corners of the parser.
+/// Text that resembles every form, so that random input reaches the parser's corner cases.
 fn nearly_a_location() -> impl Strategy<Value = String> {
     let pieces = prop_oneof![
         Just("sftp://"),
@@ -415,7 +415,7 @@ fn nearly_a_location() -> impl Strategy<Value = String> {
 }
 
 fn path_text() -> impl Strategy<Value = String> {
-    // Nothing that is shown escaped, and nothing that only a program would write.
+    // Nothing that is printed escaped.
     "[^\\p{Cc}]{0,20}".prop_filter("shown escaped", |path| {
         crate::text::name(path.as_bytes()).to_string() == *path
     })
@@ -433,7 +433,7 @@ fn remote_location() -> impl Strategy<Value = Location> {
     (scheme, user, host, prop::option::of(1..=u16::MAX), path).prop_map(
         |(scheme, user, host, port, path)| {
             let path = match scheme {
-                // Below the home, a path does not begin with a slash.
+                // A path below the home directory does not begin with a slash.
                 Scheme::Sftp => path,
                 _ if path.is_empty() => path,
                 _ => format!("/{path}"),
@@ -475,12 +475,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+    fn no_bytes_make_parsing_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
         drop(Location::parse(OsString::from_vec(bytes)));
     }
 
     #[test]
-    fn no_text_makes_it_panic_and_what_it_says_is_one_line(text in nearly_a_location()) {
+    fn any_text_gives_one_line_of_output_without_panic(text in nearly_a_location()) {
         let shown = match Location::parse(&text) {
             Ok(location) => {
                 prop_assert!(location.path_bytes().len() >= location.base_name().len());
@@ -492,14 +492,14 @@ proptest! {
     }
 
     #[test]
-    fn what_is_shown_is_parsed_to_the_same(location in any_location()) {
+    fn a_printed_location_parses_to_the_same_location(location in any_location()) {
         let shown = location.to_string();
         let again = Location::parse(&shown);
         prop_assert_eq!(again.as_ref(), Ok(&location), "shown as {}", shown);
     }
 
     #[test]
-    fn what_was_parsed_is_shown_and_parsed_to_the_same(text in nearly_a_location()) {
+    fn a_parsed_location_survives_printing_and_parsing(text in nearly_a_location()) {
         if let Ok(location) = Location::parse(&text)
             && !matches!(location, Location::Peer { .. } | Location::Remote { query: Some(_), .. })
             && !text.contains('\n')
@@ -519,9 +519,9 @@ proptest! {
         prop_assert_eq!(parse(&text), local(&text));
     }
 
-    /// In anything that is refused, whatever its form.
+    /// Anything between colon and `@` may be a password.
     #[test]
-    fn no_error_reveals_what_stands_between_colon_and_at(
+    fn no_error_reveals_text_between_colon_and_at(
         before in nearly_a_location(),
         secret in "[QXZ]{5,9}",
         after in nearly_a_location(),
@@ -549,9 +549,9 @@ proptest! {
     }
 }
 
-/// `a%2Bb` was sent as `a+b`, in which S3 reads a space, and `%2F` was refused.
+/// Once, `a%2Bb` was sent as `a+b`, which S3 decodes to a space, and `%2F` was refused.
 #[test]
-fn a_web_path_is_kept_as_written_where_encoding_it_would_change_it() {
+fn a_web_path_is_kept_as_written_if_encoding_would_change_it() {
     let parts = |text: &str| match parse(text) {
         Location::Remote { path, written, .. } => (String::from_utf8(path).unwrap(), written),
         other => panic!("{other:?}"),
@@ -572,7 +572,7 @@ fn a_web_path_is_kept_as_written_where_encoding_it_would_change_it() {
 }
 
 #[test]
-fn a_name_beyond_ascii_is_the_one_that_dns_knows() {
+fn a_host_name_beyond_ascii_is_converted_for_dns() {
     for (text, shown) in [
         ("http://b\u{fc}cher.example/x", "http://xn--bcher-kva.example/x"),
         ("sftp://ada@B\u{dc}CHER.example/x", "sftp://ada@xn--bcher-kva.example/x"),
@@ -585,12 +585,12 @@ fn a_name_beyond_ascii_is_the_one_that_dns_knows() {
     let named = parse("b\u{fc}ro:x");
     assert_eq!(named, self::named("b\u{fc}ro", "x"));
     assert_eq!(named.as_ssh_host().to_string(), "sftp://xn--bro-hoa/~/x");
-    // A sign that looks like a dot, or a slash.
+    // A fullwidth slash.
     assert!(error("http://a\u{ff0f}b.example/").contains("not a host name"));
 }
 
 #[test]
-fn a_location_is_split_into_its_directory_and_its_name() {
+fn a_location_is_split_into_directory_and_name() {
     let split = |text: &str| {
         let (directory, name) = parse(text).split_name()?;
         Some((directory.to_string(), String::from_utf8(name).unwrap()))
@@ -610,7 +610,7 @@ fn a_location_is_split_into_its_directory_and_its_name() {
 }
 
 #[test]
-fn slashes_at_the_end_can_be_left_out() {
+fn trailing_slashes_can_be_removed() {
     let without = |text: &str| parse(text).without_trailing_slash().to_string();
     assert_eq!(without("a//"), "a");
     assert_eq!(without("/"), "/");

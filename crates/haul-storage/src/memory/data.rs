@@ -1,4 +1,4 @@
-//! The content of one file, kept sparsely: what was never written takes no room and reads as zeros.
+//! The sparse content of one file: ranges that were never written take no memory and read as zeros.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ pub(super) struct Data {
 
 #[derive(Debug, Clone)]
 enum Store {
-    /// Bytes by the offset at which they begin; they do not overlap.
+    /// Bytes by their start offset, without overlaps.
     Extents(BTreeMap<u64, Bytes>),
-    /// Nothing is kept: what is written has to be the pattern, and reads as the pattern.
+    /// Nothing is stored: written bytes must match the pattern, and read as the pattern.
     Pattern(Pattern),
 }
 
@@ -29,7 +29,7 @@ impl Data {
         Self { size: 0, written: RangeSet::new(), store }
     }
 
-    /// An empty file that accepts only the bytes of `pattern`, and does not keep them.
+    /// An empty file that accepts only the bytes of `pattern`, and does not store them.
     pub(super) fn sink(pattern: Pattern) -> Self {
         Self { size: 0, written: RangeSet::new(), store: Store::Pattern(pattern) }
     }
@@ -73,7 +73,7 @@ impl Data {
         block
     }
 
-    /// Stores a block. For a sink, the offset of the first byte that is not the pattern's.
+    /// Stores a block. Fails for a sink with the offset of the first byte that differs from the pattern.
     pub(super) fn write(&mut self, offset: u64, block: &Block) -> Result<(), u64> {
         let range = Range::new(offset, block.len() as u64);
         if range.is_empty() {
@@ -87,7 +87,7 @@ impl Data {
             }
             Store::Extents(extents) => {
                 carve(extents, range);
-                // A copy, so that a pool gets its buffers back.
+                // Copied, so that the block's buffers return to their pool.
                 let bytes = block.pieces().concat();
                 extents.insert(offset, bytes.into());
             }
@@ -97,7 +97,7 @@ impl Data {
         Ok(())
     }
 
-    /// Gives the file its length; what grows is hole, what is cut off is gone.
+    /// Sets the length; new bytes are a hole, bytes beyond the end are discarded.
     pub(super) fn resize(&mut self, size: u64) {
         let beyond = Range::between(size, u64::MAX);
         self.written.remove(beyond);
@@ -113,7 +113,7 @@ impl Data {
         (!data.is_empty()).then_some(data)
     }
 
-    /// Whether all of it is what `pattern` says.
+    /// Whether the file has `size` bytes with the content of `pattern`.
     pub(super) fn is_pattern(&self, pattern: Pattern, size: u64) -> bool {
         const STEP: u64 = 1 << 20;
         let whole = Range::new(0, size);
@@ -148,7 +148,7 @@ impl Data {
     }
 }
 
-/// Takes `range` out of the extents.
+/// Removes `range` from the extents.
 fn carve(extents: &mut BTreeMap<u64, Bytes>, range: Range) {
     let before = extents.range(..range.start()).next_back();
     if let Some((start, bytes)) = before.map(|(start, bytes)| (*start, bytes.clone())) {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_many_gib_takes_only_what_was_written() {
+    fn a_sparse_file_of_many_gib_stores_only_written_bytes() {
         let mut data = Data::new();
         data.write(100 << 30, &block(b"end")).unwrap();
         assert_eq!(data.size(), (100 << 30) + 3);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_refuses_what_is_not_its_pattern() {
+    fn a_sink_refuses_bytes_that_differ_from_its_pattern() {
         let mut data = Data::sink(Pattern::new(1));
         data.write(10, &Pattern::new(1).block(Range::new(10, 90))).unwrap();
         assert_eq!(data.write(0, &Pattern::new(2).block(Range::new(0, 9))), Err(0));
@@ -226,9 +226,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain vector of bytes.
+        /// Compares with a plain vector of bytes.
         #[test]
-        fn sparse_content_reads_like_a_plain_one(
+        fn sparse_content_reads_like_plain_content(
             steps in prop::collection::vec(step(), 1..20),
             start in 0..260u64,
             length in 0..260u64,
@@ -255,7 +255,7 @@ mod tests {
             let end = plain.len().min((start + length) as usize);
             let cut = plain.get(start as usize..end.max(start as usize)).unwrap_or_default();
             prop_assert_eq!(data.read(Range::new(start, length)).into_bytes(), cut);
-            // No byte that was written is zero, so what is not in `written` has to be.
+            // Written bytes are never zero, so exactly the other ones are.
             let held: u64 = data.written().total();
             prop_assert_eq!(held, plain.iter().filter(|byte| **byte != 0).count() as u64);
         }

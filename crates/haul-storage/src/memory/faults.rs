@@ -1,4 +1,4 @@
-//! Faults to order: which call of which operation goes wrong, and how.
+//! Fault injection: which call of which operation fails, and how.
 //!
 //! ```
 //! # use haul_storage::{ErrorKind, memory::{MemoryStorage, Operation}};
@@ -9,8 +9,8 @@
 //! faults.on_any().nth(17).fail(ErrorKind::Unreachable); // the 17th call of anything
 //! ```
 //!
-//! A test that wants every operation in turn to fail runs once without faults, asks
-//! [`Faults::count_all`], and then lets call 1, 2, … of [`Faults::on_any`] fail.
+//! To let every operation fail in turn, a test runs once without faults, takes [`Faults::count_all`],
+//! and then lets call 1, 2, … of [`Faults::on_any`] fail.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,13 +19,13 @@ use std::time::Duration;
 use super::lock::lock;
 use crate::{ErrorKind, RelPath, Retry};
 
-/// A call of one of the traits. A stream counts as one call, when it is first polled.
+/// A method of the storage traits. A stream counts as one call, when it is first polled.
 #[expect(missing_docs, reason = "each is named after the method it stands for")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
     Stat,
     List,
-    /// One entry of a listing: only rules with a path and `fail`, and it is not counted.
+    /// One entry of a listing. Supports only rules with a path and `fail`, and is not counted.
     ListEntry,
     CreateDir,
     CreateLink,
@@ -85,7 +85,7 @@ impl Operation {
     }
 }
 
-/// The faults of one storage, and the count of its calls. Cheap to clone; all clones are one.
+/// The faults of one storage, and the count of its calls. Cheap to clone; clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     state: Arc<Mutex<State>>,
@@ -121,14 +121,14 @@ enum Effect {
     Change(Change),
 }
 
-/// An error to order.
+/// An injected error.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Failure {
     pub(super) kind: ErrorKind,
     pub(super) retry: Option<Retry>,
 }
 
-/// What happens to the file before the call goes ahead.
+/// A change of the file before the call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change {
     Touch,
@@ -136,7 +136,7 @@ pub(super) enum Change {
     Vanish,
 }
 
-/// All that the rules say about one call.
+/// The combined effects of all rules on one call.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub(super) fail: Option<Failure>,
@@ -152,8 +152,8 @@ pub(super) struct Verdict {
 }
 
 impl Faults {
-    /// Begins a rule about calls of `operation`. Without [`When::nth`] or [`When::from`] it is
-    /// about every one of them.
+    /// Begins a rule about calls of `operation`: all of them, unless [`When::nth`], [`When::first`] or
+    /// [`When::from`] selects some.
     pub fn on(&self, operation: Operation) -> When {
         When { faults: self.clone(), operation: Some(operation), path: None, calls: 1..=u64::MAX }
     }
@@ -168,17 +168,17 @@ impl Faults {
         self.on(operation).nth(nth).fail(kind);
     }
 
-    /// Forgets all rules. What was stalled stays so.
+    /// Removes all rules. Stalled calls stay stalled.
     pub fn clear(&self) {
         lock(&self.state).rules.clear();
     }
 
-    /// How often `operation` was called since the beginning or [`Faults::reset_count`].
+    /// The number of calls of `operation` since the beginning or [`Faults::reset_count`].
     pub fn count(&self, operation: Operation) -> u64 {
         lock(&self.state).counts.get(&operation).copied().unwrap_or(0)
     }
 
-    /// How many calls of anything there were since the beginning or [`Faults::reset_count`].
+    /// The number of all calls since the beginning or [`Faults::reset_count`].
     pub fn count_all(&self) -> u64 {
         lock(&self.state).calls.len() as u64
     }
@@ -195,7 +195,7 @@ impl Faults {
         state.calls.clear();
     }
 
-    /// Counts a call and says what happens to it.
+    /// Counts a call and returns its effects.
     pub(super) fn judge(&self, operation: Operation, path: &RelPath) -> Verdict {
         let mut state = lock(&self.state);
         *state.counts.entry(operation).or_default() += 1;
@@ -215,7 +215,7 @@ impl Faults {
         verdict
     }
 
-    /// The error that a rule gives for one entry of a listing.
+    /// The error that a rule injects for one entry of a listing.
     pub(super) fn of_entry(&self, path: &RelPath) -> Option<Failure> {
         let state = lock(&self.state);
         state.rules.iter().find_map(|rule| match &rule.effect {
@@ -246,7 +246,7 @@ impl Verdict {
     }
 }
 
-/// Which calls a rule is about; the last method says what happens to them.
+/// A rule in construction: which calls it selects. The last method sets the effect and adds the rule.
 #[derive(Debug)]
 #[must_use = "a rule holds only once it is said what happens"]
 pub struct When {
@@ -257,10 +257,10 @@ pub struct When {
 }
 
 impl When {
-    /// Only calls about this path; for operations on an open file, the path it was opened by.
+    /// Only calls for this path; for operations on an open file, the path that it was opened by.
     ///
     /// # Panics
-    /// If it is no [`RelPath`].
+    /// If it is not a [`RelPath`].
     pub fn path(mut self, path: impl AsRef<[u8]>) -> Self {
         self.path = Some(super::path::path(path));
         self
@@ -284,63 +284,63 @@ impl When {
         self
     }
 
-    /// It fails and does nothing.
+    /// The call fails and has no effect.
     pub fn fail(self, kind: ErrorKind) {
         self.add(Effect::Fail(Failure { kind, retry: None }));
     }
 
-    /// It fails with this retry status and does nothing.
+    /// The call fails with this retry status and has no effect.
     pub fn fail_with(self, kind: ErrorKind, retry: Retry) {
         self.add(Effect::Fail(Failure { kind, retry: Some(retry) }));
     }
 
-    /// It is done, and fails nevertheless: the answer got lost.
+    /// The call takes effect, but fails: the response got lost.
     pub fn lose_answer(self, kind: ErrorKind) {
         self.add(Effect::LoseAnswer(Failure { kind, retry: None }));
     }
 
-    /// A read gives, a write stores, the first `bytes` bytes, and then it fails.
+    /// The call fails after the first `bytes` bytes were read or written.
     pub fn tear(self, bytes: u64, kind: ErrorKind) {
         self.add(Effect::Tear(bytes, Failure { kind, retry: None }));
     }
 
-    /// A read ends after `bytes` bytes as if there were no more; a write stores only so many and
-    /// claims to have stored all.
+    /// A read ends after `bytes` bytes as if the file ended there; a write stores only that many, but
+    /// reports success.
     pub fn cut(self, bytes: u64) {
         self.add(Effect::Cut(bytes));
     }
 
-    /// Byte `at` of what is read or written is changed on the way.
+    /// Byte `at` of the data read or written is corrupted.
     pub fn corrupt(self, at: u64) {
         self.add(Effect::Corrupt(at));
     }
 
-    /// It takes this much longer.
+    /// The call takes this much longer.
     pub fn delay(self, time: Duration) {
         self.add(Effect::Delay(time));
     }
 
-    /// A read gives one byte at a time, each after such a pause.
+    /// A read returns one byte at a time, each after this pause.
     pub fn drip(self, pause: Duration) {
         self.add(Effect::Drip(pause));
     }
 
-    /// It never returns; the caller has to drop it.
+    /// The call never returns; the caller has to drop it.
     pub fn stall(self) {
         self.add(Effect::Stall);
     }
 
-    /// The file gets another modification time first (its content stays).
+    /// Before the call, the file gets another modification time; its content stays.
     pub fn change(self) {
         self.add(Effect::Change(Change::Touch));
     }
 
-    /// The file grows or shrinks to `size` bytes first.
+    /// Before the call, the file grows or shrinks to `size` bytes.
     pub fn resize(self, size: u64) {
         self.add(Effect::Change(Change::Resize(size)));
     }
 
-    /// The file is removed first, and reading it on fails.
+    /// Before the call, the file is removed, so that reading it fails.
     pub fn vanish(self) {
         self.add(Effect::Change(Change::Vanish));
     }

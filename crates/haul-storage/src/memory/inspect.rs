@@ -1,7 +1,7 @@
-//! What a test does behind the back of whoever uses the storage: put things there, change them, look
-//! at them. Nothing here counts as a call, meets a fault or takes time.
+//! Methods by which a test prepares, changes and inspects a storage, bypassing its traits. They count
+//! as no call, meet no faults and take no time.
 //!
-//! Everything panics with the path and the cause if it cannot be done: it is the test that is wrong.
+//! On failure they panic with path and cause, because the test is wrong.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{MemoryStorage, Pattern};
 use crate::{Block, Entry, EntryKind, Metadata, Range, RelPath, SpecialKind, Timestamp, part_name};
 
 impl MemoryStorage {
-    /// Puts a file there, and the directories above it; replaces a file.
+    /// Adds a file and its parent directories; replaces an existing file.
     pub fn add_file(&self, at: impl AsRef<[u8]>, content: impl AsRef<[u8]>) {
         let mut data = Data::new();
         let block = Block::from(Bytes::copy_from_slice(content.as_ref()));
@@ -24,14 +24,12 @@ impl MemoryStorage {
         self.add(&path(at), Content::File(data));
     }
 
-    /// Puts a file of `size` bytes there whose content is the [`Pattern`] of `seed`. It takes no
-    /// memory.
+    /// Adds a file of `size` bytes with the [`Pattern`] of `seed` as content. It takes no memory.
     pub fn add_pattern_file(&self, at: impl AsRef<[u8]>, size: u64, seed: u64) {
         self.add(&path(at), Content::File(Data::pattern(Pattern::new(seed), size)));
     }
 
-    /// Puts a file of `size` bytes there that holds data only in the given places: a hole is
-    /// everywhere else.
+    /// Adds a file of `size` bytes with data only at the given offsets and holes everywhere else.
     pub fn add_sparse_file(&self, at: impl AsRef<[u8]>, size: u64, pieces: &[(u64, &[u8])]) {
         let mut data = Data::new();
         data.resize(size);
@@ -42,22 +40,22 @@ impl MemoryStorage {
         self.add(&path(at), Content::File(data));
     }
 
-    /// Puts a directory there, and those above it.
+    /// Adds a directory and its parents.
     pub fn add_dir(&self, at: impl AsRef<[u8]>) {
         make_directories(&mut lock(&self.shared.tree), &path(at));
     }
 
-    /// Puts a symbolic link there, and the directories above it.
+    /// Adds a symbolic link and its parent directories.
     pub fn add_symlink(&self, at: impl AsRef<[u8]>, target: impl AsRef<[u8]>) {
         self.add(&path(at), Content::Symlink(target.as_ref().to_vec()));
     }
 
-    /// Puts a special file there, and the directories above it.
+    /// Adds a special file and its parent directories.
     pub fn add_special(&self, at: impl AsRef<[u8]>, kind: SpecialKind) {
         self.add(&path(at), Content::Special(kind));
     }
 
-    /// Sets attributes, whatever the capabilities say.
+    /// Sets attributes, regardless of the capabilities.
     pub fn set(&self, at: impl AsRef<[u8]>, metadata: &Metadata) {
         let node = self.node(&path(at));
         let mut state = node.lock();
@@ -81,13 +79,13 @@ impl MemoryStorage {
         self.set(at, &Metadata { modified, ..Metadata::default() });
     }
 
-    /// Changes a file in place, as a program does that writes to it: whoever reads it sees that.
+    /// Changes a file in place, as another program would: open readers see the change.
     pub fn overwrite(&self, at: impl AsRef<[u8]>, offset: u64, content: impl AsRef<[u8]>) {
         let block = Block::from(Bytes::copy_from_slice(content.as_ref()));
         self.alter(&path(at), |data| data.write(offset, &block).map_err(Refusal::not_the_pattern));
     }
 
-    /// Cuts or lengthens a file in place.
+    /// Truncates or extends a file in place.
     pub fn resize(&self, at: impl AsRef<[u8]>, size: u64) {
         self.alter(&path(at), |data| {
             data.resize(size);
@@ -95,19 +93,19 @@ impl MemoryStorage {
         });
     }
 
-    /// Takes away whatever is there, with everything below it.
+    /// Removes an entry with everything below it.
     pub fn take_away(&self, at: impl AsRef<[u8]>) {
         let at = path(at);
         check(&at, lock(&self.shared.tree).detach(&at));
     }
 
-    /// From now on a file written to `at` has to have the content of `seed`, and is not kept: any
+    /// From now on a file written to `at` must have the [`Pattern`] of `seed`, and is not stored: any
     /// other byte fails the write with `Corrupt`.
     pub fn expect_pattern(&self, at: impl AsRef<[u8]>, seed: u64) {
         lock(&self.shared.sinks).insert(path(at), Pattern::new(seed));
     }
 
-    /// Whether anything is there.
+    /// Whether an entry exists.
     pub fn exists(&self, at: impl AsRef<[u8]>) -> bool {
         lock(&self.shared.tree).find(&path(at)).is_ok()
     }
@@ -120,14 +118,14 @@ impl MemoryStorage {
         content.into_bytes()
     }
 
-    /// Whether a file has `size` bytes with the content of `seed`.
+    /// Whether a file has `size` bytes with the [`Pattern`] of `seed`.
     pub fn is_pattern(&self, at: impl AsRef<[u8]>, size: u64, seed: u64) -> bool {
         let mut same = false;
         self.look(&path(at), |data| same = data.is_pattern(Pattern::new(seed), size));
         same
     }
 
-    /// The ranges of a file that hold data, merged, in order; what is between is hole.
+    /// The ranges of a file that hold data, merged, in order; holes are between them.
     pub fn ranges(&self, at: impl AsRef<[u8]>) -> Vec<Range> {
         let mut ranges = Vec::new();
         self.look(&path(at), |data| ranges = data.written().iter().collect());
@@ -150,37 +148,37 @@ impl MemoryStorage {
         if self.exists(part.as_bytes()) { self.ranges(part.as_bytes()) } else { Vec::new() }
     }
 
-    /// How many bytes the part file for `at` holds; 0 if there is none.
+    /// The number of bytes that the part file for `at` holds; 0 if there is none.
     pub fn part_bytes(&self, at: impl AsRef<[u8]>) -> u64 {
         self.part_ranges(at).into_iter().map(Range::len).sum()
     }
 
-    /// The entry at `at`, as `stat` would give it.
+    /// The entry at `at`, as `stat` would return it.
     pub fn entry(&self, at: impl AsRef<[u8]>) -> Entry {
         let at = path(at);
         let node = self.node(&at);
         self.shared.entry(at, &node)
     }
 
-    /// All attributes of what is at `at`, as `metadata` would give them.
+    /// All attributes of the entry at `at`, as `metadata` would return them.
     pub fn attributes(&self, at: impl AsRef<[u8]>) -> Metadata {
         self.shared.metadata(&self.node(&path(at)))
     }
 
-    /// Every entry but the root, part files included, each directory before what is in it.
+    /// Every entry except the root, part files included, each directory before its contents.
     pub fn entries(&self) -> Vec<Entry> {
         let nodes = lock(&self.shared.tree).walk();
         nodes.into_iter().map(|(at, node)| self.shared.entry(at, &node)).collect()
     }
 
-    /// Every file with its content, part files included: to compare two trees.
+    /// Every file with its content, part files included, to compare trees.
     pub fn files(&self) -> BTreeMap<RelPath, Bytes> {
         let files = self.entries().into_iter().filter(Entry::is_file);
         files.map(|entry| (entry.path.clone(), self.content(entry.path.as_bytes()))).collect()
     }
 
-    /// Every path, for people to read, in the order of [`MemoryStorage::entries`]; those of
-    /// directories end with `/`.
+    /// Every path as text, in the order of [`MemoryStorage::entries`]; those of directories end with
+    /// `/`.
     pub fn paths(&self) -> Vec<String> {
         let shown = |entry: Entry| match entry.kind {
             EntryKind::Directory => format!("{}/", entry.path),
@@ -189,7 +187,7 @@ impl MemoryStorage {
         self.entries().into_iter().map(shown).collect()
     }
 
-    /// Bytes of data that all files hold, part files included.
+    /// Bytes of data in all files, part files included.
     pub fn used_bytes(&self) -> u64 {
         lock(&self.shared.tree).used()
     }

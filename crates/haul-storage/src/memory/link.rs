@@ -1,11 +1,11 @@
-//! A network link in miniature: round trips, a shared rate, lanes that take time to open and have
-//! limits of their own.
+//! A simulated network link: RTT, a shared rate, and lanes that take time to open and have limits of
+//! their own.
 //!
-//! All waiting is tokio time, so a test under `start_paused = true` moves gigabytes over a long link
-//! in no time and gets the same figures each run. The model: an operation goes on the open lane with
-//! the least in flight. On a lane, transfers go one after another, as on one connection; they share
-//! the bottleneck with those of other lanes, a segment (about 2 ms of it) at a time. A transfer
-//! costs its bytes and one round trip, during which the next one's bytes already flow.
+//! All waiting uses tokio's clock, so a test under `start_paused = true` moves gigabytes over a long
+//! link in no time and gets the same results each run. The model: an operation uses the open lane with
+//! the least in flight. On a lane, transfers follow each other, as on one connection; they share the
+//! bottleneck with those of other lanes in segments of about 2 ms. A transfer costs its bytes and one
+//! RTT, during which the bytes of the next one already flow.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,30 +16,29 @@ use tokio::time::{Instant, sleep_until};
 use super::lock::lock;
 use crate::LinkStatus;
 
-/// What link to simulate.
+/// The parameters of a simulated link.
 #[derive(Debug, Clone)]
 pub struct SimulatedLink {
-    /// Time for a request and its answer.
+    /// Time for a request and its response.
     pub rtt: Duration,
-    /// What all lanes together carry, both directions counted together.
+    /// The rate of all lanes together, in both directions together.
     pub rate_bytes_per_second: u64,
-    /// Bytes that one lane may have in flight, as a far end's receive window does: the lane carries
-    /// at most this much per round trip.
+    /// Maximum bytes in flight on one lane, like the far end's receive window: the lane carries at most
+    /// this much per RTT.
     pub per_lane_window: Option<u64>,
-    /// What one lane carries at most, in bytes per second.
+    /// Maximum rate of one lane, in bytes per second.
     pub per_lane_rate: Option<u64>,
-    /// Round trips until a new lane can be used; about 9 for SSH.
+    /// RTTs until a new lane can be used; about 9 for SSH.
     pub open_round_trips: u32,
     /// The far end refuses lanes beyond this number.
     pub max_lanes_accepted: Option<usize>,
-    /// Bytes that the queue before the bottleneck holds. What is in flight beyond this and the BDP
-    /// is dropped and has to be sent twice. `None` is a queue without end.
+    /// Capacity of the queue before the bottleneck, in bytes. Bytes in flight beyond this and the BDP
+    /// are dropped and sent twice. `None` is an unlimited queue.
     pub queue_bytes: Option<u64>,
 }
 
 impl SimulatedLink {
-    /// A link with one limit for all lanes together, lanes that open in 3 round trips, and no other
-    /// limits.
+    /// A link with one limit for all lanes together, lanes that open in 3 RTTs, and no other limits.
     pub fn new(rtt: Duration, rate_bytes_per_second: u64) -> Self {
         Self {
             rtt,
@@ -57,7 +56,7 @@ impl SimulatedLink {
         (self.rate_bytes_per_second as f64 * self.rtt.as_secs_f64()) as u64
     }
 
-    /// What one lane alone carries, in bytes per second.
+    /// The rate of a single lane, in bytes per second.
     fn lane_rate(&self) -> f64 {
         let rtt = self.rtt.as_secs_f64();
         let by_window = match self.per_lane_window {
@@ -68,16 +67,16 @@ impl SimulatedLink {
     }
 }
 
-/// What went over a simulated link.
+/// The traffic over a simulated link so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkTraffic {
-    /// Bytes, those that had to be sent twice counted once.
+    /// Bytes carried; bytes sent twice count once.
     pub bytes: u64,
-    /// Bytes that were dropped at the queue.
+    /// Bytes dropped at the queue.
     pub dropped: u64,
-    /// The most bytes that were in flight or waiting for their lane at once.
+    /// Maximum of bytes that were in flight or waiting for their lane at the same time.
     pub most_in_flight: u64,
-    /// The most lanes that were open at once.
+    /// Maximum of lanes that were open at the same time.
     pub most_lanes: usize,
 }
 
@@ -94,7 +93,7 @@ struct State {
     next_id: u64,
     refused: usize,
     connect: Option<Duration>,
-    /// When the bottleneck has carried all it was given.
+    /// When the bottleneck becomes idle.
     busy_until: Option<Instant>,
     in_flight: u64,
     traffic: LinkTraffic,
@@ -107,7 +106,7 @@ struct Lane {
     open: bool,
     closing: bool,
     load: u64,
-    /// Until when the lane's own limits keep it busy.
+    /// When the lane becomes idle, by its own limits.
     wire: Arc<AsyncMutex<Instant>>,
 }
 
@@ -128,7 +127,7 @@ impl Link {
             state.start_lane(&self.config);
             alive += 1;
         }
-        // Those that are still being opened go first.
+        // Lanes that are still opening are closed first.
         for lane in state.lanes.iter_mut().rev() {
             if alive > wanted && !lane.closing {
                 lane.closing = true;
@@ -155,14 +154,14 @@ impl Link {
         self.settled().traffic
     }
 
-    /// Waits for a request without content and its answer, `round_trips` times.
+    /// Waits for `round_trips` requests and responses without content, one after the other.
     pub(super) async fn ask(self: &Arc<Self>, round_trips: u32) -> Result<(), Refused> {
         let _lane = self.acquire(0).await?;
         sleep_until(Instant::now() + self.config.rtt * round_trips).await;
         Ok(())
     }
 
-    /// Sends a request for `expected` bytes; the answer's bytes are then taken as they arrive.
+    /// Sends a request for `expected` bytes; [`Transfer::carry`] then waits for the bytes of the response.
     pub(super) async fn request(self: &Arc<Self>, expected: u64) -> Result<Transfer, Refused> {
         let lane = self.acquire(expected).await?;
         let arrival = Instant::now() + self.config.rtt;
@@ -170,7 +169,7 @@ impl Link {
         Ok(self.transfer(lane, arrival).await)
     }
 
-    /// Sends `bytes` bytes and waits for the answer.
+    /// Sends `bytes` bytes and waits for the response.
     pub(super) async fn send(self: &Arc<Self>, bytes: u64) -> Result<(), Refused> {
         let lane = self.acquire(bytes).await?;
         let mut transfer = self.transfer(lane, Instant::now()).await;
@@ -186,7 +185,7 @@ impl Link {
         Transfer { lane, wire: Some(wire), from }
     }
 
-    /// The open lane with the least in flight; waits until one is open, and opens the first.
+    /// The open lane with the least in flight. Waits until one is open, and opens one if there is none.
     async fn acquire(self: &Arc<Self>, bytes: u64) -> Result<LaneUse, Refused> {
         // Requests count too, so that those without content spread over the lanes.
         let load = bytes + 1024;
@@ -215,7 +214,7 @@ impl Link {
         }
     }
 
-    /// The state, with lanes opened or refused whose time has come.
+    /// The state, after opening or refusing the lanes that are due.
     fn settled(&self) -> std::sync::MutexGuard<'_, State> {
         let mut state = lock(&self.state);
         let now = Instant::now();
@@ -238,7 +237,7 @@ impl Link {
         state
     }
 
-    /// Takes a share of the bottleneck from `from` on; gives when it has carried all.
+    /// Reserves the bottleneck for `bytes` from `from` on; returns when it has carried them.
     fn reserve(&self, from: Instant, bytes: u64) -> Instant {
         let mut state = lock(&self.state);
         let mut cost = bytes;
@@ -273,7 +272,7 @@ impl State {
     }
 }
 
-/// A lane while an operation is on it.
+/// A lane in use by an operation.
 #[derive(Debug)]
 struct LaneUse {
     link: Arc<Link>,
@@ -294,7 +293,7 @@ impl Drop for LaneUse {
     }
 }
 
-/// Bytes on their way on one lane.
+/// A transfer on one lane.
 #[derive(Debug)]
 pub(super) struct Transfer {
     lane: LaneUse,
@@ -303,8 +302,8 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// Waits until `bytes` more bytes are through; gives the exact time at which they were (tokio
-    /// wakes up to 1 ms later, and that must not add up).
+    /// Waits until `bytes` more bytes were carried; returns the exact time of that (tokio wakes up to
+    /// 1 ms later, which must not add up).
     pub(super) async fn carry(&mut self, bytes: u64) -> Instant {
         let config = &self.lane.link.config;
         let segment = (config.rate_bytes_per_second / 500).clamp(16 << 10, 1 << 20);

@@ -1,16 +1,16 @@
-//! A storage in memory, for tests of everything above storages.
+//! A storage in memory, for tests of the layers above storages.
 //!
 //! It is a complete backend, with directories, files, links, attributes, part files that outlive
-//! their writer, locks and holes; it passes the conformance kit. Beyond that a test can
+//! their writer, locks and holes; it passes the conformance suite. Beyond that a test can
 //!
-//! - take abilities away ([`Builder::with_capabilities`]),
-//! - order faults ([`Faults`]),
-//! - put a long link before it, in virtual time ([`SimulatedLink`]),
-//! - move files of many GiB that nobody stores ([`Pattern`]),
-//! - look at everything from behind: see `inspect.rs`.
+//! - disable capabilities ([`Builder::with_capabilities`]),
+//! - inject faults ([`Faults`]),
+//! - simulate a long link in virtual time ([`SimulatedLink`]),
+//! - move files of many GiB without storing them ([`Pattern`]),
+//! - prepare and inspect contents directly: see `inspect.rs`.
 //!
-//! Files: `tree` has names and nodes, `data` the content of a file, `storage`, `read` and `write`
-//! implement the traits, `shared` leads every call through `faults` and `link`.
+//! Files: `tree` has names and nodes, `data` the content of a file; `storage`, `read` and `write`
+//! implement the traits; `shared` passes every call through `faults` and `link`.
 
 mod builder;
 mod data;
@@ -40,12 +40,12 @@ pub struct MemoryStorage {
 }
 
 impl MemoryStorage {
-    /// To order faults and to count calls.
+    /// Injects faults and counts calls.
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
     }
 
-    /// What went over the simulated link; nothing without one.
+    /// The traffic over the simulated link; zero without one.
     pub fn traffic(&self) -> LinkTraffic {
         self.shared.link.as_ref().map(|link| link.traffic()).unwrap_or_default()
     }

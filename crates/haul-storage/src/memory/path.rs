@@ -1,8 +1,8 @@
-//! Paths as tests write them.
+//! Paths as tests pass them.
 
 use crate::RelPath;
 
-/// Panics where it is no path, as a test should.
+/// Parses a path; panics if it is invalid, because the test is wrong.
 pub(super) fn path(bytes: impl AsRef<[u8]>) -> RelPath {
     match RelPath::parse(&bytes) {
         Ok(path) => path,

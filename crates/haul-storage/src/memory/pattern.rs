@@ -1,11 +1,10 @@
 //! Content that is computed instead of stored: byte `offset` of a file is a fixed function of the
 //! offset and a seed.
 //!
-//! One tile of pseudo-random bytes is made once and repeated; the seed says where in it a file
-//! begins. The tile's length is a prime (the first after 1 MiB), so that a block which lands at an
-//! offset that is wrong by any multiple of a usual block size differs, up to files of 1 TiB.
-//! Reading it copies nothing, checking it is one comparison of memory: tens of GiB cost seconds even
-//! in a debug build.
+//! One tile of pseudo-random bytes is generated once and repeated; the seed selects where in it a file
+//! begins. The tile's length is a prime (the first after 1 MiB), so that a block at an offset that is
+//! wrong by any multiple of a usual block size differs, in files of up to 1 TiB. Reading copies nothing
+//! and checking is one memory comparison: tens of GiB take seconds even in a debug build.
 
 use std::sync::OnceLock;
 
@@ -16,7 +15,7 @@ use crate::{Block, Range};
 /// The first prime after 2^20.
 const TILE: u64 = 1_048_583;
 
-/// The content that belongs to a seed.
+/// The content that a seed defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pattern {
     seed: u64,
@@ -47,7 +46,7 @@ impl Pattern {
         self.block(range).into_bytes()
     }
 
-    /// The first offset at which `block`, standing at `offset`, is not what it should be.
+    /// The first offset at which `block`, which lies at `offset`, differs from the pattern.
     pub fn first_difference(self, offset: u64, block: &Block) -> Option<u64> {
         let mut offset = offset;
         for piece in block.pieces() {
@@ -66,7 +65,7 @@ impl Pattern {
         None
     }
 
-    /// Where in the tile the byte at `offset` stands.
+    /// The position in the tile of the byte at `offset`.
     const fn position(self, offset: u64) -> u64 {
         (offset % TILE + mix(self.seed) % TILE) % TILE
     }
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_is_the_same_however_it_is_cut() {
+    fn the_content_of_a_range_does_not_depend_on_where_it_is_cut() {
         let pattern = Pattern::new(3);
         let whole = pattern.bytes(Range::new(0, 3 * TILE));
         for (start, length) in [(0, 1), (TILE - 1, 2), (TILE, TILE), (5, 2 * TILE), (7, 0)] {
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_at_the_wrong_offset_or_of_another_seed_is_noticed() {
+    fn a_block_at_a_wrong_offset_or_of_another_seed_differs() {
         let block = Pattern::new(3).block(Range::new(1 << 30, 4096));
         assert_eq!(Pattern::new(3).first_difference(1 << 30, &block), None);
         for shift in [1, 512, 4096, 32 << 10, 1 << 20, 4 << 20, 1 << 31] {
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_wrong_byte_is_named() {
+    fn first_difference_returns_the_offset_of_the_first_wrong_byte() {
         let mut bytes = Pattern::new(1).bytes(Range::new(100, 50)).to_vec();
         bytes[20] ^= 1;
         let block = Block::from(Bytes::from(bytes));

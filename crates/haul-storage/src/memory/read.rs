@@ -78,7 +78,7 @@ impl ReadAt for MemoryReader {
     }
 }
 
-/// One `read_at` under way.
+/// A `read_at` in progress.
 struct Reading {
     shared: Arc<Shared>,
     path: RelPath,
@@ -89,7 +89,7 @@ struct Reading {
 
 struct Begun {
     verdict: Verdict,
-    /// Bytes given so far.
+    /// Bytes returned so far.
     given: u64,
     transfer: Option<Transfer>,
 }
@@ -123,7 +123,7 @@ impl Reading {
         self.rest =
             if (block.len() as u64) < head.len() { Range::new(rest.end(), 0) } else { rest };
         if failure.is_some() {
-            // The next call finds nothing more to give, and then ends or fails as ordered.
+            // The next call has no bytes left, and ends or fails as injected.
             self.rest = head;
         }
         self.begun = Some(begun);
@@ -152,14 +152,14 @@ impl Reading {
 }
 
 impl Verdict {
-    /// What is left of content that moves in one go, and how the call fails then.
+    /// Distorts content that moves in one call; returns the rest and the failure of the call.
     pub(super) fn distort(&self, mut block: Block) -> (Block, Option<Failure>) {
         let failure = self.distort_next(&mut 0, &mut block);
         (block, failure.flatten())
     }
 
-    /// Applies cuts, tears and corruption to a block that comes after `given` bytes. `Some` if it
-    /// is the last: with the failure that follows it, if one does.
+    /// Applies cuts, tears and corruption to a block that follows `given` bytes. `Some` if it is the
+    /// last one, with the failure that follows it, if any.
     fn distort_next(&self, given: &mut u64, block: &mut Block) -> Option<Option<Failure>> {
         if let Some(at) = self.corrupt
             && (*given..*given + block.len() as u64).contains(&at)
@@ -181,8 +181,8 @@ impl Verdict {
     }
 }
 
-/// The blocks as they arrive, whether or not somebody polls: what is asked for is on its way. It
-/// stops when the stream is dropped.
+/// The blocks as they arrive: bytes that were requested flow even if the stream is not polled, until it
+/// is dropped.
 fn arriving(mut blocks: BlockStream) -> BlockStream {
     let start = async move {
         let (sender, receiver) = mpsc::unbounded_channel();

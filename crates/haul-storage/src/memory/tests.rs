@@ -32,7 +32,7 @@ async fn read(storage: &MemoryStorage, at: &str, range: Range) -> Result<Bytes> 
 }
 
 #[tokio::test]
-async fn a_writer_that_is_dropped_leaves_its_part_file_for_the_next() {
+async fn a_dropped_writer_leaves_its_part_file_for_the_next() {
     let storage = MemoryStorage::new();
     let writer = storage.create(&path("a"), &CreateOptions::default()).await.unwrap();
     writer.write_at(10, bytes(b"abc")).await.unwrap();
@@ -51,7 +51,7 @@ async fn a_writer_that_is_dropped_leaves_its_part_file_for_the_next() {
 }
 
 #[tokio::test]
-async fn a_fault_hits_the_call_that_was_named() {
+async fn a_fault_hits_the_selected_call_only() {
     let storage = MemoryStorage::new();
     storage.add_file("a", "content");
     storage.faults().fail(Operation::Stat, 2, ErrorKind::Unreachable);
@@ -65,7 +65,7 @@ async fn a_fault_hits_the_call_that_was_named() {
 }
 
 #[tokio::test]
-async fn any_call_can_be_made_to_fail_by_its_number() {
+async fn a_call_of_any_operation_can_fail_by_its_number() {
     let storage = MemoryStorage::new();
     storage.faults().on_any().nth(2).fail(ErrorKind::Io);
     storage.create_dir(&path("d")).await.unwrap();
@@ -75,7 +75,7 @@ async fn any_call_can_be_made_to_fail_by_its_number() {
 }
 
 #[tokio::test]
-async fn reads_are_cut_torn_and_corrupted_as_ordered() {
+async fn reads_are_cut_torn_and_corrupted_as_injected() {
     let storage = MemoryStorage::builder().with_read_block(4).build();
     storage.add_file("a", "0123456789");
     let whole = Range::new(0, 10);
@@ -114,7 +114,7 @@ async fn a_torn_write_stores_its_first_bytes_and_fails() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_means_done_and_failed() {
+async fn a_call_with_a_lost_response_takes_effect_and_fails() {
     let storage = MemoryStorage::new();
     storage.faults().on(Operation::CreateDir).lose_answer(ErrorKind::Unreachable);
     assert!(storage.create_dir(&path("d")).await.is_err());
@@ -122,7 +122,7 @@ async fn a_lost_answer_means_done_and_failed() {
 }
 
 #[tokio::test]
-async fn a_file_changes_grows_and_vanishes_while_it_is_read() {
+async fn injected_changes_alter_shrink_and_remove_a_file_while_it_is_read() {
     let storage = MemoryStorage::new();
     for name in ["a", "b", "c"] {
         storage.add_file(name, "content");
@@ -166,7 +166,7 @@ async fn a_stalled_call_can_be_dropped() {
 }
 
 #[tokio::test]
-async fn a_full_storage_says_so() {
+async fn writing_to_a_full_storage_fails_with_no_space() {
     let storage = MemoryStorage::builder().with_capacity(10).build();
     let writer = storage.create(&path("a"), &CreateOptions::default()).await.unwrap();
     writer.write_at(0, bytes(b"12345678")).await.unwrap();
@@ -177,7 +177,7 @@ async fn a_full_storage_says_so() {
 }
 
 #[tokio::test]
-async fn a_storage_that_is_written_in_order_refuses_any_other() {
+async fn an_in_order_storage_refuses_writes_at_other_offsets() {
     let in_order = MemoryStorage::builder().with_capabilities(|c| c.writes = Writes::InOrder);
     let storage = in_order.build();
     let writer = storage.create(&path("a"), &CreateOptions::default()).await.unwrap();
@@ -212,7 +212,7 @@ async fn tens_of_gib_move_without_being_stored() {
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-/// 200 ms and 500 Mbit/s, the link of the measurements.
+/// 200 ms and 500 Mbit/s, the link of haul's measurements.
 fn long_link() -> SimulatedLink {
     SimulatedLink::new(Duration::from_millis(200), 62_500_000)
 }
@@ -243,7 +243,7 @@ async fn a_link_carries_its_rate_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lane_carries_one_window_a_round_trip() {
+async fn a_lane_carries_one_window_per_rtt() {
     let link = SimulatedLink { per_lane_window: Some(2 * MIB), ..long_link() };
     let one = seconds_to_read(link.clone(), 1, 100 * MIB, MIB).await;
     assert!((10.0..10.5).contains(&one), "{one}");
@@ -297,7 +297,7 @@ async fn writes_overlap_and_share_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_flight_beyond_bdp_and_queue_is_sent_twice() {
+async fn bytes_in_flight_beyond_bdp_and_queue_are_sent_twice() {
     let link = SimulatedLink { queue_bytes: Some(8 * MIB), ..long_link() };
     // 16 MiB are within the BDP of 12.5 MB and the queue; of 160 MiB all but the last 20 are not.
     let little = seconds_to_read(link.clone(), 4, 16 * MIB, MIB).await;

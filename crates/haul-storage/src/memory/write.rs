@@ -15,8 +15,8 @@ use crate::{
     WriteAt, Writes, part_name,
 };
 
-/// A part file that is being written. Dropping it is what a killed run does: the part file stays
-/// and another writer may continue it.
+/// A part file being written. Dropping the writer simulates a killed run: the part file stays and another
+/// writer may resume it.
 #[derive(Debug)]
 pub(super) struct MemoryWriter {
     shared: Arc<Shared>,
@@ -30,9 +30,10 @@ pub(super) struct MemoryWriter {
 
 #[derive(Debug)]
 struct Progress {
-    /// Neither committed nor given up.
+    /// Neither committed nor aborted.
     live: bool,
-    /// Where an in-order write has to begin: anywhere in here at first, then exactly at its end.
+    /// Where an in-order write has to begin: anywhere in here at first, later exactly at the end of the
+    /// last write.
     next: Range,
 }
 
@@ -131,7 +132,7 @@ impl MemoryWriter {
         }
         tree.attach(&self.path, Arc::clone(&self.node), options.replace)?;
         if let Some(part) = &self.part {
-            // Somebody may have removed it; what was written is all the same there.
+            // The part file may have been removed; the content is in the node all the same.
             drop(tree.detach(part));
         }
         let mut state = self.node.lock();
@@ -158,7 +159,7 @@ impl WriteAt for MemoryWriter {
         &self.held
     }
 
-    /// What a journal does on this machine: no link is crossed.
+    /// Simulates a local journal: the record does not cross the link.
     async fn record(&self, ranges: RangeSet) -> Result<()> {
         let call = self.shared.begin(Operation::Record, &self.path).await?;
         if let Some((_, recorded)) = &mut self.node.lock().recorded {
@@ -208,7 +209,7 @@ impl WriteAt for MemoryWriter {
     }
 
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
-        // `finish` takes the tree itself.
+        // Not through `perform`, because `finish` locks the tree itself.
         let call = self.shared.begin(Operation::Commit, &self.path).await?;
         self.shared.ask(Operation::Commit, &self.path).await?;
         let done = self.finish(size, options);
@@ -238,7 +239,7 @@ impl Drop for MemoryWriter {
     }
 }
 
-/// What a part file that was found holds of the source.
+/// What an existing part file holds of the source.
 fn held(shared: &Shared, found: Option<&Node>, options: &CreateOptions) -> Result<Held, Refusal> {
     let records = shared.options.records && shared.capabilities.resume;
     let Some(source) = options.source.as_ref().filter(|_| records) else {

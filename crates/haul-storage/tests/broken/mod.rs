@@ -1,4 +1,4 @@
-//! A storage that does one thing wrong, and everything else as the one inside does it.
+//! A storage with one flaw; everything else is passed to the storage inside.
 
 #![expect(clippy::unwrap_used, reason = "it is part of a test")]
 
@@ -17,7 +17,7 @@ use haul_storage::{
     StorageExt, Whole, WriteAt, part_name,
 };
 
-/// What is done wrong.
+/// The flaw of a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
     CommitIgnoresReplace,
@@ -83,14 +83,14 @@ pub struct Broken {
     inside: Arc<MemoryStorage>,
     claims: Capabilities,
     flaw: Option<Flaw>,
-    /// Locks that are not let go.
+    /// Locks that are never released.
     stuck: Mutex<Vec<Lock>>,
-    /// What was recorded of any file.
+    /// The ranges recorded for all files together.
     records: Arc<Mutex<RangeSet>>,
 }
 
 impl Broken {
-    /// Right but for one flaw.
+    /// Correct except for one flaw.
     pub fn with(flaw: Flaw) -> Arc<Self> {
         let inside = MemoryStorage::builder().with_records().with_digests().build();
         let mut claims = inside.capabilities().clone();
@@ -106,7 +106,7 @@ impl Broken {
         })
     }
 
-    /// Claims other capabilities than it has.
+    /// Declares other capabilities than it has.
     pub fn claiming(inside: Arc<MemoryStorage>, claims: Capabilities) -> Arc<Self> {
         Arc::new(Self {
             inside,
@@ -121,7 +121,7 @@ impl Broken {
         self.flaw == Some(flaw)
     }
 
-    /// The path that is really used.
+    /// The path that is actually used.
     async fn real(&self, path: &RelPath) -> RelPath {
         if self.is(Flaw::LinksInPathsAreFollowed) {
             let mut real = RelPath::root();

@@ -1,4 +1,4 @@
-//! What becomes of files and links: left, kept, adjusted or replaced, alone or with other names of one file.
+//! The model of files and links: left, kept, adjusted or replaced, alone or with their other hard links.
 
 use super::{Model, SET_ID, Token, UMASK, Verdict, Want};
 use crate::options::Overwrite;
@@ -14,7 +14,7 @@ impl Model<'_> {
         else {
             return if how == Overwrite::Never { Verdict::Leave } else { Verdict::Replace };
         };
-        // Times that the model has left open are of directories only.
+        // The model leaves times open only for directories.
         let there_time = self.before.0.get(name).map_or(node.time, |before| before.time);
         let (theirs, ours) = (self.keeps.time(there_time), self.keeps.time(node.time));
         match how {
@@ -31,7 +31,7 @@ impl Model<'_> {
         }
     }
 
-    /// Whether a file of another user would become one that lends its owner's rights.
+    /// Whether another user's file would get set-ID bits or capabilities.
     fn gets_privileges(&self, name: &[u8]) -> bool {
         let preserve = self.options.preserve;
         let (node, there) = (&self.source.0[name], self.before.0.get(name));
@@ -47,7 +47,7 @@ impl Model<'_> {
             && (has_bits || has_capability)
     }
 
-    /// Notes where rsync's idea of the overwrite mode is another one.
+    /// Notes where rsync's overwrite mode behaves differently.
     pub(super) fn overwrite_rules(&mut self, name: &[u8], verdict: Verdict) {
         let has_names = self.before.0.get(name).is_some_and(|there| there.links > 1);
         if verdict == Verdict::Leave && has_names {
@@ -82,11 +82,11 @@ impl Model<'_> {
         }
     }
 
-    /// The file of the source is at `name`, as `token`.
+    /// The source's file is copied to `name`, as `token`.
     pub(super) fn put(&mut self, name: &[u8], token: Token) {
         let node = &self.source.0[name];
         let preserve = self.options.preserve;
-        // The mode of the file that it replaces, which is open where names of one file contradict each other.
+        // The mode of the replaced file, which is open if the names of one file contradict each other.
         let usual = match self.wanted.tree.get(name) {
             Some(Want { kind: Some(Kind::File { .. }), mode, .. }) => mode.map(|mode| mode & 0o777),
             _ => Some(0o666 & !UMASK),
@@ -141,7 +141,7 @@ impl Model<'_> {
         attributes
     }
 
-    /// The bytes at `name` are the source's; the rest is made so.
+    /// The content at `name` is that of the source; metadata is adjusted.
     pub(super) fn keep(&mut self, name: &[u8]) {
         let node = &self.source.0[name];
         let preserve = self.options.preserve;
@@ -167,7 +167,7 @@ impl Model<'_> {
             }
             if let Some(mode) = mode {
                 want.mode = Some(mode);
-                // Whether the bits of an owner that is not kept stay depends on whose file it was.
+                // Without `owner`, whether set-ID bits stay depends on the file's previous owner.
                 if !preserve.owner {
                     want.mode_open = SET_ID;
                 }
@@ -177,7 +177,7 @@ impl Model<'_> {
                 (want.user, want.group) = (Some(user), Some(group));
                 if mode.is_none() && is_other && want.mode.is_some_and(|mode| mode & SET_ID != 0) {
                     want.mode = want.mode.map(|mode| mode & !SET_ID);
-                    // The system leaves the bit of the group where the group may not execute the file.
+                    // The system keeps set-group-ID if the group may not execute the file.
                     want.mode_open = SET_ID & 0o2000;
                     loses_set_id.push(other.clone());
                 }
@@ -218,7 +218,7 @@ impl Model<'_> {
                 self.put(name, token);
                 let Some(want) = self.wanted.tree.get_mut(name) else { continue };
                 want.links_open = true;
-                // It may have become a name of one that was left as it is, with what the comparison does not see.
+                // It may now be a link to a file that was left unchanged, whose metadata is not compared.
                 (want.mode, want.user, want.group, want.attributes) = (None, None, None, None);
                 want.time = None;
             }
@@ -229,14 +229,14 @@ impl Model<'_> {
             self.copy_group(names);
             return;
         };
-        // One that is there already, or one that was made: which of them depends on the order.
+        // All names become an existing file or a new one; which of them depends on the order.
         self.keep(first);
         let Some(mut want) = self.wanted.tree.get(first).cloned() else { return };
         let all_kept = verdicts.iter().all(|verdict| *verdict == Verdict::Keep);
         let is_one = names
             .iter()
             .all(|name| self.wanted.tree.get(name).is_some_and(|there| there.token == want.token));
-        // Other names of the old files may stay names of one or not, and then that one was adjusted or not.
+        // Other names of the old files may or may not stay linked, and their file may or may not be adjusted.
         for name in names {
             let Some(token) = self.wanted.tree.get(name).map(|there| there.token) else { continue };
             for other in self.names_of(token).iter().filter(|other| !names.contains(other)) {
@@ -250,7 +250,7 @@ impl Model<'_> {
         }
         if !is_one {
             let preserve = self.options.preserve;
-            // Two files of one size and time, as far as that is compared, may differ all the same.
+            // Two files with the same size and compared time may differ all the same.
             let kinds = |name: &Name| self.wanted.tree.get(name).and_then(|want| want.kind.clone());
             let kept =
                 names.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Keep);
@@ -275,15 +275,15 @@ impl Model<'_> {
         }
     }
 
-    /// None of the names is there as it is in the source.
+    /// Copies a group of names, none of which is up to date at the destination.
     fn copy_group(&mut self, names: &[Name]) {
         let token = self.token();
         self.wanted.copies += 1;
         for name in names {
             self.put(name, token);
         }
-        // Those of the file that the first of them replaces, and of the directory that it is made in;
-        // which is first depends on the order.
+        // Mode and group come from the file that the first of them replaces, and from the directory that it
+        // is created in; which is first depends on the order.
         let all = |get: &dyn Fn(&Want) -> Option<u32>| {
             let of = |name: &Name| self.wanted.tree.get(name).and_then(get);
             names.iter().all(|name| of(name) == of(&names[0]))
@@ -332,7 +332,7 @@ impl Model<'_> {
             self.wanted.tree.insert(name.to_vec(), made);
         }
         let time = (preserve.times && self.keeps.link_times).then(|| self.keeps.time(node.time));
-        // One that is there already and has the time, as exactly as it is compared, keeps its own.
+        // An existing link with the same time, at the compared precision, keeps its own.
         let there_time = self.before.0.get(name).map(|there| self.keeps.time(there.time));
         let time = time.filter(|_| !same || time != there_time);
         let Some(want) = self.wanted.tree.get_mut(name) else { return };

@@ -1,8 +1,8 @@
-//! What haul promises: the tree that has to be at the destination after a run, computed from the trees
-//! before it.
+//! The model of haul's documented behaviour: computes the expected tree at the destination after a run
+//! from the trees before it.
 //!
-//! The model knows nothing of how haul works. Where a result may depend on the order of things, or is
-//! nobody's promise (the time of a directory from which something was removed), it leaves the field open.
+//! The model is independent of haul's implementation. Where a result may depend on the order of operations,
+//! or is not specified (the time of a directory from which an entry was removed), it leaves the field open.
 
 mod directory;
 mod file;
@@ -17,14 +17,14 @@ use crate::tree::{Attributes, Kind, Name, Node, Time, Tree, is_below};
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
 
-/// What has to be at one name. `None` is open.
+/// The expectation for one name. `None` is open.
 #[derive(Debug, Clone)]
 pub struct Want {
-    /// Kind and content; open only where names of one file contradict each other.
+    /// Kind and content; open only if the names of one file contradict each other.
     pub kind: Option<Kind>,
     /// Permission bits.
     pub mode: Option<u32>,
-    /// Bits of `mode` that are not judged.
+    /// Bits of `mode` that are not compared.
     pub mode_open: u32,
     /// User.
     pub user: Option<u32>,
@@ -36,47 +36,47 @@ pub struct Want {
     pub attributes: Option<Attributes>,
     /// Wants with the same token are names of one file.
     pub token: Token,
-    /// Whether it is judged with which other names it is one file.
+    /// Whether its hard links to other names are left open.
     pub links_open: bool,
 }
 
 /// Identifies a file of the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Token {
-    /// One that was there before, by its inode.
+    /// An existing file, by its inode.
     Old(u64),
-    /// One that was made.
+    /// A new file.
     New(u64),
 }
 
-/// What a run has to lead to.
+/// The expected result of a run.
 #[derive(Debug, Default)]
 pub struct Wanted {
     /// The tree.
     pub tree: BTreeMap<Name, Want>,
-    /// What cannot be done, and why: the run has to say so and to go on.
+    /// Entries that cannot be copied, and why: the run has to report them and continue.
     pub failures: BTreeMap<Name, &'static str>,
-    /// Where rsync may do something else, at these names and all below.
+    /// Where rsync may behave differently, at these names and all below.
     pub rules: BTreeMap<Name, BTreeSet<Rule>>,
-    /// Files whose content has to be moved (links of one file count once).
+    /// Files whose content has to be moved (hard links count once).
     pub copies: u64,
-    /// Files of the source that take part, under all of their names.
+    /// Names of source files that are included; hard links count each.
     pub files: usize,
 }
 
-/// Who runs haul.
+/// The user that runs haul.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Runner {
-    /// Its user; 0 may do everything.
+    /// User id; 0 may do everything.
     pub user: u32,
-    /// Its group.
+    /// Group id.
     pub group: u32,
 }
 
-/// The bits that umask takes away, in every run.
+/// The umask of every run.
 pub const UMASK: u32 = 0o022;
 
-/// Computes what has to be there after a run of `options` from `source` to a destination with `before`.
+/// Computes the expected result of a run with `options` from `source` to a destination that has `before`.
 pub fn wanted(
     source: &Tree,
     before: &Tree,
@@ -109,7 +109,7 @@ impl Want {
             mode_open: 0,
             user: Some(node.owner.0),
             group: Some(node.owner.1),
-            // A directory that is not finished by the run may still get or lose entries.
+            // Entries may be added to or removed from a directory whose time the run does not set.
             time: (node.kind != Kind::Directory).then_some(node.time),
             attributes: Some(node.attributes.clone()),
             token: Token::Old(node.inode),
@@ -135,7 +135,7 @@ struct Model<'a> {
     runner: Runner,
     wanted: Wanted,
     files: Vec<Name>,
-    /// Old files whose mode and the like were adjusted, with the source that they were adjusted to.
+    /// Existing files whose metadata was adjusted, with the source that they were adjusted to.
     touched: HashMap<Token, Name>,
     next: u64,
 }
@@ -156,7 +156,7 @@ impl Model<'_> {
         for names in groups.into_values() {
             self.group(&names);
         }
-        // A link that `--overwrite never` leaves in the place of a file has no digest.
+        // A link that `--overwrite never` leaves in place of a file has no digest.
         let is_file = |name: &&Name| {
             let want = self.wanted.tree.get(*name);
             want.is_some_and(|want| matches!(want.kind, None | Some(Kind::File { .. })))
@@ -179,7 +179,7 @@ impl Model<'_> {
         Token::New(self.next)
     }
 
-    /// What rsync does to one name of a file it does to the others.
+    /// What rsync does to one name of a file affects its other names.
     fn spread_rules(&mut self) {
         self.spread_read_only();
         let mut of_file: HashMap<u64, BTreeSet<Rule>> = HashMap::new();
@@ -195,8 +195,8 @@ impl Model<'_> {
         }
     }
 
-    /// A file of which one name is in a directory that rsync could not write to may miss that name, and then the
-    /// others are names of one file with none of it.
+    /// If rsync cannot write to the directory of one name of a file, that name may be missing, and the file's
+    /// other names are linked to each other only.
     fn spread_read_only(&mut self) {
         let is_set =
             |(_, rules): &(&Name, &BTreeSet<Rule>)| rules.contains(&Rule::ReadOnlyDirectories);
@@ -212,8 +212,8 @@ impl Model<'_> {
         }
     }
 
-    /// Files that were adjusted and have further names that are no business of this run, or of other
-    /// files of the source: what they get depends on the order.
+    /// Existing files that several source files share as their destination: what they get depends on the
+    /// order.
     fn open_what_shares(&mut self) {
         let mut sources: HashMap<Token, BTreeSet<u64>> = HashMap::new();
         for (name, want) in &self.wanted.tree {
@@ -240,7 +240,7 @@ impl Model<'_> {
     }
 }
 
-/// The name of a run's destination below which the model looks, for messages.
+/// A name below the destination, for messages.
 pub fn shown(name: &[u8]) -> String {
     if name.is_empty() { "(root)".to_owned() } else { format!("'{}'", name.escape_ascii()) }
 }

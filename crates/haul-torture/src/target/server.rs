@@ -1,4 +1,4 @@
-//! Servers on this machine, with a directory of this machine as the destination.
+//! Targets behind servers on this machine; the destination is a local directory.
 
 use std::ffi::OsString;
 use std::fs;
@@ -80,11 +80,11 @@ pub(super) fn openssh(site: &Site<'_>) -> io::Result<Made> {
         return Ok(Made::Skipped("there is no sftp-server".into()));
     };
     let point = make_point(site.work)?;
-    // Debian's sshd does not start without it.
+    // Debian's sshd does not start without this directory.
     fs::create_dir_all("/run/sshd")?;
     let port = free_port()?;
     let configuration = site.work.join("sshd_config");
-    // bash reads ~/.bashrc when sshd starts it as the outermost shell; SHLVL says that it is not.
+    // bash reads ~/.bashrc when sshd starts it as the outermost shell; SHLVL prevents that.
     fs::write(
         &configuration,
         format!(
@@ -117,14 +117,14 @@ pub(super) fn haul_dav(site: &Site<'_>) -> io::Result<Made> {
     let (guard, serving) = serve(site, &arguments)?;
     let mut target = on("dav-haul", site.work, &point)?;
     target.argument = format!("dav://{}/dst", text(&serving, "address")?).into();
-    // It does not show pipes and sockets.
+    // haul's WebDAV server does not show pipes and sockets.
     target.features = Features { symlinks: false, specials: false, ..target.features };
     Ok(ready(target, DAV, guard))
 }
 
 fn ready(mut target: Target, keeps: Keeps, guard: Guard) -> Made {
     target.keeps = keeps;
-    // rsync's copy is on the disk.
+    // rsync's copy is on the local disk.
     target.oracle_keeps = Keeps::EXT4;
     target.features.far_times = false;
     target.users = false;
@@ -139,7 +139,7 @@ fn make_point(work: &Path) -> io::Result<std::path::PathBuf> {
     Ok(point)
 }
 
-/// Starts `haul serve`, and reads what it says when it is ready.
+/// Starts `haul serve`, and reads the line of JSON that it prints when it is ready.
 fn serve(site: &Site<'_>, arguments: &[OsString]) -> io::Result<(Guard, serde_json::Value)> {
     let mut command = Command::new(site.haul);
     command.arg("serve").args(arguments).arg("--json").env("HOME", site.work);
@@ -168,7 +168,7 @@ fn text<'a>(object: &'a serde_json::Value, field: &str) -> io::Result<&'a str> {
         .ok_or_else(|| io::Error::other(format!("haul serve printed no {field}: {object}")))
 }
 
-/// Makes a key; its path, or `None` if there is no program for it.
+/// Generates a key and returns its path; `None` if ssh-keygen is missing.
 fn make_key(work: &Path, name: &str) -> io::Result<Option<String>> {
     let Some(program) = find_program("ssh-keygen") else { return Ok(None) };
     let path = work.join(name);
@@ -183,7 +183,7 @@ fn make_key(work: &Path, name: &str) -> io::Result<Option<String>> {
     Ok(Some(path.display().to_string()))
 }
 
-/// The arguments with which haul signs in.
+/// The arguments with which haul authenticates.
 fn client(key: &str, known: &Path) -> Vec<OsString> {
     let known = format!("UserKnownHostsFile={}", known.display());
     ["-F", "none", "-i", key, "-o", &known, "-o", "StrictHostKeyChecking=yes"]
@@ -195,7 +195,7 @@ fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// Waits until somebody listens.
+/// Waits until a server listens on the port.
 fn listening(port: u16) -> io::Result<()> {
     let started = Instant::now();
     loop {

@@ -1,5 +1,5 @@
-//! Options that rsync and scp need and haul does not, because it always does what they ask for. They are accepted and
-//! change nothing; docs/options.md lists them.
+//! Options of rsync and scp for behaviour that haul always has. They are accepted and change nothing;
+//! docs/options.md lists them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -56,8 +56,8 @@ impl FromArgMatches for AcceptedArgs {
 /// Letters of the transfer commands that take a value.
 const WITH_VALUE: &[u8] = b"FJPilo";
 
-/// Gives `-P` its meaning: before a number it is scp's port, and everywhere else rsync's `--partial --progress`, which
-/// haul always does. The command line without the latter.
+/// Resolves the two meanings of `-P`: before a number it is scp's port; otherwise it is rsync's `--partial
+/// --progress`, which haul always does. Returns the command line without the latter.
 pub(crate) fn without_partial_progress(arguments: Vec<OsString>) -> Vec<OsString> {
     if !arguments
         .iter()
@@ -104,8 +104,8 @@ pub(crate) fn without_partial_progress(arguments: Vec<OsString>) -> Vec<OsString
     kept
 }
 
-/// What is wrong with an option whose value may be left out and was written without `=`: the value would be taken for
-/// a location.
+/// The error for an option whose optional value was written without `=`: the value would be taken for a
+/// location.
 pub(crate) fn stray_value(arguments: &[OsString]) -> Option<String> {
     let is_option = |argument: &OsString| argument.as_encoded_bytes().starts_with(b"-");
     let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
@@ -137,7 +137,7 @@ pub(crate) fn stray_value(arguments: &[OsString]) -> Option<String> {
     None
 }
 
-/// Whether a name looks like that of a manifest, or is no file that could be copied.
+/// Whether a name looks like that of a manifest, or is not an existing file that could be copied.
 fn is_manifest(name: &str) -> bool {
     let is_called = |end: &&str| name.to_ascii_lowercase().ends_with(*end);
     let is_there = name.contains(['/', ':']) || fs::symlink_metadata(name).is_ok();
@@ -149,7 +149,7 @@ fn bundle(argument: &OsStr) -> Option<&str> {
     let letters = argument.to_str()?.strip_prefix('-')?;
     let is_bundle = !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_alphabetic());
     let value = letters.bytes().position(|letter| letter != b'P' && WITH_VALUE.contains(&letter));
-    // What follows such a letter is its value: `-iPATH`.
+    // The rest of the argument would be the value of that letter: `-iPATH`.
     let before = value.is_none_or(|at| at + 1 == letters.len());
     (is_bundle && before).then_some(letters)
 }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn p_before_a_number_is_a_port_and_otherwise_partial_and_progress() {
+    fn capital_p_is_a_port_before_a_number_and_otherwise_partial_progress() {
         for (line, meaning) in [
             ("haul cp -P 2222 a b", "haul cp -P 2222 a b"),
             ("haul cp -P2222 a b", "haul cp -P2222 a b"),

@@ -1,4 +1,4 @@
-//! The options of `cp` for downloads: lists of sources, mirrors, digests that are known beforehand.
+//! The options of `cp` for downloads: lists of sources, mirrors, expected digests.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use clap::Args;
 use haul_engine::digest::Digest;
 use haul_storage::DigestKind;
 
-/// Options that say where files come from and what they have to be.
+/// Options for the sources of files and their expected digests.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct FetchArgs {
     /// Copy the sources that FILE lists, one per line, into DEST; - reads standard input
@@ -41,7 +41,7 @@ impl FetchArgs {
     }
 }
 
-/// `--expect`, and `checksum=` of a list: `sha256:HEX`, or `sha-256=HEX` as aria2 writes it.
+/// `--expect`, and `checksum=` in a list: `sha256:HEX`, or `sha-256=HEX` in the syntax of aria2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExpectArg(pub(crate) Digest);
 
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_written_as_pip_and_aria2_write_them() {
+    fn digests_are_accepted_in_the_syntax_of_pip_and_aria2() {
         let hex = "Ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let parse = |name: &str| format!("{name}{hex}").parse::<ExpectArg>();
         let parsed = parse("sha256:").unwrap().0;

@@ -1,5 +1,5 @@
-//! `--include`, `--exclude` and the files of patterns, in the order in which they were given, which clap keeps
-//! only as indices.
+//! `--include`, `--exclude` and the files of patterns, in command-line order, which clap reports only as
+//! indices.
 
 use std::path::PathBuf;
 
@@ -53,7 +53,7 @@ impl FilterArgs {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or a line in it that is no pattern.
+    /// A file that cannot be read, or a line in it that is not a pattern.
     pub(crate) fn rules(&self) -> Result<Vec<Rule>, String> {
         let mut rules = Vec::new();
         for given in &self.given {
@@ -66,11 +66,11 @@ impl FilterArgs {
         Ok(rules)
     }
 
-    /// The rules of a command that has no others.
+    /// The complete filter, for commands without other sources of rules.
     ///
     /// # Errors
     ///
-    /// As [`FilterArgs::rules`], and rules that leave nothing out.
+    /// As [`FilterArgs::rules`], and rules that exclude nothing.
     pub(crate) fn all_rules(&self) -> Result<Rules, String> {
         Rules::new(self.rules()?)
     }
@@ -120,7 +120,7 @@ impl FromArgMatches for FilterArgs {
     }
 }
 
-/// The values of an option, each with its place on the command line.
+/// The values of an option, each with its index on the command line.
 fn values<T: Clone + Send + Sync + 'static>(
     matches: &ArgMatches,
     name: &str,

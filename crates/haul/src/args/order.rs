@@ -1,6 +1,7 @@
 //! Options between SOURCE and DEST: `haul cp photos -v backup`.
 //!
-//! clap takes the last SOURCE before an option for DEST. Such a line is read again with its options first.
+//! clap takes the last location before such an option for DEST. The line is parsed again with its options
+//! first.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -55,7 +56,7 @@ fn takes_next(command: &Command, option: &OsStr) -> bool {
         };
         command.get_arguments().find(is_it).is_some_and(|arg| takes_value(&arg))
     });
-    // `-P2222` has its value in it.
+    // `-P2222` contains its value.
     value.is_some_and(|(at, letter)| at + letter.len_utf8() == letters.len())
 }
 

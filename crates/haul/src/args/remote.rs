@@ -62,7 +62,7 @@ impl fmt::Debug for WebArgs {
     }
 }
 
-/// Options about connections, whatever is spoken over them.
+/// Options about connections of any protocol.
 #[derive(Clone, Default, Args)]
 #[command(next_help_heading = "Network")]
 pub(crate) struct NetworkArgs {
@@ -96,14 +96,14 @@ impl fmt::Debug for NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// How hosts are reached.
+    /// The address family, and the time limit for connecting.
     pub(crate) fn reach(&self) -> Reach {
         let usual = Reach::default();
         let limit = self.contimeout.map_or(usual.limit, |seconds| Duration::from_secs(seconds.0));
         Reach { family: self.family(), limit }
     }
 
-    /// `-o` options for SSH that say the same.
+    /// The same as `-o` options of ssh.
     pub(crate) fn ssh_options(&self) -> Vec<String> {
         let family = match self.family() {
             Family::Any => None,

@@ -1,4 +1,4 @@
-//! A directory above two others, so that what is in one can be renamed into the other.
+//! The nearest common directory of two locations, so that one can be renamed to the other.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,8 +7,8 @@ use haul_storage::{Error, ErrorKind, Location, RelPath, Result};
 use super::{Place, Places};
 
 impl Places<'_> {
-    /// The nearest directory above both, or one of them, and where they are below it. `None` if they are on
-    /// different servers, or the second is not there.
+    /// The nearest directory that contains or is each of them, and their paths below it. `None` if they are
+    /// on different servers, or it cannot be opened.
     pub(crate) async fn common(
         &self,
         first: &Location,
@@ -19,7 +19,7 @@ impl Places<'_> {
         };
         let place = match self.existing(&above).await {
             Ok(place) if place.is_directory => place,
-            // What the user may not see, or is no directory of that server: it is copied.
+            // Not accessible, or not a directory: the caller copies instead.
             _ => return Ok(None),
         };
         let below = |below: &[u8]| {
@@ -36,7 +36,7 @@ impl Places<'_> {
     }
 }
 
-/// The location above both, and their paths below it.
+/// The longest common location, and both paths below it.
 fn above(first: &Location, second: &Location) -> Option<(Location, Vec<u8>, Vec<u8>)> {
     match (first, second) {
         (Location::Local(first), Location::Local(second)) => {
@@ -89,14 +89,14 @@ fn common_path(first: &Path, second: &Path) -> PathBuf {
     pairs.take_while(|(a, b)| a == b).map(|(a, _): (Component<'_>, _)| a).collect()
 }
 
-/// Bytes of the longest beginning that both have and that ends with a component.
+/// Length in bytes of the longest common prefix that ends at a component boundary.
 fn common_length(first: &[u8], second: &[u8]) -> usize {
     let is_end = |path: &[u8], at: usize| at == path.len() || path[at] == b'/';
     let same = first.iter().zip(second).take_while(|(a, b)| a == b).count();
     if is_end(first, same) && is_end(second, same) {
         return same;
     }
-    // The slash stays: what is above the first component is the root.
+    // Keep the slash: the parent of a top-level name is the root.
     first[..same].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)
 }
 
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_path_above_both_is_found() {
+    fn the_longest_common_location_is_found() {
         let found = |above: &str, first: &str, second: &str| {
             Some((above.to_owned(), first.to_owned(), second.to_owned()))
         };
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(remote("h:/a/b", "h:/a/b/c"), found("sftp://h/a/b", "", "/c"));
         assert_eq!(remote("h:/ab", "h:/ac/d"), found("sftp://h/", "ab", "ac/d"));
         assert_eq!(remote("h:ab", "h:ac"), found("sftp://h/~/", "ab", "ac"));
-        assert_eq!(remote("h:/a", "h:a"), None, "the home is somewhere");
+        assert_eq!(remote("h:/a", "h:a"), None, "the path of the home is unknown");
         assert_eq!(remote("h:/a/../b", "h:/a/c"), None);
         assert_eq!(remote("h:/a", "g:/a"), None);
     }

@@ -1,8 +1,8 @@
 //! Globs in remote paths: `server:logs/*.gz`.
 //!
-//! A shell expands local patterns itself, but not those of a server, so haul lists the directories there. As in
-//! a shell `*`, `?` and `[a-z]` match within one component, a leading dot has to be written, and matches are
-//! sorted. A path that exists as it is written is never taken for a pattern.
+//! A shell expands local patterns itself, but not those of a server, so haul lists the directories there. As
+//! in a shell `*`, `?` and `[a-z]` match within one component, a leading dot must be written explicitly, and
+//! matches are sorted. A path that exists literally is never treated as a pattern.
 
 use std::ffi::{OsStr, OsString};
 
@@ -13,10 +13,10 @@ use crate::exit::Stop;
 use crate::glob::Glob;
 
 impl Places<'_> {
-    /// What the arguments of a command mean, with patterns in remote paths replaced by what matches.
+    /// The locations of a command's arguments, with patterns in remote paths replaced by their matches.
     ///
     /// # Errors
-    /// An argument is no location, or nothing matches a pattern.
+    /// An argument is not a location, or nothing matches a pattern.
     pub(crate) async fn expand_all(&self, arguments: &[OsString]) -> Result<Vec<Location>, Stop> {
         let mut all = Vec::new();
         for argument in arguments {
@@ -25,8 +25,8 @@ impl Places<'_> {
         Ok(all)
     }
 
-    /// The locations that match, in the order of their names; the location itself if it has no pattern. `written` is the
-    /// argument: in a URL a character that is percent-encoded stands for itself.
+    /// The matching locations, sorted by name; the location itself if it has no pattern. `written` is the
+    /// argument as typed: in a URL, percent-encoded characters are literal.
     pub(crate) async fn expand(
         &self,
         location: Location,
@@ -60,7 +60,7 @@ impl Places<'_> {
         if pattern.directories_only {
             found = found.iter().map(|location| below(location, b"")).collect();
         }
-        // A name after the last pattern need not be in all that matched it.
+        // A literal name after the last pattern may be missing in some of its matches.
         if matches!(pattern.steps.last(), Some(Step::Name(_))) || pattern.directories_only {
             let mut there = Vec::new();
             for location in found {
@@ -80,7 +80,7 @@ impl Places<'_> {
         Ok(found)
     }
 
-    /// What matches in one directory. What is no directory has nothing in it.
+    /// The matches in one directory; none if `base` is not a directory.
     async fn matches(
         &self,
         base: &Location,
@@ -104,12 +104,12 @@ impl Places<'_> {
     }
 }
 
-/// A path with patterns, taken apart.
+/// A path with patterns, split into components.
 struct Pattern<'a> {
-    /// What stands before the first component that has a pattern.
+    /// The path before the first component with a pattern.
     base: Location,
     steps: Vec<Step<'a>>,
-    /// It ends with a slash.
+    /// Whether the path ends with a slash.
     directories_only: bool,
 }
 
@@ -136,7 +136,7 @@ impl<'a> Pattern<'a> {
         let mut found = location.clone();
         if let Location::Remote { path, written, .. } = &mut found {
             *path = base;
-            // A pattern has no slash, so both have the same components.
+            // Patterns contain no slash, so both paths have the same components.
             if let Some(written) = written {
                 let components: Vec<_> = written.split('/').take(first).collect();
                 *written = components.join("/") + "/";
@@ -178,8 +178,8 @@ fn globs(path: &[u8], written: Option<&[u8]>) -> Vec<Option<Vec<u8>>> {
     let components = || path.split(|byte| *byte == b'/');
     if let Some(written) = written {
         let written: Vec<_> = written.split(|byte| *byte == b'/').map(url_glob).collect();
-        // The path of an SFTP URL begins behind the slash, and `/~/` is the home; what is missing in front is no
-        // pattern.
+        // `path` may lack leading components of `written`: an SFTP URL's path starts after the slash, and
+        // `/~/` is the home directory. Those must not be patterns.
         let count = components().count();
         if written.iter().all(Option::is_none) {
             return vec![None; count];
@@ -196,7 +196,7 @@ fn is_pattern(component: &[u8]) -> bool {
     component.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
-/// A pattern in which braces stand for themselves, as for a shell that has not expanded them.
+/// The component as a glob in which braces are literal, as in the glob of a shell.
 fn escaped(component: &[u8]) -> Vec<u8> {
     let mut glob = Vec::with_capacity(component.len());
     for byte in component {
@@ -208,7 +208,7 @@ fn escaped(component: &[u8]) -> Vec<u8> {
     glob
 }
 
-/// The pattern of a component of a URL; what is percent-encoded in it stands for itself.
+/// The pattern of a component of a URL; percent-encoded characters are literal.
 fn url_glob(component: &[u8]) -> Option<Vec<u8>> {
     if !is_pattern(component) {
         return None;
@@ -238,7 +238,7 @@ fn is_absence(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// `name` below a location; a slash if it is empty.
+/// `name` below a location; an empty name appends a slash.
 fn below(base: &Location, name: &[u8]) -> Location {
     let mut location = base.clone();
     if let Location::Remote { path, written, scheme, .. } = &mut location {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_percent_encoded_in_a_url_stands_for_itself() {
+    fn percent_encoded_characters_of_a_url_are_literal() {
         let none = || None::<String>;
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(patterns("/g/a*b", Some("/g/a%2Ab")), [none(), none(), none()]);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_a_url_begins_at_the_slash_behind_the_host() {
+    fn the_path_of_a_url_begins_at_the_slash_after_the_host() {
         let path = |text: &'static str| url_path(OsStr::new(text));
         assert_eq!(path("sftp://ada@h:22/a/*"), Some(&b"/a/*"[..]));
         assert_eq!(path("h:a/*"), None);

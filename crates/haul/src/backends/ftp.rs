@@ -1,4 +1,4 @@
-//! Places on FTP servers. One host is one set of lanes, however many locations are on it.
+//! Places on FTP servers. All locations on one host share its lanes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::tls::tls_options;
 use crate::args::RemoteArgs;
 use crate::output::human;
 
-/// Opens hosts, each once.
+/// Opens each host once.
 #[derive(Debug)]
 pub(super) struct FtpPlaces {
     options: FtpOptions,
@@ -21,7 +21,7 @@ pub(super) struct FtpPlaces {
     opened: OpenedHosts<HostKey, FtpHost, FtpStorage>,
 }
 
-/// What makes one host different from another.
+/// Identifies a host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct HostKey {
     user: Option<String>,
@@ -31,7 +31,7 @@ struct HostKey {
 }
 
 impl FtpPlaces {
-    /// Hosts as the options say, and the environment.
+    /// Hosts are opened with these options and proxies.
     pub(super) fn new(remote: &RemoteArgs, proxies: Proxies, shared: &Shared) -> Self {
         let options = FtpOptions {
             trust: tls_options(&remote.tls),
@@ -42,14 +42,14 @@ impl FtpPlaces {
         Self { options, proxies, opened: OpenedHosts::new(shared) }
     }
 
-    /// Remembers what prints the password of a host.
+    /// Sets the command that prints the password of a host.
     pub(super) fn password_command(&self, location: &Location, command: &str) {
         if let Ok((key, _)) = parts(location) {
             self.opened.password_command(key, command);
         }
     }
 
-    /// Opens what is there.
+    /// Opens an existing location.
     pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
         let (key, path) = parts(location)?;
         let host = self.host(&key, location)?;
@@ -115,7 +115,7 @@ impl FtpPlaces {
 }
 
 fn parts(location: &Location) -> Result<(HostKey, &[u8])> {
-    // `Remotes` lets nothing else through.
+    // `Remotes` passes only locations on FTP servers.
     let Location::Remote { scheme, user, host, port, path, .. } = location else {
         return Err(Error::new(ErrorKind::Unsupported, "open").at(location));
     };

@@ -15,13 +15,13 @@ use haul_storage::io_cause;
 use crate::args::WebArgs;
 use crate::config;
 
-/// What curl writes at the top. Readers want the first line.
+/// The header that curl writes. Readers require its first line.
 const TITLE: &str = "# Netscape HTTP Cookie File\n# Written by haul. It may contain secrets.\n\n";
 
-/// What the command line gives.
+/// The header fields and cookies of the command line.
 ///
 /// # Errors
-/// What of it cannot be sent, and why.
+/// Names the option, or the file and line, that cannot be sent, and why.
 pub(super) fn given(args: &WebArgs) -> Result<Headers, String> {
     let mut headers = Headers::default();
     for (at, text) in args.headers.iter().enumerate() {
@@ -53,7 +53,7 @@ pub(super) fn given(args: &WebArgs) -> Result<Headers, String> {
     Ok(headers)
 }
 
-/// Adds the fields of a file, one a line. Empty lines and those that begin with `#` are left out.
+/// Adds the fields of a file, one per line. Empty lines and lines that begin with `#` are skipped.
 fn add_file(headers: &mut Headers, file: &Path) -> Result<(), String> {
     let text = fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
     for (at, line) in text.lines().enumerate() {
@@ -74,17 +74,17 @@ fn unreadable(file: &Path, error: &io::Error) -> String {
 #[derive(Debug)]
 pub(super) struct CookieFiles {
     loaded: Vec<Cookie>,
-    /// Behind links.
+    /// The file to write, with symbolic links resolved.
     save: Option<PathBuf>,
-    /// What was loaded is in another file.
+    /// Whether the loaded cookies come from a file other than `save`.
     is_copy: bool,
 }
 
 impl CookieFiles {
-    /// Reads the one that is to be loaded, and sees that the other can be written.
+    /// Reads the file to load, and checks that the file to save can be written.
     ///
     /// # Errors
-    /// It cannot, or is no file of cookies.
+    /// A file cannot be read or written, or the one to load is not a cookie file.
     pub(super) fn open(args: &WebArgs) -> Result<Self, String> {
         let loaded = match &args.load_cookies {
             None => Vec::new(),
@@ -108,7 +108,7 @@ impl CookieFiles {
         Ok(Self { loaded, save, is_copy })
     }
 
-    /// What was in the file.
+    /// The cookies of the loaded file.
     pub(super) fn loaded(&self) -> &[Cookie] {
         &self.loaded
     }
@@ -118,8 +118,8 @@ impl CookieFiles {
         self.save.is_some()
     }
 
-    /// Writes the cookies of all hosts, if that is wanted. Where no host was opened, a file stays as it was but for
-    /// what was loaded from another one.
+    /// Writes the cookies of all hosts, if there is a file to write. If no host was opened, it is written
+    /// only when cookies were loaded from another file.
     ///
     /// # Errors
     /// The file, and why it cannot be written.
@@ -130,7 +130,7 @@ impl CookieFiles {
         }
         let mut all: Vec<Cookie> = Vec::new();
         let each = of_hosts.iter().flatten();
-        // What one host has set goes before what another one still has as it was loaded.
+        // Cookies that one host has set replace those that another host still has as loaded.
         let (loaded, set): (Vec<_>, Vec<_>) = each.partition(|cookie| self.loaded.contains(cookie));
         let before = if of_hosts.is_empty() { self.loaded.iter().collect() } else { loaded };
         for cookie in before.into_iter().chain(set) {
@@ -145,21 +145,21 @@ impl CookieFiles {
             fs::rename(&new, file)
         });
         written.map_err(|error| {
-            // It may not be there.
+            // The new file may not exist.
             drop(fs::remove_file(&new));
             (file.as_path(), io_cause(&error))
         })
     }
 }
 
-/// Where a file is written until it is complete.
+/// The temporary name of a file until it is complete.
 fn new_file(file: &Path) -> PathBuf {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", process::id()));
     file.with_file_name(name)
 }
 
-/// A file that only the user can read.
+/// Creates a file that only the user can read.
 fn create(file: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(file)
 }

@@ -1,4 +1,4 @@
-//! Several places that hold one file, as one storage.
+//! Several locations of one file, as one storage.
 
 use haul_engine::mirror::{Mirror, MirrorStorage, too_late, within_grace_unless};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result};
@@ -8,11 +8,12 @@ use crate::output::Printer;
 use crate::terminal;
 
 impl Places<'_> {
-    /// Opens what is there at each of `locations`, which hold the same file: those that can be opened, in this order.
-    /// One location may be a directory. What cannot be opened is a warning, as long as another one can.
+    /// Opens all of `locations`, which hold the same file, and returns those that open, in this order. A
+    /// single location may be a directory. A location that cannot be opened is a warning, as long as another
+    /// one can.
     ///
     /// # Errors
-    /// None can be opened, or one of several is no file.
+    /// None can be opened, or one of several is a directory.
     pub(crate) async fn existing_each(
         &self,
         locations: &[Location],
@@ -33,7 +34,7 @@ impl Places<'_> {
         }
         if opened.is_empty() {
             let first = failed.into_iter().find_map(|(location, error)| Some((location, error?)));
-            // Without a success nothing is too late.
+            // A location is too late only after another one has opened.
             return Err(match first {
                 Some((location, error)) => error.at(location),
                 None => Error::new(ErrorKind::Unreachable, "open"),
@@ -47,8 +48,8 @@ impl Places<'_> {
         Ok(opened)
     }
 
-    /// One place of a file that several places hold. It has the name of `preferred`, which need not be among them.
-    /// `is_proven`: a digest will show whether the content is right.
+    /// Combines the opened mirrors of a file into one place, with the name of `preferred`, which need not be
+    /// among them. `is_proven`: a digest will verify the content.
     pub(crate) fn mirrored(
         &self,
         preferred: &Location,

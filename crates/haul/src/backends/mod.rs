@@ -1,7 +1,7 @@
-//! From locations to opened storages. The only module that opens them.
+//! Opens storages for locations; no other module does.
 //!
 //! Local storages are opened on canonical roots (no links, no `..`), so that the engine can see
-//! when source and destination are the same or one lies in the other.
+//! when source and destination are the same or one is inside the other.
 
 mod common;
 mod expand;
@@ -48,7 +48,7 @@ use crate::options::SplitArg;
 use crate::output::Printer;
 use crate::settings::Resolved;
 
-/// Lanes that whoever moves much will want over a long path, if nothing else is said.
+/// Lanes that a large transfer will want over a long path by default.
 pub(crate) const EXPECTED_LANES: usize = 48;
 const MOST_LANES: usize = 64;
 
@@ -62,7 +62,7 @@ fn expected_lanes(settings: &haul_engine::Settings) -> usize {
     lanes.min(MOST_LANES)
 }
 
-/// Opens storages, each directory once, and their threads: some that read and some that write.
+/// Opens storages, each source directory once, and the threads that read and write them.
 #[derive(Debug)]
 pub(crate) struct Places<'a> {
     config: &'a Config,
@@ -72,8 +72,8 @@ pub(crate) struct Places<'a> {
     remotes: Remotes,
 }
 
-/// What is shared by all sources: a thousand files of one directory are one storage, and a thousand
-/// directories do not have a thousand pools of threads.
+/// Shared by all sources: the files of one directory use one storage, and all directories use one
+/// thread pool.
 #[derive(Debug, Default)]
 struct Sources {
     opened: HashMap<PathBuf, Arc<dyn Storage>>,
@@ -81,11 +81,11 @@ struct Sources {
 }
 
 impl<'a> Places<'a> {
-    /// Opens with blocks of `block_size` bytes and long files stored as `split` says. `lanes` is how
-    /// many lanes a transfer will want over a long path; 0 for what moves little.
+    /// Storages use blocks of `block_size` bytes, and store long files as `split` says. `lanes` is how
+    /// many lanes a transfer will want over a long path; 0 for commands that move little data.
     ///
     /// # Errors
-    /// Options about servers that make no sense.
+    /// Invalid options about servers.
     pub(crate) fn new(
         config: &'a Config,
         block_size: u64,
@@ -111,7 +111,7 @@ impl<'a> Places<'a> {
         Self::new(config, engine.block_size, *split, remote, printer, expected_lanes(engine))
     }
 
-    /// For what needs names and no bytes.
+    /// For commands that need names but no file contents.
     ///
     /// # Errors
     /// As [`Places::new`].
@@ -124,12 +124,12 @@ impl<'a> Places<'a> {
         Self::new(config, block_size, SplitArg::Auto, remote, printer, 0)
     }
 
-    /// What an argument means: the forms of [`Location`], and the remotes of the configuration.
+    /// Parses an argument: any form of [`Location`], or a remote of the configuration.
     pub(crate) fn locate(&self, argument: &OsStr) -> Result<Location, Stop> {
         self.locate_one(argument, false)
     }
 
-    /// The same of an argument of which there are several, with one host of a list in each.
+    /// The same for one of the arguments that a host list expands to.
     pub(crate) fn locate_listed(&self, argument: &OsStr) -> Result<Location, Stop> {
         self.locate_one(argument, true)
     }
@@ -172,7 +172,7 @@ impl<'a> Places<'a> {
         Err(Stop::Usage(message))
     }
 
-    /// Opens what is there; links in the location are followed.
+    /// Opens an existing location; links in it are followed.
     pub(crate) async fn existing(&self, location: &Location) -> Result<Place> {
         match location {
             Location::Local(path) => self.local_existing(location, path).await,
@@ -188,8 +188,8 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// A place on a server with folders of parts shown as files. It may be such a folder itself, which only a storage
-    /// that begins above it can show.
+    /// A place on a server with folders of parts shown as files. If it is such a folder itself, the storage
+    /// has to begin above it.
     async fn joined(&self, mut place: Place, location: &Location) -> Result<Place> {
         if !place.is_directory {
             return Ok(place);
@@ -208,9 +208,9 @@ impl<'a> Places<'a> {
         Ok(place)
     }
 
-    /// Opens a place to write to, which need not exist. A link to a directory is followed; a link
-    /// to anything else is what will be replaced. `name` is that of the only source: it is likely to
-    /// be written there.
+    /// Opens a place to write to, which need not exist. A link to a directory is followed; any other
+    /// link will be replaced itself. `name` is that of the only source, which will probably be
+    /// written there (a hint).
     pub(crate) async fn destination(
         &self,
         location: &Location,
@@ -225,8 +225,8 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// What has a name, links included: for what changes or removes the name itself. Without a name (the
-    /// top of a server, `..`) it is what [`Places::existing`] opens.
+    /// Opens the entry of a name without following a link, for commands that rename or remove it. A
+    /// location without a name (the root of a server, `..`) opens as with [`Places::existing`].
     pub(crate) async fn itself(&self, location: &Location) -> Result<(Place, Entry)> {
         let Some((directory, name)) = location.split_name() else {
             let place = self.existing(location).await?;
@@ -317,12 +317,13 @@ impl<'a> Places<'a> {
         Ok(storage)
     }
 
-    /// Opens a directory, with threads of its own unless there is a `pool`, as sources have.
+    /// Opens a directory, with threads of its own unless there is a `pool` (sources share one).
     fn open(&self, root: &Path, pool: Option<WorkPool>) -> Result<Arc<dyn Storage>> {
         let mode = match self.split {
             SplitArg::Auto => SplitMode::Auto,
             SplitArg::Never => SplitMode::Never,
-            // What a destination has stays what it is: a directory with files of these names is not overwritten.
+            // In a destination, a directory with files of these names stays a directory: it is not
+            // overwritten.
             SplitArg::Join if pool.is_none() => SplitMode::Auto,
             SplitArg::Join => SplitMode::Join,
             SplitArg::Size(size) => SplitMode::Size(size),
@@ -333,13 +334,13 @@ impl<'a> Places<'a> {
     fn options(&self, pool: Option<WorkPool>) -> LocalOptions {
         let best = LocalOptions::default();
         let block_size = self.block_size;
-        // Whoever names a size gets that size; otherwise reads and writes have the best of their own.
+        // An explicit size applies to both; by default reads and writes each have their own best size.
         let write_size = (block_size != best.block_size).then_some(block_size);
         LocalOptions { block_size, write_size, threads: threads(), pool, ..best }
     }
 }
 
-/// Whether a directory is a file that is too long for its file system, in parts, as the storage above it shows it.
+/// Whether a directory holds the parts of one file, as the storage of its parent sees it.
 async fn is_split_file(
     directory: &Path,
     open: impl FnOnce(&Path) -> Result<Arc<dyn Storage>>,
@@ -351,19 +352,19 @@ async fn is_split_file(
         return false;
     }
     let Ok(name) = RelPath::root().join(name.as_bytes()) else { return false };
-    // If the directory above cannot be looked at, then this is all there is.
+    // If the parent cannot be opened, it is a plain directory.
     let Ok(storage) = open(parent) else { return false };
     storage.stat(&name).await.is_ok_and(|entry| entry.is_file())
 }
 
-/// Whether an entry may be a link all the same: FTP servers follow links when they are asked about one name, and show
-/// them in listings only.
+/// Whether an entry may be a link although its kind is another: FTP servers follow links in requests for one
+/// name, and show them only in listings.
 fn may_be_link(location: &Location, entry: &Entry) -> bool {
     let is_ftp = matches!(location, Location::Remote { scheme: Scheme::Ftp | Scheme::Ftps, .. });
     is_ftp && !matches!(entry.kind, EntryKind::Symlink(_))
 }
 
-/// What the listing of a directory says of a name.
+/// The entry of a name in the listing of its directory.
 async fn listed(directory: &Place, name: &[u8]) -> Result<Option<Entry>> {
     let mut listing = directory.storage.list(&directory.path).await?;
     while let Some(batch) = listing.next().await {
@@ -379,7 +380,7 @@ fn threads() -> usize {
     thread::available_parallelism().map_or(2, usize::from).clamp(2, 8)
 }
 
-/// The directory nearest to `path` that exists, canonical, and the names that are missing below it.
+/// The nearest directory at or above `path` that exists, canonical, and the names below it.
 fn nearest_directory(path: &Path, location: &Location) -> Result<(PathBuf, Vec<OsString>)> {
     let mut rest = Vec::new();
     let mut current = path;
@@ -389,7 +390,7 @@ fn nearest_directory(path: &Path, location: &Location) -> Result<(PathBuf, Vec<O
                 rest.reverse();
                 return Ok((found, rest));
             }
-            // A file may only be the last of all.
+            // Only the last component may be a file.
             Ok(_) if !rest.is_empty() => {
                 return Err(Error::new(ErrorKind::NotADirectory, "open").at(current.display()));
             }
@@ -399,7 +400,7 @@ fn nearest_directory(path: &Path, location: &Location) -> Result<(PathBuf, Vec<O
         }
         match current.components().next_back() {
             Some(Component::Normal(name)) => rest.push(name.to_owned()),
-            // What `..` means below something that does not exist, nobody can say.
+            // `..` has no meaning below something that does not exist.
             _ => return Err(Error::new(ErrorKind::NotFound, "open").at(current.display())),
         }
         let Some(parent) = current.parent() else {
@@ -409,8 +410,8 @@ fn nearest_directory(path: &Path, location: &Location) -> Result<(PathBuf, Vec<O
     }
 }
 
-/// A file takes the place of what has its name, in one step; nobody who writes `/dev/null` or
-/// `/dev/stdout` means that.
+/// Refuses devices, pipes and sockets: committing a file would replace them by a rename, which a user
+/// who writes `/dev/null` or `/dev/stdout` does not mean.
 fn refuse_special(path: &Path, location: &Location) -> Result<()> {
     let cause = match fs::metadata(path) {
         Ok(found) if !found.is_file() && !found.is_dir() => "it is a device, a pipe or a socket",
@@ -420,8 +421,8 @@ fn refuse_special(path: &Path, location: &Location) -> Result<()> {
     Err(Error::new(ErrorKind::AlreadyExists, "replace").at(location).because(cause))
 }
 
-/// Whether a path is a link into `/dev` or `/proc`, as `/dev/stdout` is: what it leads to may be a file that is open,
-/// and replacing the link would not write to that.
+/// Whether a path is a link into `/dev` or `/proc`, as `/dev/stdout` is: its target may be an open file, and
+/// replacing the link would not write to that.
 fn leads_to_device(path: &Path) -> bool {
     const LINKS: usize = 40;
     let mut path = path.to_owned();
@@ -437,7 +438,7 @@ fn leads_to_device(path: &Path) -> bool {
 }
 
 impl Places<'_> {
-    /// Adds what the user may have meant who wrote `a:b`: a file of this machine, a remote with a similar name.
+    /// Adds a hint if `a:b` may have been meant as a local file, or as a remote with a similar name.
     fn explain(&self, error: Error, location: &Location) -> Error {
         let error = explain(error, location);
         let Location::Remote { scheme: Scheme::Sftp, user: None, host, port: None, .. } = location
@@ -459,7 +460,7 @@ impl Places<'_> {
     }
 }
 
-/// Who writes `a:b` may have meant a file of this machine.
+/// Adds a hint if a local file is named `a:b`.
 fn explain(error: Error, location: &Location) -> Error {
     let Location::Remote { scheme: Scheme::Sftp, user: None, host, port: None, path, .. } =
         location
@@ -492,7 +493,7 @@ fn at(location: &Location, operation: &'static str, error: io::Error) -> Error {
     Error::from_io(operation, error).at(location)
 }
 
-/// What a remote is without a path below it.
+/// The location of a remote itself.
 pub(crate) fn location_of(remote: &Remote) -> Location {
     below(remote, b"")
 }
@@ -504,7 +505,7 @@ fn below(remote: &Remote, below: &[u8]) -> Location {
         if !joined.is_empty() && !joined.ends_with(b"/") && !below.is_empty() {
             joined.push(b'/');
         }
-        // The remote's url is the top: `name:/x` is below it, too.
+        // The remote's url is the root: `name:/x` is below it, too.
         joined.extend_from_slice(below.strip_prefix(b"/").unwrap_or(below));
         joined
     };
@@ -527,7 +528,7 @@ fn below(remote: &Remote, below: &[u8]) -> Location {
     }
 }
 
-/// A path as written with what is below it, whose bytes are encoded as usual. A slash does not double.
+/// Appends `below`, percent-encoded, to a path as written, with a single slash between them.
 pub(crate) fn written_below(written: Option<String>, below: &[u8]) -> Option<String> {
     let mut written = written?;
     if !written.ends_with('/') && !below.is_empty() {

@@ -1,5 +1,5 @@
-//! The hosts that a command has opened: each once, however many locations are on it, and so each directory of
-//! them. One table for each protocol; `K` is what makes one of its hosts different from another.
+//! The hosts that a command has opened. Each host is opened once, however many locations are on it, and so is
+//! each directory. One table for each protocol; `K` identifies a host.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,7 +16,7 @@ use super::tls::INSECURE;
 use crate::output::Printer;
 use crate::terminal::Terminal;
 
-/// What the hosts of all protocols are opened with.
+/// Shared by the hosts of all protocols.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) printer: Printer,
@@ -28,12 +28,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Asks for passwords.
+    /// The terminal that prompts for passwords.
     pub(super) fn terminal(&self) -> Arc<Terminal> {
         Arc::new(Terminal { quiet: self.printer.is_quiet() })
     }
 
-    /// Where lanes run.
+    /// The runtime of the lanes.
     pub(super) fn runtime(&self) -> Result<Handle> {
         self.threads.handle()
     }
@@ -41,7 +41,7 @@ impl Shared {
     /// The password of a host: from the environment, else printed by `command`.
     ///
     /// # Errors
-    /// It cannot be told which host `HAUL_PASSWORD` is for.
+    /// It is ambiguous which host `HAUL_PASSWORD` is for.
     pub(super) fn password(
         &self,
         location: &Location,
@@ -89,7 +89,7 @@ impl<K: Clone + Eq + Hash, H, S> OpenedHosts<K, H, S> {
         self.lock().entry(key).or_default().password_command = Some(command.to_owned());
     }
 
-    /// A host, which `open` opens with its password command if no location has needed it before.
+    /// The host of `key`. `open` opens it on first use; its argument is the host's password command.
     pub(super) fn host(
         &self,
         key: &K,
@@ -103,7 +103,7 @@ impl<K: Clone + Eq + Hash, H, S> OpenedHosts<K, H, S> {
         }
     }
 
-    /// The storage of the directory `root` of a host, which `open` opens if it was not opened before.
+    /// The storage of the directory `root` of a host; `open` opens it on first use.
     pub(super) async fn storage(
         &self,
         key: &K,
@@ -140,7 +140,7 @@ impl<K: Clone + Eq + Hash, H, S> OpenedHosts<K, H, S> {
         }
     }
 
-    /// All that are open.
+    /// All open hosts.
     pub(super) fn all(&self) -> Vec<Arc<H>> {
         self.lock().values().filter_map(|known| known.host.clone()).collect()
     }

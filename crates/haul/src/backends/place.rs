@@ -1,26 +1,26 @@
-//! Something in an opened storage, and the names on the way to it.
+//! A path in an opened storage, and how locations are split into root and path.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use haul_storage::{Error, ErrorKind, Location, RelPath, RelPathError, Result, Storage};
 
-/// Something in an opened storage.
+/// A file or directory in an opened storage, which need not exist.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     /// The storage.
     pub(crate) storage: Arc<dyn Storage>,
-    /// Where in it.
+    /// The path in it.
     pub(crate) path: RelPath,
-    /// Whether a directory is there.
+    /// Whether it is a directory.
     pub(crate) is_directory: bool,
-    /// Whether anything is there.
+    /// Whether it exists.
     pub(crate) exists: bool,
     /// The canonical path, if it is on a disk of this machine.
     pub(crate) local: Option<PathBuf>,
 }
 
-/// The location of a storage's root, for people.
+/// The location of a storage's root, for display.
 pub(super) fn at_root(location: &Location, root: &[u8]) -> Location {
     let mut at = location.clone();
     if let Location::Remote { path, written, .. } = &mut at {
@@ -31,10 +31,11 @@ pub(super) fn at_root(location: &Location, root: &[u8]) -> Location {
 }
 
 /// The root of the storage for what was found at the absolute `path` of a server, its path there, and whether it is
-/// a directory: a directory is a root, anything else lies in one.
+/// a directory: a directory is a root, anything else is in one.
 ///
 /// # Errors
-/// `NotFound` if nothing was found, `NotADirectory` if the location says that it is a directory and it is none.
+/// `NotFound` if nothing was found, `NotADirectory` if the location ends with a slash and it is not a
+/// directory.
 pub(super) fn found_at<'a>(
     location: &Location,
     path: &'a [u8],

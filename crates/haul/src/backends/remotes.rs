@@ -1,4 +1,4 @@
-//! Places on servers, whatever they speak.
+//! Places on servers of any protocol: the scheme of a location picks the backend.
 
 use std::sync::Arc;
 use std::thread;
@@ -20,7 +20,7 @@ use super::threads::LaneThreads;
 use crate::args::RemoteArgs;
 use crate::output::Printer;
 
-/// Opens hosts, each once.
+/// Opens each host once.
 #[derive(Debug)]
 pub(super) struct Remotes {
     sftp: SftpPlaces,
@@ -30,11 +30,11 @@ pub(super) struct Remotes {
 }
 
 impl Remotes {
-    /// Hosts as the options say, and the environment. `lanes` is how many a transfer will want over
-    /// a long path.
+    /// Hosts are opened with these options and the environment's secrets and proxies. `lanes` is how
+    /// many a transfer will want over a long path.
     ///
     /// # Errors
-    /// What is wrong with the options.
+    /// Says which option is invalid, and why.
     pub(super) fn new(
         remote: &RemoteArgs,
         printer: &Printer,
@@ -62,10 +62,10 @@ impl Remotes {
         })
     }
 
-    /// Remembers header fields of the configuration for a host.
+    /// Sets header fields of the configuration for a host.
     ///
     /// # Errors
-    /// It does not speak HTTP.
+    /// The location is not on an HTTP or WebDAV server.
     pub(super) fn headers(&self, location: &Location, headers: &Headers) -> Result<(), String> {
         match protocol(location) {
             Some(Protocol::Http) => self.http.headers(location, headers),
@@ -74,12 +74,13 @@ impl Remotes {
         Ok(())
     }
 
-    /// Notes a host of the command, which may be a remote of the configuration, or one of a list.
+    /// Notes a host of the command: the name of its remote in the configuration, if any, and whether it is
+    /// from a host list.
     pub(super) fn note(&self, location: &Location, remote: Option<&str>, is_listed: bool) {
         self.secrets.note(location, remote, is_listed);
     }
 
-    /// Remembers what prints the password of a host.
+    /// Sets the command that prints the password of a host.
     pub(super) fn password_command(&self, location: &Location, command: &str) {
         self.secrets.has_command(location);
         match protocol(location) {
@@ -90,7 +91,7 @@ impl Remotes {
         }
     }
 
-    /// Opens what is there; links in the location are followed.
+    /// Opens an existing location; links in it are followed.
     pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
         match protocol(location) {
             Some(Protocol::Sftp) => self.sftp.existing(location).await,
@@ -115,13 +116,13 @@ impl Remotes {
     }
 }
 
-/// Long waits, printed. Lanes must not wait for a terminal, so a thread does that; there is one report
-/// of a host in a while.
+/// Prints long waits. Each report has a thread of its own, since lanes must not block on a terminal;
+/// each host is reported only once in a while.
 fn reported_by(printer: &Printer) -> Waits {
     let printer = printer.clone();
     Waits::new(move |wait| {
         let (printer, wait) = (printer.clone(), wait.clone());
-        // Without a thread there is no report, and the wait has a limit all the same.
+        // If no thread can be started, the report is lost; the wait's time limit holds anyway.
         drop(thread::Builder::new().spawn(move || printer.waiting(&wait)));
     })
 }
@@ -141,7 +142,7 @@ fn protocol(location: &Location) -> Option<Protocol> {
     })
 }
 
-/// `locate` lets nothing through that has no backend.
+/// `locate` has already refused locations without a backend.
 fn unsupported(location: &Location) -> Error {
     Error::new(ErrorKind::Unsupported, "open").at(location)
 }

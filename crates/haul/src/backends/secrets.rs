@@ -1,4 +1,4 @@
-//! Whose the secrets of the environment are.
+//! Assigns the secrets of the environment to hosts.
 //!
 //! ```text
 //! HAUL_PASSWORD_NAME, HAUL_TOKEN_NAME → the [remote.NAME] of the configuration
@@ -6,8 +6,8 @@
 //!                                       one of those with USER@; a list of hosts counts as one
 //! ```
 //!
-//! Where it cannot be told which host one is for, that is an error: a host that is given the password of
-//! another one has it. Every argument is [noted](Secrets::note) before the first place is opened.
+//! If it is ambiguous which host a secret is for, that is an error: sending it to the wrong host would reveal
+//! it. Every argument is [noted](Secrets::note) before the first place is opened.
 
 use std::env;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ pub(super) struct Secrets {
     hosts: Mutex<Vec<Noted>>,
 }
 
-/// What makes one host different from another.
+/// Identifies a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Host {
     user: Option<String>,
@@ -36,25 +36,25 @@ struct Host {
 #[derive(Debug)]
 struct Noted {
     host: Host,
-    /// As the user knows it.
+    /// For error messages.
     shown: String,
-    /// Whether it is one of a list.
+    /// Whether it is from a host list.
     is_listed: bool,
     password: Option<PasswordSource>,
     token: Option<PasswordSource>,
-    /// Whether the configuration says how to get its password.
+    /// Whether the configuration has a `password_command` for it.
     has_command: bool,
 }
 
 impl Secrets {
-    /// Those of this process.
+    /// The secrets in the environment of this process.
     pub(super) fn of_environment() -> Self {
         let (password, token) = (variable("HAUL_PASSWORD"), variable("HAUL_TOKEN"));
         Self { password, token, hosts: Mutex::default() }
     }
 
-    /// Notes a host of the command, which may be a `remote` of the configuration and may be one of a
-    /// list.
+    /// Notes a host of the command, which may be a `remote` of the configuration, and may be from a
+    /// host list.
     pub(super) fn note(&self, location: &Location, remote: Option<&str>, is_listed: bool) {
         let Some(host) = host_of(location) else { return };
         let own = |kind: &str| variable(&format!("{kind}_{}", in_capitals(remote?)));
@@ -82,23 +82,23 @@ impl Secrets {
     /// The password of a host, if the environment has it.
     ///
     /// # Errors
-    /// It cannot be told which host `HAUL_PASSWORD` is for.
+    /// It is ambiguous which host `HAUL_PASSWORD` is for.
     pub(super) fn password(&self, location: &Location) -> Result<Option<PasswordSource>> {
         let hosts = self.lock();
         let own = |host: &Noted| host.password.clone();
         let others = hosts.iter().filter(|host| host.password.is_none() && !host.has_command);
-        whose("HAUL_PASSWORD", self.password.as_ref(), location, &hosts, own, others)
+        pick_secret("HAUL_PASSWORD", self.password.as_ref(), location, &hosts, own, others)
     }
 
-    /// The token of a host that speaks HTTP, if the environment has it.
+    /// The token of an HTTP or WebDAV host, if the environment has it.
     ///
     /// # Errors
-    /// It cannot be told which host `HAUL_TOKEN` is for.
+    /// It is ambiguous which host `HAUL_TOKEN` is for.
     pub(super) fn token(&self, location: &Location) -> Result<Option<PasswordSource>> {
         let hosts = self.lock();
         let own = |host: &Noted| host.token.clone();
         let others = hosts.iter().filter(|host| host.token.is_none() && is_web(host.host.scheme));
-        whose("HAUL_TOKEN", self.token.as_ref(), location, &hosts, own, others)
+        pick_secret("HAUL_TOKEN", self.token.as_ref(), location, &hosts, own, others)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Noted>> {
@@ -106,8 +106,8 @@ impl Secrets {
     }
 }
 
-/// The secret of a host: its own, or the one that is for one host of `others`.
-fn whose<'a>(
+/// The secret of a host: its own, or `general` if it is the only one of `others` that this can be for.
+fn pick_secret<'a>(
     variable: &str,
     general: Option<&PasswordSource>,
     location: &Location,
@@ -121,7 +121,7 @@ fn whose<'a>(
         return Ok(Some(own));
     }
     let Some(general) = general else { return Ok(None) };
-    // One for all of a list, which is the first of it.
+    // A host list counts as one, represented by its first host.
     let mut seen_list = false;
     let others: Vec<_> = others
         .filter(|other| !other.is_listed || !std::mem::replace(&mut seen_list, true))
@@ -156,13 +156,13 @@ pub(crate) fn secret_of(kind: &str, remote: &str) -> (Option<String>, Option<Str
     (set(format!("{kind}_{}", in_capitals(remote))), set(kind.to_owned()))
 }
 
-/// What a variable has, if it has anything.
+/// The value of a variable, unless it is unset or empty.
 fn variable(name: &str) -> Option<PasswordSource> {
     let text = env::var(name).ok().filter(|text| !text.is_empty())?;
     Some(PasswordSource::Secret(Secret::new(text)))
 }
 
-/// A name as it stands in that of a variable.
+/// The name of a remote as it appears in the name of a variable.
 fn in_capitals(remote: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     remote.chars().map(letter).collect()
@@ -170,7 +170,7 @@ fn in_capitals(remote: &str) -> String {
 
 fn host_of(location: &Location) -> Option<Host> {
     let Location::Remote { scheme, user, host, port, .. } = location else { return None };
-    // What is only another way to say the same, or to speak to the same server.
+    // Schemes and default ports that lead to the same server compare equal.
     let (scheme, usual) = match scheme {
         Scheme::Sftp => (Scheme::Sftp, None),
         Scheme::Http | Scheme::Dav => (Scheme::Http, Some(80)),
@@ -256,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_for_a_host_that_speaks_http() {
+    fn a_token_is_only_for_http_hosts() {
         let secrets = secrets(&["sftp://a/x", "https://b/x"]);
         let of = |text: &str| secrets.token(&Location::parse(text).unwrap()).unwrap().is_some();
         assert_eq!((of("sftp://a/x"), of("https://b/x")), (false, true));
     }
 
     #[test]
-    fn a_host_with_a_password_of_its_own_needs_no_other() {
+    fn a_host_with_a_password_command_does_not_get_the_general_password() {
         let secrets = secrets(&["sftp://a/x", "sftp://b/x"]);
         let location = Location::parse("sftp://a/x").unwrap();
         secrets.has_command(&location);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_remote_is_one_of_a_variable() {
+    fn the_name_of_a_remote_is_valid_in_a_variable_name() {
         assert_eq!(in_capitals("my-nas.2"), "MY_NAS_2");
     }
 }

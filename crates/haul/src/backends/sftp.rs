@@ -1,4 +1,4 @@
-//! Places on SFTP servers. One host is one set of lanes, however many locations are on it.
+//! Places on SFTP servers. All locations on one host share its lanes.
 
 use std::fs;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::state::{journals, state};
 use crate::args::RemoteArgs;
 use crate::output::human;
 
-/// Opens hosts, each once.
+/// Opens each host once.
 #[derive(Debug)]
 pub(super) struct SftpPlaces {
     options: SshOptions,
@@ -23,7 +23,7 @@ pub(super) struct SftpPlaces {
     opened: OpenedHosts<HostKey, SftpHost, SftpStorage>,
 }
 
-/// What makes one host different from another.
+/// Identifies a host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct HostKey {
     user: Option<String>,
@@ -32,20 +32,20 @@ struct HostKey {
 }
 
 impl SftpPlaces {
-    /// Hosts as the options say, and the environment.
+    /// Hosts are opened with these options.
     pub(super) fn new(remote: &RemoteArgs, shared: &Shared) -> Self {
         let options = options_of(remote, &shared.waits);
         Self { options, port: remote.ssh.port, opened: OpenedHosts::new(shared) }
     }
 
-    /// Remembers what prints the password of a host.
+    /// Sets the command that prints the password of a host.
     pub(super) fn password_command(&self, location: &Location, command: &str) {
         if let Ok((key, _)) = self.parts(location) {
             self.opened.password_command(key, command);
         }
     }
 
-    /// Opens what is there; links in the location are followed.
+    /// Opens an existing location; links in it are followed.
     pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
         let (key, path) = self.parts(location)?;
         let host = self.host(&key, location)?;
@@ -103,8 +103,8 @@ impl SftpPlaces {
             let dial = SshDial::new(Arc::new(ssh));
             let host = SftpHost::new(Arc::new(dial), runtime);
             host.expect(shared.lanes);
-            if let Some(places) = state("servers") {
-                host.remember_in(&places);
+            if let Some(directory) = state("servers") {
+                host.remember_in(&directory);
             }
             let (name, printer) = (host.name(), shared.printer.clone());
             host.warn_through(Box::new(move |message| printer.warning(&name, message)));
@@ -134,16 +134,16 @@ impl SftpPlaces {
                     HostKey { user: user.clone(), host: host.clone(), port: port.or(self.port) };
                 Ok((key, path))
             }
-            // `locate` lets nothing else through.
+            // `locate` has already refused other locations.
             _ => Err(Error::new(ErrorKind::Unsupported, "open").at(location)),
         }
     }
 }
 
-/// What the command line says about SSH.
+/// The SSH options of the command line.
 fn options_of(remote: &RemoteArgs, waits: &Waits) -> SshOptions {
     let ssh = &remote.ssh;
-    // The first of two options of a name decides.
+    // The first of several options with the same name wins.
     let mut options = ssh.options.clone();
     options.extend(remote.network.ssh_options());
     SshOptions {
@@ -160,7 +160,7 @@ fn options_of(remote: &RemoteArgs, waits: &Waits) -> SshOptions {
     }
 }
 
-/// What is known about a host before it is dialled; `port` is that of the location, or of `-P`.
+/// The settings of a host that are known before connecting; `port` is that of the location, or of `-P`.
 pub(crate) fn settings_of(
     user: Option<&str>,
     host: &str,

@@ -1,4 +1,4 @@
-//! The threads that lanes run on: what encrypts should not wait for what writes to a disk.
+//! The threads that lanes run on, so that encryption does not wait for disk writes.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -6,14 +6,14 @@ use std::thread;
 use haul_storage::{Error, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Started when the first host is.
+/// Started when the first host is opened.
 #[derive(Debug, Default)]
 pub(super) struct LaneThreads {
     runtime: Mutex<Option<Runtime>>,
 }
 
 impl LaneThreads {
-    /// Where lanes are to be spawned.
+    /// The runtime on which to spawn lanes.
     pub(super) fn handle(&self) -> Result<Handle> {
         let mut runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         match &*runtime {
@@ -26,7 +26,7 @@ impl LaneThreads {
 impl Drop for LaneThreads {
     fn drop(&mut self) {
         let runtime = self.runtime.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Nobody waits for connections to be closed politely: the process ends.
+        // The process ends: do not wait for an orderly close of connections.
         if let Some(runtime) = runtime.take() {
             runtime.shutdown_background();
         }
@@ -34,8 +34,8 @@ impl Drop for LaneThreads {
 }
 
 fn start() -> Result<Runtime> {
-    // The engine and the disk have a core of their own. Blocks that move between more threads than
-    // there are cores cost more than what is done side by side gains.
+    // One core is left to the engine and the disk. With more threads than cores, moving blocks
+    // between threads costs more than parallelism gains.
     let cores = thread::available_parallelism().map_or(2, usize::from);
     let threads = cores.saturating_sub(1).clamp(1, 4);
     Builder::new_multi_thread()

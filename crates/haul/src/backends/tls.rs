@@ -1,4 +1,4 @@
-//! What the command line says about TLS.
+//! The TLS options of the command line.
 
 use haul_net::tls::{Identity, TlsOptions};
 

@@ -1,4 +1,4 @@
-//! `haul cat`: prints files, from wherever they are, in order and at the speed of the link.
+//! `haul cat`: prints files from any location, in order and at the speed of the link.
 
 use super::pipe;
 use crate::args::{CatArgs, TransferArgs};
@@ -11,7 +11,7 @@ use crate::settings;
 /// Runs it.
 pub(crate) async fn run(args: &CatArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let mut resolved = settings::resolve(&TransferArgs::default(), config).map_err(Stop::Usage)?;
-    // Of the configuration: there is nothing to read back, and no place for a manifest.
+    // The configuration may set these, but output cannot be read back, and has no place for a manifest.
     resolved.manifest = None;
     resolved.engine.verify = false;
     let places = Places::for_transfer(config, &resolved, &args.remote, printer)?;

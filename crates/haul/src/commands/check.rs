@@ -29,7 +29,7 @@ pub(crate) async fn run(
     let source = places.existing(&source).await?;
     let mut copy = places.existing(&destination).await?;
     if !source.is_directory && copy.is_directory {
-        // As a copy would have put it there.
+        // `haul cp` would have copied the file into that directory.
         copy.path = copy.path.join(source.path.name()).map_err(|error| {
             Error::new(haul_storage::ErrorKind::InvalidInput, "check").because(error.to_string())
         })?;

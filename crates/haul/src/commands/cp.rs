@@ -59,7 +59,7 @@ async fn copied(
     Ok(transfer::run(plan, resolved, &places, printer).await?.exit)
 }
 
-/// The plan of a copy with one of the options for downloads, of which `option` is the first.
+/// The plan of a copy with options for downloads; `option` is the first of those given.
 async fn fetch(
     args: &CpArgs,
     option: &str,
@@ -127,7 +127,7 @@ async fn fetch(
     plan::fetch(places, wanted, &destination, &resolved.rules, how, printer).await
 }
 
-/// Headers for one server are not sent to all that a list names: its author may have added a server of theirs.
+/// Refuses to send one server's headers to all servers of a list: its author may have added their own server.
 fn check_headers<'a>(
     web: &WebArgs,
     locations: impl Iterator<Item = &'a Location>,
@@ -152,7 +152,7 @@ fn check_headers<'a>(
     )))
 }
 
-/// The server of a location of HTTP or WebDAV.
+/// The server of an HTTP or WebDAV location.
 fn web_server(location: &Location) -> Option<String> {
     let Location::Remote { scheme, host, port, .. } = location else { return None };
     let (scheme, usual) = match scheme {
@@ -164,7 +164,7 @@ fn web_server(location: &Location) -> Option<String> {
     Some(format!("{scheme}://{}", with_port(&host.to_ascii_lowercase(), port)))
 }
 
-/// A manifest lists digests of one kind, and one digest is made of each file.
+/// A manifest lists digests of one kind, and haul computes one digest per file.
 fn check_manifest(wanted: &[Wanted], beside: bool, resolved: &Resolved) -> Result<(), Stop> {
     let Some(manifest) = &resolved.manifest else { return Ok(()) };
     let kinds = wanted.iter().filter_map(|one| Some(one.expected?.kind));

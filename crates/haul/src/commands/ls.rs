@@ -1,8 +1,8 @@
 //! `haul ls`: lists files and directories.
 //!
 //! A directory is printed sorted. One with more entries than a batch holds is printed batch by batch,
-//! each sorted by itself, so that memory does not grow with it. As `ls` does, names are escaped on a
-//! terminal and exact elsewhere.
+//! each sorted separately, so that memory is bounded. As with `ls`, names are escaped on a terminal and
+//! exact elsewhere.
 
 use std::cmp::Ordering;
 
@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{LongForm, Piece, Printer, json};
 
-/// Entries that are sorted together.
+/// Number of entries that are sorted together.
 const BATCH: usize = 100_000;
 
 /// Runs it.
@@ -27,12 +27,12 @@ pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Re
     let locations = places.expand_all(&args.locations).await?;
     let are_several = locations.len() > 1;
     for location in &locations {
-        // The others are listed all the same.
+        // After an error the other locations are still listed.
         match found(&places, location, args.directory).await {
             Ok((place, entry)) if entry.is_dir() && !args.directory => {
                 directories.push((location, place));
             }
-            // A file has the name that was asked for, even if that is a link's.
+            // A file is printed with the requested name, even if that is the name of a link.
             Ok((_, entry)) if are_several || entry.is_dir() => {
                 listing.print(&entry, &written(location));
             }
@@ -49,7 +49,7 @@ pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Re
     Ok(if listing.failed { Exit::Failed } else { Exit::Done })
 }
 
-/// What a location names: what a link leads to, or with `itself`, and where it leads nowhere, the link.
+/// The entry of a location. A link is followed, unless it dangles or the link `itself` is wanted.
 async fn found(
     places: &Places<'_>,
     location: &Location,
@@ -71,7 +71,7 @@ async fn found(
     }
 }
 
-/// A location as it was written; names that are not UTF-8 as they are.
+/// A location as it was written; local names that are not UTF-8 keep their bytes.
 fn written(location: &Location) -> Vec<u8> {
     match location.as_local() {
         Some(path) => path.as_os_str().as_encoded_bytes().to_vec(),
@@ -100,7 +100,7 @@ impl Listing<'_> {
             if self.printer.is_closed() {
                 return;
             }
-            // The stack gives the last one first.
+            // `pop` returns the last one first.
             pending[first_below..].sort_by(|a, b| b.cmp(a));
         }
     }

@@ -1,4 +1,4 @@
-//! The commands, one a file. Each takes its arguments and says how it ended.
+//! The commands, one per file. Each takes its arguments and returns how it ended.
 
 mod cat;
 mod check;

@@ -1,9 +1,9 @@
 //! `haul mv`: renames, or copies, verifies and removes.
 //!
 //! ```text
-//! names: no two sources become one → rename on one disk or server, where nothing has the new name
-//!   → whatever is left: movable? → transfer, which removes each file once its copy is complete
-//!   → directories in which nothing is left
+//! names: no two sources are equal → rename on one disk or server, if nothing has the new name
+//!   → the rest: check that it can be moved → transfer, which removes each file once its copy is complete
+//!   → remove the directories that are empty now
 //! ```
 
 use std::collections::HashSet;
@@ -49,8 +49,8 @@ async fn moved(
 
     let (mut rest, mut failed) = (Vec::new(), false);
     for source in sources {
-        // A manifest needs the content to be read, and only a copy can distinguish names that the destination may
-        // treat as one.
+        // A manifest needs the content to be read, and only a copy can handle names that the destination may
+        // treat as equal.
         let renames = resolved.manifest.is_none() && !alike;
         let outcome = match renames {
             true => renamed(&places, &source, &destination, into, args.dry_run).await,
@@ -81,7 +81,7 @@ async fn moved(
 }
 
 fn resolve(args: &MvArgs, config: &Config) -> Result<Resolved, Stop> {
-    // What a file of the same size and time holds is not known, and the source will be removed.
+    // Equal size and time do not prove equal content, and the source will be removed.
     let usual = Options {
         preserve: Some(PreserveArg::ALL),
         verify: Some(Switch(true)),
@@ -103,8 +103,8 @@ fn resolve(args: &MvArgs, config: &Config) -> Result<Resolved, Stop> {
     Err(Stop::Usage(message.to_owned()))
 }
 
-/// Refuses two sources of one name, one of which would replace the other. Whether any two are one name to a
-/// destination that ignores case or normalises characters.
+/// Refuses two sources with the same name, one of which would replace the other. Returns whether any two
+/// names are equal to a destination that ignores case or normalises characters.
 fn check_names(sources: &[Location]) -> Result<bool, Stop> {
     let (mut names, mut folded) = (HashSet::new(), HashSet::new());
     let mut alike = false;
@@ -150,7 +150,7 @@ async fn copied(
         return Ok(exit);
     }
     for source in sources {
-        // A directory was opened as a root, which cannot be removed: it has a name in the one above it.
+        // A directory was opened as a root, which cannot be removed: open it by its name in its parent.
         let (place, entry) = match places.itself(source).await {
             Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -162,7 +162,7 @@ async fn copied(
         let report = |error: Error| printer.failure(&error);
         let left = remove_emptied(&*place.storage, entry, &Cancel::default(), report).await;
         let Some(example) = left.example else { continue };
-        // What failed or was skipped was reported.
+        // Files that failed or were skipped have been reported.
         if summary.failed + summary.skipped == 0 {
             let example = place.storage.location().display(&example.path);
             let cause = format!("it is not empty: {example} was not moved");
@@ -175,8 +175,8 @@ async fn copied(
     Ok(exit)
 }
 
-/// Looks, before anything is copied, whether a source can be removed from its place, and whether it is its own
-/// destination or around it.
+/// Checks, before anything is copied, that a source can be removed afterwards, and that it neither is nor
+/// contains the destination.
 async fn check_movable(
     places: &Places<'_>,
     source: &Location,
@@ -186,7 +186,7 @@ async fn check_movable(
     let (place, entry) = places.itself(source).await?;
     let refuse =
         |kind, cause: &str| Stop::Failed(Error::new(kind, "move").at(source).because(cause));
-    // A link is moved, not what it points to; it has no bytes that a copy could follow.
+    // A link is moved itself, not its target; it has no content that could be copied.
     if !entry.is_dir() && !entry.is_file() {
         let cause = "it is neither a file nor a directory, and can only be renamed on its own disk";
         return Err(refuse(ErrorKind::Unsupported, cause));
@@ -221,14 +221,14 @@ async fn check_movable(
     outcome
 }
 
-/// Whether the directory of a marker is the destination, or one above it.
+/// Whether the directory of a marker is the destination, or an ancestor of it.
 async fn is_around(
     places: &Places<'_>,
     marker: &Marker<'_>,
     destination: &Location,
 ) -> Result<bool> {
     let mut above = vec![match destination {
-        // Where links lead, and not what is written.
+        // With links resolved.
         Location::Local(path) => Location::Local(nearest(path)),
         _ => destination.clone(),
     }];
@@ -241,21 +241,22 @@ async fn is_around(
     let looked = above.iter().map(async |directory| {
         match places.existing(directory).await {
             Ok(place) if place.is_directory => marker.is_in(&*place.storage, &place.path).await,
-            // What cannot be looked at, or is no directory, is none in which files are written.
+            // If it cannot be opened, or is not a directory, no files are written into it.
             _ => Ok(false),
         }
     });
     Ok(try_join_all(looked).await?.contains(&true))
 }
 
-/// The canonical path of the nearest directory that exists.
+/// The canonical path of the nearest ancestor that exists, or of `path` itself.
 fn nearest(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut above = absolute.ancestors();
     above.find_map(|path| path.canonicalize().ok()).unwrap_or_else(|| PathBuf::from("/"))
 }
 
-/// Renames a source, if both places are on one server or disk and nothing has the new name.
+/// Renames a source, if both places are on one server or disk and nothing has the new name; returns whether
+/// it did.
 async fn renamed(
     places: &Places<'_>,
     source: &Location,
@@ -264,7 +265,7 @@ async fn renamed(
     dry_run: bool,
 ) -> Result<bool> {
     let (directory, name) = named(source)?;
-    // It is there, or an error.
+    // Fails unless the source exists.
     let (_, entry) = places.itself(source).await?;
     let Some((target_directory, target_name)) = (match into {
         true => Some((destination.clone(), name.clone())),
@@ -285,7 +286,7 @@ async fn renamed(
         if !is_one {
             return Ok(false);
         }
-        // One directory entry under two spellings (`readme` and `README` where case does not count) gets the other.
+        // One directory entry in two spellings (`readme` and `README` where case is ignored) is renamed.
         if from == to || entry.links > 1 && !entry.is_dir() {
             return Err(Error::new(ErrorKind::InvalidInput, "move")
                 .at(source)
@@ -295,6 +296,6 @@ async fn renamed(
     if dry_run {
         return Ok(true);
     }
-    // Another file system below the same directory, a server that does not rename: it is copied.
+    // If renaming fails (another file system below the same directory, a server that cannot), it is copied.
     Ok(common.storage.rename(&from, &to).await.is_ok())
 }

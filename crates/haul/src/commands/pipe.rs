@@ -19,7 +19,7 @@ use crate::report::Report;
 use crate::settings::{Resolved, Show};
 use crate::signals::Signals;
 
-/// How both streams are written as a location.
+/// The argument for standard input and output.
 pub(crate) const STREAM: &str = "-";
 
 /// Prints files one after the other.
@@ -43,14 +43,14 @@ pub(crate) async fn to_output(
             "a manifest has no place on standard output; name a directory".to_owned(),
         ));
     }
-    // Nothing of it stays anywhere.
+    // The output takes no space on a disk.
     let mut resolved = resolved;
     (resolved.engine.check_space, resolved.engine.min_free) = (false, None);
     let signals = Signals::listen(printer, "interrupted");
     let cancel = signals.cancel().clone();
     let stdout = duplicate(std::io::stdout())?;
     let storage = PipeStorage::output(stdout, move || cancel.cancel())?;
-    // Files of one server follow each other with the window that is known.
+    // Files of one server share a budget: each continues with the window of the one before.
     let budgets = LinkBudgets::default();
     let mut failed = false;
     for location in files {
@@ -91,7 +91,7 @@ pub(crate) async fn to_output(
         };
         let job = job(place.storage, place.path, &storage)?;
         let summary = moved(&budgets, job, &resolved, &signals, printer).await?;
-        // A reader that has seen enough is no failure.
+        // It is not a failure if the reader of the output has seen enough.
         failed |= summary.failed > 0 && !signals.cancel().is_cancelled();
     }
     Ok(match signals.exit() {
@@ -111,8 +111,8 @@ fn job(source: Arc<dyn Storage>, path: RelPath, output: &Arc<PipeStorage>) -> Re
     })
 }
 
-/// Whether a location is a pipe or device of this machine, or one of the files of the system (`/proc/cpuinfo`) that
-/// have a length only while they are read.
+/// Whether a location is a local pipe or device, or a system file (`/proc/cpuinfo`), which has length 0 until
+/// it is read.
 fn is_stream(location: &Location) -> bool {
     location.as_local().is_some_and(|path| {
         let found = fs::metadata(path);
@@ -120,7 +120,7 @@ fn is_stream(location: &Location) -> bool {
     })
 }
 
-/// Opens it; a named pipe waits for its writer.
+/// Opens a local file or pipe; opening a named pipe waits for its writer.
 async fn open(location: &Location) -> Result<File> {
     let path = location.as_local().map(Path::to_owned).unwrap_or_default();
     let (sender, opened) = oneshot::channel();
@@ -192,7 +192,7 @@ async fn moved(
     Ok(summary)
 }
 
-/// A stream of this process as a file of its own.
+/// Duplicates a stream of this process.
 fn duplicate(stream: impl AsFd) -> Result<File> {
     let owned = stream.as_fd().try_clone_to_owned();
     owned.map(File::from).map_err(|error| Error::from_io("open", error))

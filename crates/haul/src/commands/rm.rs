@@ -15,7 +15,7 @@ use crate::signals::Signals;
 /// Runs it.
 pub(crate) async fn run(args: &RmArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let places = Places::for_names(config, &args.remote, printer)?;
-    // Wrong arguments are found before anything is removed.
+    // Invalid arguments are reported before anything is removed.
     for argument in &args.locations {
         refuse_top(argument)?;
     }
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: &RmArgs, config: &Config, printer: &Printer) -> Re
     })
 }
 
-/// `nas:` is the top of a remote, and what a shell makes of `nas:$UNSET`.
+/// Refuses `nas:`, the root of a remote, which is also what a shell makes of `nas:$UNSET`.
 fn refuse_top(argument: &OsStr) -> Result<(), Stop> {
     let Ok(location @ Location::Named { .. }) = Location::parse(argument) else { return Ok(()) };
     if location.path_bytes().iter().any(|byte| *byte != b'/') {

@@ -1,6 +1,6 @@
 //! `haul verify`: checks files against their manifest.
 //!
-//! What is wrong is an error each, on the standard error; the count of everything is the result.
+//! Each fault is an error on standard error; the counts are the result, on standard output.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -42,7 +42,7 @@ pub(crate) async fn run(
     let manifests = if place.is_directory {
         manifests_in(&place).await?
     } else {
-        // A name that tells nothing: most manifests are of SHA-256, and tagged lines say their own.
+        // The name does not tell: most manifests list SHA-256, and tagged lines name their own kind.
         let kind = kind_of_name(location.base_name()).unwrap_or(DigestKind::Sha256);
         vec![(place.path.clone(), kind)]
     };
@@ -88,7 +88,7 @@ pub(super) fn reading(strict: bool) -> Result<VerifyOptions, Error> {
     })
 }
 
-/// The manifests of a directory under their usual names.
+/// The manifests of a directory that have default names.
 async fn manifests_in(place: &Place) -> Result<Vec<(RelPath, DigestKind)>, Stop> {
     let mut found = Vec::new();
     for (kind, name) in DEFAULT_NAMES {
@@ -124,11 +124,11 @@ async fn check(
         progress: Mutex::new((ProgressDisplay::counting(printer), 0, 0)),
     };
     let storage = Arc::clone(&place.storage);
-    let hear = |event| found.hear(&event);
-    Ok(verify(storage, &base, manifest, options, hear, signals.cancel()).await?)
+    let on_event = |event| found.on_event(&event);
+    Ok(verify(storage, &base, manifest, options, on_event, signals.cancel()).await?)
 }
 
-/// Prints what is found.
+/// Prints the results.
 struct Found<'a> {
     place: &'a Place,
     printer: &'a Printer,
@@ -138,7 +138,7 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    fn hear(&self, event: &VerifyEvent) {
+    fn on_event(&self, event: &VerifyEvent) {
         match event {
             VerifyEvent::Progress { bytes } => self.count(0, *bytes),
             VerifyEvent::Matched { path, bytes, .. } => {
@@ -176,7 +176,7 @@ impl Found<'_> {
                     self.printer.note(human::retry(None, error, *attempt, *pause));
                 }
             }
-            // The list of events is open; what this version does not know it does not print.
+            // `VerifyEvent` is non-exhaustive; events unknown to this version are not printed.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The glue for bash, which takes a colon for the end of a word.
+//! The completion script for bash, which splits words at colons.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,15 +13,15 @@ use clap_complete::env::EnvCompleter;
 /// The index of the word to complete.
 const INDEX: &str = "HAUL_COMPLETE_INDEX";
 
-/// bash.
+/// The shell bash.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bash;
 
-/// Puts the words together again that bash has divided at colons, asks haul, and takes away what bash holds to
-/// be other words. Candidates come one a line.
+/// Joins the words that bash has split at colons, calls haul, and removes from each candidate the part that
+/// bash treats as other words. Candidates are one per line.
 ///
-/// Servers choose the names, so that each is quoted for the shell. Within quotes only names are offered that mean
-/// the same there.
+/// Servers choose the names, so each is quoted for the shell. Within quotes only names without special
+/// characters are offered.
 const SCRIPT: &str = r#"_haul() {
     local rest=$COMP_LINE word words=() i candidate cur prefix= piece=${COMP_WORDS[COMP_CWORD]}
     for ((i = 0; i <= COMP_CWORD; i++)); do

@@ -1,7 +1,7 @@
-//! Listings of a minute ago: a second Tab does not connect again.
+//! Caches listings for a minute, so that a second Tab does not connect again.
 //!
-//! One file a directory, readable by its owner only. What a listing depends on may have secrets in it and is not
-//! written down. What cannot be read or written is done without.
+//! One file per directory, readable by its owner only. The key of a listing may contain secrets, so that only
+//! its hash is stored. If a file cannot be read or written, the listing is not cached.
 
 use std::fs::{self, DirBuilder};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// How long a listing is good for.
+/// How long a listing is valid.
 const FRESH: Duration = Duration::from_secs(60);
 
 /// A directory of listings.
@@ -20,12 +20,12 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Below the user's cache directory.
+    /// The cache below the user's cache directory.
     pub(super) fn below(cache: &Path) -> Self {
         Self { directory: cache.join("haul").join("completion") }
     }
 
-    /// The names of a directory, if they are known. `key` is all that the listing depends on.
+    /// The names of a directory, if they are cached. `key` is all that the listing depends on.
     pub(super) fn get(&self, key: &str) -> Option<Vec<String>> {
         let path = self.path(key);
         let metadata = fs::symlink_metadata(&path).ok()?;
@@ -38,10 +38,10 @@ impl Cache {
         Some(text.split_terminator('\0').map(ToOwned::to_owned).collect())
     }
 
-    /// Remembers the names of a directory, and forgets old ones.
+    /// Stores the names of a directory, and removes expired listings.
     pub(super) fn put(&self, key: &str, names: &[String]) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
-        self.forget_old()?;
+        self.remove_expired()?;
         // Temporary files are readable by their owner only.
         let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
         for name in names {
@@ -52,7 +52,7 @@ impl Cache {
         Ok(())
     }
 
-    fn forget_old(&self) -> io::Result<()> {
+    fn remove_expired(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
             let modified = entry.metadata()?.modified()?;

@@ -1,9 +1,9 @@
-//! Hosts that SSH knows by name: those of its configuration, and those whose keys it remembers.
+//! Hosts that SSH knows by name: those in its configuration, and those in known_hosts.
 
 use std::fs;
 use std::path::Path;
 
-/// Their names, sorted. What cannot be read names none.
+/// Their names, sorted. Files that cannot be read are ignored.
 pub(super) fn known(home: &Path) -> Vec<String> {
     let ssh = home.join(".ssh");
     let read = |name: &str| fs::read_to_string(ssh.join(name)).unwrap_or_default();
@@ -14,7 +14,7 @@ pub(super) fn known(home: &Path) -> Vec<String> {
     hosts
 }
 
-/// The names after `Host` that are no patterns.
+/// The names after `Host` that are not patterns.
 fn configured(config: &str) -> Vec<String> {
     let lines = config.lines().filter_map(|line| {
         let (keyword, names) = line.trim().split_once([' ', '\t', '='])?;
@@ -25,7 +25,7 @@ fn configured(config: &str) -> Vec<String> {
     names.filter(is_name).map(ToOwned::to_owned).collect()
 }
 
-/// The names that are not hashed, of hosts at the usual port.
+/// The names of known_hosts that are not hashed, of hosts at the default port.
 fn remembered(known_hosts: &str) -> Vec<String> {
     let lines = known_hosts.lines().filter(|line| !line.starts_with(['#', '@', '|']));
     let names = lines.filter_map(|line| line.split_whitespace().next());
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn remembered_names_are_hosts_unless_they_are_hashed_or_have_a_port() {
+    fn names_of_known_hosts_are_hosts_unless_they_are_hashed_or_have_a_port() {
         let known = "# x\nnas,10.0.0.1 ssh-ed25519 AAAA\n|1|a=|b= ssh-ed25519 AAAA\n\
                      [web]:2222 ssh-ed25519 AAAA\n@cert-authority *.example ssh-rsa AAAA\n\
                      git.example ssh-rsa AAAA\n";

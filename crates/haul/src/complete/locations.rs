@@ -1,7 +1,7 @@
-//! Completes a location: local paths, remotes of the configuration, hosts that SSH knows, and what is in a
-//! directory of a server.
+//! Completes a location: local paths, remotes of the configuration, hosts that SSH knows, and entries of
+//! directories on servers.
 //!
-//! A server is asked for no longer than [`PATIENCE`], and there is no password prompt: haul detaches from
+//! haul waits for a server no longer than [`PATIENCE`], and there is no password prompt: haul detaches from
 //! its terminal first.
 
 use std::env;
@@ -23,13 +23,13 @@ use crate::config::Config;
 use crate::exit::Stop;
 use crate::output::Printer;
 
-/// How long a server is waited for.
+/// The time limit for listing a directory on a server.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// No more names are shown of a directory.
+/// Listing stops after this number of names.
 const NAMES_MOST: usize = 10_000;
 
-/// What `current` may become.
+/// The candidates for `current`.
 pub(super) fn complete(current: &OsStr) -> Vec<CompletionCandidate> {
     let Some(text) = current.to_str() else { return PathCompleter::any().complete(current) };
     let command = CommandLine::read();
@@ -51,8 +51,8 @@ pub(super) fn remotes(current: &OsStr) -> Vec<CompletionCandidate> {
     found.map(CompletionCandidate::new).collect()
 }
 
-/// Divides a remote location behind its last directory: `nas:a/b` is `nas:a/` and `b`. `None` if it is local, or
-/// its host is not complete.
+/// Splits a remote location after its last directory: `nas:a/b` is `nas:a/` and `b`. `None` if it is local,
+/// or its host is not complete.
 fn directory_of(text: &str) -> Option<(&str, &str)> {
     let colon = text.find(':')?;
     if text.find('/').is_some_and(|slash| slash < colon) {
@@ -67,7 +67,7 @@ fn directory_of(text: &str) -> Option<(&str, &str)> {
     Some(text.split_at(end))
 }
 
-/// Remotes and hosts that begin like this, each with its colon.
+/// Remotes and hosts that begin with `text`, each with a colon.
 fn names(command: &CommandLine, text: &str) -> Vec<CompletionCandidate> {
     let (user, name) = text.split_once('@').map_or(("", text), |(user, name)| (user, name));
     let user = if text.contains('@') { format!("{user}@") } else { user.to_owned() };
@@ -85,7 +85,7 @@ fn names(command: &CommandLine, text: &str) -> Vec<CompletionCandidate> {
     all.into_iter().map(|known| CompletionCandidate::new(format!("{user}{known}:"))).collect()
 }
 
-/// What a directory of a server has that begins like `name`.
+/// Entries of a directory on a server that begin with `name`.
 fn remote_paths(command: &CommandLine, directory: &str, name: &str) -> Vec<CompletionCandidate> {
     let cache = cache_directory().map(|path| Cache::below(&path));
     let Some(key) = command.key(directory) else { return Vec::new() };
@@ -93,7 +93,7 @@ fn remote_paths(command: &CommandLine, directory: &str, name: &str) -> Vec<Compl
     let names = known.or_else(|| {
         let names = listed(command, directory)?;
         if let Some(cache) = &cache {
-            // It is asked for again next time.
+            // If it cannot be cached, it is listed again next time.
             drop(cache.put(&key, &names));
         }
         Some(names)
@@ -103,7 +103,7 @@ fn remote_paths(command: &CommandLine, directory: &str, name: &str) -> Vec<Compl
         if is_url { encode_path(entry.as_bytes()) } else { entry.clone() }
     };
     let names = names.unwrap_or_default();
-    // Names that begin with a dot are shown to who has written the dot.
+    // Names that begin with a dot are offered only if the dot has been typed.
     let begins = |entry: &String| {
         entry.starts_with(name) && (name.starts_with('.') || !entry.starts_with('.'))
     };
@@ -113,13 +113,13 @@ fn remote_paths(command: &CommandLine, directory: &str, name: &str) -> Vec<Compl
 
 /// The names in a directory, those of directories with a slash; `None` if it cannot be listed in time.
 fn listed(command: &CommandLine, directory: &str) -> Option<Vec<String>> {
-    // Without a terminal there is no password prompt, and Ctrl-C does not wait for a server. Where that
-    // cannot be done nothing is listed.
+    // Without a terminal there is no password prompt, and Ctrl-C does not wait for a server. If that
+    // fails, nothing is listed.
     rustix::process::setsid().ok()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let listing =
         runtime.block_on(async { tokio::time::timeout(PATIENCE, list(command, directory)).await });
-    // Connections and threads are not waited for.
+    // Do not wait for connections and threads to end.
     runtime.shutdown_background();
     listing.ok()?.ok()
 }
@@ -152,7 +152,7 @@ async fn list(command: &CommandLine, directory: &str) -> Result<Vec<String>, Sto
     Ok(names)
 }
 
-/// The command that is meant: of `haul config show` that is `show`.
+/// The innermost subcommand: `show` in `haul config show`.
 fn innermost(matches: &ArgMatches) -> &ArgMatches {
     matches.subcommand().map_or(matches, |(_, below)| innermost(below))
 }
@@ -162,19 +162,19 @@ fn cache_directory() -> Option<PathBuf> {
     set.or_else(|| Some(env::home_dir().filter(|home| home.is_absolute())?.join(".cache")))
 }
 
-/// What the command line says so far of the configuration and of servers.
+/// The configuration, and the options about servers, in the command line so far.
 struct CommandLine {
     config: Config,
     remote: RemoteArgs,
 }
 
 impl CommandLine {
-    /// Of the words behind the `--` of the shell's question. What is wrong in them is left out.
+    /// Parses the words after the `--` with which the shell calls haul. Invalid ones are ignored.
     fn read() -> Self {
         let words: Vec<OsString> = env::args_os().skip_while(|word| word != "--").skip(1).collect();
         let matches = Cli::command().ignore_errors(true).try_get_matches_from(words).ok();
         let below = matches.as_ref().map(innermost);
-        // Not every command opens locations; asking one that does not for the options of servers is a panic.
+        // Not every command has options about servers; reading them from another one would panic.
         let below = below.filter(|below| below.try_contains_id("jump").is_ok());
         let remote = below.and_then(|below| RemoteArgs::from_arg_matches(below).ok());
         let file = matches
@@ -182,12 +182,12 @@ impl CommandLine {
             .and_then(|matches| matches.try_get_one::<PathBuf>("config").ok().flatten().cloned());
         let config = Config::load(file.as_deref()).unwrap_or_default();
         let mut remote = remote.unwrap_or_default();
-        // The command itself writes it.
+        // The command itself writes this file, not its completion.
         remote.web.save_cookies = None;
         Self { config, remote }
     }
 
-    /// All that a listing depends on.
+    /// The cache key of a listing: the location, and the options about servers as `Debug` shows them.
     fn key(&self, directory: &str) -> Option<String> {
         let location = self.places()?.locate(OsStr::new(directory)).ok()?;
         Some(format!("{location}\n{directory}\n{:?}", self.remote))

@@ -26,7 +26,7 @@ pub(crate) const VARIABLE: &str = "HAUL_COMPLETE";
 /// Value names of the arguments that are locations.
 const LOCATIONS: [&str; 4] = ["SOURCE", "DEST", "LOCATION", "FILE"];
 
-/// That of the name of a remote.
+/// Value name of arguments that are names of remotes.
 const REMOTE: &str = "REMOTE";
 
 const SHELLS: [&dyn EnvCompleter; 5] = [&Bash, &Elvish, &Fish, &Powershell, &Zsh];
@@ -38,12 +38,12 @@ if [[ $funcstack[1] == _haul ]]; then
 fi
 ";
 
-/// Answers a shell, if it is one that asks. Whether it was.
+/// Prints candidates if a shell has called haul for completion; returns whether it has.
 ///
 /// # Errors
-/// The shell is unknown, or has gone.
+/// The shell is unknown, or has exited.
 pub(crate) fn answer(arguments: &[OsString]) -> Result<bool, clap::Error> {
-    // PowerShell reads what is offered as a part of its language, and servers choose names.
+    // PowerShell parses candidates as part of its language, and servers choose names: it gets no locations.
     let shell = env::var_os(VARIABLE).unwrap_or_default().to_string_lossy().into_owned();
     let is_powershell = shell.contains("powershell") || shell.contains("pwsh");
     let factory: fn() -> Command = if is_powershell { Cli::command } else { command };
@@ -51,10 +51,10 @@ pub(crate) fn answer(arguments: &[OsString]) -> Result<bool, clap::Error> {
     environment.try_complete(arguments.iter().cloned(), None)
 }
 
-/// The script that makes a shell ask.
+/// The script that makes a shell call haul for completion.
 ///
 /// # Errors
-/// None: it is made in memory.
+/// The shell is not supported.
 pub(crate) fn script(shell: Shell) -> io::Result<Vec<u8>> {
     let mut script = Vec::new();
     let name = shell.to_string();
@@ -67,7 +67,7 @@ pub(crate) fn script(shell: Shell) -> io::Result<Vec<u8>> {
     Ok(script)
 }
 
-/// The command line, with what completes its locations and remotes.
+/// The command line, with completers for locations and remotes.
 fn command() -> Command {
     with_completers(Cli::command())
 }

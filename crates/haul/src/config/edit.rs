@@ -1,5 +1,5 @@
-//! Adds a remote to the text of the file, and removes one. Nothing else in it changes, comments and line ends
-//! included: what is added comes at the end, and what is removed is cut out.
+//! Adds a remote to the text of the file, or removes one. Nothing else changes, comments and line ends
+//! included: a new remote is appended, and a removed one is cut out.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,7 +10,7 @@ use toml_edit::{DocumentMut, InlineTable, Item, Table, Value, value};
 use super::Config;
 use super::read::{REMOTE_KEYS, is_key};
 
-/// A remote as it is written.
+/// A remote to be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NewRemote {
     pub(crate) url: String,
@@ -33,10 +33,10 @@ impl NewRemote {
     }
 }
 
-/// The text of a file without faults, with one remote more.
+/// Adds a remote to the text of a file without faults.
 ///
 /// # Errors
-/// It cannot be added without changing something else, in words.
+/// Says why it cannot be added without changing something else.
 pub(crate) fn with_remote(text: &str, name: &str, new: &NewRemote) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(|_| UNCLEAR)?;
     let edited = match document.get_mut("remote") {
@@ -52,7 +52,7 @@ pub(crate) fn with_remote(text: &str, name: &str, new: &NewRemote) -> Result<Str
     verified(edited, expected, name)
 }
 
-/// The text of a file without faults, without a remote.
+/// Removes a remote from the text of a file without faults.
 ///
 /// # Errors
 /// As [`with_remote`].
@@ -91,8 +91,8 @@ fn appended(text: &str, name: &str, new: &NewRemote) -> String {
     format!("{text}{gap}{}", added.replace('\n', line_end))
 }
 
-/// The lines of a remote that has a header of its own: from the comment above, if it stands apart from what is before,
-/// to its last value, and the empty lines before or behind.
+/// The lines of a remote with a header of its own: from the comment above, if an empty line separates that
+/// from the text before, to its last value, with the empty lines before or after.
 fn lines_of(text: &str, name: &str) -> Option<Range<usize>> {
     let root = DeTable::parse(text).ok()?;
     let (_, remotes) = root.get_ref().iter().find(|(key, _)| key.get_ref() == "remote")?;
@@ -128,7 +128,7 @@ fn lines_of(text: &str, name: &str) -> Option<Range<usize>> {
     Some(start..end)
 }
 
-/// Where the last value of a table ends, those of the tables in it included.
+/// Where the last value of a table ends, including those of nested tables.
 fn end_in(table: &DeTable<'_>) -> usize {
     let ends = table.iter().map(|(key, value)| {
         let end = key.span().end.max(value.span().end);
@@ -137,7 +137,7 @@ fn end_in(table: &DeTable<'_>) -> usize {
     ends.max().unwrap_or(0)
 }
 
-/// Whether a line is a comment in words, and no setting that is switched off.
+/// Whether a line is a comment in words, not a commented-out setting.
 fn is_comment(line: &str) -> bool {
     let Some(text) = line.trim_start().strip_prefix('#') else { return false };
     let text = text.trim_start_matches('#').trim();
@@ -145,7 +145,7 @@ fn is_comment(line: &str) -> bool {
     !is_setting && !text.starts_with('[')
 }
 
-/// All values of a text, in the order of the file: the remote that they are of, and what they are.
+/// All values of a text, in the order of the file, each with the name of its remote (empty if it has none).
 fn contents(text: &str) -> Vec<(String, Vec<String>)> {
     let (config, _) = Config::parse(Path::new(""), text);
     let entries = config.entries.into_iter();
@@ -157,7 +157,7 @@ fn contents(text: &str) -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// The text, if it has what is expected, and anything for the remote that was added.
+/// The edited text, if its values are the expected ones. Those of the remote `name` are not compared.
 fn verified(
     edited: String,
     expected: Vec<(String, Vec<String>)>,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_to_be_quoted_is() {
+    fn values_are_quoted_as_toml_requires() {
         let new = NewRemote {
             url: "sftp://nas/x".into(),
             user: None,
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(without(&format!("{before}\n{nas}\n{after}")), format!("{before}\n{after}"));
         assert_eq!(without(&format!("{before}\n{nas}")), before);
         assert_eq!(without(&format!("{nas}\n{after}")), after);
-        // It may be about what is above.
+        // The comment may be about the section above.
         let kept = format!("{before}# at home\n{after}");
         assert_eq!(without(&format!("{before}{nas}{after}")), kept);
         assert_eq!(without(nas), "");
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_switched_off_above_a_remote_stays() {
+    fn settings_commented_out_above_a_remote_stay() {
         let nas = "[remote.nas]\nurl = \"/n\"\n";
         for before in ["[defaults]\nretries = 3\n#lanes = 4\n", "#lanes = 4\n", "# [profile.x]\n"] {
             assert_eq!(without_remote(&format!("{before}{nas}"), "nas").unwrap(), before);
@@ -255,18 +255,18 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_in_a_remote_go_with_it() {
+    fn nested_tables_are_removed_with_their_remote() {
         let after = "[remote.b]\nurl = \"/b\"\n";
         let nas = "[remote.nas]\nurl = \"http://n/\"\n\n[remote.nas.headers]\nX-A = \"1\"\n\n";
         assert_eq!(without_remote(&format!("{nas}{after}"), "nas").unwrap(), after);
-        // What is between them does not.
+        // Another table between them must stay.
         let apart =
             format!("[remote.nas]\nurl = \"http://n/\"\n{after}[remote.nas.headers]\nX = \"1\"\n");
         assert!(without_remote(&apart, "nas").is_err());
     }
 
     #[test]
-    fn what_was_added_is_removed_again() {
+    fn an_added_remote_can_be_removed_again() {
         for text in ["", "[defaults]\nlanes = 4\n", "# mine\n\n[remote.b]\nurl = '/b'\n\n\n"] {
             let added = with_remote(text, "nas", &nas()).unwrap();
             let removed = without_remote(&added, "nas").unwrap();

@@ -1,4 +1,4 @@
-//! What is wrong with the file, and exactly where.
+//! Faults of the file, with their exact positions.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ impl Section {
     }
 }
 
-/// As in the header of a table.
+/// As the header of a table.
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -46,7 +46,7 @@ impl fmt::Display for Section {
     }
 }
 
-/// A key as TOML has it.
+/// A key in TOML syntax.
 fn quoted(name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.is_empty() && name.chars().all(is_bare) {
@@ -89,11 +89,11 @@ impl fmt::Display for Fault {
     }
 }
 
-/// All faults of a file; there is one at least.
+/// All faults of a file, at least one.
 #[derive(Debug)]
 pub(crate) struct Faults(pub(crate) Vec<Fault>);
 
-/// The first one, with its hint in a line of its own.
+/// The first one, with its hint on a line of its own.
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(first) = self.0.first() else { return Ok(()) };
@@ -105,14 +105,14 @@ impl fmt::Display for Faults {
     }
 }
 
-/// Those of `known` that a word may have been meant for, the most similar first.
+/// The names in `known` that `word` may be a misspelling of, the most similar first.
 pub(crate) fn similar<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     const ALIKE: f64 = 0.8;
     const MOST: usize = 3;
     let word = word.to_lowercase();
     let likeness = |name: &str| {
         let name = name.to_lowercase();
-        // One letter too many, too few or another one, or two in the wrong order.
+        // One letter too many, missing or wrong, or two swapped.
         let is_slip = word.len() > 2 && strsim::osa_distance(&word, &name) <= 1;
         strsim::jaro_winkler(&word, &name).max(if is_slip { 0.9 } else { 0.0 })
     };
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_says_file_line_section_and_key() {
+    fn a_fault_prints_file_line_section_and_key() {
         let mut fault = Fault {
             file: "c.toml".into(),
             line: Some(3),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_similar_is_proposed() {
+    fn similar_names_are_suggested() {
         let known = ["fsync", "files", "retries"];
         assert_eq!(did_you_mean("fsnyc", known).as_deref(), Some("did you mean 'fsync'?"));
         assert_eq!(did_you_mean("Retry", known).as_deref(), Some("did you mean 'retries'?"));

@@ -11,15 +11,15 @@ use haul_storage::{RelPath, io_cause};
 /// A list of paths below SOURCE. A directory in it stands for everything in it.
 #[derive(Debug)]
 pub(crate) struct NameList {
-    /// With whether the source has it.
+    /// The paths, and whether each was found in the source.
     listed: HashMap<Vec<u8>, AtomicBool>,
-    /// The directories above what is listed.
+    /// The directories above the listed paths.
     above: HashSet<Vec<u8>>,
 }
 
 impl NameList {
-    /// Reads a list, one path a line or, if the file has NUL characters, one before each of these. `-` is the
-    /// standard input. Slashes at both ends and `./` at the beginning make no difference.
+    /// Reads a list: one path per line or, if the file contains NUL characters, each path terminated by one.
+    /// `-` is standard input. Slashes at both ends and `./` at the beginning make no difference.
     pub(crate) fn read(file: &Path) -> Result<Self, String> {
         let unreadable = |error: io::Error| {
             format!("{}: cannot read the list ({})", file.display(), io_cause(&error))
@@ -74,7 +74,7 @@ impl NameList {
             || ends.any(|(end, _)| self.listed.contains_key(&path[..end]))
     }
 
-    /// What is listed and was not met, in the order of the names.
+    /// The listed paths that were not found, sorted.
     pub(crate) fn missing(&self) -> Vec<&[u8]> {
         let unseen = self.listed.iter().filter(|(_, seen)| !seen.load(Ordering::Relaxed));
         let mut missing: Vec<_> = unseen.map(|(path, _)| path.as_slice()).collect();
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_listed_takes_part_with_what_is_above_and_below() {
+    fn listed_paths_take_part_with_their_parents_and_their_content() {
         let list = NameList::parse(b"# a list\n./a/b\n/c/\n\nd\r\n").unwrap();
         for (path, is_directory, takes) in [
             ("a", true, true),

@@ -2,8 +2,8 @@
 //!
 //! As in rsync the first rule that matches decides, and what no rule matches is included. A pattern
 //! without `/` is compared with the base name at any depth; one with `/` (a leading one too) with
-//! the whole path below the source; one with a trailing `/` matches directories only. What stands for
-//! what in a pattern is in `glob`.
+//! the whole path below the source; one with a trailing `/` matches directories only. The syntax of
+//! patterns is in `glob`.
 
 pub(crate) mod files;
 mod list;
@@ -57,7 +57,7 @@ pub(crate) struct Rule {
     pub(crate) pattern: Pattern,
 }
 
-/// Rules in their order.
+/// Ordered rules, and the list of `--files-from`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     rules: Vec<Rule>,
@@ -78,7 +78,7 @@ impl Rules {
         Ok(Self { rules, list: None })
     }
 
-    /// The same, of nothing but what is listed.
+    /// Restricts the rules to the names of a list.
     pub(crate) fn only(self, list: Option<NameList>) -> Self {
         Self { list: list.map(Arc::new), ..self }
     }
@@ -100,7 +100,7 @@ impl Rules {
         self.rules.is_empty() && self.list.is_none()
     }
 
-    /// As the engine takes it.
+    /// The filter for the engine.
     pub(crate) fn filter(&self) -> Filter {
         if self.is_empty() {
             return Filter::default();

@@ -1,4 +1,4 @@
-//! The files in flight, a line each: its name, as much of it as fits, and how far it is.
+//! The files in flight, one line each: as much of the name as fits, and the progress.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -10,19 +10,19 @@ const MOST: usize = 8;
 /// Lines of the terminal that are not for files: the total, and the cursor below.
 const OTHER_LINES: usize = 2;
 
-/// A smaller terminal shows no files.
+/// The least height of a terminal, in lines, to show files.
 const LEAST_LINES: usize = 4;
 
-/// From this width on there are the bytes of a file, too.
+/// The least width, in columns, to show the bytes of a file too.
 const WITH_BYTES: usize = 70;
 
-/// What stands for what is left out of a name.
+/// Replaces the omitted part of a name.
 const CUT: &str = "…";
 
 /// A file in flight, as it is shown.
 #[derive(Debug, Clone)]
 pub(crate) struct FileLine {
-    /// Its name, with nothing in it that steers a terminal.
+    /// Its name, without control characters.
     pub(crate) name: String,
     /// Its length in bytes, if it is known.
     pub(crate) size: Option<u64>,
@@ -32,7 +32,7 @@ pub(crate) struct FileLine {
     pub(crate) bytes_per_second: u64,
 }
 
-/// The lines for a terminal of this size; how many more files there are is in the last one.
+/// The lines for a terminal of this size; the last one has the number of files that did not fit, if any.
 pub(super) fn lines<'a>(
     files: impl ExactSizeIterator<Item = &'a FileLine>,
     width: usize,
@@ -54,7 +54,7 @@ pub(super) fn lines<'a>(
 fn line(file: &FileLine, longest: usize, width: usize) -> String {
     let share = match file.size {
         Some(0) => "100%".to_owned(),
-        // A file that grows is never more than complete.
+        // A file that grows is shown as 100% at most.
         Some(size) => format!("{}%", (u128::from(file.bytes) * 100 / u128::from(size)).min(100)),
         None => String::new(),
     };
@@ -74,7 +74,7 @@ fn line(file: &FileLine, longest: usize, width: usize) -> String {
     cut(&format!("  {name}{padding}{end}"), width)
 }
 
-/// `text` in at most `width` columns: what is too much is left out in the middle, where paths differ least.
+/// Shortens `text` to at most `width` columns, in the middle, where paths differ least.
 fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -99,7 +99,7 @@ fn cut(text: &str, width: usize) -> String {
     let tail = room - text[..head_end].width();
     let mut tail_start =
         fitting(&mut text.char_indices().rev(), tail).map_or(text.len(), |(at, _)| at);
-    // An accent without its letter would move to the sign before it.
+    // A combining accent without its letter would attach to the character before it.
     while let Some(letter) = text[tail_start..].chars().next().filter(|l| columns(*l) == 0) {
         tail_start += letter.len_utf8();
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn more_files_than_there_is_room_for_are_counted() {
+    fn files_that_do_not_fit_are_counted() {
         let files: Vec<_> = (0..20).map(|number| file(&number.to_string())).collect();
         let shown = |height| lines(files.iter(), 40, height);
         assert_eq!(shown(24).len(), 8);

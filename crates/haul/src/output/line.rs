@@ -1,4 +1,4 @@
-//! A line of progress, as wide as there is room: what matters least is left out first.
+//! A line of progress that fits the width of the terminal: the least important parts are dropped first.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::units::{bytes, duration, rate};
 /// Characters of the bar, without its brackets.
 const BAR: usize = 16;
 
-/// What stands between two parts.
+/// Separates two parts.
 const GAP: &str = "  ";
 
-/// A part of a line. The higher its rank, the sooner it is left out.
+/// A part of a line. Parts with a higher rank are dropped first.
 struct Part {
     rank: u8,
     text: String,
@@ -30,7 +30,7 @@ pub(crate) struct Style {
     pub(crate) color: bool,
 }
 
-/// Where a transfer stands, in at most `width` characters. `verbose` adds what is known of the connections.
+/// The progress of a transfer, in at most `width` characters. `verbose` adds lanes, window and latency.
 pub(crate) fn progress(progress: &Progress, verbose: bool, style: Style, width: usize) -> String {
     let mut parts = Vec::new();
     let mut add = |rank, text: String| parts.push(Part { rank, text, tint: None });
@@ -44,11 +44,11 @@ pub(crate) fn progress(progress: &Progress, verbose: bool, style: Style, width: 
         add(0, format!("{:>3}%", (share * 100.0) as u8));
         add(1, format!("{} of {total}", bytes(progress.bytes)));
     } else {
-        // `143+ MiB`: it is at least so much.
+        // `143+ MiB`: at least that much.
         let total = total.replacen(' ', "+ ", 1);
         add(0, format!("{} of {total}, counting", bytes(progress.bytes)));
     }
-    // Nothing is known of the first moments.
+    // At the very beginning the rate is not known.
     if progress.bytes_per_second > 0 {
         add(2, rate(progress.bytes_per_second));
         let left = progress.total_bytes.saturating_sub(progress.bytes);
@@ -73,7 +73,7 @@ pub(crate) fn progress(progress: &Progress, verbose: bool, style: Style, width: 
     fitted(parts, width)
 }
 
-/// How much is done, of 1.
+/// The share that is done, from 0 to 1.
 fn share(progress: &Progress) -> f64 {
     let (done, all) = match progress.total_bytes {
         0 => (progress.files, progress.total_files),
@@ -88,7 +88,7 @@ fn drawn(share: f64) -> String {
     format!("[{:<BAR$}]", format!("{}{head}", "=".repeat(done)))
 }
 
-/// The parts that fit into `width` characters; if not even one does, its beginning.
+/// The parts that fit into `width` characters; if not even one fits, its beginning.
 fn fitted(mut parts: Vec<Part>, width: usize) -> String {
     loop {
         let texts: Vec<_> = parts.iter().map(|part| part.text.as_str()).collect();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_fits_and_loses_what_matters_least() {
+    fn a_narrow_line_drops_the_least_important_parts() {
         let moving = |width| shown(Phase::Moving, true, width);
         assert_eq!(
             moving(200),
@@ -154,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn while_it_is_counted_there_is_no_percentage_and_no_time_left() {
+    fn before_totals_are_complete_no_percentage_and_no_time_left_are_shown() {
         let counting = |width| shown(Phase::Planning, false, width);
         assert_eq!(counting(80), "104 MiB of 143+ MiB, counting  12.0 MiB/s  12/40+ files");
         assert_eq!(counting(40), "104 MiB of 143+ MiB, counting");
     }
 
     #[test]
-    fn empty_files_count_by_number() {
+    fn the_share_of_empty_files_is_by_number() {
         let empty = Progress { bytes: 0, total_bytes: 0, ..at(Phase::Moving) };
         assert!(progress(&empty, false, Style::default(), 80).starts_with(" 30%  "));
         let coloured = Style { bar: false, color: true };

@@ -1,7 +1,7 @@
-//! Everything that the program says.
+//! Everything that the program prints.
 //!
-//! All of it goes through one [`Printer`]: results to the standard output, everything else to the
-//! standard error, and nothing into the middle of a progress bar.
+//! All output goes through one [`Printer`]: results to standard output, everything else to standard
+//! error, and nothing into the middle of a progress bar.
 
 mod color;
 mod files;

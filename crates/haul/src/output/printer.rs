@@ -1,11 +1,11 @@
 //! The one place that writes to the standard streams.
 //!
-//! Cheap to clone; all clones write to the same streams, a line at a time. A reader of the standard
-//! output that goes away (`haul ls | head`) is no error: what would be printed is dropped, and
-//! [`Printer::is_closed`] tells those who could stop early.
+//! Cheap to clone; all clones write to the same streams, a line at a time. It is not an error if the
+//! reader of standard output exits (`haul ls | head`): further output is dropped, and callers that
+//! could stop early check [`Printer::is_closed`].
 //!
-//! Servers choose names and messages, so whatever would steer a terminal is escaped here
-//! ([`haul_storage::text`]), on both streams and also where they are files, which are shown on a
+//! Servers choose names and messages, so control characters are escaped here
+//! ([`haul_storage::text`]), on both streams, also where they are files, which are shown on a
 //! terminal later. Two things keep their bytes: names of `haul ls` that do not go to a terminal, for
 //! programs, and JSON, in which the same characters are written as `\u` escapes.
 
@@ -37,7 +37,7 @@ pub(crate) struct Printer {
 pub(crate) enum Piece<'a> {
     /// haul's own words.
     Text(&'a str),
-    /// A name as the far end has it.
+    /// A name, in the bytes of the far end.
     Name(&'a [u8]),
 }
 
@@ -48,12 +48,12 @@ struct Shared {
     stderr_is_terminal: bool,
     has_color: bool,
     results: Mutex<Results>,
-    /// Apart from the results: whoever is told to stop must hear so even while a result waits for
-    /// its reader.
+    /// Locked apart from the results: messages, such as that after Ctrl-C, must be printed even
+    /// while a result waits for its reader.
     bar: Mutex<Option<ProgressBar>>,
-    /// The standard output has the content of files.
+    /// Whether standard output carries the content of files.
     results_aside: AtomicBool,
-    /// An object was printed.
+    /// Whether an object was printed.
     has_object: AtomicBool,
     log: OnceLock<Mutex<File>>,
 }
@@ -72,7 +72,7 @@ enum State {
 }
 
 impl Printer {
-    /// A printer that is as talkative as the arguments say.
+    /// A printer with the verbosity, the format and the colours of the arguments.
     pub(crate) fn new(args: OutputArgs) -> Self {
         let results = Results {
             stdout: BufWriter::with_capacity(64 << 10, io::stdout()),
@@ -114,7 +114,7 @@ impl Printer {
         let mut line = format!("{} {}", human::now(), text::line(line));
         line.push('\n');
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-        // A full disk is no reason to stop copying to another one.
+        // Errors are ignored: a full disk must not stop a copy to another one.
         drop(log.write_all(line.as_bytes()));
     }
 
@@ -123,12 +123,12 @@ impl Printer {
         self.shared.args.json
     }
 
-    /// Whether nothing but errors is wanted.
+    /// Whether only errors are printed.
     pub(crate) fn is_quiet(&self) -> bool {
         self.shared.args.quiet
     }
 
-    /// Whether more than usual is wanted.
+    /// Whether details are printed.
     pub(crate) fn is_verbose(&self) -> bool {
         self.shared.args.verbose
     }
@@ -153,17 +153,17 @@ impl Printer {
     /// Rings the bell of the terminal, if there is one.
     pub(crate) fn bell(&self) {
         if self.shared.stderr_is_terminal {
-            // A terminal that is gone hears nothing.
+            // Errors are ignored: the terminal may be gone.
             apart_from(&self.bar(), || drop(io::stderr().lock().write_all(b"\x07")));
         }
     }
 
-    /// Prints results to the standard error from now on: the standard output has the content of files.
+    /// Prints results to standard error from now on: standard output carries the content of files.
     pub(crate) fn results_aside(&self) {
         self.shared.results_aside.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps what is printed out of the way of this bar.
+    /// Sets the bar that is suspended while anything else is printed.
     pub(crate) fn set_bar(&self, bar: Option<ProgressBar>) {
         *self.bar() = bar;
     }
@@ -198,7 +198,7 @@ impl Printer {
 
     /// Prints an object as a line of JSON.
     pub(crate) fn object(&self, object: &impl Serialize) {
-        // Only maps with keys that are no strings and failing writers cannot be serialized.
+        // Serializing fails only for maps with keys that are not strings, and for failing writers.
         if let Ok(line) = serde_json::to_string(object) {
             let is_first = !self.shared.has_object.swap(true, Ordering::Relaxed);
             let line = if is_first { json::with_schema(&line) } else { line };
@@ -211,7 +211,7 @@ impl Printer {
         self.failure_of(None, error);
     }
 
-    /// The same of one of many hosts.
+    /// The same for one of many hosts.
     pub(crate) fn failure_of(&self, host: Option<&str>, error: &Error) {
         if self.is_json() {
             self.log(&format!("haul: {}{error}", human::prefix(host)));
@@ -229,7 +229,7 @@ impl Printer {
         self.warning_of(None, location, message);
     }
 
-    /// The same of one of many hosts.
+    /// The same for one of many hosts.
     pub(crate) fn warning_of(&self, host: Option<&str>, location: &str, message: &str) {
         if self.is_json() {
             self.log(&format!("haul: {}warning: {location}: {message}", human::prefix(host)));
@@ -240,34 +240,34 @@ impl Printer {
         }
     }
 
-    /// Reports that a host has been waited for for long.
+    /// Reports a long wait for a host.
     pub(crate) fn waiting(&self, wait: &Wait) {
         if self.is_quiet() {
             return;
         }
         if self.is_json() {
             self.object(&json::Event::waiting(wait));
-            // Nothing else may come for a while that hands it on.
+            // The next output, which would flush it, may be far off.
             self.flush();
         } else {
             self.note(human::waiting(wait));
         }
     }
 
-    /// Prints an error, whatever the arguments say.
+    /// Prints an error, whatever the verbosity.
     pub(crate) fn error(&self, message: impl Display) {
         self.log(&format!("haul: {message}"));
         self.stderr(&text::line(&format!("haul: {message}")), true);
     }
 
-    /// Prints what can be done about the error before.
+    /// Prints a hint about the error before.
     fn hint(&self, hint: &str) {
         self.stderr(&text::line(&format!("hint: {hint}")), true);
     }
 
-    /// Prints what is wrong with the arguments or the configuration, which may take several lines.
+    /// Prints a fault of the arguments or the configuration; the message may have several lines.
     pub(crate) fn usage(&self, message: &str) {
-        // Where file contents were to go no object is expected.
+        // On a standard output that is for file contents, no object is expected.
         if self.is_json() && !self.shared.results_aside.load(Ordering::Relaxed) {
             self.object(&json::Event::usage(message));
             return;
@@ -276,7 +276,7 @@ impl Printer {
         text.split('\n').for_each(|line| self.stderr(line, true));
     }
 
-    /// Prints a line for people, unless nothing but errors is wanted.
+    /// Prints a line on standard error, unless only errors are printed.
     pub(crate) fn note(&self, line: impl Display) {
         self.log(&line.to_string());
         if !self.is_quiet() {
@@ -284,7 +284,7 @@ impl Printer {
         }
     }
 
-    /// Prints how something ended; `failed` says that the line begins with what failed.
+    /// Prints the summary of a command; `failed`: the line begins with the failures, which are coloured.
     pub(crate) fn ending(&self, line: impl Display, failed: bool) {
         let line = line.to_string();
         if !failed || !self.has_color() {
@@ -299,19 +299,19 @@ impl Printer {
         }
     }
 
-    /// Whether nobody reads the standard output any longer.
+    /// Whether standard output can no longer be written to.
     pub(crate) fn is_closed(&self) -> bool {
         !matches!(self.lock().state, State::Open)
     }
 
-    /// Hands on what is buffered.
+    /// Flushes standard output.
     pub(crate) fn flush(&self) {
         let mut results = self.lock();
         let outcome = results.stdout.flush();
         results.note_outcome(outcome);
     }
 
-    /// Hands on what is buffered and says whether all results arrived; if not, that is reported.
+    /// Flushes standard output. Returns false if results could not be written, and reports why.
     pub(crate) fn finish(&self) -> bool {
         self.flush();
         let message = match &self.lock().state {
@@ -335,7 +335,7 @@ impl Printer {
             }
             if is_terminal { results.stdout.flush() } else { Ok(()) }
         };
-        // On a terminal both streams are the same screen.
+        // On a terminal the bar is on the same screen.
         let outcome = if is_terminal { apart_from(&self.bar(), print) } else { print() };
         results.note_outcome(outcome);
     }
@@ -345,7 +345,7 @@ impl Printer {
             true => Cow::Owned(color::line(line, is_failure)),
             false => Cow::Borrowed(line),
         };
-        // There is nowhere left to report that the standard error cannot be written to.
+        // If standard error cannot be written to, there is nowhere left to report it.
         apart_from(&self.bar(), || drop(writeln!(io::stderr().lock(), "{line}")));
     }
 

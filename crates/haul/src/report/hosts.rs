@@ -1,4 +1,4 @@
-//! What is known of each host besides its events: where its paths begin, its manifest, its failures.
+//! State of each host besides its events: the base of its paths, its manifest, its failures.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,34 +8,34 @@ use haul_storage::{Error, RelPath};
 use crate::manifest::Manifest;
 use crate::output::Printer;
 
-/// What is known of many hosts besides their events.
+/// State of many hosts besides their events.
 #[derive(Debug)]
 pub(crate) struct HostReports {
     pub(super) names: Vec<String>,
     hosts: Mutex<Vec<HostReport>>,
 }
 
-/// What is known of one of them.
+/// State of one host.
 #[derive(Debug, Default)]
 pub(super) struct HostReport {
     pub(super) what: What,
-    /// What failed for it so far.
+    /// Number of failures so far.
     pub(super) failed: u64,
-    /// Of these, sources that could not be opened: the transfer knows nothing of them.
+    /// Of these, sources that could not be opened: the transfer does not count them.
     unopened: u64,
     /// The first of its failures.
     pub(super) first_failure: Option<String>,
 }
 
 impl HostReports {
-    /// Nothing yet of hosts with these names.
+    /// The initial state of hosts with these names.
     pub(crate) fn new(names: Vec<String>) -> Self {
         let hosts = names.iter().map(|_| HostReport::default()).collect();
         Self { names, hosts: Mutex::new(hosts) }
     }
 
-    /// A host has been opened: paths are printed below `base`, `manifest` hears of every finished
-    /// entry, and `failures` are sources that could not be opened.
+    /// Notes that a host has been opened: paths are printed relative to `base`, `manifest` gets every
+    /// finished entry, and `failures` are sources that could not be opened.
     pub(crate) fn open(
         &self,
         host: usize,
@@ -72,24 +72,24 @@ impl HostReports {
 }
 
 impl HostReport {
-    /// Something of it failed.
+    /// Counts a failure.
     pub(super) fn note(&mut self, error: &Error) {
         self.failed += 1;
         self.first_failure.get_or_insert_with(|| error.to_string());
     }
 }
 
-/// What the events of one transfer are about.
+/// The destination that the events of one transfer are about.
 #[derive(Debug, Default)]
 pub(super) struct What {
-    /// Paths are printed below it.
+    /// Paths are printed relative to it.
     pub(super) base: RelPath,
-    /// Hears of every finished entry.
+    /// Gets every finished entry.
     pub(super) manifest: Option<Manifest>,
 }
 
 impl What {
-    /// Notes a finished entry; gives its path for people.
+    /// Notes a finished entry; returns its path for display.
     pub(super) fn note(&mut self, file: &FileEvent) -> RelPath {
         if let Some(manifest) = &mut self.manifest {
             manifest.note(file);
@@ -98,13 +98,13 @@ impl What {
     }
 }
 
-/// `path` as seen from `base`, in which it lies.
+/// `path` relative to `base`; unchanged if it is not below `base`.
 pub(super) fn below(base: &RelPath, path: &RelPath) -> RelPath {
     if base.is_root() || !path.starts_with(base) {
         return path.clone();
     }
     let rest = path.as_bytes().get(base.as_bytes().len() + 1..).unwrap_or_default();
-    // The end of a valid path from a component on is a valid path.
+    // The rest of a valid path from a component on is a valid path.
     RelPath::parse(rest).unwrap_or_else(|_| path.clone())
 }
 
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_seen_from_the_destination() {
+    fn paths_are_relative_to_the_base() {
         let path = |text: &str| RelPath::parse(text).unwrap();
         assert_eq!(below(&path("a/b"), &path("a/b/c/d")), path("c/d"));
         assert_eq!(below(&path("a"), &path("a")), RelPath::root());

@@ -1,4 +1,4 @@
-//! Hears the events of a transfer: prints them, and collects digests for the manifest.
+//! Receives the events of a transfer: prints them, and collects digests for the manifest.
 //!
 //! The engine must not wait for a terminal, so events pass through a bounded queue to a thread of
 //! their own. If even that is full (a reader of the output that does not read), the engine waits:
@@ -23,18 +23,18 @@ use crate::manifest::Manifest;
 use crate::output::{FileLine, Printer, ProgressDisplay, human, json};
 use crate::settings::Show;
 
-/// Events that may wait.
+/// Capacity of the queue of events.
 const QUEUE: usize = 4096;
 
-/// How long messages gather while many come.
+/// How long messages are left to accumulate while many arrive.
 const GATHER: Duration = Duration::from_millis(2);
 
-/// The thread that hears the events.
+/// The thread that receives the events.
 #[derive(Debug)]
 pub(crate) struct Report {
     sender: SyncSender<Message>,
     thread: JoinHandle<Option<Manifest>>,
-    /// Whether anybody wants to hear of single files.
+    /// Whether events of single files are needed.
     files: bool,
 }
 
@@ -46,40 +46,40 @@ enum Message {
 }
 
 impl Report {
-    /// Starts it. Paths are printed below `base`; the manifest hears of every finished entry.
+    /// Starts the thread. Paths are printed relative to `base`; the manifest gets every finished entry.
     pub(crate) fn start(
         printer: &Printer,
         base: RelPath,
         manifest: Option<Manifest>,
         show: Show,
     ) -> io::Result<Self> {
-        let noted = manifest.is_some();
+        let has_manifests = manifest.is_some();
         let what = What { base, manifest };
         let hosts = Arc::new(HostReports::new(Vec::new()));
-        Self::listen(printer, what, hosts, noted, show)
+        Self::listen(printer, what, hosts, has_manifests, show)
     }
 
-    /// Starts it for many hosts; `noted` says whether they have manifests, which stay with `hosts`.
+    /// Starts the thread for many hosts; `has_manifests`: their manifests are in `hosts`.
     pub(crate) fn start_many(
         printer: &Printer,
         hosts: Arc<HostReports>,
-        noted: bool,
+        has_manifests: bool,
         show: Show,
     ) -> io::Result<Self> {
-        Self::listen(printer, What::default(), hosts, noted, show)
+        Self::listen(printer, What::default(), hosts, has_manifests, show)
     }
 
     fn listen(
         printer: &Printer,
         what: What,
         hosts: Arc<HostReports>,
-        noted: bool,
+        has_manifests: bool,
         show: Show,
     ) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(QUEUE);
         let display = ProgressDisplay::new(printer);
         let shows_files = show.files || printer.is_verbose();
-        let files = shows_files || printer.is_json() || printer.has_log() || noted;
+        let files = shows_files || printer.is_json() || printer.has_log() || has_manifests;
         let mut listener = Listener { printer: printer.clone(), display, what, hosts, shows_files };
         let thread = thread::Builder::new().name("report".to_owned()).spawn(move || {
             listener.listen(&receiver);
@@ -96,7 +96,7 @@ impl Report {
             if matches!(&event, Event::File(file) if !files && !file.dry_run) {
                 return;
             }
-            // A listener that is gone has panicked; `finish` brings that up.
+            // Sending fails only if the listener has panicked; `finish` propagates that.
             if matches!(event, Event::Progress(_) | Event::Current(_)) {
                 drop(sender.try_send(Message::Event(event)));
             } else {
@@ -128,7 +128,7 @@ impl Report {
         })
     }
 
-    /// Waits until everything that was sent is printed, and gives the manifest back.
+    /// Waits until everything that was sent is printed, and returns the manifest.
     pub(crate) fn finish(self) -> Option<Manifest> {
         drop(self.sender.send(Message::End));
         match self.thread.join() {
@@ -143,7 +143,7 @@ struct Listener {
     display: ProgressDisplay,
     what: What,
     hosts: Arc<HostReports>,
-    /// Print every file.
+    /// Whether to print every file.
     shows_files: bool,
 }
 
@@ -154,11 +154,11 @@ impl Listener {
             let message = match receiver.try_recv() {
                 Ok(message) => message,
                 Err(TryRecvError::Empty) => {
-                    // Whoever reads along gets it now; a busy stream is handed on in large pieces.
+                    // A reader that follows the output gets it now; a busy stream is flushed in large pieces.
                     self.printer.flush();
                     let Ok(message) = receiver.recv() else { break };
-                    // Each wake-up costs the engine a system call. When they come thick and fast,
-                    // more messages are let gather for the next one.
+                    // Each wake-up costs the engine a system call. When they are frequent, more
+                    // messages are left to accumulate before the next one.
                     if woken.elapsed() < GATHER && !matches!(message, Message::End) {
                         thread::sleep(GATHER);
                     }
@@ -168,8 +168,8 @@ impl Listener {
                 Err(TryRecvError::Disconnected) => break,
             };
             match message {
-                Message::Event(event) => self.hear(None, &event),
-                Message::Fan(event) => self.hear_fan(&event),
+                Message::Event(event) => self.on_event(None, &event),
+                Message::Fan(event) => self.on_fan_event(&event),
                 Message::End => break,
             }
         }
@@ -178,7 +178,7 @@ impl Listener {
         self.printer.flush();
     }
 
-    fn hear(&mut self, host: Option<usize>, event: &Event) {
+    fn on_event(&mut self, host: Option<usize>, event: &Event) {
         let hosts = Arc::clone(&self.hosts);
         let name = host.map(|host| hosts.names[host].as_str());
         match event {
@@ -226,14 +226,14 @@ impl Listener {
                 }
                 self.printer.failure_of(name, error);
             }
-            // The list of events is open; what this version does not know it does not print.
+            // `Event` is non-exhaustive; events unknown to this version are not printed.
             _ => {}
         }
     }
 
-    fn hear_fan(&mut self, event: &FanEvent) {
+    fn on_fan_event(&mut self, event: &FanEvent) {
         match event {
-            FanEvent::Of { host, event } => self.hear(Some(*host), event),
+            FanEvent::Of { host, event } => self.on_event(Some(*host), event),
             FanEvent::Opening { host, error, attempt, pause } => {
                 let hosts = Arc::clone(&self.hosts);
                 self.retry(Some(&hosts.names[*host]), error, *attempt, *pause);
@@ -256,7 +256,7 @@ impl Listener {
         }
     }
 
-    /// The line that says how it ended for a host.
+    /// Prints the outcome of a host.
     fn ended(&mut self, end: &HostEnd) {
         self.display.current(end.host, Vec::new());
         let name = &self.hosts.names[end.host];
@@ -274,7 +274,7 @@ impl Listener {
         }
     }
 
-    /// Prints an object that `--quiet` leaves out.
+    /// Prints an object, unless `--quiet` is given.
     fn object<'a>(&self, host: Option<&'a str>, object: impl FnOnce() -> json::Event<'a>) {
         if self.printer.is_json() && !self.printer.is_quiet() {
             self.printer.object(&json::OfHost::new(host, object()));

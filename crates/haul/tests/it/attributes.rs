@@ -1,4 +1,4 @@
-//! Extended attributes, and mode and owner with them, of what is at the destination already.
+//! Extended attributes, modes and owners of copies, new and existing.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -25,7 +25,7 @@ fn set(session: &Session, path: &str, name: &str, value: &str) {
     assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
 }
 
-/// All attributes of a file, one a line.
+/// All attributes of a file, one per string.
 fn get(session: &Session, path: &str) -> Vec<String> {
     let get = Command::new("getfattr")
         .args(["--absolute-names", "-d", "-m", "-", "-e", "text"])
@@ -45,7 +45,7 @@ fn set_mode(session: &Session, path: &str, mode: u32) {
     fs::set_permissions(session.path(path), fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// `-a` never looked at the attributes of files whose bytes are the same, and never removed one.
+/// Formerly, `-a` ignored the attributes of files whose bytes are the same, and never removed one.
 #[test]
 fn a_rerun_makes_attributes_those_of_the_source() {
     if !has_tools() {
@@ -86,7 +86,8 @@ fn acl(others: u16) -> String {
     format!("0x{hex}")
 }
 
-/// Small files were created with a mode that such a directory reduces, which was taken for the one asked for.
+/// Formerly, haul assumed that a small file has the mode it was created with, but such a directory reduces
+/// it.
 #[test]
 fn the_mode_of_a_copy_is_that_of_the_source_in_a_directory_with_an_acl() {
     if !has_tools() {
@@ -102,7 +103,7 @@ fn the_mode_of_a_copy_is_that_of_the_source_in_a_directory_with_an_acl() {
     assert_eq!((mode(&session, "dst/small"), mode(&session, "dst/large")), (0o644, 0o644));
 }
 
-/// A new file inherits an ACL from its directory, which the source does not have.
+/// A new file inherits an ACL from its directory that the source does not have.
 #[test]
 fn acls_are_those_of_the_source() {
     if !has_tools() {
@@ -127,7 +128,7 @@ fn acls_are_those_of_the_source() {
         }
         assert_eq!(get(&session, "dst/shared"), get(&session, "src/shared"));
         assert_eq!(mode(&session, "dst/shared"), mode(&session, "src/shared"));
-        // The rerun has to take it away.
+        // The rerun has to remove it.
         set(&session, "dst/small", "system.posix_acl_access", &hex);
     }
     session.haul("cp -q -a src/ dst").status(0);
@@ -138,9 +139,9 @@ fn acls_are_those_of_the_source() {
     assert_eq!((get(&session, "dst/small").len(), mode(&session, "dst/small")), (0, 0o755));
 }
 
-/// The system takes set-ID bits and capabilities from a file whose owner changes.
+/// The kernel clears set-ID bits and capabilities of a file whose owner changes.
 #[test]
-fn what_a_change_of_owner_takes_is_set_again() {
+fn bits_and_capabilities_that_a_change_of_owner_clears_are_set_again() {
     if !is_root() || !has_tools() {
         eprintln!("skipped: files of other owners need root");
         return;
@@ -160,9 +161,9 @@ fn what_a_change_of_owner_takes_is_set_again() {
     assert_eq!((get(&session, "dst/f"), mode(&session, "dst/f")), (wanted, 0o4755));
 }
 
-/// fusefat answers ENOSYS to changes of mode and owner, and EPERM to a truncation to the length that a file has.
+/// fusefat returns ENOSYS for changes of mode and owner, and EPERM for a truncation to the current length.
 #[test]
-fn what_a_file_system_does_not_have_is_left_out() {
+fn attributes_that_a_file_system_does_not_support_are_left_out() {
     let session = Session::new().file("src/d/f", "x").file("src/g", vec![7; 100_000]);
     let mount: [&str; 3] = ["fusefat", "-o", "rw+"];
     let make = ["mkfs.vfat", "-F", "32"];
@@ -202,7 +203,7 @@ fn an_ordinary_user_updates_attributes_of_files_that_it_may_not_write_to() {
             assert_eq!(get(&session, path), ["user.new=\"1\""], "{path}");
         }
         assert_eq!((mode(&session, "dst/d"), mode(&session, "dst/d/f")), (0o555, 0o444));
-        // The next round finds a file that even its owner may not read, and whose attributes nobody sees.
+        // In the next round even the owner may read neither the file nor its attributes.
         set_mode(&session, "dst/d/f", 0);
     }
 }
@@ -234,7 +235,7 @@ fn an_interrupted_directory_has_its_mode_only_together_with_its_owner_and_acl() 
     }
 }
 
-/// Below a changed root directory `/proc` need not be mounted: "cannot set mode (not found)".
+/// In a chroot `/proc` may not be mounted: formerly "cannot set mode (not found)".
 #[test]
 fn modes_and_times_are_kept_without_proc() {
     if !is_root() {

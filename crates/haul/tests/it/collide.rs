@@ -1,10 +1,10 @@
-//! Names that two files would share: haul's own and a user's, and those of several sources.
+//! Name collisions: of haul's own files with those of a user, and of several sources.
 
 use std::fs;
 
 use crate::session::Session;
 
-/// The old version of `x`, set aside, had the name of the part file of `old-x`.
+/// Formerly, the old version of `x`, set aside, had the name of the part file of `old-x`.
 #[test]
 fn the_part_file_of_a_file_is_never_taken_for_the_old_version_of_another() {
     let session = Session::new().file("s/x", "new").directory("d");
@@ -23,17 +23,17 @@ fn nothing_is_copied_to_a_reserved_name() {
         .status(1)
         .stderr_has("the name .x.haul-part is reserved for unfinished copies");
     assert!(!session.has("d/.x.haul-part"));
-    // Under another name it can be had.
+    // It can be copied to another name.
     session.haul("cp -q s/.x.haul-part d/rescued").status(0);
     assert_eq!(session.read("d/rescued"), "mine");
-    // In a tree it is left out, and that is said.
+    // In a tree it is left out, with a warning.
     session.haul("cp s/ d/tree").status(0).stderr_has("unfinished copy of haul; not copied");
     assert_eq!(session.haul("ls d/tree").out(), "y\n");
 }
 
-/// Two names of 255 bytes that begin alike have part files of their own, cut between characters.
+/// Two names of 253 bytes that begin alike have part files of their own, cut between characters.
 #[test]
-fn long_names_of_several_bytes_a_character_are_copied() {
+fn long_names_of_multibyte_characters_are_copied() {
     let session = Session::new();
     let names = ["a", "b"].map(|end| format!("{}{end}", "日".repeat(84)));
     let content = |name: &String| name.repeat(20_000);
@@ -56,7 +56,7 @@ fn several_directories_are_merged_into_one() {
 }
 
 #[test]
-fn what_one_source_has_put_there_another_does_not_replace() {
+fn a_source_does_not_replace_the_file_of_an_earlier_one() {
     let session = Session::new().file("a/x", "first").file("b/x", "second").file("b/y", "y");
     for destination in ["d", "d"] {
         session

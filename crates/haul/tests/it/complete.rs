@@ -1,4 +1,4 @@
-//! Completion: what a shell is told when Tab is pressed.
+//! Completion: the candidates that a shell gets when Tab is pressed.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -8,8 +8,8 @@ use crate::dav;
 use crate::session::Session;
 use crate::sftp::Far;
 
-/// What `haul` tells fish of the last word.
-fn told(session: &Session, words: &[&str]) -> Vec<String> {
+/// The candidates that haul prints for fish, for the last word.
+fn fish(session: &Session, words: &[&str]) -> Vec<String> {
     let mut command = session.command("");
     command.env("HAUL_COMPLETE", "fish").env("XDG_CACHE_HOME", session.path("cache"));
     let output = command.arg("--").args(words).output().unwrap();
@@ -19,13 +19,13 @@ fn told(session: &Session, words: &[&str]) -> Vec<String> {
     values.collect()
 }
 
-/// What bash would put in the place of the last word, which it divides at colons.
+/// The candidates of bash for the last word, which it splits at colons.
 fn bash(session: &Session, words: &[&str]) -> Vec<String> {
     let script = session.haul("completions bash").status(0).out();
     let mut divided = Vec::new();
     for (n, word) in words.iter().enumerate() {
         let mut rest = *word;
-        // A word that begins with a quote is one.
+        // A word that begins with a quote is not split.
         while !word.starts_with('"')
             && let Some((piece, after)) = rest.split_once(':')
         {
@@ -60,9 +60,9 @@ fn bash(session: &Session, words: &[&str]) -> Vec<String> {
 #[test]
 fn options_commands_and_local_files_are_completed() {
     let session = Session::new().file("photos/one", "1").file("notes", "n");
-    assert_eq!(told(&session, &["haul", "ver"]), ["verify"]);
-    assert_eq!(told(&session, &["haul", "cp", "--bwl"]), ["--bwlimit"]);
-    assert_eq!(told(&session, &["haul", "cp", "pho"]), ["photos/"]);
+    assert_eq!(fish(&session, &["haul", "ver"]), ["verify"]);
+    assert_eq!(fish(&session, &["haul", "cp", "--bwl"]), ["--bwlimit"]);
+    assert_eq!(fish(&session, &["haul", "cp", "pho"]), ["photos/"]);
     assert_eq!(bash(&session, &["haul", "cp", "--bwl"]), ["--bwlimit"]);
     assert_eq!(bash(&session, &["haul", "cp", "not"]), ["notes"]);
 }
@@ -73,14 +73,14 @@ fn remotes_and_hosts_that_ssh_knows_are_completed() {
         .file("home/.config/haul/config.toml", "[remote.nas]\nurl = \"sftp://127.0.0.1:1/\"\n")
         .file("home/.ssh/config", "Host nashville *.example\n  User ada\n")
         .file("home/.ssh/known_hosts", "nancy ssh-ed25519 AAAA\n|1|a=|b= ssh-ed25519 AAAA\n");
-    assert_eq!(told(&session, &["haul", "ls", "na"]), ["nancy:", "nas:", "nashville:"]);
-    assert_eq!(told(&session, &["haul", "ls", "ada@nash"]), ["ada@nashville:"]);
+    assert_eq!(fish(&session, &["haul", "ls", "na"]), ["nancy:", "nas:", "nashville:"]);
+    assert_eq!(fish(&session, &["haul", "ls", "ada@nash"]), ["ada@nashville:"]);
     assert_eq!(bash(&session, &["haul", "ls", "nas"]), ["nas:", "nashville:"]);
-    // Where the name of a remote is meant it has no colon.
+    // An argument that is the name of a remote has no colon.
     for command in ["show", "remove"] {
-        assert_eq!(told(&session, &["haul", "config", command, "n"]), ["nas"]);
+        assert_eq!(fish(&session, &["haul", "config", command, "n"]), ["nas"]);
     }
-    assert_eq!(told(&session, &["haul", "config", "add", "x", "nash"]), ["nashville:"]);
+    assert_eq!(fish(&session, &["haul", "config", "add", "x", "nash"]), ["nashville:"]);
 }
 
 #[test]
@@ -94,20 +94,20 @@ fn paths_on_an_ssh_server_are_completed() {
         let line = far.line(&format!("ls @/{last}"));
         format!("haul {line}").split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>()
     };
-    let asked = |last: &str| {
+    let candidates = |last: &str| {
         let words = line(last);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let base = words.last().unwrap().strip_suffix(last).unwrap().to_owned();
-        let all = told(session, &words);
+        let all = fish(session, &words);
         all.iter().map(|all| all.strip_prefix(&base).unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(asked("ph"), ["phone", "photos/"]);
-    assert_eq!(asked("photos/a"), ["photos/a%20b.txt", "photos/ab"]);
-    assert_eq!(asked("."), [".hidden"]);
-    assert_eq!(asked("nothing"), [""; 0]);
-    // What was listed a moment ago is not asked for again, and is nobody else's business.
+    assert_eq!(candidates("ph"), ["phone", "photos/"]);
+    assert_eq!(candidates("photos/a"), ["photos/a%20b.txt", "photos/ab"]);
+    assert_eq!(candidates("."), [".hidden"]);
+    assert_eq!(candidates("nothing"), [""; 0]);
+    // A recent listing is cached, and only the user can read it.
     session.write("far/phantom", "x");
-    assert_eq!(asked("ph"), ["phone", "photos/"]);
+    assert_eq!(candidates("ph"), ["phone", "photos/"]);
     let cache = session.path("cache/haul/completion");
     assert_eq!(cache.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     for entry in std::fs::read_dir(cache).unwrap() {
@@ -116,7 +116,7 @@ fn paths_on_an_ssh_server_are_completed() {
 }
 
 #[test]
-fn bash_completes_paths_behind_the_colon_of_a_remote() {
+fn bash_completes_paths_after_the_colon_of_a_remote() {
     let session = Session::new();
     let server = dav::haul(&session);
     std::fs::create_dir(server.root.join("photos")).unwrap();
@@ -136,12 +136,12 @@ fn bash_completes_paths_behind_the_colon_of_a_remote() {
         ["photos/a\\ b", "photos/it\\'s"]
     );
     assert_eq!(bash(&session, &["haul", "ls", "nas:photos/i"]), ["photos/it\\'s"]);
-    // Names that the shell would take for something else.
+    // Names with special characters of the shell.
     assert_eq!(
         bash(&session, &["haul", "ls", "nas:z"]),
         ["z\\!", "z\\$\\(touch\\ PWNED\\)", "z\\'\\;touch\\ PWNED\\;#", "zz", "z\\{b\\,c\\}"]
     );
-    // Within quotes the word is not divided, and only names are offered that mean the same there.
+    // Within quotes the word is not split, and only names without special characters are offered.
     assert_eq!(bash(&session, &["haul", "ls", "\"nas:z"]), ["nas:zz", "nas:z{b,c}"]);
     assert_eq!(bash(&session, &["haul", "ls", "nas:"]).len(), 7);
 }
@@ -152,6 +152,6 @@ fn a_server_that_cannot_be_listed_completes_to_nothing() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let session = Session::new();
-    assert_eq!(told(&session, &["haul", "ls", &format!("sftp://127.0.0.1:{port}/a")]), [""; 0]);
-    assert_eq!(told(&session, &["haul", "ls", "ftp://127.0.0.1:1/a"]), [""; 0]);
+    assert_eq!(fish(&session, &["haul", "ls", &format!("sftp://127.0.0.1:{port}/a")]), [""; 0]);
+    assert_eq!(fish(&session, &["haul", "ls", "ftp://127.0.0.1:1/a"]), [""; 0]);
 }

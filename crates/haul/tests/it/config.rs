@@ -90,7 +90,7 @@ fn a_remote_is_a_name_for_a_location() {
 }
 
 #[test]
-fn xdg_config_home_goes_before_home() {
+fn xdg_config_home_takes_precedence_over_home() {
     let session = Session::new().file(USUAL, "broken");
     let xdg = session.path("xdg");
     let output = session.command("ls home").env("XDG_CONFIG_HOME", xdg).output().unwrap();
@@ -142,7 +142,7 @@ fn list_prints_remotes_defaults_and_profiles() {
     session.haul("config list").status(0).stdout("").stderr_has("no configuration file");
 }
 
-/// The value of a line of `haul config show`, and where it comes from.
+/// The value in a line of `haul config show`, and its source.
 fn shown(out: &str, name: &str) -> (String, String) {
     let line = out.lines().find(|line| line.split_whitespace().next() == Some(name));
     let line = line.unwrap_or_else(|| panic!("no {name} in {out}"));
@@ -151,7 +151,7 @@ fn shown(out: &str, name: &str) -> (String, String) {
 }
 
 #[test]
-fn show_says_of_each_option_where_it_comes_from() {
+fn show_prints_the_source_of_each_option() {
     let session = Session::new().file(USUAL, ALL);
     let variables = [("HAUL_PASSWORD", "geheim"), ("http_proxy", "http://me:geheim@proxy:3128")];
     let ran = session.haul_where("config show", &variables).status(0).stderr("");
@@ -174,7 +174,7 @@ fn show_says_of_each_option_where_it_comes_from() {
 }
 
 #[test]
-fn show_says_of_a_remote_what_the_file_ssh_config_and_the_environment_say() {
+fn show_prints_settings_of_a_remote_from_the_file_ssh_config_and_the_environment() {
     let session = Session::new().file(USUAL, ALL);
     let ssh = "Host *.example\n HostName 10.0.0.5\n Port 2222\n IdentityFile /keys/nas\n ProxyJump gate\n";
     session.write("home/.ssh/config", ssh);
@@ -246,8 +246,8 @@ fn check_prints_every_fault_with_its_hint() {
     );
     assert_eq!((&objects[3]["event"], &objects[3]["faults"]), (&"summary".into(), &3.into()));
     session.write(USUAL, ALL);
-    let said = format!("[ROOT]/{USUAL}: no faults (2 remotes, 1 profile)\n");
-    session.haul("config check").status(0).stdout("").stderr(&said);
+    let expected = format!("[ROOT]/{USUAL}: no faults (2 remotes, 1 profile)\n");
+    session.haul("config check").status(0).stdout("").stderr(&expected);
     session.haul("config check --config none.toml").status(1).stderr_has("cannot read (not found)");
     fs::remove_file(session.path(USUAL)).unwrap();
     session.haul("config check").status(0).stderr_has("not found; the file is optional");
@@ -305,7 +305,7 @@ fn a_remote_is_added_at_the_end_and_removed_again() {
 }
 
 #[test]
-fn what_is_not_reached_is_not_added() {
+fn an_unreachable_remote_is_not_added() {
     let session = Session::new();
     let ran = session.haul("config add gone ftp://127.0.0.1:1/").status(1);
     ran.stderr_has("haul: gone: 127.0.0.1:1: cannot connect (")
@@ -315,7 +315,7 @@ fn what_is_not_reached_is_not_added() {
     session.haul("config add --no-test gone ftp://127.0.0.1:1/ --user me").status(0);
     assert_eq!(session.read(USUAL), "[remote.gone]\nurl = \"ftp://127.0.0.1:1/\"\nuser = \"me\"\n");
     assert_eq!((mode(&session, USUAL), mode(&session, "home/.config/haul")), (0o600, 0o700));
-    // A file that is broken is left alone.
+    // A file with faults is not changed.
     session.write(USUAL, "[defaults]\nfsnyc = true\n");
     session.haul("config add --no-test x /x").status(2).stderr_has("fsnyc: unknown key");
     session.haul("config remove x").status(2).stderr_has("fsnyc: unknown key");
@@ -323,9 +323,9 @@ fn what_is_not_reached_is_not_added() {
 }
 
 #[test]
-fn without_a_terminal_what_is_missing_is_named() {
+fn without_a_terminal_missing_options_are_named() {
     let session = Session::new();
-    for (line, said) in [
+    for (line, part) in [
         ("x", "--protocol and --host are missing, and there is no terminal to prompt on"),
         ("x --host nas", "--protocol is missing"),
         ("x --protocol davs", "--host is missing"),
@@ -341,7 +341,7 @@ fn without_a_terminal_what_is_missing_is_named() {
         ("x --protocol sftp --host h:22", "not just a host name"),
     ] {
         let ran = session.haul(&format!("config add --no-test {line}")).status(2).stdout("");
-        assert!(ran.err().contains(said) && !ran.err().contains("geheim"), "{line}: {}", ran.err());
+        assert!(ran.err().contains(part) && !ran.err().contains("geheim"), "{line}: {}", ran.err());
     }
     assert!(!session.has(USUAL));
     session.haul("config add --no-test x --protocol sftp --host ::1 --path a").status(0);
@@ -354,7 +354,7 @@ fn without_a_terminal_what_is_missing_is_named() {
 }
 
 #[test]
-fn on_a_terminal_what_is_missing_is_asked_for() {
+fn on_a_terminal_missing_options_are_prompted_for() {
     let (session, sshd) = with_sshd();
     session.write("far/x", "x");
     let mut terminal = Terminal::start(&session, "config add photos");
@@ -377,7 +377,7 @@ fn on_a_terminal_what_is_missing_is_asked_for() {
     );
     assert!(session.read(USUAL).ends_with(&added), "{}", session.read(USUAL));
     session.haul("ls photos:").status(0).stdout("x\n");
-    // Of what cannot be reached the person decides.
+    // If it cannot be reached, the user decides.
     for (answer, is_added) in [("", false), ("yes", true)] {
         let line = "config add gone ftp://127.0.0.1:1/ --user me --password-command true";
         let mut terminal = Terminal::start(&session, line);
@@ -388,7 +388,7 @@ fn on_a_terminal_what_is_missing_is_asked_for() {
     }
 }
 
-/// An editor that changes the file by sed.
+/// An editor that changes the file with sed.
 fn editor(script: &str) -> String {
     format!("sed -i -e {script}")
 }
@@ -402,12 +402,12 @@ fn an_edit_is_written_as_a_whole_once_it_has_no_faults() {
     assert_eq!(session.read(USUAL), "# mine\n[defaults]\nlanes = 5\n");
     assert_eq!(mode(&session, USUAL), 0o600);
     edit("s/4/5/").status(0).stderr(&format!("[ROOT]/{USUAL}: unchanged\n"));
-    // VISUAL goes first.
+    // VISUAL takes precedence.
     let variables = [("VISUAL", editor("s/5/6/")), ("EDITOR", "false".to_owned())];
     let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
     session.haul_where("config edit", &variables).status(0);
     assert_eq!(session.read(USUAL), "# mine\n[defaults]\nlanes = 6\n");
-    // What has a fault is kept, and not written.
+    // An edited copy with a fault is kept, and not written.
     let ran = edit("s/lanes/lnes/").status(1);
     assert!(
         ran.err().starts_with(&format!("haul: [ROOT]/{USUAL}:3: [defaults] lnes: unknown key\n"))
@@ -424,7 +424,7 @@ fn an_edit_is_written_as_a_whole_once_it_has_no_faults() {
     let ran = session.haul_where("config edit", &[("EDITOR", "false")]).status(1);
     ran.stderr_has("haul: false: cannot edit the configuration (")
         .stderr_has("hint: VISUAL or EDITOR");
-    // A new file begins with a template; one that was left as it is is not written.
+    // A new file begins with a template; an unchanged template is not written.
     fs::remove_file(session.path(USUAL)).unwrap();
     session.haul_where("config edit", &[("EDITOR", "true")]).status(0);
     assert!(!session.has(USUAL));
@@ -437,9 +437,9 @@ fn an_edit_is_written_as_a_whole_once_it_has_no_faults() {
     assert_eq!(mode(&session, USUAL), 0o600);
 }
 
-/// haul did not hear it any more once the editor had been open.
+/// Formerly, haul ignored Ctrl-C after the editor had run.
 #[test]
-fn ctrl_c_ends_the_question_whether_to_edit_again() {
+fn ctrl_c_ends_the_prompt_whether_to_edit_again() {
     let session = Session::new().file(USUAL, "[defaults]\nlanes = 4\n").file("tmp/x", "");
     session.write("editor", "#!/bin/sh\necho lnes=7 >> \"$1\"\n");
     session.tool("chmod 755 editor");
@@ -457,7 +457,7 @@ fn ctrl_c_ends_the_question_whether_to_edit_again() {
 #[test]
 fn on_a_terminal_a_faulty_edit_is_edited_again() {
     let session = Session::new().file(USUAL, "[defaults]\nlanes = 4\n");
-    // It takes away what it did the first time.
+    // Its second run undoes the first.
     session.write("editor", "#!/bin/sh\ngrep -q lnes \"$1\" && s=s/lnes/lanes/ || s=s/lanes.*/lnes=7/\nsed -i $s \"$1\"\n");
     session.tool("chmod 755 editor");
     let editor = session.path("editor").display().to_string();

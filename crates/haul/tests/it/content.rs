@@ -1,17 +1,17 @@
-//! What is in files: bytes that look random and are the same in every run; and which files are not
-//! finished.
+//! Content of test files: pseudo-random bytes, the same in every run. And the search for unfinished
+//! files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Pseudo-random bytes.
 pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
     let mut chance = Chance(seed);
     let words = std::iter::repeat_with(|| chance.next().to_le_bytes()).flatten();
     words.take(length).collect()
 }
 
-/// Numbers that look random and are the same in every run (SplitMix64).
+/// Pseudo-random numbers, the same in every run (SplitMix64).
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
@@ -29,7 +29,7 @@ impl Chance {
     }
 }
 
-/// All files below a directory whose names say that they are not finished.
+/// All files below a directory that have names of unfinished files.
 pub(crate) fn unfinished(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![root.to_owned()];

@@ -1,11 +1,11 @@
-//! `haul cp`: where things go, what is kept, what is said, how it ends.
+//! `haul cp`: destinations, what is preserved, output, exit status.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::session::Session;
 
-/// A small tree `src` with everything that a copy has to keep.
+/// A small tree `src` with everything that a copy has to preserve.
 fn tree() -> Session {
     Session::new()
         .file("src/a", "aaa")
@@ -15,7 +15,8 @@ fn tree() -> Session {
         .link("src/link", "a")
 }
 
-/// Each stretch of data waited for the permits of the one before, which a short file keeps until its end.
+/// Formerly, each extent of data waited for the permits of the one before, which a short file holds until its
+/// end.
 #[test]
 fn a_short_file_with_holes_is_copied_through_a_small_window() {
     let session = Session::new().directory("s");
@@ -91,7 +92,7 @@ fn a_link_given_on_the_command_line_is_followed() {
 }
 
 #[test]
-fn a_source_that_is_missing_does_not_keep_the_others_back() {
+fn a_missing_source_does_not_stop_the_others() {
     let session = tree();
     session.haul("cp none src dst").status(1).stderr_has("haul: none: cannot open (not found)\n");
     session.tool("diff -r --no-dereference src dst/src");
@@ -117,7 +118,7 @@ fn a_rerun_finds_everything_there() {
 }
 
 #[test]
-fn overwrite_says_what_happens_to_what_is_there() {
+fn overwrite_decides_whether_an_existing_file_is_replaced() {
     let session = Session::new().file("a", "new!").file("b", "old");
     session.haul("cp -q --overwrite never a b").status(0);
     assert_eq!(session.read("b"), "old");
@@ -126,7 +127,7 @@ fn overwrite_says_what_happens_to_what_is_there() {
 }
 
 #[test]
-fn include_and_exclude_decide_in_their_order() {
+fn the_first_matching_include_or_exclude_decides() {
     let session = tree();
     session.haul("cp -q --include c.o --exclude *.o --exclude er/ src/ one").status(0);
     assert_eq!(session.haul("ls -R one").out(), "a\ndeep/\nempty/\nlink\ndeep/c.o\n");
@@ -136,14 +137,14 @@ fn include_and_exclude_decide_in_their_order() {
 }
 
 #[test]
-fn what_is_excluded_is_so_on_the_command_line_too() {
+fn excludes_apply_to_sources_on_the_command_line_too() {
     let session = Session::new().file("a.o", "").file("a.c", "");
     session.haul("cp -q --exclude *.o a.o a.c dst").status(0);
     assert_eq!(session.haul("ls dst").out(), "a.c\n");
 }
 
 #[test]
-fn a_dry_run_says_what_it_would_do_and_does_nothing() {
+fn a_dry_run_prints_what_it_would_do_and_does_nothing() {
     let session = tree();
     let ran = session.haul("cp -n --manifest src/ dst").status(0);
     let out = ran.out();
@@ -163,7 +164,7 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() {
 }
 
 #[test]
-fn verbose_names_every_file_and_the_end_is_a_line() {
+fn verbose_prints_every_file_and_a_line_at_the_end() {
     let session = Session::new().file("a", "x");
     let ran = session.haul("cp -v a b").status(0).stdout("copied b (new, 1 B)\n");
     assert!(ran.err().starts_with("1 file, 1 B; moved 1 B in "), "{}", ran.err());
@@ -171,7 +172,7 @@ fn verbose_names_every_file_and_the_end_is_a_line() {
 }
 
 #[test]
-fn a_manifest_is_what_sha256sum_checks() {
+fn sha256sum_can_check_a_manifest() {
     let session = tree();
     for _ in 0..2 {
         session.haul("cp -q --manifest src dst").status(0);
@@ -187,14 +188,14 @@ fn a_manifest_is_what_sha256sum_checks() {
 }
 
 #[test]
-fn a_manifest_of_one_file_lies_beside_it() {
+fn the_manifest_of_one_file_is_next_to_it() {
     let session = Session::new().file("a", "x").directory("d");
     session.haul("cp -q --manifest --digest blake3 a d/b").status(0);
     assert!(session.read("d/B3SUMS").ends_with("  b\n"));
 }
 
 #[test]
-fn a_manifest_may_lie_elsewhere() {
+fn a_manifest_may_be_elsewhere() {
     let session = tree().directory("sums");
     let sums = session.path("sums/list");
     session.haul(&format!("cp -q --manifest={} src/ dst", sums.display())).status(0);
@@ -205,7 +206,7 @@ fn a_manifest_may_lie_elsewhere() {
 }
 
 #[test]
-fn a_manifest_of_the_source_is_not_taken_for_that_of_the_copy() {
+fn a_manifest_in_the_source_does_not_replace_that_of_the_copy() {
     let session = tree().file("src/SHA256SUMS", "not even a manifest");
     let ran = session.haul("cp --manifest src/ dst").status(0);
     ran.stderr_has(
@@ -257,7 +258,7 @@ fn json_has_every_event_on_a_line_of_its_own() {
 }
 
 #[test]
-fn a_name_that_is_not_text_arrives_as_it_is() {
+fn a_name_that_is_not_utf8_keeps_its_bytes() {
     let name = OsStr::from_bytes(b"src/\xffx");
     let session = Session::new().file(name, "x");
     let ran = session.haul("cp --json src/ dst").status(0);
@@ -278,7 +279,7 @@ fn defaults_of_the_configuration_apply() {
 }
 
 #[test]
-fn more_sources_than_files_may_usually_be_open() {
+fn more_sources_than_the_soft_limit_of_open_files_are_copied() {
     let mut session = Session::new();
     for n in 0..300 {
         session = session.file(format!("d{n}/f"), "");
@@ -293,7 +294,7 @@ fn more_sources_than_files_may_usually_be_open() {
 fn a_long_file_is_stored_in_parts_and_read_as_one() {
     let session = Session::new().file("big", vec![7; 2500]);
     for line in ["cp -q --split 1000 big dst/big", "cp -q --split 1000 big dst"] {
-        // The second run finds the folder that the first has made, and takes it for the file.
+        // The second run finds the folder that the first has made, and treats it as the file.
         session.haul(line).status(0);
         assert_eq!(session.haul("ls -R --json dst").objects().len(), 4);
     }

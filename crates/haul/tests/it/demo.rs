@@ -3,7 +3,7 @@
 use crate::session::Session;
 
 #[test]
-fn every_step_is_a_row_and_nothing_stays() {
+fn every_step_prints_a_row_and_nothing_is_left() {
     let mut session = Session::new().directory("tmp");
     for n in 0..20 {
         session = session.file(format!("data/{}/{n}", n % 3), vec![n; 100_000]);
@@ -28,7 +28,7 @@ fn every_step_is_a_row_and_nothing_stays() {
     ];
     assert_eq!(steps, expected, "{out}");
     assert!(out.contains("20 as listed"), "{out}");
-    // Files, and bytes with their unit: all of them went there and back.
+    // Files, and bytes with their unit: all of them were copied there and back.
     for row in &rows[5..] {
         assert_eq!(row[2..5], ["20", "1.91", "MiB"], "{out}");
     }
@@ -37,7 +37,7 @@ fn every_step_is_a_row_and_nothing_stays() {
 }
 
 #[test]
-fn links_modes_and_fractions_of_seconds_are_no_difference_over_a_link() {
+fn metadata_that_a_protocol_does_not_keep_is_not_a_difference() {
     let session = Session::new()
         .directory("tmp")
         .file("data/run", "x")
@@ -64,7 +64,7 @@ fn links_modes_and_fractions_of_seconds_are_no_difference_over_a_link() {
 }
 
 #[test]
-fn too_little_room_is_said_before_anything_is_done() {
+fn a_source_without_data_is_an_error() {
     let session = Session::new().directory("data");
     session.haul("demo --source data").status(1).stderr_has("data: cannot find data (");
 }

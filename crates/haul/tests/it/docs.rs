@@ -1,8 +1,9 @@
-//! Every command of README and docs is run, in a shell, against real servers.
+//! Runs every command of README and docs in a shell, against real servers.
 //!
-//! What a command names is made for it: `photos`, `data`, `big.iso` here, `server` and `node01` as hosts of
-//! `~/.ssh/config`, `nas:` as a remote of the configuration, a web server, WebDAV and FTP. The URLs in the documentation
-//! have names and TLS; here they lead to servers of this machine without.
+//! Everything that a command names is created first: `photos`, `data`, `big.iso` here, `server` and `node01`
+//! as hosts of `~/.ssh/config`, `nas:` as a remote of the configuration, a web server, WebDAV and FTP. The
+//! URLs in the documentation have names and TLS; here they are replaced by servers of this machine without
+//! TLS.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,10 +15,10 @@ use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::session::Session;
 use crate::sftp::sshd::Sshd;
 
-/// An example of what is refused.
+/// Marks an example of an option that is refused.
 const REFUSED: &str = "--transfers";
 
-/// The commands of a page: indented lines, and lines behind a prompt.
+/// The commands of a page: indented lines, and lines after a prompt.
 fn commands(page: &Path) -> Vec<String> {
     let text = fs::read_to_string(page).unwrap();
     let mut commands = Vec::new();
@@ -81,7 +82,7 @@ impl World {
         session.write("home/.ssh/config", ssh);
     }
 
-    /// Everything as it is before a command.
+    /// Restores the state before a command.
     fn reset(&self) {
         let session = &self.session;
         let ftp = self.ftp.root();
@@ -149,7 +150,7 @@ impl World {
         assert!(sums.unwrap().success());
     }
 
-    /// A command with the servers of this machine in it.
+    /// Replaces the servers in a command by those of this machine.
     fn here(&self, line: &str) -> String {
         let web = self.web.url.trim_end_matches('/').to_owned();
         let dav = self.dav.url.trim_end_matches('/').to_owned();
@@ -196,10 +197,10 @@ impl World {
         shell
     }
 
-    /// Runs a command; what it printed, unless it ends with success.
+    /// Runs a command; if it fails, the error is what it printed.
     fn run(&self, line: &str) -> Result<(), String> {
         let mut child = self.shell(line).spawn().unwrap();
-        // Not all read it.
+        // Not all commands read their input.
         drop(child.stdin.take().unwrap().write_all(b"select 1;\n"));
         if line.starts_with("haul serve ") {
             let mut first = String::new();
@@ -210,15 +211,15 @@ impl World {
             )
             .unwrap();
             let ended = child.wait_with_output().unwrap();
-            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-            return if first.starts_with("serving") { Ok(()) } else { Err(first + &said) };
+            let text = String::from_utf8_lossy(&ended.stderr).into_owned();
+            return if first.starts_with("serving") { Ok(()) } else { Err(first + &text) };
         }
         let output = child.wait_with_output().unwrap();
         if output.status.success() {
             return Ok(());
         }
-        let said = [output.stdout, output.stderr].concat();
-        Err(format!("{}: {}", output.status, String::from_utf8_lossy(&said)))
+        let text = [output.stdout, output.stderr].concat();
+        Err(format!("{}: {}", output.status, String::from_utf8_lossy(&text)))
     }
 }
 
@@ -235,22 +236,22 @@ fn every_command_of_the_documentation_works() {
             world.session.tool("cp work/key work/keys");
             let public = crate::sftp::sshd::public(&world.sshd.user_key());
             world.session.write("work/key.pub", public);
-            // What the page has done before.
+            // The page does this first.
             if line.contains("verify --strict nas:") {
                 world.list("nas/photos");
             }
             let here = world.here(&line);
             let mut ran = world.run(&here);
-            // All these hosts are one directory here, and their copies get in each other's way. The same command again
-            // sends what is missing.
+            // All these hosts share one directory here, so their copies disturb each other. Repeating the
+            // command copies the missing files.
             for _ in 0..4 {
                 if ran.is_err() && line.contains("node[") {
                     ran = world.run(&here);
                 }
             }
-            if let Err(said) = ran {
+            if let Err(text) = ran {
                 let page = page.file_name().unwrap().display();
-                failed.push(format!("{page}: {line}\n    {said}"));
+                failed.push(format!("{page}: {line}\n    {text}"));
             }
             count += 1;
         }

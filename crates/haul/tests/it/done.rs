@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::session::Session;
 
 #[test]
-fn a_command_learns_how_it_ended_and_no_secrets() {
+fn the_on_done_command_gets_the_outcome_but_no_secrets() {
     let session = Session::new().file("src/a", "aaa").file("src/b", "bb");
     session.write("home/tell", "env | grep ^HAUL_ | sort > $HOME/told; echo said");
     let secrets = [
@@ -18,7 +18,7 @@ fn a_command_learns_how_it_ended_and_no_secrets() {
     command.arg(". $HOME/tell").envs(secrets);
     let out = command.output().unwrap();
     assert_eq!(out.status.code(), Some(0));
-    // Its output is no part of the results.
+    // Its output is not part of the results.
     assert_eq!(String::from_utf8_lossy(&out.stderr), "said\n");
     let told = session.read("home/told");
     let mut lines = told.lines();
@@ -29,7 +29,7 @@ fn a_command_learns_how_it_ended_and_no_secrets() {
 }
 
 #[test]
-fn a_command_runs_after_failures_too_and_its_own_failure_is_reported() {
+fn the_on_done_command_runs_after_failures_too_and_its_own_failure_is_reported() {
     let session =
         Session::new().file("a", "a").file("config.toml", "[defaults]\non-done = \"exit 3\"\n");
     let failed = "haul: --on-done: cannot run the command (exit status: 3)\n";
@@ -41,11 +41,11 @@ fn a_command_runs_after_failures_too_and_its_own_failure_is_reported() {
     session.write("a", "a");
     let mut command = session.command("cp none x --on-done");
     let out = command.arg("echo $HAUL_STATUS $HAUL_FAILED $HAUL_FILES").output().unwrap();
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(1));
     assert!(
-        said.contains("none: cannot open (not found)\n") && said.ends_with("\n1 1 0\n"),
-        "{said}"
+        text.contains("none: cannot open (not found)\n") && text.ends_with("\n1 1 0\n"),
+        "{text}"
     );
     // Nothing was done: wrong usage, or a dry run.
     for line in ["cp --config config.toml - a d", "cp --config config.toml -n a d"] {
@@ -58,11 +58,11 @@ fn the_bell_rings_on_a_terminal_only() {
     let session = Session::new().file("a", "a");
     let ran = session.haul("cp --bell --color auto a b").status(0);
     assert!(!ran.err().contains('\x07') && !ran.err().contains('\x1b'), "{:?}", ran.err());
-    let said = crate::terminal::on_a_terminal(&session, "cp --bell a b");
-    assert!(said.contains('\x07'), "{said:?}");
+    let text = crate::terminal::on_a_terminal(&session, "cp --bell a b");
+    assert!(text.contains('\x07'), "{text:?}");
 }
 
-/// Copied one after the other, as `-v` prints them.
+/// The names of the copied files, in the order in which `-v` prints them.
 fn copied(session: &Session, order: &str) -> Vec<String> {
     drop(std::fs::remove_dir_all(session.path("dst")));
     let ran = session.haul(&format!("cp -v --files 1 {order} src/ dst")).status(0);
@@ -75,7 +75,7 @@ fn copied(session: &Session, order: &str) -> Vec<String> {
 }
 
 #[test]
-fn files_are_copied_in_the_order_that_was_asked_for() {
+fn files_are_copied_in_the_requested_order() {
     let session = Session::new();
     // Small ones that go in batches, and large ones.
     for (name, bytes, day) in [
@@ -99,9 +99,10 @@ fn files_are_copied_in_the_order_that_was_asked_for() {
         .stderr_has("is not one of size, name, time");
 }
 
-/// Names that a file system may take for one wait until all others are copied; the order must not wait for them.
+/// Names that a file system may treat as equal wait until all others are copied; the order must not wait for
+/// them.
 #[test]
-fn an_order_does_not_wait_for_names_that_wait_for_it() {
+fn the_order_does_not_deadlock_on_names_that_differ_in_case() {
     let session = Session::new();
     for name in ["a", "A", "b", "B", "bb"] {
         session.write(format!("src/{name}"), name);
@@ -111,7 +112,7 @@ fn an_order_does_not_wait_for_names_that_wait_for_it() {
 }
 
 #[test]
-fn more_files_than_can_wait_are_all_copied() {
+fn more_files_than_can_be_sorted_at_once_are_all_copied() {
     let session = Session::new();
     for number in 0..12_000 {
         let path = session.path(format!("src/{}/{number}", number % 7));

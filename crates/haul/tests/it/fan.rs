@@ -1,5 +1,5 @@
-//! `haul cp` to and from many hosts. The hosts are remotes of the configuration that lie on this
-//! machine, so that every part of the way but the network is the real one.
+//! `haul cp` to and from many hosts. The hosts are remotes of the configuration on this machine, so
+//! that everything but the network is real.
 
 use crate::session::Session;
 
@@ -17,7 +17,7 @@ fn session() -> Session {
         let root = session.path(format!("hosts/{host}"));
         config.push_str(&format!("[remote.{host}]\nurl = \"{}\"\n", root.display()));
     }
-    // A host on which nothing can be made: a file is where its directory would be.
+    // A host on which nothing can be created: a file is where its directory would be.
     session.write("dead", "");
     let dead = session.path("dead/in");
     config.push_str(&format!("[remote.dead]\nurl = \"{}\"\n", dead.display()));
@@ -45,9 +45,9 @@ fn a_tree_goes_to_every_host_of_the_list_and_a_rerun_sends_nothing() {
     assert!(again.err().contains("moved 0 B in"), "{}", again.err());
 }
 
-/// Both go to one terminal or log; results could come after the line that sums them up.
+/// Both go to one terminal or log. Formerly, results could come after the summary.
 #[test]
-fn the_last_line_comes_after_all_results() {
+fn the_summary_comes_after_all_results() {
     let session = session();
     let many = "cp --config config.toml src/ n[1-3],old:data";
     for (line, last) in [(many, "4 hosts"), ("cp -v --overwrite always src/ other", "3 files")] {
@@ -56,14 +56,14 @@ fn the_last_line_comes_after_all_results() {
             let mut command = session.command(line);
             command.stdout(log.try_clone().unwrap()).stderr(log);
             assert!(command.status().unwrap().success());
-            let said = session.read("log");
-            assert!(said.lines().next_back().unwrap().starts_with(last), "{said}");
+            let text = session.read("log");
+            assert!(text.lines().next_back().unwrap().starts_with(last), "{text}");
         }
     }
 }
 
 #[test]
-fn the_events_of_a_host_have_its_name_and_the_summary_counts_the_read_once() {
+fn the_events_of_a_host_have_its_name_and_the_summary_counts_source_bytes_once() {
     let session = session();
     let ran = session.haul("cp --json --config config.toml src/ n[1-3]:data").status(0);
     let objects = ran.objects();
@@ -84,13 +84,13 @@ fn the_events_of_a_host_have_its_name_and_the_summary_counts_the_read_once() {
     assert_eq!((&summary["hosts"], &summary["failed_hosts"]), (&3.into(), &0.into()));
     assert_eq!(summary["files"], 9);
     assert_eq!(summary["source_bytes"], (5 << 20) + 5);
-    // A copy to one place is as it was.
+    // The summary of a copy to one place has no hosts.
     let one = session.haul("cp --json src/ other").status(0).summary();
     assert!(one.get("hosts").is_none());
 }
 
 #[test]
-fn a_host_that_fails_fails_alone() {
+fn a_host_that_fails_does_not_affect_the_others() {
     let session = session();
     let ran = session.haul("cp --config config.toml src n1,dead,n2:data/").status(1);
     session.tool("diff -r --no-dereference src hosts/n1/data/src");
@@ -112,7 +112,7 @@ fn a_host_that_fails_fails_alone() {
 }
 
 #[test]
-fn fail_fast_begins_no_host_after_the_first_failure() {
+fn fail_fast_starts_no_host_after_the_first_failure() {
     let session = session();
     let line = "cp --config config.toml --fail-fast --fanout 1 src dead,n1,n2:data/";
     let ran = session.haul(line).status(1);
@@ -121,7 +121,7 @@ fn fail_fast_begins_no_host_after_the_first_failure() {
 }
 
 #[test]
-fn a_source_that_is_missing_is_said_once() {
+fn a_missing_source_is_reported_once() {
     let session = session();
     let ran = session.haul("cp --config config.toml src/a src/none n[1-2]:data/").status(1);
     assert_eq!(ran.err().matches("src/none: cannot open").count(), 1, "{}", ran.err());
@@ -144,7 +144,7 @@ fn hosts_come_from_a_file_and_some_are_left_out() {
 }
 
 #[test]
-fn what_comes_from_many_hosts_goes_into_a_directory_each() {
+fn a_copy_from_many_hosts_has_a_directory_for_each() {
     let session = session();
     for host in ["n1", "n2"] {
         session.write(format!("hosts/{host}/log/syslog"), format!("of {host}"));
@@ -177,7 +177,7 @@ fn every_host_gets_a_manifest_of_its_own() {
 }
 
 #[test]
-fn wrong_lists_are_told_where_they_are_wrong_and_nothing_is_done() {
+fn errors_in_host_lists_name_the_position_and_nothing_is_done() {
     let session = session();
     session.write("bad.txt", "n1\nn[2-\n");
     session.write("empty.txt", "# nobody\n");
@@ -196,8 +196,8 @@ fn wrong_lists_are_told_where_they_are_wrong_and_nothing_is_done() {
         ("cp n[1-2]:a src dst", "each must have one"),
         ("cp --fanout 0 src n[1-2]:x", "not a number between 1 and 128"),
     ];
-    for (line, said) in cases {
-        session.haul(line).status(2).stderr_has(said);
+    for (line, text) in cases {
+        session.haul(line).status(2).stderr_has(text);
     }
     session.haul("cp --hosts none.txt src :x").status(1).stderr_has("none.txt: cannot read");
     let ran = session.haul("cp src sftp://ada:geheim@n[1-2]/x").status(2);
@@ -205,7 +205,7 @@ fn wrong_lists_are_told_where_they_are_wrong_and_nothing_is_done() {
 }
 
 #[test]
-fn the_help_tells_how_hosts_are_written() {
+fn the_help_shows_how_to_write_hosts() {
     Session::new()
         .haul("cp --help")
         .status(0)
@@ -214,7 +214,7 @@ fn the_help_tells_how_hosts_are_written() {
 }
 
 #[test]
-fn a_dry_run_says_for_every_host_what_it_would_do() {
+fn a_dry_run_prints_for_every_host_what_it_would_do() {
     let session = session();
     let ran = session.haul("cp -n --config config.toml src/ n[1-2]:data").status(0);
     assert!(ran.out().contains("n1: would copy d/b (new, 2 B)\n"), "{}", ran.out());

@@ -1,4 +1,4 @@
-//! What can go wrong around a copy, as its user sees it: a clear error that names the place and the
+//! Failures around a copy, as its user sees them: a clear error that names the location and the
 //! cause, exit status 1, and nothing lost.
 
 use std::ffi::OsStr;
@@ -15,11 +15,11 @@ use rustix::fs::{Mode, OFlags};
 use crate::session::Session;
 use crate::sftp::Running;
 
-/// A file system of its own for a test, unmounted when the test ends however it ends.
+/// A file system of its own for a test, unmounted when it is dropped.
 pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
-    /// `None`, and the test says that it is skipped, without the right to mount.
+    /// `None`, with the reason printed, without the right to mount.
     pub(crate) fn tmpfs(session: &Session, name: &str, options: &str) -> Option<Self> {
         let at = session.path(name);
         fs::create_dir_all(&at).unwrap();
@@ -74,7 +74,7 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A command of an ordinary user, to whom the session's directory belongs then.
+/// A command that runs as an ordinary user, who becomes the owner of the session's directory.
 pub(crate) fn as_nobody(session: &Session, line: &str) -> Command {
     let command = session.command(line);
     if !is_root() {
@@ -82,8 +82,8 @@ pub(crate) fn as_nobody(session: &Session, line: &str) -> Command {
     }
     let nobody = 65534;
     if !session.has("haul") {
-        // By another process: a test that forks at the same moment would keep the file open for writing, and what
-        // is open for writing cannot be executed.
+        // Copied by another process: a child of a test that forks at the same moment would keep the file open
+        // for writing, and such a file cannot be executed.
         session.tool(&format!("cp {} haul", env!("CARGO_BIN_EXE_haul")));
     }
     fs::set_permissions(session.path(""), fs::Permissions::from_mode(0o777)).unwrap();
@@ -101,8 +101,8 @@ fn content(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_disk_that_becomes_full_is_said_and_nothing_is_under_a_final_name() {
-    // In the middle of the file, and with its last byte.
+fn a_full_disk_is_reported_and_no_partial_file_has_its_final_name() {
+    // The disk becomes full in the middle of the file, and at its last byte.
     for (digest, length) in [("none", 20 << 20), ("none", (8 << 20) + 1), ("sha256", (8 << 20) + 1)]
     {
         let session = Session::new().file("src/f", content(length)).file("src/a", "small");
@@ -134,13 +134,13 @@ fn a_read_only_destination_is_an_error_for_every_file() {
 fn an_unreadable_file_is_reported_once_and_the_others_are_copied() {
     let session = Session::new().file("src/a", "a").file("src/secret", "s").file("src/z", "z");
     fs::set_permissions(session.path("src/secret"), fs::Permissions::from_mode(0o000)).unwrap();
-    // Root may read everything, so somebody else does it.
+    // Root may read everything, so this runs as another user.
     let output = as_nobody(&session, "cp src dst").output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    let errors: Vec<_> = said.lines().filter(|line| line.contains("cannot")).collect();
-    assert_eq!(errors.len(), 1, "{said}");
-    assert!(errors[0].contains("src/secret") && errors[0].contains("permission denied"), "{said}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let errors: Vec<_> = text.lines().filter(|line| line.contains("cannot")).collect();
+    assert_eq!(errors.len(), 1, "{text}");
+    assert!(errors[0].contains("src/secret") && errors[0].contains("permission denied"), "{text}");
     assert_eq!(session.read("dst/src/a"), "a");
     assert_eq!(session.read("dst/src/z"), "z");
     assert!(!session.has("dst/src/secret"));
@@ -165,7 +165,7 @@ fn a_file_where_a_directory_is_needed_and_the_reverse_are_errors() {
 }
 
 #[test]
-fn every_name_that_a_file_can_have_arrives_and_is_in_the_manifest() {
+fn every_possible_file_name_is_copied_and_in_the_manifest() {
     let names: [&[u8]; 8] = [
         b"new\nline",
         b"not \xff\xfe text",
@@ -191,7 +191,7 @@ fn every_name_that_a_file_can_have_arrives_and_is_in_the_manifest() {
     session.tool("diff -r src dst/src");
 }
 
-/// A copy so slow that it can be looked at while it runs.
+/// A copy so slow that it can be observed while it runs.
 pub(crate) struct Slow(Child);
 
 impl Slow {
@@ -220,7 +220,7 @@ impl Slow {
 }
 
 #[test]
-fn a_second_run_on_the_same_destination_says_so_and_does_no_harm() {
+fn a_second_run_on_the_same_destination_is_refused_and_does_no_harm() {
     let session = Session::new().file("src/f", content(16 << 20)).file("one", content(16 << 20));
     let slow = Slow::start(&session, "cp --bwlimit 2M src dst", "dst/src/.f.haul-part");
     session.haul("cp src dst").status(1).stderr_has("another run of haul");
@@ -239,7 +239,7 @@ fn a_second_run_on_the_same_destination_says_so_and_does_no_harm() {
 }
 
 #[test]
-fn a_journal_that_is_damaged_or_of_another_source_is_said_and_the_copy_is_right() {
+fn a_journal_that_is_damaged_or_of_another_source_is_reported_and_not_used() {
     let journal = ".dst.haul-journal";
     type Damage = fn(&mut Vec<u8>);
     let damage: [(&str, Damage); 4] = [
@@ -248,7 +248,7 @@ fn a_journal_that_is_damaged_or_of_another_source_is_said_and_the_copy_is_right(
         ("damaged", |bytes| *bytes = b"something else".to_vec()),
         ("", |bytes| bytes.truncate(bytes.len() - 3)),
     ];
-    for (said, damage) in damage {
+    for (text, damage) in damage {
         let session = Session::new().file("src", content(16 << 20));
         let mut slow = Running::start(&session, "cp --json --bwlimit 4M src dst");
         slow.until_moved(6 << 20);
@@ -257,7 +257,7 @@ fn a_journal_that_is_damaged_or_of_another_source_is_said_and_the_copy_is_right(
         damage(&mut bytes);
         fs::write(session.path(journal), bytes).unwrap();
         let ran = session.haul("cp src dst").status(0);
-        if said.is_empty() {
+        if text.is_empty() {
             assert!(
                 !ran.err().contains("starting over"),
                 "a torn tail is no damage: {}",
@@ -265,7 +265,7 @@ fn a_journal_that_is_damaged_or_of_another_source_is_said_and_the_copy_is_right(
             );
         } else {
             assert!(
-                ran.err().contains(said) && ran.err().contains("starting over"),
+                ran.err().contains(text) && ran.err().contains("starting over"),
                 "{}",
                 ran.err()
             );
@@ -315,10 +315,10 @@ fn hard_links_and_holes_and_attributes_are_kept() {
     assert!(look("dst/src/holes").blocks() < 10_000, "{} blocks", look("dst/src/holes").blocks());
 }
 
-/// What was written to a disk that was unplugged need not be on it, whatever a journal says; what an
-/// interrupted copy has made durable is.
+/// Data written to a disk before it was unplugged may be missing, whatever a journal says; data that an
+/// interrupted copy has made durable is not.
 #[test]
-fn on_a_disk_that_was_unmounted_only_what_was_made_durable_is_continued() {
+fn on_a_disk_that_was_unmounted_only_durable_data_is_resumed() {
     for (signal, continues) in [("KILL", false), ("INT", true)] {
         let session = Session::new().file("f", content(24 << 20));
         let Some(disk) = Mounted::image(&session, "disk", "image") else { return };
@@ -346,28 +346,28 @@ fn archive_keeps_the_owners_that_a_user_may_set_and_warns_of_the_others() {
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     for line in ["cp -a src dst", "cp --preserve=all src dst", "cp -a src dst"] {
-        let (status, said) = run(line);
-        assert_eq!(status, Some(0), "{said}");
-        assert_eq!(said.matches("cannot be kept by an ordinary user").count(), 1, "{said}");
+        let (status, text) = run(line);
+        assert_eq!(status, Some(0), "{text}");
+        assert_eq!(text.matches("cannot be kept by an ordinary user").count(), 1, "{text}");
         assert_eq!(session.read("dst/src/a"), "a");
     }
     assert!(run("cp -a src dst").1.contains("2 unchanged"));
-    let (status, said) = run("cp --preserve=owner src named");
-    assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("cannot set owner"), "{said}");
+    let (status, text) = run("cp --preserve=owner src named");
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("cannot set owner"), "{text}");
 }
 
 /// No system call takes a path of 4 096 bytes.
 #[test]
-fn files_below_paths_longer_than_the_system_takes_are_copied_continued_and_removed() {
+fn files_below_paths_longer_than_the_system_accepts_are_copied_and_removed() {
     let session = Session::new();
     let names: Vec<String> = (0..20).map(|at| format!("{at:0>240}")).collect();
-    // Only relative to a directory can such files be made.
+    // Such files can only be created relative to a directory.
     let directory = |root: &str| {
         let mut directory =
             rustix::fs::open(session.path(root), OFlags::PATH, Mode::empty()).unwrap();
         for name in &names {
-            // There already at the destination.
+            // At the destination it exists already.
             let _ = rustix::fs::mkdirat(&directory, name.as_str(), Mode::RWXU);
             directory =
                 rustix::fs::openat(&directory, name.as_str(), OFlags::PATH, Mode::empty()).unwrap();

@@ -1,4 +1,4 @@
-//! Destinations to which other users can write: what they left there is neither continued nor given rights.
+//! Destinations to which other users can write: files of theirs are neither resumed nor given rights.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -28,9 +28,9 @@ fn needs_root() -> bool {
     !is_root
 }
 
-/// A part file that was there kept its mode, which was taken for the one that part files are made with.
+/// Formerly, haul assumed that an existing part file has the mode with which it creates them.
 #[test]
-fn a_part_file_that_was_there_gets_the_mode_of_its_source() {
+fn an_existing_part_file_gets_the_mode_of_its_source() {
     for size in [7, 9 << 20] {
         let session = Session::new().file("src/f", vec![7; size]).file("dst/f", "old");
         session.write("dst/.f.haul-part", "");
@@ -42,7 +42,7 @@ fn a_part_file_that_was_there_gets_the_mode_of_its_source() {
 }
 
 #[test]
-fn a_part_file_of_another_user_is_not_continued() {
+fn a_part_file_of_another_user_is_not_resumed() {
     if needs_root() {
         return;
     }
@@ -64,9 +64,9 @@ fn a_part_file_of_another_user_is_not_continued() {
     }
 }
 
-/// The part file's name could be one of a file that is none of haul's business.
+/// The part file's name may be a hard link to an unrelated file.
 #[test]
-fn another_name_of_a_file_is_not_taken_for_a_part_file() {
+fn a_hard_link_is_not_used_as_a_part_file() {
     let session = Session::new().file("src/f", vec![7; 9 << 20]).file("dst/victim", "precious");
     fs::hard_link(session.path("dst/victim"), session.path("dst/.f.haul-part")).unwrap();
     session.haul("cp -q src/ dst").status(0);
@@ -74,9 +74,9 @@ fn another_name_of_a_file_is_not_taken_for_a_part_file() {
     assert_eq!(fs::metadata(session.path("dst/f")).unwrap().len(), 9 << 20);
 }
 
-/// Root gave a file of another user, of the same size and time, to root with its set-user-ID bit.
+/// Formerly, root gave a file of another user, of the same size and time, to root with its set-user-ID bit.
 #[test]
-fn set_id_bits_go_to_the_bytes_of_the_source_only() {
+fn set_id_bits_are_set_only_on_the_bytes_of_the_source() {
     if needs_root() {
         return;
     }
@@ -88,7 +88,7 @@ fn set_id_bits_go_to_the_bytes_of_the_source_only() {
     assert_eq!(session.read("dst/tool"), "evil");
     session.haul("cp -q -a src/ dst").status(0);
     assert_eq!((session.read("dst/tool").as_str(), mode(&session, "dst/tool")), ("good", 0o4755));
-    // Without rights of the owner, size and time are enough.
+    // Without set-ID bits, equal size and time are enough.
     set_mode(&session, "src/tool", 0o755);
     give(&session, "dst/tool");
     session.tool("touch -d 2001-02-03 src/tool dst/tool");
@@ -122,7 +122,7 @@ impl Drop for Bind {
     }
 }
 
-/// The source was what the destination had in addition, under another path.
+/// Formerly, the source was removed as an extra entry of the destination, under another path.
 #[test]
 fn a_source_that_is_mounted_elsewhere_is_not_removed_from_its_destination() {
     let session = Session::new().file("par/src/1", "new").file("par/1", "old");
@@ -133,7 +133,7 @@ fn a_source_that_is_mounted_elsewhere_is_not_removed_from_its_destination() {
     }
 }
 
-/// The copy went on and on into its own copy.
+/// Formerly, the copy went on and on into itself.
 #[test]
 fn a_destination_that_is_mounted_elsewhere_is_not_copied_into_itself() {
     let session = Session::new().file("in/a/f", "x").file("in/b", "y");

@@ -11,7 +11,7 @@ fn help_and_version_are_results() {
 }
 
 #[test]
-fn every_shell_gets_its_completions() {
+fn every_shell_has_completions() {
     let session = Session::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         session
@@ -99,7 +99,7 @@ fn every_command_gets_a_manual_page_of_its_own() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_reader_that_closes_the_pipe_early_is_not_an_error() {
     let session = Session::new();
     let line = format!("{} man | head -1", env!("CARGO_BIN_EXE_haul"));
     let output = std::process::Command::new("bash")

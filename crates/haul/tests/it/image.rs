@@ -1,4 +1,4 @@
-//! File systems in images, for tests of what they keep.
+//! File systems in images, for tests of what they support.
 
 use std::fs::File;
 use std::process::Command;
@@ -12,7 +12,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// `None`, with the reason printed, where it cannot be made or mounted.
+    /// `None`, with the reason printed, where it cannot be created or mounted.
     pub fn new(session: &Session, name: &str, make: &[&str], mount: &[&str]) -> Option<Self> {
         let (image, at) = (session.path(format!("{name}.image")), session.path(name));
         File::create(&image).unwrap().set_len(400 << 20).unwrap();
@@ -38,7 +38,7 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // Not mounted if that failed.
+        // It is not mounted if mounting failed.
         drop(Command::new("umount").arg(&self.at).output());
         drop(Command::new("losetup").args(["-d", &self.device]).output());
     }

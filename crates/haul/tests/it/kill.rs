@@ -1,7 +1,7 @@
-//! `kill -9` at random moments: what is under a final name is whole, the rerun gives identical
+//! `kill -9` at random moments: files under a final name are complete, the rerun gives identical
 //! results, and repeats no more than one window.
 //!
-//! `HAUL_TEST_KILLS` says how often (200 if it is not set).
+//! `HAUL_TEST_KILLS` is the number of kills (200 if it is not set).
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -13,10 +13,10 @@ use rustix::fs::SeekFrom;
 
 use crate::session::Session;
 
-/// What the engine lets be on its way between disks: 8 blocks of 1 MiB.
+/// Bytes in flight between disks: 32 blocks of 256 KiB.
 const WINDOW: u64 = 8 << 20;
 
-/// Every kind of file that a run can be killed at: small ones in batches, middle ones without a
+/// Every kind of file that a kill can interrupt: small ones in batches, medium ones without a
 /// journal, large ones with one, one with holes.
 fn source(session: &Session) {
     let mut seed = 1u64;
@@ -58,7 +58,7 @@ fn files(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Bytes of a file that are data and not hole. Reserved room is no data.
+/// Bytes of data in a file, without holes and reserved space.
 fn data_bytes(path: &Path) -> u64 {
     let file = File::open(path).unwrap();
     let size = file.metadata().unwrap().len();
@@ -76,7 +76,7 @@ fn is_unfinished(path: &Path) -> bool {
     haul_storage::is_part_name(path.file_name().unwrap().as_encoded_bytes())
 }
 
-/// How many bytes are in part files now, after checking that all others are whole.
+/// The number of bytes in part files, after checking that all other files are complete.
 fn check_finished(session: &Session) -> u64 {
     let (source, destination) = (session.path("src"), session.path("dst/src"));
     let mut unfinished = 0;
@@ -102,7 +102,7 @@ fn kill_and_continue(options: &str) {
     let session = Session::new();
     source(&session);
     let line = format!("cp --json --no-progress {options} src dst");
-    // The machine may stand still for a moment, and then most kills would come too late.
+    // The machine may stall for a moment, and then most kills would come too late.
     let runs = [(); 3].map(|()| {
         let started = Instant::now();
         session.haul(&line).status(0);
@@ -117,7 +117,7 @@ fn kill_and_continue(options: &str) {
         if struck == kills {
             break;
         }
-        // Spread over a run, at moments that no two kills share.
+        // Spread over a run, at a different moment for each kill.
         let moment = whole_run.mul_f64(f64::from(attempt * 61 % 997) / 997.0);
         let mut child =
             session.command(&line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -130,7 +130,7 @@ fn kill_and_continue(options: &str) {
         let unfinished = check_finished(&session);
         let summary = session.haul(&line).status(0).summary();
         let resumed = summary["resumed_bytes"].as_u64().unwrap();
-        // A hole of the source counts as done in the summary and is no data in the part file.
+        // A hole of the source counts as done in the summary, and is not data in the part file.
         let repeated = unfinished.saturating_sub(resumed);
         assert!(repeated <= WINDOW, "kill {struck} at {moment:?}: {repeated} bytes are repeated");
         most_repeated = most_repeated.max(repeated);
@@ -159,16 +159,16 @@ fn killed_at_any_moment_with_a_manifest_a_rerun_finishes_with_identical_bytes() 
     kill_and_continue("--manifest");
 }
 
-/// `--overwrite newer` leaves such a file alone, and left its journal as well.
+/// Formerly, `--overwrite newer`, which leaves such a file alone, left its journal as well.
 #[test]
-fn a_journal_that_a_kill_left_beside_a_finished_file_goes_whatever_is_overwritten() {
+fn a_journal_that_a_kill_left_next_to_a_finished_file_is_removed_in_every_mode() {
     for mode in ["different", "newer", "never"] {
         let session = Session::new().file("src/f", vec![7; 9 << 20]);
         session.haul("cp -q src/ dst").status(0);
         session.write("dst/.f.haul-journal", "left");
         session.haul(&format!("cp -q --overwrite {mode} src/ dst")).status(0).stderr("");
         assert!(!session.has("dst/.f.haul-journal"), "{mode}");
-        // Whatever the file is: a journal alone is of no use.
+        // Next to any file: a journal without a part file is useless.
         session.write("dst/f", "other");
         session.tool("touch -d 2040-01-01 dst/f");
         if mode != "different" {
@@ -187,7 +187,7 @@ fn a_journal_that_a_kill_left_beside_a_finished_file_goes_whatever_is_overwritte
 /// Where renaming cannot refuse to replace (ntfs-3g), a run that is killed between its two steps leaves the file
 /// under both names.
 #[test]
-fn the_name_of_a_part_file_that_a_kill_left_on_a_finished_file_goes() {
+fn the_name_of_a_part_file_that_a_kill_left_on_a_finished_file_is_removed() {
     for mode in ["different", "newer", "never"] {
         let session = Session::new().file("src/f", "content");
         session.haul("cp -q src/ dst").status(0);
@@ -196,7 +196,7 @@ fn the_name_of_a_part_file_that_a_kill_left_on_a_finished_file_goes() {
         assert!(session.has("dst/.f.haul-part"), "{mode}");
         session.haul(&format!("cp -q --overwrite {mode} src/ dst")).status(0).stderr("");
         assert!(!session.has("dst/.f.haul-part"), "{mode}");
-        // One of another file stays: a run may go on with it.
+        // A part file of its own stays: a run may resume from it.
         session.tool("ln dst/f dst/second");
         session.write("dst/.f.haul-part", "con");
         session.haul(&format!("cp -q --overwrite {mode} src/ dst")).status(0).stderr("");

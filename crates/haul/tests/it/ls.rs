@@ -58,14 +58,14 @@ fn a_directory_itself_and_several_locations_can_be_listed() {
 }
 
 #[test]
-fn a_file_is_listed_as_it_was_asked_for() {
+fn a_file_is_listed_with_the_requested_name() {
     let session = Session::new().file("d/a", "a").link("l", "d/a");
     session.haul("ls d/a").status(0).stdout("a\n");
     session.haul("ls l").status(0).stdout("l\n");
 }
 
 #[test]
-fn names_that_are_not_text_come_out_as_they_are() {
+fn names_that_are_not_utf8_keep_their_bytes() {
     let name = OsStr::from_bytes(b"d/\xff\n");
     let session = Session::new().file(name, "a");
     assert_eq!(session.haul("ls d").status(0).bytes(), b"\xff\n\n");
@@ -78,7 +78,7 @@ fn names_that_are_not_text_come_out_as_they_are() {
 }
 
 #[test]
-fn what_is_not_there_is_an_error() {
+fn a_missing_location_is_an_error() {
     let session = Session::new();
     session.haul("ls none").status(1).stderr("haul: none: cannot open (not found)\n");
     let ran = session.haul("ls none --json").status(1).stderr("");

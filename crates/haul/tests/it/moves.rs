@@ -1,4 +1,4 @@
-//! `haul mv` removes nothing that is not at its destination.
+//! `haul mv` removes no file that is not at its destination.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::image::Image;
 use crate::session::{Ran, Session};
 use crate::sftp::Far;
 
-/// Another file system than that of a session.
+/// A directory on another file system than that of a session.
 fn elsewhere() -> Option<tempfile::TempDir> {
     let memory = tempfile::tempdir_in("/dev/shm").ok()?;
     let usual = tempfile::tempdir().ok()?;
@@ -22,9 +22,9 @@ fn elsewhere() -> Option<tempfile::TempDir> {
     is_other.then_some(memory)
 }
 
-/// The first was renamed and then replaced by the second.
+/// Formerly, the first was renamed and then replaced by the second.
 #[test]
-fn two_sources_of_one_name_are_refused() {
+fn two_sources_with_the_same_name_are_refused() {
     let session = Session::new().file("a/f", "A").file("b/f", "B").directory("d");
     session.haul("mv a/f b/f d").status(2).stderr_has("another source has the name f too");
     assert_eq!((session.read("a/f"), session.read("b/f")), ("A".into(), "B".into()));
@@ -32,8 +32,8 @@ fn two_sources_of_one_name_are_refused() {
 }
 
 #[test]
-fn a_name_of_another_case_is_renamed_where_case_does_not_count() {
-    // exfat-fuse 1.3 ends with the first of these renames.
+fn a_change_of_case_loses_nothing_where_case_is_ignored() {
+    // exfat-fuse 1.3 terminates at the first of these renames.
     for (name, make, mount) in &KINDS[..1] {
         let session = Session::new();
         let Some(_image) = Image::new(&session, name, make, mount) else { continue };
@@ -59,15 +59,15 @@ fn a_directory_gets_the_new_name_also_on_another_disk() {
     assert!(!session.has("d"));
     assert_eq!(fs::read(other.path().join("new/sub/f")).unwrap(), b"f");
     assert!(other.path().join("new/empty").is_dir());
-    // An existing directory holds it.
+    // It is moved into an existing directory.
     session.haul(&format!("mv {there} .")).status(0);
     assert_eq!(session.read("new/sub/f"), "f");
     assert!(!other.path().join("new").exists());
 }
 
-/// Only the top was looked at.
+/// Formerly, only the top directory was checked.
 #[test]
-fn what_is_mounted_or_linked_below_the_destination_is_not_removed() {
+fn a_source_that_is_mounted_below_the_destination_is_not_removed() {
     let session = Session::new().file("s/p/in/f", "f").directory("d/p/in");
     let (inner, outer) = (session.path("s/p/in"), session.path("d/p/in"));
     let mount =
@@ -99,7 +99,7 @@ fn a_link_back_is_noticed(session: &Session, there: &Path, base: &str, run: impl
         let found = fs::read(there.join("to/g"));
         assert_eq!(found.unwrap_or_default(), b"g", "{base} {overwrite}");
     }
-    // Into itself, by the server's name.
+    // Into itself, by a location on the server.
     fs::create_dir_all(source.join("deep/sub")).unwrap();
     fs::write(source.join("deep/f"), "f").unwrap();
     session.tool(&format!("chmod -R a+rwX {}", there.display()));
@@ -126,9 +126,9 @@ fn a_link_on_a_server_that_leads_back_to_the_source_loses_nothing() {
     a_link_back_is_noticed(&session, &server.root(), &base, |line| session.haul(line));
 }
 
-/// FTP servers follow a link when they are asked about its name.
+/// FTP servers follow a link in requests for its name.
 #[test]
-fn a_link_on_an_ftp_server_is_removed_and_not_what_it_leads_to() {
+fn a_link_on_an_ftp_server_is_removed_and_not_its_target() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
     let session = Session::new();
     let there = server.root();
@@ -144,7 +144,7 @@ fn a_link_on_an_ftp_server_is_removed_and_not_what_it_leads_to() {
 }
 
 #[test]
-fn the_configuration_goes_before_the_defaults_of_mv() {
+fn the_configuration_takes_precedence_over_the_defaults_of_mv() {
     let Some(other) = elsewhere() else { return };
     let session =
         Session::new().file("f", "new").file("c.toml", "[defaults]\noverwrite = \"never\"\n");
@@ -156,7 +156,7 @@ fn the_configuration_goes_before_the_defaults_of_mv() {
 }
 
 #[test]
-fn what_cannot_be_removed_is_not_copied() {
+fn a_source_that_cannot_be_removed_is_not_copied() {
     let Some(server) = servers::nginx() else { return };
     let session = Session::new();
     fs::write(server.root().join("f"), "f").unwrap();
@@ -169,7 +169,7 @@ fn what_cannot_be_removed_is_not_copied() {
 }
 
 #[test]
-fn nothing_is_left_of_what_mv_looks_with() {
+fn the_marker_files_of_mv_are_removed() {
     let Some(other) = elsewhere() else { return };
     let session = Session::new().file("d/f", "f");
     let time = fs::metadata(session.path("d")).unwrap().modified().unwrap();

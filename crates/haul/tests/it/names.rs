@@ -1,5 +1,5 @@
-//! `haul rm`, `mkdir`, `du`, `check`, `mv`, `cat` and the standard streams, on local disks. `between` has the same
-//! over servers.
+//! `haul rm`, `mkdir`, `du`, `check`, `mv`, `cat` and the standard streams, on local disks. `between` has the
+//! same on servers.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -24,7 +24,7 @@ fn a_file_is_removed_and_a_directory_only_with_r() {
 }
 
 #[test]
-fn what_does_not_exist_is_an_error_unless_f_is_given() {
+fn a_missing_file_is_an_error_unless_f_is_given() {
     let session = Session::new().file("a", "");
     session.haul("rm none a").status(1).stderr_has("haul: none: cannot access (");
     assert!(!session.has("a"), "the others are removed");
@@ -32,7 +32,7 @@ fn what_does_not_exist_is_an_error_unless_f_is_given() {
 }
 
 #[test]
-fn a_link_is_removed_and_not_what_it_points_to() {
+fn a_link_is_removed_and_not_its_target() {
     let session = Session::new().file("d/a", "a").link("l", "d");
     session.haul("rm l").status(0);
     assert!(session.has("d/a") && !session.has("l"));
@@ -43,7 +43,7 @@ fn a_link_is_removed_and_not_what_it_points_to() {
 }
 
 #[test]
-fn what_has_no_name_of_its_own_is_not_removed() {
+fn a_root_and_dot_names_are_not_removed() {
     let session = Session::new().file("d/a", "a");
     for place in [".", "..", "d/..", "/"] {
         session.haul(&format!("rm -r {place}")).status(1).stderr_has("it is a root, '.' or '..'");
@@ -79,9 +79,9 @@ fn directories_are_measured() {
     session.haul("du none").status(1);
 }
 
-/// A file that was named twice, once through the directory above, counted twice.
+/// Formerly, a file that was named twice, once through its parent directory, counted twice.
 #[test]
-fn du_counts_what_several_locations_have_once() {
+fn du_counts_files_in_several_locations_once() {
     let session = Session::new().file("d/a", "12345").file("d/b/c", "1").file("d/b/x/y", "22");
     session.write("e", "7777777");
     std::fs::hard_link(session.path("d/a"), session.path("f")).unwrap();
@@ -107,7 +107,7 @@ fn a_copy_is_checked_by_size_and_time_or_by_content() {
     let ran = session.haul("check s t").status(0).stdout("");
     assert!(ran.err().starts_with("3 same in "), "{}", ran.err());
     session.haul("check --checksum s t").status(0).stdout("");
-    // The same size and time, and other bytes.
+    // The same size and time, but different bytes.
     let modified = std::fs::metadata(session.path("s/a")).unwrap().modified().unwrap();
     session.write("t/a", "54321");
     std::fs::File::options()
@@ -148,7 +148,7 @@ fn a_file_is_renamed_on_its_disk() {
 }
 
 #[test]
-fn what_replaces_something_is_copied_and_then_removed() {
+fn a_source_that_replaces_something_is_copied_and_then_removed() {
     let session = Session::new().file("a", "new").file("b", "old one");
     session.haul("mv a b").status(0);
     assert_eq!((session.has("a"), session.read("b").as_str()), (false, "new"));
@@ -156,7 +156,7 @@ fn what_replaces_something_is_copied_and_then_removed() {
     session.haul("mv d e").status(0);
     assert_eq!((session.has("d"), session.read("e/d/a").as_str()), (false, "new"));
     assert!(session.has("e/d/b"));
-    // The same size and time: only its content tells it apart.
+    // The same size and time: only the content differs.
     let session = Session::new().file("a", "new").file("b", "old");
     for name in ["a", "b"] {
         let file = std::fs::File::options().write(true).open(session.path(name)).unwrap();
@@ -164,7 +164,7 @@ fn what_replaces_something_is_copied_and_then_removed() {
     }
     session.haul("mv a b").status(0);
     assert_eq!((session.has("a"), session.read("b").as_str()), (false, "new"));
-    // Kept there, so it stays here.
+    // The destination is kept, so the source stays.
     let session = Session::new().file("a", "new").file("b", "old");
     session.haul("mv --overwrite never a b").status(0).stderr_has("kept: the destination has");
     assert_eq!((session.read("a").as_str(), session.read("b").as_str()), ("new", "old"));
@@ -197,7 +197,7 @@ fn the_standard_input_becomes_a_file() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn a_reader_that_closes_the_pipe_early_is_not_a_failure() {
     let session = Session::new().file("a", vec![0; 32 << 20]);
     let mut child =
         session.command("cat a").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

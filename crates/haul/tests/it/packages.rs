@@ -1,22 +1,23 @@
-//! The packages of `scripts/release`, in short: made of the program that is tested here, and installed, upgraded and
-//! removed in a bare directory. `scripts/release-test` does it with the released binary in a whole system.
+//! The packages of `scripts/release`, in short: built from the program that is tested here, and installed,
+//! upgraded and removed in an empty directory. `scripts/release-test` does it with the released binary in a
+//! complete system.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::session::Session;
 
-/// What is staged for packages, with two versions to install.
+/// The files that are staged for packages.
 struct Packages {
     session: Session,
     scripts: PathBuf,
 }
 
 impl Packages {
-    /// None, with a message, where a tool or root is missing.
+    /// `None`, with the reason printed, without a tool or without root.
     fn stage(tools: &[&str]) -> Option<Self> {
         let session = Self::session(tools)?;
-        // A tenth of its size, which saves time.
+        // Stripped it has a tenth of its size, which saves time.
         let stripped = session.path("haul").display().to_string();
         session.tool(&format!("strip -o {stripped} {}", env!("CARGO_BIN_EXE_haul")));
         Some(Self::staged(session, &[&stripped, "stage"]))
@@ -36,7 +37,7 @@ impl Packages {
     }
 
     fn staged(session: Session, arguments: &[&str]) -> Self {
-        // Lists of dependencies take cargo, and are the same for every package.
+        // Lists of dependencies need cargo, and are the same for every package.
         for file in ["third-party-licences", "haul.cdx.json"] {
             session.write(format!("stage/share/doc/haul/{file}"), file);
         }
@@ -46,7 +47,7 @@ impl Packages {
         packages
     }
 
-    /// Runs a script of `packaging`; what it prints.
+    /// Runs a script of `packaging`; returns what it prints.
     fn script(&self, name: &str, arguments: &[&str]) -> String {
         let output = Command::new(self.scripts.join(name))
             .args(arguments)
@@ -55,8 +56,8 @@ impl Packages {
             .env("HAUL_XZ_LEVEL", "0")
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "packaging/{name}: {said}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "packaging/{name}: {text}");
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
@@ -68,7 +69,7 @@ impl Packages {
         files
     }
 
-    /// The program, its pages and completions are below `prefix` and work.
+    /// Asserts that the program, its pages and completions are below `prefix`, and that the program runs.
     #[track_caller]
     fn are_usable(&self, prefix: &str, zsh: &str, page: &str) {
         let installed = self.installed();
@@ -86,8 +87,8 @@ impl Packages {
             let file = format!("{prefix}/{file}");
             assert!(installed.contains(&file), "{file} is not among {installed:#?}");
         }
-        let said = self.session.tool(&format!("{prefix}/bin/haul --version"));
-        assert_eq!(said, concat!("haul ", env!("CARGO_PKG_VERSION"), "\n"));
+        let text = self.session.tool(&format!("{prefix}/bin/haul --version"));
+        assert_eq!(text, concat!("haul ", env!("CARGO_PKG_VERSION"), "\n"));
     }
 }
 
@@ -103,7 +104,7 @@ fn a_debian_package_is_installed_upgraded_and_removed() {
     session.tool("mkdir -p root/var/lib/dpkg/info root/var/lib/dpkg/updates");
     session.write("root/var/lib/dpkg/status", "");
     let root = session.path("root");
-    // Nothing but haul is in this system.
+    // The dependencies are not installed in this directory.
     let dpkg = format!("dpkg --root={} --force-depends", root.display());
     session.tool(&format!("{dpkg} --install {first}"));
     packages.are_usable("root/usr", "vendor-completions", ".1.gz");
@@ -123,7 +124,7 @@ fn an_rpm_package_is_installed_upgraded_and_removed() {
     let architecture = std::env::consts::ARCH;
     let first = packages.script("rpm", &["stage", "1.0.0", architecture, "out"]);
     let second = packages.script("rpm", &["stage", "1.1.0", architecture, "later"]);
-    // Debian's rpm wants to hear that it is meant.
+    // Debian's rpm requires an option that confirms its use.
     let force = session.tool("rpm --help").contains("--force-debian");
     let force = if force { " --force-debian" } else { "" };
     let rpm = format!(
@@ -139,7 +140,7 @@ fn an_rpm_package_is_installed_upgraded_and_removed() {
     assert!(!session.has("root/usr/share/zsh"));
 }
 
-/// What README says: the tarball is unpacked into /usr/local. A wheel has the same files.
+/// As README says, the tarball is unpacked into /usr/local. A wheel has the same files.
 #[test]
 fn a_tarball_and_a_wheel_have_the_program_and_its_pages() {
     let Some(packages) = Packages::stage(&["xz", "python3", "strip"]) else { return };
@@ -157,7 +158,7 @@ fn a_tarball_and_a_wheel_have_the_program_and_its_pages() {
     }
 }
 
-/// The same content packed later, in another place and by a user with other habits, is the same package.
+/// The same content packed later, in another place and with another umask, is the same package.
 #[test]
 fn packages_are_reproducible() {
     let tools = ["dpkg-deb", "rpmbuild", "readelf", "xz", "python3"];

@@ -1,4 +1,4 @@
-//! Whose file it is: modes while a copy is made, and what lends rights.
+//! Privacy: modes while a copy is made, modes of manifests, and set-ID bits.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -17,7 +17,7 @@ fn mode(session: &Session, path: &str) -> u32 {
     fs::metadata(session.path(path)).unwrap().mode() & 0o7777
 }
 
-/// Promise: what the source keeps from others is not open to them while it is copied.
+/// Promise: files that are private in the source are not open to others while they are copied.
 #[test]
 fn a_private_directory_is_private_while_it_is_copied_and_after_an_interruption() {
     for signal in ["INT", "KILL"] {
@@ -39,9 +39,9 @@ fn a_private_directory_is_private_while_it_is_copied_and_after_an_interruption()
     }
 }
 
-/// A manifest names what it lists, and its digests show whether a guess of the content is right.
+/// A manifest reveals names, and its digests show whether a guess of the content is right.
 #[test]
-fn a_manifest_is_for_its_owner_only_if_what_it_lists_is_not_for_everybody() {
+fn a_manifest_is_private_unless_all_listed_files_are_readable_by_all() {
     for (directory, file, wanted) in [
         (0o755, 0o644, 0o644),
         (0o700, 0o644, 0o600),
@@ -65,14 +65,14 @@ fn a_manifest_is_for_its_owner_only_if_what_it_lists_is_not_for_everybody() {
         for manifest in ["dst/SHA256SUMS", "listed"] {
             assert_eq!(mode(&session, manifest), wanted, "{directory:o} {file:o} {manifest}");
         }
-        // One that lists private files by now does not stay open, and not every mode has to be kept for that.
+        // A manifest that now lists private files does not stay open, even if modes are not preserved.
         set_mode(&session, "dst/SHA256SUMS", 0o644);
         session.haul("cp -q --manifest --preserve=times src/ dst").status(0);
         assert_eq!(mode(&session, "dst/SHA256SUMS"), wanted);
     }
 }
 
-/// The digest in the manifest is that of the file which was left alone.
+/// The digest in the manifest is that of the existing file, which was left alone.
 #[test]
 fn a_manifest_of_private_files_at_the_destination_is_private() {
     for rest in ["--overwrite=never", "--preserve=times", "--preserve=times --overwrite=never"] {
@@ -86,7 +86,7 @@ fn a_manifest_of_private_files_at_the_destination_is_private() {
     }
 }
 
-/// The bits were left out of the first copy, and set by the comparison in the second.
+/// Formerly, the bits were left out of the first copy, but set by the comparison in the second.
 #[test]
 fn set_id_bits_of_another_owner_are_not_kept_by_a_rerun_either() {
     if !is_root() {
@@ -110,7 +110,7 @@ fn set_id_bits_of_another_owner_are_not_kept_by_a_rerun_either() {
     }
 }
 
-/// A snapshot made by `cp -al`: every file is the source itself.
+/// A snapshot made by `cp -al`: every file is a hard link to the source.
 #[test]
 fn hard_links_to_the_source_are_up_to_date() {
     let session = Session::new().file("s/a", "1").file("s/d/b", "2");
@@ -150,13 +150,13 @@ fn a_copy_in_read_only_directories_is_updated_by_their_owner() {
     run(&format!("{haul} sync -q --delete s t"));
     session.tool("diff -r s t");
     assert_eq!(mode(&session, "t/d"), 0o555);
-    // A directory whose mode is not copied gets its own back.
+    // A directory whose mode is not copied keeps its own.
     run("chmod 755 s/d");
     run("cp /etc/passwd s/d/x");
     run(&format!("{haul} sync -q --preserve=times s t"));
     session.tool("diff -r s t");
     assert_eq!(mode(&session, "t/d"), 0o555);
-    // It was left writable by the deletion; so was one that something excluded keeps.
+    // Formerly, the deletion left it writable, and also a directory that is kept for an excluded file.
     run("chmod 755 t/d");
     run("mkdir t/d/new2 t/d/kept");
     run("cp /etc/passwd t/d/kept/log");
@@ -168,7 +168,7 @@ fn a_copy_in_read_only_directories_is_updated_by_their_owner() {
     assert_eq!((mode(&session, "t/d"), mode(&session, "t/d/kept")), (0o555, 0o555));
 }
 
-/// `user.*` attributes can be set only by who may write to the file.
+/// `user.*` attributes can be set only with write permission for the file.
 #[test]
 fn a_small_read_only_file_is_copied_with_its_attributes_by_its_owner() {
     if !is_root() {
@@ -189,9 +189,9 @@ fn a_small_read_only_file_is_copied_with_its_attributes_by_its_owner() {
     assert_eq!(mode(&session, "d/f"), 0o444);
 }
 
-/// A run that was killed between setting the mode of a part file and renaming it.
+/// A run was killed between setting the mode of a part file and renaming it.
 #[test]
-fn a_part_file_that_is_read_only_already_is_continued_by_its_owner() {
+fn a_part_file_that_is_read_only_already_is_resumed_by_its_owner() {
     if !is_root() {
         eprintln!("skipped: to be somebody else needs root");
         return;

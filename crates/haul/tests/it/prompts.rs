@@ -11,8 +11,8 @@ use crate::sftp::sshd::Sshd;
 
 const AGAIN: &str = "Permission denied, please try again.";
 
-/// The server lets "right horse" in, and asks by `prompt`.
-fn is_asked_up_to_three_times(session: &Session, line: &str, prompt: &str, right: &str) {
+/// Asserts that a wrong password leads to at most three prompts. `right` is the password of the server.
+fn prompts_up_to_three_times(session: &Session, line: &str, prompt: &str, right: &str) {
     let mut terminal = Terminal::start(session, line);
     terminal.answer(prompt, "wrong");
     terminal.until(AGAIN);
@@ -33,13 +33,13 @@ fn is_asked_up_to_three_times(session: &Session, line: &str, prompt: &str, right
     assert!(!shown.contains("wrong"), "{shown}");
 }
 
-/// How many wrong passwords a server has refused; it ends here.
+/// Stops a server; returns how many wrong passwords it has refused.
 fn refused_by(serving: Serving) -> usize {
     serving.rest("INT").matches("\"action\":\"refused\"").count()
 }
 
-/// Whose password is in the environment is not asked.
-fn is_not_asked(session: &Session, line: &str, prompt: &str) {
+/// Asserts that there is no prompt with a password in the environment.
+fn is_not_prompted(session: &Session, line: &str, prompt: &str) {
     let variables = [("HAUL_PASSWORD", "wrong")];
     let (status, shown) = Terminal::start_where(session, line, &variables).end();
     assert_eq!(status, 1, "{shown}");
@@ -59,11 +59,11 @@ fn a_password_for_sftp_may_be_mistyped() {
         copy.display()
     );
     let prompt = format!("{}@{}'s password: ", sshd.user(), sshd.host());
-    is_asked_up_to_three_times(&session, &line, &prompt, "right horse");
+    prompts_up_to_three_times(&session, &line, &prompt, "right horse");
     assert_eq!(session.read("copy"), "content");
-    // Two before the right one, and three.
+    // Two before the right one, and three without a right one.
     assert_eq!(sshd.log().matches("Failed password").count(), 2 + 3, "{}", sshd.log());
-    is_not_asked(&session, &line, "password: ");
+    is_not_prompted(&session, &line, "password: ");
     assert_eq!(sshd.log().matches("Failed password").count(), 2 + 3 + 1, "{}", sshd.log());
 }
 
@@ -75,16 +75,16 @@ fn a_password_for_webdav_may_be_mistyped() {
     let (serving, object) = Serving::json(&session, line);
     let url = object["url"].as_str().unwrap().replacen("http://", "dav://ada@", 1);
     let line = format!("cp src {url}");
-    is_asked_up_to_three_times(&session, &line, "Password of ada at ", "right horse");
+    prompts_up_to_three_times(&session, &line, "Password of ada at ", "right horse");
     assert_eq!(session.read("far/src"), "content");
-    is_not_asked(&session, &line, "Password of ada");
+    is_not_prompted(&session, &line, "Password of ada");
     // Two before the right one, three, and the one of the environment.
     assert_eq!(refused_by(serving), 2 + 3 + 1);
 }
 
-/// Both sources sign in to the same server.
+/// Both sources are on the same server.
 #[test]
-fn a_password_that_is_refused_for_good_is_not_sent_again() {
+fn a_rejected_password_is_not_sent_again() {
     let session = Session::new().directory("far").file("far/a", "a").file("far/b", "b");
     session.write("secret", "right horse\n");
     let line = "serve dav far --listen 127.0.0.1:0 --user ada --password-command cat<secret -v";
@@ -102,9 +102,9 @@ fn a_password_that_is_refused_for_good_is_not_sent_again() {
     assert_eq!(refused_by(serving), 1 + 3);
 }
 
-/// Requests that several tasks make at the same time carried it before the first was answered.
+/// Formerly, concurrent requests carried it before the first response arrived.
 #[test]
-fn a_wrong_password_is_sent_once_however_many_files_are_asked_for() {
+fn a_wrong_password_is_sent_once_whatever_the_number_of_files() {
     for tls in ["", "--tls-self-signed "] {
         let mut session = Session::new().directory("far");
         for name in 0..20 {
@@ -131,7 +131,7 @@ fn a_password_for_digest_may_be_mistyped() {
     let session = Session::new().file("src", "content");
     let Some(far) = login::apache_by_digest(&session) else { return };
     let line = format!("cp src {}", far.url.replacen("dav://", "dav://ada@", 1));
-    is_asked_up_to_three_times(&session, &line, "Password of ada at ", "right horse");
+    prompts_up_to_three_times(&session, &line, "Password of ada at ", "right horse");
     assert_eq!(fs::read_to_string(far.root.join("src")).unwrap(), "content");
 }
 
@@ -140,13 +140,13 @@ fn a_password_for_ftp_may_be_mistyped() {
     let Some(server) = Pyftpdlib::start(false) else { return };
     let session = Session::new().file("src", "content");
     let line = format!("cp src ftp://me@127.0.0.1:{}/up/f", server.port());
-    is_asked_up_to_three_times(&session, &line, "Password for me@", PASSWORD);
+    prompts_up_to_three_times(&session, &line, "Password for me@", PASSWORD);
     assert_eq!(fs::read_to_string(server.root().join("f")).unwrap(), "content");
-    is_not_asked(&session, &line, "Password for");
+    is_not_prompted(&session, &line, "Password for");
 }
 
 #[test]
-fn who_types_nothing_is_not_asked_again() {
+fn an_empty_answer_ends_the_prompts() {
     let session = Session::new().directory("far");
     session.write("secret", "right horse\n");
     let line = "serve dav far --listen 127.0.0.1:0 --user ada --password-command cat<secret";

@@ -1,5 +1,5 @@
-//! The program at a pseudo-terminal, with somebody there who types. `script` makes the terminal, and the program
-//! belongs to it.
+//! The program at a pseudo-terminal, with typed input. `script` creates the terminal, which is the
+//! controlling one of the program.
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 
 use crate::session::Session;
 
-/// So long a prompt may take.
+/// The longest wait for a prompt.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The program at its terminal; it ends with its test.
+/// The program at its terminal, killed when dropped.
 pub(crate) struct Terminal {
     child: Child,
     keyboard: Option<ChildStdin>,
     screen: Arc<Mutex<Vec<u8>>>,
     reading: Option<JoinHandle<()>>,
-    /// How much of the screen was looked at.
+    /// Length of the output that was matched already, in bytes.
     seen: usize,
 }
 
 impl Terminal {
-    /// Starts `haul` with the words of `line`, as the shell takes them.
+    /// Starts `haul` with the words of `line`, as the shell parses them.
     pub(crate) fn start(session: &Session, line: &str) -> Self {
         Self::start_where(session, line, &[])
     }
 
-    /// The same with variables of the environment.
+    /// The same with environment variables.
     pub(crate) fn start_where(session: &Session, line: &str, variables: &[(&str, &str)]) -> Self {
         let haul = session.command("");
         let mut child = Command::new("script")
@@ -62,7 +62,7 @@ impl Terminal {
         Self { child, keyboard, screen, reading: Some(reading), seen: 0 }
     }
 
-    /// Waits until something is shown that was not there before.
+    /// Waits until `text` is shown after the output that was matched already.
     #[track_caller]
     pub(crate) fn until(&mut self, text: &str) {
         let start = Instant::now();
@@ -88,14 +88,14 @@ impl Terminal {
     #[track_caller]
     pub(crate) fn press(&mut self, prompt: &str, keys: &str) {
         self.until(prompt);
-        // The prompt is printed before the terminal is told not to show what is typed.
+        // The prompt is printed before echo is turned off.
         sleep(Duration::from_millis(100));
         let keyboard = self.keyboard.as_mut().unwrap();
         keyboard.write_all(keys.as_bytes()).unwrap();
         keyboard.flush().unwrap();
     }
 
-    /// Waits for its end: the status, and all that was shown.
+    /// Waits for its end; returns the status, and all that was shown.
     pub(crate) fn end(mut self) -> (i32, String) {
         let status = self.child.wait().unwrap().code().unwrap();
         self.reading.take().unwrap().join().unwrap();

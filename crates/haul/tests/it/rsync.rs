@@ -1,4 +1,4 @@
-//! Options of rsync and scp, each with what it does there.
+//! Options of rsync and scp do the same in haul.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -16,7 +16,7 @@ fn mode(session: &Session, path: &str) -> u32 {
     fs::metadata(session.path(path)).unwrap().permissions().mode() & 0o7777
 }
 
-/// `s/f` and `d/f` of these contents and times.
+/// `s/f` and `d/f` with these contents and times.
 fn two(source: (&str, u64), destination: (&str, u64)) -> Session {
     let session = Session::new().file("s/f", source.0).file("d/f", destination.0);
     set_time(&session, "s/f", source.1);
@@ -39,7 +39,7 @@ fn bundles_of_rsync_copy_a_tree() {
 }
 
 #[test]
-fn update_leaves_what_is_newer() {
+fn update_leaves_newer_files() {
     for option in ["-u", "--update"] {
         let session = two(("old", 100), ("newer", 200));
         session.haul(&format!("sync {option} s d")).status(0);
@@ -64,7 +64,7 @@ fn ignore_existing_and_ignore_times() {
 }
 
 #[test]
-fn checksum_compares_contents_and_sets_the_time_of_what_is_equal() {
+fn checksum_compares_contents_and_sets_the_time_of_equal_files() {
     let session = two(("abc", 100), ("xyz", 100));
     session.haul("sync -c -v s d").status(0).stdout_has("copied f (content, 3 B)");
     assert_eq!(session.read("d/f"), "abc");
@@ -84,11 +84,11 @@ fn checksum_compares_contents_and_sets_the_time_of_what_is_equal() {
 }
 
 #[test]
-fn size_only_looks_at_nothing_else() {
+fn size_only_compares_nothing_else() {
     let session = two(("abc", 100), ("xyz", 200)).file("s/longer", "12").file("d/longer", "1");
     session.haul("sync --size-only s d").status(0);
     assert_eq!((session.read("d/f"), session.read("d/longer")), ("xyz".into(), "12".into()));
-    // Otherwise a later comparison by time would take them for the same.
+    // Otherwise a later comparison by time would treat them as equal.
     assert_eq!(fs::metadata(session.path("d/f")).unwrap().mtime(), 200);
 }
 
@@ -114,7 +114,7 @@ fn files_are_chosen_by_size_and_age() {
     session.haul("cp --min-size 2 --max-size 2 s/ d").status(0);
     assert_eq!(fs::read_dir(session.path("d")).unwrap().count(), 1);
     assert!(session.has("d/22"));
-    // What is left out of the copy is there all the same.
+    // A file that is left out of the copy is still in the source, so it is not removed.
     session.haul("cp s/ e").status(0);
     session.haul("sync --delete --max-size=1 s e").status(0);
     assert!(session.has("e/333"));
@@ -153,7 +153,7 @@ fn patterns_are_read_from_files() {
     session.haul("check --exclude-from list s d").status(1);
 }
 
-/// On its own it would copy everything.
+/// `--include` on its own would copy everything.
 #[test]
 fn include_without_exclude_is_refused() {
     let session = Session::new().file("s/a.txt", "").file("s/b", "");
@@ -190,7 +190,7 @@ fn listed_paths_are_copied_and_missing_ones_are_errors() {
 }
 
 #[test]
-fn backups_keep_what_is_replaced_or_removed() {
+fn backups_keep_replaced_and_removed_files() {
     let session =
         two(("new", 200), ("old", 100)).file("d/extra", "extra").file("d/sub/more", "more");
     session.haul("sync -b --delete s d").status(0);
@@ -199,7 +199,7 @@ fn backups_keep_what_is_replaced_or_removed() {
         (session.read("d/extra~"), session.read("d/sub/more~")),
         ("extra".into(), "more".into())
     );
-    // They stay in the next runs.
+    // The backups stay in later runs.
     session.haul("sync -b --delete s d").status(0);
     assert_eq!(session.read("d/extra~"), "extra");
     session.write("s/f", "newest");
@@ -223,7 +223,7 @@ fn backups_keep_what_is_replaced_or_removed() {
     session.haul("cp --backup-dir ../old s d").status(2).stderr_has("a path below DEST");
 }
 
-/// A file system without hard links: renamed, and back if the new version does not make it.
+/// Without hard links, the old file is renamed, and renamed back if the new version fails.
 #[test]
 fn a_large_file_is_backed_up_too() {
     let big = "0123456789abcdef".repeat(400_000);
@@ -233,7 +233,7 @@ fn a_large_file_is_backed_up_too() {
 }
 
 #[test]
-fn modes_are_changed_on_the_way() {
+fn chmod_changes_the_modes_of_copies() {
     let session = Session::new().file("s/sub/f", "").file("s/x", "");
     fs::set_permissions(session.path("s/x"), fs::Permissions::from_mode(0o755)).unwrap();
     session.haul("cp --chmod D750,F640 s d").status(0);
@@ -241,13 +241,13 @@ fn modes_are_changed_on_the_way() {
     assert_eq!((mode(&session, "d/s/sub/f"), mode(&session, "d/s/x")), (0o640, 0o640));
     session.haul("cp --chmod go-rwx --chmod a+X s/ e").status(0);
     assert_eq!((mode(&session, "e/sub/f"), mode(&session, "e/x")), (0o600, 0o711));
-    // A rerun finds them as they should be.
+    // A rerun finds them unchanged.
     session.haul("cp --json --chmod D750,F640 s d").status(0).stdout_has(r#""unchanged":2"#);
     session.haul("cp --chmod 999 s d").status(2).stderr_has("is not a mode");
 }
 
 #[test]
-fn owners_are_changed_on_the_way() {
+fn chown_changes_the_owners_of_copies() {
     let session = Session::new().file("s/f", "");
     let me = fs::metadata(session.path("s/f")).unwrap();
     if me.uid() == 0 {
@@ -269,7 +269,7 @@ fn owners_are_changed_on_the_way() {
 }
 
 #[test]
-fn one_file_system_is_not_left() {
+fn one_file_system_does_not_cross_mount_points() {
     let session = Session::new().file("s/f", "").directory("s/mounted");
     let mounted = session.path("s/mounted");
     let mount = std::process::Command::new("mount")
@@ -284,7 +284,7 @@ fn one_file_system_is_not_left() {
     session.write("s/mounted/x", "x");
     let ran = session.haul("cp -x s d");
     let both = session.haul("cp s e");
-    // What is mounted was not looked at, so nothing is removed for it.
+    // The mounted directory was not listed, so nothing is removed because of it.
     let synced = session.haul("sync -x --delete s e/s");
     session.tool(&format!("umount {}", mounted.display()));
     ran.status(0);
@@ -305,7 +305,7 @@ fn sources_are_removed_once_they_are_copied() {
     assert!(session.read("d/big") == big && session.read("d/a/g") == "f" && session.has("d/l"));
     let [f, g] = ["d/a/f", "d/a/g"].map(|name| fs::metadata(session.path(name)).unwrap().ino());
     assert_eq!(f, g);
-    // The same size and time, and another content.
+    // The same size and time, but different content.
     let session = two(("abc", 100), ("xyz", 100));
     session.haul("sync --remove-source-files s d").status(0).stderr_has("1 replaced");
     assert_eq!((session.read("d/f"), session.has("s/f")), ("abc".into(), false));
@@ -356,7 +356,7 @@ fn the_log_has_every_file_and_every_message() {
 }
 
 #[test]
-fn a_rate_is_limited_as_scp_does() {
+fn the_rate_limit_of_scp_is_accepted() {
     let session = Session::new().file("a", "a");
     session.haul("cp -p -q -l 8000 a b").status(0).stderr("");
     assert_eq!(session.read("b"), "a");
@@ -364,7 +364,7 @@ fn a_rate_is_limited_as_scp_does() {
 }
 
 #[test]
-fn a_value_behind_a_space_is_not_taken_for_a_location() {
+fn a_value_after_a_space_is_not_taken_for_a_location() {
     let session = Session::new().file("a", "a").file("b", "b").directory("d");
     let ran = session.haul("cp --manifest SUMS a d").status(2);
     ran.stderr_has("--manifest=SUMS").stderr_has("./SUMS");

@@ -5,16 +5,16 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::session::Session;
 
-/// A server that is serving, and what it printed when it began to.
+/// A running server, and the first lines that it printed.
 pub(crate) struct Serving {
     child: Child,
     pub(crate) said: String,
-    /// Kept open: a server whose output nobody reads is another test.
+    /// Kept open, so that the server can write to it.
     stdout: BufReader<ChildStdout>,
 }
 
 impl Serving {
-    /// Starts it and waits for its `lines` lines.
+    /// Starts it and waits for its first `lines` lines.
     pub(crate) fn start(session: &Session, line: &str, lines: usize) -> Self {
         let mut command = session.command(line);
         command.env("USER", "me").env_remove("XDG_STATE_HOME");
@@ -33,7 +33,7 @@ impl Serving {
         (serving, object)
     }
 
-    /// Ends it with a signal; what else it printed as its result.
+    /// Ends it with a signal; returns the rest of its standard output.
     pub(crate) fn rest(mut self, signal: &str) -> String {
         self.signal(signal);
         let mut rest = String::new();
@@ -47,7 +47,7 @@ impl Serving {
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
     }
 
-    /// Ends it with a signal; its status and what it said besides its result.
+    /// Ends it with a signal; returns its status and its standard error.
     pub(crate) fn end(mut self, signal: &str) -> (Option<i32>, String) {
         self.signal(signal);
         let mut said = String::new();
@@ -78,7 +78,7 @@ fn session() -> Session {
     session
 }
 
-/// Makes the key of a server known.
+/// Adds the host key of a server to the known hosts.
 fn trust(session: &Session, object: &serde_json::Value) {
     let key = object["host_key"].as_str().unwrap();
     session.write("known", format!("[127.0.0.1]:{} {key}\n", port(object)));
@@ -118,8 +118,8 @@ fn a_directory_is_served_until_a_signal() {
         assert_eq!(object["user"], "me");
         assert_eq!(object["password"], serde_json::Value::Null);
         trust(&session, &object);
-        let (worked, said) = sftp(&session, port(&object), "put key.pub up\nget file got\n");
-        assert!(worked, "{said}");
+        let (worked, text) = sftp(&session, port(&object), "put key.pub up\nget file got\n");
+        assert!(worked, "{text}");
         assert_eq!(session.read("got"), "content");
         assert_eq!(session.read("data/up"), session.read("key.pub"));
         fingerprints.push(object["fingerprint"].clone());
@@ -132,7 +132,7 @@ fn a_directory_is_served_until_a_signal() {
 }
 
 #[test]
-fn for_people_it_prints_what_a_client_has_to_know() {
+fn without_json_it_prints_what_a_client_needs() {
     let session = session();
     let serving = Serving::start(&session, "serve sftp data --listen 127.0.0.1:0 --read-only", 4);
     let words: Vec<_> = serving.said.split_whitespace().collect();
@@ -144,7 +144,7 @@ fn for_people_it_prints_what_a_client_has_to_know() {
 }
 
 #[test]
-fn read_only_and_a_host_key_of_ones_own() {
+fn a_server_may_be_read_only_and_use_a_given_host_key() {
     let session = session();
     make_key(&session, "host");
     let line = "serve sftp data --listen 127.0.0.1:0 --authorized-keys key.pub --read-only \
@@ -154,8 +154,8 @@ fn read_only_and_a_host_key_of_ones_own() {
     assert!(listed.contains(object["fingerprint"].as_str().unwrap()), "{listed}");
     let known = format!("[127.0.0.1]:{} {}", port(&object), session.read("host.pub"));
     session.write("known", known);
-    let (worked, said) = sftp(&session, port(&object), "get file got\nput got other\n");
-    assert!(!worked && said.contains("Permission denied"), "{said}");
+    let (worked, text) = sftp(&session, port(&object), "get file got\nput got other\n");
+    assert!(!worked && text.contains("Permission denied"), "{text}");
     assert_eq!(session.read("got"), "content");
     assert!(!session.has("data/other"));
     assert!(!session.has("home/.local"), "no other key is made");
@@ -163,7 +163,7 @@ fn read_only_and_a_host_key_of_ones_own() {
 }
 
 #[test]
-fn who_may_log_in_has_to_be_said_where_others_can_reach_it() {
+fn an_address_that_others_can_reach_requires_a_way_to_log_in() {
     let session = session();
     session.haul("serve sftp data --listen 0.0.0.0:0").status(2).stderr(
         "haul: 0.0.0.0:0 is reachable from other machines, and needs a way to log in\n\
@@ -176,7 +176,7 @@ fn who_may_log_in_has_to_be_said_where_others_can_reach_it() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn errors_name_their_location() {
     let session = session();
     session
         .haul("serve sftp none --listen 127.0.0.1:0")
@@ -198,22 +198,22 @@ fn what_is_wrong_is_said_with_its_place() {
 }
 
 #[test]
-fn a_line_that_cannot_be_followed_is_warned_of() {
+fn a_line_with_an_unsupported_option_is_ignored_with_a_warning() {
     let session = session();
     let key = session.read("key.pub");
     session.write("keys", format!("{key}from=\"10.0.0.1\" {key}"));
     let line = "serve sftp data --listen 127.0.0.1:0 --authorized-keys keys";
     let serving = Serving::start(&session, line, 3);
-    let (_, said) = serving.end("INT");
+    let (_, text) = serving.end("INT");
     assert_eq!(
-        said,
+        text,
         "haul: warning: keys:2: option 'from' is not supported; this line is ignored\n\
          haul: stopping\n"
     );
 }
 
 #[test]
-fn with_v_it_says_who_comes_and_goes_and_who_is_refused() {
+fn verbose_logs_connections_logins_and_refusals() {
     let session = session();
     make_key(&session, "host");
     let line = "serve sftp data -v --listen 127.0.0.1:0 --authorized-keys key.pub --host-key host";
@@ -221,34 +221,34 @@ fn with_v_it_says_who_comes_and_goes_and_who_is_refused() {
     let url = serving.said.split_whitespace().find(|word| word.starts_with("sftp://")).unwrap();
     let port = url.trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap();
     session.write("known", format!("[127.0.0.1]:{port} {}", session.read("host.pub")));
-    let (worked, said) = sftp(&session, port, "pwd\n");
-    assert!(worked, "{said}");
+    let (worked, text) = sftp(&session, port, "pwd\n");
+    assert!(worked, "{text}");
     session.write("home/.ssh/known_hosts", session.read("known"));
     let from = format!("sftp://you@127.0.0.1:{port}/file");
     session.haul(&format!("cp -F none -i key -o IdentityAgent=none {from} got")).status(1);
-    let (status, said) = serving.end("TERM");
+    let (status, text) = serving.end("TERM");
     assert_eq!(status, Some(0));
     let listed = session.tool("ssh-keygen -l -f key.pub");
     let key = listed.split(' ').nth(1).unwrap();
-    let told = said.lines().filter_map(|line| line.strip_prefix("haul: 127.0.0.1:"));
-    let told: Vec<_> = told.map(|line| line.split_once(": ").unwrap().1).collect();
-    let count = |start: &str| told.iter().filter(|line| line.starts_with(start)).count();
-    assert_eq!(count("connected"), 2, "{said}");
-    assert_eq!(count(&format!("logged in as me with key {key}")), 1, "{said}");
-    assert_eq!(count(&format!("refused as you with key {key}")), 1, "{said}");
-    assert_eq!(count("left after "), 2, "{said}");
-    assert_eq!(told.len(), 6, "{said}");
+    let logged = text.lines().filter_map(|line| line.strip_prefix("haul: 127.0.0.1:"));
+    let logged: Vec<_> = logged.map(|line| line.split_once(": ").unwrap().1).collect();
+    let count = |start: &str| logged.iter().filter(|line| line.starts_with(start)).count();
+    assert_eq!(count("connected"), 2, "{text}");
+    assert_eq!(count(&format!("logged in as me with key {key}")), 1, "{text}");
+    assert_eq!(count(&format!("refused as you with key {key}")), 1, "{text}");
+    assert_eq!(count("left after "), 2, "{text}");
+    assert_eq!(logged.len(), 6, "{text}");
 }
 
 #[test]
-fn with_v_and_json_what_clients_do_are_objects_and_without_v_there_are_none() {
+fn verbose_json_has_an_object_for_each_client_event() {
     let session = session();
     let line = "serve sftp data --listen 127.0.0.1:0 --authorized-keys key.pub";
     for (verbose, expected) in [(" -v", &["connected", "logged in", "left"][..]), ("", &[])] {
         let (serving, object) = Serving::json(&session, &format!("{line}{verbose}"));
         trust(&session, &object);
-        let (worked, said) = sftp(&session, port(&object), "pwd\n");
-        assert!(worked, "{said}");
+        let (worked, text) = sftp(&session, port(&object), "pwd\n");
+        assert!(worked, "{text}");
         let rest = serving.rest("INT");
         let objects = rest.lines().map(|line| serde_json::from_str(line).unwrap());
         let objects: Vec<serde_json::Value> = objects.collect();
@@ -260,7 +260,7 @@ fn with_v_and_json_what_clients_do_are_objects_and_without_v_there_are_none() {
 }
 
 #[test]
-fn the_password_that_a_command_prints_lets_in_and_is_never_shown() {
+fn the_password_that_a_command_prints_is_accepted_and_never_shown() {
     let session = session();
     session.write("secret", "right horse\nsecond line\n");
     let line = "serve sftp data -v --listen 127.0.0.1:0 --password-command cat<secret --user ada";

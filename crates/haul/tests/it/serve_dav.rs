@@ -32,7 +32,7 @@ fn a_directory_is_served_until_a_signal() {
 }
 
 #[test]
-fn for_people_it_prints_what_a_client_has_to_know() {
+fn without_json_it_prints_what_a_client_needs() {
     let session = session();
     let line = "serve dav data --listen 127.0.0.1:0 --read-only --tls-self-signed";
     let serving = Serving::start(&session, line, 4);
@@ -44,7 +44,7 @@ fn for_people_it_prints_what_a_client_has_to_know() {
 }
 
 #[test]
-fn the_certificate_is_kept_and_only_who_knows_the_password_is_let_in() {
+fn the_certificate_persists_and_only_the_right_password_is_accepted() {
     let session = session();
     session.write("secret", "right horse\nsecond line\n");
     let line = "serve dav data --listen 127.0.0.1:0 --tls-self-signed --user ada \
@@ -70,7 +70,7 @@ fn the_certificate_is_kept_and_only_who_knows_the_password_is_let_in() {
 }
 
 #[test]
-fn who_may_come_has_to_be_said_where_others_can_reach_it() {
+fn an_address_that_others_can_reach_requires_a_password_or_anonymous() {
     let session = session();
     session.haul("serve dav data --listen 0.0.0.0:0").status(2).stderr(
         "haul: 0.0.0.0:0 is reachable from other machines, and needs a way to log in\n\
@@ -95,7 +95,7 @@ fn who_may_come_has_to_be_said_where_others_can_reach_it() {
 }
 
 #[test]
-fn what_others_can_read_on_the_way_is_warned_of() {
+fn an_unencrypted_address_that_others_can_reach_is_warned_of() {
     let session = session();
     session.write("secret", "x\n");
     for (line, what, lines) in [
@@ -104,27 +104,27 @@ fn what_others_can_read_on_the_way_is_warned_of() {
     ] {
         let serving =
             Serving::start(&session, &format!("serve dav data --listen 0.0.0.0:0 {line}"), lines);
-        let (_, said) = serving.end("INT");
+        let (_, text) = serving.end("INT");
         let expected = format!(
             "haul: warning: 0.0.0.0:0: {what} cross the network unencrypted; --tls-self-signed \
              or --tls-cert encrypts them\nhaul: stopping\n"
         );
-        assert_eq!(said, expected);
+        assert_eq!(text, expected);
     }
 }
 
 #[test]
-fn with_v_it_says_what_is_asked_for_and_answered() {
+fn verbose_logs_requests_and_responses() {
     let session = session();
     let serving = Serving::start(&session, "serve dav data -v --listen 127.0.0.1:0", 3);
     let url = serving.said.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
     let url = url.to_owned();
     session.tool(&format!("curl -sS {url}file"));
-    let (status, said) = serving.end("TERM");
+    let (status, text) = serving.end("TERM");
     assert_eq!(status, Some(0));
-    assert!(said.contains(": connected\n"), "{said}");
-    assert!(said.contains(": GET /file: 200, 0 bytes received, 7 sent, "), "{said}");
-    assert!(said.contains(": left after "), "{said}");
+    assert!(text.contains(": connected\n"), "{text}");
+    assert!(text.contains(": GET /file: 200, 0 bytes received, 7 sent, "), "{text}");
+    assert!(text.contains(": left after "), "{text}");
 
     let (serving, object) = Serving::json(&session, "serve dav data -v --listen 127.0.0.1:0");
     session.tool(&format!("curl -sS -T data/file {}up", self::url(&object)));

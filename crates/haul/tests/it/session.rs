@@ -1,4 +1,4 @@
-//! A session: a directory of its own, files in it, and commands run there.
+//! A test's session: a directory of its own, files in it, and commands run there.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -8,12 +8,12 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// A place to work in. Nothing outside of it is read or written: no configuration, no home.
+/// A working directory. Nothing outside of it is read or written: no configuration, no home.
 pub(crate) struct Session {
     directory: TempDir,
 }
 
-/// What a command said and how it ended.
+/// The output and the status of a command.
 pub(crate) struct Ran {
     line: String,
     root: PathBuf,
@@ -74,7 +74,7 @@ impl Session {
         self.ran(line, self.command(line).output().unwrap())
     }
 
-    /// As [`Session::haul`], with variables of the environment.
+    /// As [`Session::haul`], with environment variables.
     pub(crate) fn haul_where(&self, line: &str, variables: &[(&str, &str)]) -> Ran {
         let mut command = self.command(line);
         command.envs(variables.iter().copied());
@@ -87,18 +87,18 @@ impl Session {
         self.ran(line, self.command(line).arg(argument).output().unwrap())
     }
 
-    /// Runs another program here; what it prints, if it ends well.
+    /// Runs another program here, which must succeed; returns what it prints.
     pub(crate) fn tool(&self, line: &str) -> String {
         let mut words = line.split_whitespace();
         let mut command = Command::new(words.next().unwrap());
         let output = command.args(words).current_dir(self.path("")).output().unwrap();
-        let said = format!(
+        let text = format!(
             "{}{}",
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
-        assert!(output.status.success(), "$ {line}\n{said}");
-        said
+        assert!(output.status.success(), "$ {line}\n{text}");
+        text
     }
 
     pub(crate) fn ran(&self, line: &str, output: Output) -> Ran {
@@ -111,14 +111,14 @@ impl Session {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Whether anything is there.
+    /// Whether the path exists.
     pub(crate) fn has(&self, path: &str) -> bool {
         fs::symlink_metadata(self.path(path)).is_ok()
     }
 }
 
 impl Ran {
-    /// It ended with this status.
+    /// Asserts the exit status.
     #[track_caller]
     pub(crate) fn status(self, expected: i32) -> Self {
         let status = self.output.status.code();
@@ -126,52 +126,52 @@ impl Ran {
         self
     }
 
-    /// It printed exactly this as its result.
+    /// Asserts the exact standard output.
     #[track_caller]
     pub(crate) fn stdout(self, expected: &str) -> Self {
         assert_eq!(self.out(), expected, "$ haul {}\n{}", self.line, self.err());
         self
     }
 
-    /// It printed exactly this besides its result. The session's directory is written `[ROOT]/`.
+    /// Asserts the exact standard error. The session's directory is written `[ROOT]/`.
     #[track_caller]
     pub(crate) fn stderr(self, expected: &str) -> Self {
         assert_eq!(self.err(), expected, "$ haul {}\n{}", self.line, self.out());
         self
     }
 
-    /// This is among what it printed besides its result.
+    /// Asserts that standard error contains this.
     #[track_caller]
     pub(crate) fn stderr_has(self, expected: &str) -> Self {
-        let said = self.err();
-        assert!(said.contains(expected), "$ haul {}\n{said}\n-- has no: {expected}", self.line);
+        let text = self.err();
+        assert!(text.contains(expected), "$ haul {}\n{text}\n-- has no: {expected}", self.line);
         self
     }
 
-    /// This is among its result.
+    /// Asserts that standard output contains this.
     #[track_caller]
     pub(crate) fn stdout_has(self, expected: &str) -> Self {
-        let said = self.out();
-        assert!(said.contains(expected), "$ haul {}\n{said}\n-- has no: {expected}", self.line);
+        let text = self.out();
+        assert!(text.contains(expected), "$ haul {}\n{text}\n-- has no: {expected}", self.line);
         self
     }
 
-    /// Its result as bytes.
+    /// Standard output as bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.output.stdout
     }
 
-    /// Its result.
+    /// Standard output.
     pub(crate) fn out(&self) -> String {
         self.placed(&self.output.stdout)
     }
 
-    /// What it said besides.
+    /// Standard error.
     pub(crate) fn err(&self) -> String {
         self.placed(&self.output.stderr)
     }
 
-    /// The objects that it printed, one a line.
+    /// The objects that it printed, one per line.
     pub(crate) fn objects(&self) -> Vec<serde_json::Value> {
         let text = self.out();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

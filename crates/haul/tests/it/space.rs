@@ -1,5 +1,5 @@
-//! Destinations that are too small, on file systems of their own: nothing is begun that is known not to fit, and
-//! nothing is refused that fits.
+//! Destinations without enough space, on file systems of their own: no transfer begins that is known not to
+//! fit, and none is refused that fits.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -28,7 +28,7 @@ fn file(session: &Session, path: &str, mib: usize) {
     session.write(path, content(path.len() as u64, mib * MIB));
 }
 
-/// What is below a directory, besides the directory itself.
+/// The names in a directory.
 fn names(path: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(path).unwrap().flatten();
     let mut names: Vec<_> =
@@ -49,7 +49,7 @@ fn a_file_that_does_not_fit_is_refused_before_its_first_byte() {
     .stderr_has("hint: free space there, or use --no-space-check to copy as much as fits\n")
     .stderr_has("1 failed; 0 files, 0 B; moved 0 B");
     assert_eq!(used(&small), 0);
-    // A directory gives what is below it the same space.
+    // A new directory below has the same space.
     session.haul("cp big small/new/name").status(1).stderr_has("cannot copy (it needs 30.0 MiB");
     let json = session.haul("cp --json big small/").status(1);
     assert!(json.objects().iter().any(|object| object["event"] == "error"), "{}", json.out());
@@ -58,7 +58,7 @@ fn a_file_that_does_not_fit_is_refused_before_its_first_byte() {
 }
 
 #[test]
-fn sources_are_added_up() {
+fn the_sizes_of_all_sources_are_added_up() {
     let session = Session::new();
     let Some(small) = small(&session, "small") else { return };
     for name in ["a", "b", "c"] {
@@ -67,7 +67,7 @@ fn sources_are_added_up() {
     session.haul("cp a b c small").status(1).stderr_has("it needs 24.0 MiB, and 20.0 MiB is free");
     assert_eq!(names(small.path()), [""; 0]);
     session.haul("cp a b small").status(0);
-    // Two are there already.
+    // Two of them exist already.
     session.haul("cp a b c small").status(1).stderr_has("it needs 8.00 MiB, and 4.00 MiB is free");
     std::fs::remove_file(session.path("small/a")).unwrap();
     session.haul("cp b c small").status(0);
@@ -97,9 +97,9 @@ fn a_tree_that_does_not_fit_is_stopped_as_soon_as_it_is_listed() {
     session.haul("cp -n tree small").status(0);
 }
 
-/// The count runs for trees that are copied into what is there.
+/// Trees that are copied over existing ones are counted ahead.
 #[test]
-fn a_tree_over_an_older_one_is_stopped_when_it_was_counted() {
+fn a_tree_over_an_older_one_is_stopped_once_it_is_counted() {
     let session = Session::new();
     let Some(small) = small(&session, "small") else { return };
     for number in 0..12 {
@@ -113,7 +113,7 @@ fn a_tree_over_an_older_one_is_stopped_when_it_was_counted() {
     let ran = session.haul("cp --bwlimit 1M tree small").status(1);
     ran.stderr_has("cannot copy (it needs ").stderr_has(" MiB is free)\n");
     assert!(used(&small) < before + 5 * MIB as u64, "{}", used(&small));
-    // What was copied is there, and counts no more.
+    // Files that were copied exist now, and do not count any more.
     for number in 2..14 {
         std::fs::remove_file(session.path(format!("tree/d/new{number}"))).unwrap();
     }
@@ -121,7 +121,7 @@ fn a_tree_over_an_older_one_is_stopped_when_it_was_counted() {
 }
 
 #[test]
-fn what_is_replaced_needs_room_for_both_versions() {
+fn a_file_that_is_replaced_needs_space_for_both_versions() {
     let session = Session::new();
     let Some(small) = small(&session, "small") else { return };
     file(&session, "small/f", 11);
@@ -136,7 +136,7 @@ fn what_is_replaced_needs_room_for_both_versions() {
 }
 
 #[test]
-fn holes_and_further_names_take_no_room() {
+fn holes_and_hard_links_take_no_space() {
     let session = Session::new();
     let Some(small) = small(&session, "small") else { return };
     let sparse = File::create(session.path("sparse")).unwrap();
@@ -154,9 +154,9 @@ fn holes_and_further_names_take_no_room() {
     session.haul("cp --preserve=times tree small/other").status(1);
 }
 
-/// Such space is in use, but is read as a hole.
+/// Preallocated space is in use, but is read as a hole.
 #[test]
-fn what_is_only_preallocated_takes_no_room() {
+fn space_that_is_only_preallocated_is_not_needed() {
     use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
     let session = Session::new();
     let Some(small) = small(&session, "small") else { return };
@@ -172,7 +172,7 @@ fn what_is_only_preallocated_takes_no_room() {
 }
 
 #[test]
-fn a_part_file_has_its_room_already() {
+fn the_space_of_a_part_file_is_not_needed_again() {
     let session = Session::new();
     let Some(small) = small(&session, "small") else { return };
     file(&session, "f", 15);
@@ -185,14 +185,14 @@ fn a_part_file_has_its_room_already() {
     running.kill().unwrap();
     running.wait().unwrap();
     file(&session, "small/other", 4);
-    // It is not needed again, neither for the sum nor for what stays free.
+    // It does not count again, neither in the sum nor for --min-free.
     let summary = session.haul("cp --json --min-free 512K f small/").status(0).summary();
     assert!(summary["resumed_bytes"].as_u64().unwrap() > 0, "{summary}");
     session.tool("cmp f small/f");
 }
 
 #[test]
-fn min_free_is_left() {
+fn min_free_is_respected() {
     let session = Session::new();
     let Some(small) = small(&session, "small") else { return };
     file(&session, "f", 12);
@@ -209,7 +209,7 @@ fn min_free_is_left() {
 }
 
 #[test]
-fn a_transfer_ends_when_no_more_than_min_free_is_left_and_what_is_complete_stays() {
+fn a_transfer_ends_when_no_more_than_min_free_is_left_and_complete_files_stay() {
     let session = Session::new();
     let Some(small) = small(&session, "small") else { return };
     for number in 10..40 {
@@ -224,15 +224,15 @@ fn a_transfer_ends_when_no_more_than_min_free_is_left_and_what_is_complete_stays
         session.tool(&format!("cmp tree/{name} small/tree/{name}"));
     }
     assert!(used(&small) <= 15 * MIB as u64);
-    // Its length is not known before its end.
+    // The length of a stream is not known before its end.
     session.tool("rm -r small/tree");
     let line = "head -c 18M /dev/zero | $HAUL cp --bwlimit 6M --min-free 5M - small/stream";
     let mut shell = Command::new("sh");
     shell.args(["-c", line]).env("HAUL", env!("CARGO_BIN_EXE_haul"));
     let out = shell.current_dir(session.path("")).output().unwrap();
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(1), "{said}");
-    assert!(said.contains(" is free, and --min-free keeps 5.00 MiB"), "{said}");
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{text}");
+    assert!(text.contains(" is free, and --min-free keeps 5.00 MiB"), "{text}");
     assert_eq!(names(small.path()), [""; 0]);
 }
 
@@ -255,7 +255,7 @@ fn hosts_share_the_space_of_one_file_system() {
 }
 
 #[test]
-fn an_sftp_server_says_how_much_is_free() {
+fn the_free_space_of_an_sftp_server_is_respected() {
     let far = Far::start();
     let Some(small) = small(&far.session, "far/small") else { return };
     file(&far.session, "big", 30);
@@ -275,7 +275,7 @@ fn an_sftp_server_says_how_much_is_free() {
 }
 
 #[test]
-fn a_webdav_server_says_how_much_may_be_written() {
+fn the_free_space_of_a_webdav_server_is_respected() {
     let session = Session::new();
     let Some(small) = small(&session, "far") else { return };
     let there = dav::haul(&session);
@@ -291,7 +291,7 @@ fn a_webdav_server_says_how_much_may_be_written() {
 }
 
 #[test]
-fn where_nothing_is_known_of_the_space_nothing_is_refused_but_min_free() {
+fn where_the_free_space_is_unknown_only_min_free_is_refused() {
     let session = Session::new().file("f", "f");
     let Some(there) = dav::other("Apache", dav::servers::apache()) else { return };
     session.haul(&format!("cp f {}", there.url)).status(0);
@@ -303,13 +303,13 @@ fn where_nothing_is_known_of_the_space_nothing_is_refused_but_min_free() {
 }
 
 #[test]
-fn on_ext4_what_fits_is_copied_and_what_does_not_is_refused() {
+fn on_ext4_a_file_that_fits_is_copied_and_one_that_does_not_is_refused() {
     let session = Session::new();
     let Some(_disk) = Mounted::image(&session, "disk", "image") else { return };
     file(&session, "big", 70);
     session.haul("cp big disk/").status(1).stderr_has("cannot copy (it needs 70.0 MiB, and ");
     let found = rustix::fs::statvfs(session.path("disk")).unwrap();
-    // Some of it is for the map of the file.
+    // The block map of the file needs some of it.
     let fits = (found.f_bavail * found.f_frsize) as usize - MIB;
     session.write("fits", content(1, fits));
     session.haul("cp fits disk/").status(0);

@@ -16,7 +16,7 @@ fn started(session: &Session) -> Child {
         event["moved_bytes"].as_u64().is_some_and(|moved| moved > 8 << 20)
     });
     assert!(moving.is_some(), "it ended before it could be stopped");
-    // What it says from now on must find a reader.
+    // The rest of its output must have a reader.
     std::thread::spawn(move || lines.count());
     child
 }
@@ -41,21 +41,21 @@ fn finished(session: &Session) {
 }
 
 #[test]
-fn an_interrupted_copy_says_so_and_a_rerun_continues() {
+fn an_interrupted_copy_is_reported_and_a_rerun_resumes() {
     let session = session();
     for (name, status) in [("INT", 130), ("TERM", 143)] {
         let child = started(&session);
         signal(&child, name);
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(status));
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(said, "haul: interrupted; run the same command again to continue\n");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(text, "haul: interrupted; run the same command again to continue\n");
     }
     finished(&session);
 }
 
 #[test]
-fn a_killed_copy_continues() {
+fn a_rerun_resumes_a_killed_copy() {
     let session = session();
     let mut child = started(&session);
     child.kill().unwrap();
@@ -64,14 +64,14 @@ fn a_killed_copy_continues() {
 }
 
 #[test]
-fn a_second_signal_ends_it_even_while_nobody_reads_its_output() {
+fn a_second_signal_ends_it_even_while_its_output_is_not_read() {
     let mut session = Session::new();
     for n in 0..2000 {
         session = session.file(format!("src/{n}"), "");
     }
     let mut command = session.command("cp --json src dst");
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It has begun.
+    // The copy has begun.
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     // The pipe holds 64 KiB, and 2 000 lines have 100 bytes and more.
     std::thread::sleep(Duration::from_millis(500));

@@ -7,7 +7,7 @@ fn session() -> Session {
 }
 
 #[test]
-fn the_slash_makes_no_difference_and_nothing_is_removed_unasked() {
+fn the_slash_makes_no_difference_and_nothing_is_removed_without_delete() {
     for line in ["sync -q src dst", "sync -q src/ dst/"] {
         let session = session();
         session.haul(line).status(0).stdout("").stderr("");
@@ -25,13 +25,13 @@ fn delete_makes_dest_equal_to_source() {
 }
 
 #[test]
-fn delete_spares_what_is_excluded_and_the_manifest() {
+fn delete_spares_excluded_files_and_the_manifest() {
     let session = session();
     session.haul("sync -q --delete --manifest --exclude old src dst").status(0);
     assert_eq!(session.haul("ls -R dst").out(), "SHA256SUMS\na\nd/\nold\nd/b\n");
     session.haul("sync -q --delete --manifest --exclude old src dst").status(0);
     assert_eq!(session.haul("ls -R dst").out(), "SHA256SUMS\na\nd/\nold\nd/b\n");
-    // What is removed leaves the manifest, too.
+    // Removed files are removed from the manifest, too.
     std::fs::remove_file(session.path("src/a")).unwrap();
     session.haul("sync -q --delete --manifest src dst").status(0);
     assert_eq!(session.read("dst/SHA256SUMS").lines().count(), 1);
@@ -39,7 +39,7 @@ fn delete_spares_what_is_excluded_and_the_manifest() {
 }
 
 #[test]
-fn a_file_is_no_source() {
+fn a_file_is_not_a_valid_source() {
     session()
         .haul("sync src/a dst")
         .status(2)
@@ -47,13 +47,13 @@ fn a_file_is_no_source() {
 }
 
 #[test]
-fn what_is_around_the_source_is_not_made_like_it() {
+fn delete_refuses_a_destination_that_contains_the_source() {
     let session = session().file("src/src/a", "inner");
     let run = session.haul("sync --delete src/src src").status(1);
     run.stderr_has("is a parent of the source, which --delete would remove");
     session.haul("sync -n --delete src/src src").status(1).stderr_has("is a parent of the source");
     assert_eq!((session.read("src/src/a"), session.read("src/d/b")), ("inner".into(), "b".into()));
-    // What the filter leaves out stays, and so does the source in it.
+    // Excluded entries stay, and so does the source among them.
     session.haul("sync -q --delete --exclude /src src/src src").status(0);
     assert_eq!((session.read("src/a"), session.has("src/d")), ("inner".into(), false));
     assert_eq!(session.read("src/src/a"), "inner");
@@ -73,14 +73,14 @@ fn an_empty_source_does_not_empty_the_destination() {
     assert!(session.has("dst/old") && session.has("dst/x/y"));
     session.haul("sync -q --delete --delete-from-empty empty dst").status(0);
     assert_eq!(session.haul("ls -R dst").out(), "");
-    // Where there is nothing to remove, nothing is refused.
+    // If there is nothing to remove, nothing is refused.
     session.haul("sync -q --delete empty dst").status(0).stderr("");
 }
 
 #[test]
-fn a_limit_of_deletions_is_kept_by_removing_nothing() {
+fn beyond_the_limit_of_deletions_nothing_is_removed() {
     let session = session();
-    // old, x and x/y of five entries: a, d, old, x, x/y and d/b are there after the copy.
+    // old, x and x/y of six entries: a, d, old, x, x/y and d/b exist after the copy.
     for limit in ["2", "49%", "0"] {
         let line = format!("sync -q --delete --max-delete {limit} src dst");
         session.haul(&line).status(1).stderr_has("3 of 6 entries would be removed");

@@ -1,7 +1,7 @@
-//! What a terminal is sent: nothing of what servers say steers it.
+//! Output on a terminal: nothing that servers send controls it.
 //!
-//! Colours, window titles, cursor movements and reversed text are tried wherever a server has a say: names
-//! of files, algorithms, banners, certificates, replies. `script` gives the program a terminal.
+//! Colours, window titles, cursor movements and reversed text are tried in everything that a server chooses:
+//! names of files, algorithms, banners, certificates, replies. `script` gives the program a terminal.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -13,11 +13,11 @@ use std::thread;
 use crate::session::Session;
 use crate::sftp::sshd::Sshd;
 
-/// OSC, a window title; CSI in one character, as UTF-8; a reversal of the direction of writing.
+/// OSC, a window title; CSI in one character, as UTF-8; a right-to-left override.
 const EVIL: &str = "a\x1b]0;owned\x07b\u{9b}31mc\u{202e}d";
 const SHOWN: &str = "a\\033]0;owned\\007b\\302\\23331mc\\342\\200\\256d";
 
-/// Runs the program on a terminal of its own with nobody at it; what the terminal was sent.
+/// Runs the program on a terminal without input; returns what was sent to the terminal.
 pub(crate) fn on_a_terminal(session: &Session, line: &str) -> String {
     let haul = session.command("");
     let output = Command::new("script")
@@ -36,14 +36,14 @@ pub(crate) fn on_a_terminal(session: &Session, line: &str) -> String {
 }
 
 #[track_caller]
-fn is_harmless(said: &str) {
+fn is_harmless(text: &str) {
     for steering in ["\x1b]", "\x07", "\u{9b}", "\u{202e}"] {
-        assert!(!said.contains(steering), "{said:?}");
+        assert!(!text.contains(steering), "{text:?}");
     }
 }
 
-/// Accepts one connection after the other and plays a script on each: what to send, and after that
-/// before each line of the rest something has to come in.
+/// Accepts one connection after the other, and sends a script on each: the first piece at once, each
+/// further one after the client has sent something.
 fn scripted(script: Vec<Vec<u8>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -55,7 +55,7 @@ fn scripted(script: Vec<Vec<u8>>) -> SocketAddr {
                 if at > 0 && stream.read(&mut buffer).unwrap_or(0) == 0 {
                     break;
                 }
-                // A client that has heard enough is gone.
+                // Errors are ignored: the client may have disconnected.
                 drop(stream.write_all(words));
             }
             // Until the client closes, so that nothing is lost by a reset.
@@ -68,9 +68,9 @@ fn scripted(script: Vec<Vec<u8>>) -> SocketAddr {
 #[test]
 fn names_are_escaped_on_a_terminal_and_exact_in_a_pipe() {
     let session = Session::new().file(format!("d/{EVIL}"), "").file("d/plain\\name", "");
-    let said = on_a_terminal(&session, "ls d");
-    is_harmless(&said);
-    assert_eq!(said.replace("\r\n", "\n"), format!("{SHOWN}\nplain\\name\n"));
+    let text = on_a_terminal(&session, "ls d");
+    is_harmless(&text);
+    assert_eq!(text.replace("\r\n", "\n"), format!("{SHOWN}\nplain\\name\n"));
     let piped = session.haul("ls d").status(0);
     assert_eq!(piped.bytes(), format!("{EVIL}\nplain\\name\n").as_bytes());
     let json = session.haul("ls --json d").status(0);
@@ -85,7 +85,7 @@ fn names_are_escaped_on_a_terminal_and_exact_in_a_pipe() {
 }
 
 #[test]
-fn a_banner_and_a_certificate_steer_no_terminal() {
+fn a_banner_and_a_certificate_do_not_control_a_terminal() {
     let banner = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(banner.path(), format!("welcome {EVIL}\nline two\n")).unwrap();
     let banner = format!("Banner {}", banner.path().display());
@@ -100,16 +100,16 @@ fn a_banner_and_a_certificate_steer_no_terminal() {
         let key = sshd.user_key().display().to_string();
         format!("ls -F none -i {key} {more}{isolated} sftp://{}/", sshd.address())
     };
-    // The question, with the names of the certificate.
-    let said = on_a_terminal(&session, &options(""));
-    is_harmless(&said);
-    assert!(said.contains("Continue connecting"), "{said}");
-    assert!(said.contains(&format!("\"id {SHOWN}\\012line\"")), "{said}");
-    assert!(said.contains(&format!("is for {SHOWN}, other, not for")), "{said}");
+    // The prompt, with the names of the certificate.
+    let text = on_a_terminal(&session, &options(""));
+    is_harmless(&text);
+    assert!(text.contains("Continue connecting"), "{text}");
+    assert!(text.contains(&format!("\"id {SHOWN}\\012line\"")), "{text}");
+    assert!(text.contains(&format!("is for {SHOWN}, other, not for")), "{text}");
     // The banner, whose lines stay lines.
-    let said = on_a_terminal(&session, &options("-o StrictHostKeyChecking=no"));
-    is_harmless(&said);
-    assert!(said.contains(&format!("welcome {SHOWN}\r\nline two\r\n")), "{said}");
+    let text = on_a_terminal(&session, &options("-o StrictHostKeyChecking=no"));
+    is_harmless(&text);
+    assert!(text.contains(&format!("welcome {SHOWN}\r\nline two\r\n")), "{text}");
 }
 
 /// A KEXINIT (RFC 4253, 7.1) in a packet, with names that no client has.
@@ -130,7 +130,7 @@ fn kexinit(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn algorithms_and_replies_of_servers_steer_no_terminal() {
+fn algorithms_and_replies_of_servers_do_not_control_a_terminal() {
     let session = Session::new();
     let mut hello = b"SSH-2.0-evil\r\n".to_vec();
     hello.extend(kexinit(EVIL));
@@ -165,7 +165,7 @@ fn a_pipe_and_a_file_get_no_colours_and_a_terminal_does() {
     let log = "cp --color always --log-file log none b";
     session.haul(log).status(1);
     assert!(!session.read("log").contains('\x1b'));
-    // https://no-color.org, and a terminal that knows no colours.
+    // https://no-color.org, and a terminal without colours.
     for variable in ["NO_COLOR=1", "TERM=dumb"] {
         session.write("run", format!("{variable} exec \"$@\"\n"));
         let haul = session.command("");
@@ -178,7 +178,7 @@ fn a_pipe_and_a_file_get_no_colours_and_a_terminal_does() {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&out.stdout);
-        assert!(said.contains("none: cannot open") && !said.contains('\x1b'), "{said:?}");
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(text.contains("none: cannot open") && !text.contains('\x1b'), "{text:?}");
     }
 }

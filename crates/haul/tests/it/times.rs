@@ -1,4 +1,4 @@
-//! Times on file systems and servers that keep less of them than the source: a rerun copies nothing.
+//! File systems and servers with coarser or shorter clocks than the source: a rerun copies nothing.
 
 use std::fs::File;
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,7 +14,7 @@ fn set(session: &Session, name: &str, seconds: i64, nanos: u32) {
     file.set_modified(time + Duration::from_nanos(nanos.into())).unwrap();
 }
 
-/// Files whose times are between the steps of clocks, and beyond the end of some.
+/// Files with times between the steps of clocks, and beyond the range of some.
 fn sources() -> Session {
     let names = ["now", "even", "odd", "1950", "2110"];
     let session = names
@@ -39,7 +39,7 @@ fn a_rerun_copies_nothing_to_file_systems_with_coarse_or_short_clocks() {
     for (name, make, mount) in kinds {
         let session = sources();
         if name == "exfat" {
-            // exfat-fuse has the time of the last write instead of one that it cannot keep.
+            // exfat-fuse has the time of the last write instead of one that it cannot store.
             for name in ["1950", "2110"] {
                 std::fs::remove_file(session.path("src").join(name)).unwrap();
             }
@@ -50,7 +50,7 @@ fn a_rerun_copies_nothing_to_file_systems_with_coarse_or_short_clocks() {
         session.haul(&format!("cp src {name}/")).status(0);
         session.haul(&format!("cp src {name}/")).status(0).stderr_has(&unchanged);
         session.haul(&format!("cp --dry-run src {name}/")).status(0).stderr_has(&unchanged);
-        // What is there has still to be told from what changed.
+        // A changed file must still be recognised.
         session.write("src/now", "new");
         set(&session, "src/now", 1_700_000_002, 0);
         let others = format!("{} unchanged", all - 1);
@@ -59,9 +59,10 @@ fn a_rerun_copies_nothing_to_file_systems_with_coarse_or_short_clocks() {
     }
 }
 
-/// A directory that refuses files was taken for proof that the clock is fine, and everything was copied again.
+/// Formerly, a directory that refuses files was taken for proof of a fine clock, and everything was copied
+/// again.
 #[test]
-fn a_directory_that_refuses_files_says_nothing_of_the_clock() {
+fn a_directory_that_refuses_files_proves_nothing_about_the_clock() {
     if !crate::faults::is_root() {
         eprintln!("skipped: mounting needs root");
         return;
@@ -80,8 +81,8 @@ fn a_directory_that_refuses_files_says_nothing_of_the_clock() {
     copy("cp src/ ext4/d");
     session.tool("chown root ext4/d/a");
     for _ in 0..2 {
-        let said = copy("cp src/ ext4/d");
-        assert!(said.contains("moved 0 B"), "{said}");
+        let text = copy("cp src/ ext4/d");
+        assert!(text.contains("moved 0 B"), "{text}");
     }
 }
 

@@ -20,9 +20,9 @@ fn a_misspelt_option_is_corrected() {
         .stderr_has("a similar value exists: 'always'");
 }
 
-/// A guess at a similar word was wrong: `--checksum` was answered with `--resume`.
+/// Formerly, a similar word was suggested: `--resume` for `--checksum`.
 #[test]
-fn an_option_of_another_tool_is_answered_with_what_to_write() {
+fn an_option_of_another_tool_gets_a_hint() {
     let session = Session::new().file("a", "a");
     session.haul("cp --transfers a b").status(2).stdout("").stderr(
         "haul: unknown option '--transfers'\n\
@@ -45,7 +45,7 @@ fn an_option_of_another_tool_is_answered_with_what_to_write() {
 }
 
 #[test]
-fn a_value_out_of_range_is_told_its_range() {
+fn the_error_for_a_value_out_of_range_names_the_range() {
     let session = Session::new();
     session.haul("cp --block-size 2G a b").status(2).stderr_has("'2G' is not between 1K and 1G");
     session.haul("cp --lanes 0 a b").status(2).stderr_has("not a number between 1 and 256");
@@ -74,7 +74,7 @@ fn a_protocol_that_is_not_built_is_named_with_its_location() {
 
 #[test]
 fn a_local_name_with_a_colon_is_explained() {
-    // Nobody listens at that port.
+    // That port is closed.
     let ran = Session::new().file("127.0.0.1:b", "a").haul("ls -F none -P 1 127.0.0.1:b").status(1);
     ran.stderr_has("cannot connect").stderr_has(
         "hint: '127.0.0.1:b' is read as a host and a path; for the local file of that name write \
@@ -82,9 +82,9 @@ fn a_local_name_with_a_colon_is_explained() {
     );
 }
 
-/// A host name that is reserved for names that do not exist (RFC 6761).
+/// `.invalid` is reserved for names that do not exist (RFC 6761).
 #[test]
-fn a_name_that_is_no_host_lists_similar_remotes() {
+fn the_error_for_an_unknown_host_lists_similar_remotes() {
     let config = "[remote.nas-backup]\nurl = \"sftp://h/\"\n[remote.other]\nurl = \"/tmp\"\n";
     let session = Session::new().file("c.toml", config);
     let ran = session.haul("ls --config c.toml -F none nas-backup.invalid:x").status(1);
@@ -99,7 +99,7 @@ fn a_password_in_a_location_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn an_unknown_profile_is_answered_with_the_known_ones() {
+fn the_error_for_an_unknown_profile_lists_the_known_ones() {
     Session::new()
         .haul("cp --profile fast a b")
         .status(2)
@@ -139,7 +139,7 @@ fn every_option_of_another_tool_gets_the_hint_that_is_documented() {
 }
 
 #[test]
-fn every_option_that_is_documented_as_accepted_is() {
+fn every_option_that_is_documented_as_accepted_is_accepted() {
     let page = options_page();
     let (_, rest) = page.split_once("These are accepted and change nothing").unwrap();
     let (accepted, _) = rest.split_once("\n\n").unwrap();
@@ -155,7 +155,7 @@ fn every_option_that_is_documented_as_accepted_is() {
 }
 
 #[test]
-fn wrong_usage_is_an_object_with_json() {
+fn with_json_a_usage_error_is_an_object() {
     let session = Session::new().file("a", "a");
     for (line, message) in [
         ("cp --json --transfers 8 a b", "unknown option '--transfers'"),
@@ -178,7 +178,7 @@ fn wrong_usage_is_an_object_with_json() {
 }
 
 #[test]
-fn a_file_url_is_a_local_path_and_a_windows_path_is_none() {
+fn a_file_url_is_a_local_path_and_a_windows_path_is_not() {
     let session = Session::new().file("a b", "x");
     let url = format!("file://{}", session.path("a%20b").display());
     session.haul(&format!("cp {url} c")).status(0);
@@ -188,7 +188,7 @@ fn a_file_url_is_a_local_path_and_a_windows_path_is_none() {
     session.haul("cp C:\\Users\\x y").status(2).stderr_has("this is a Windows path");
 }
 
-/// clap took the last SOURCE before an option for DEST.
+/// Formerly, the last SOURCE before an option was taken for DEST, as clap does.
 #[test]
 fn options_may_stand_between_source_and_dest() {
     let session = Session::new().file("a", "1").file("b", "2");

@@ -9,7 +9,7 @@ fn session() -> Session {
 }
 
 #[test]
-fn files_as_listed_are_status_0() {
+fn files_that_match_exit_with_status_0() {
     let session = session();
     let ran = session.haul("verify d").status(0).stderr("");
     assert!(ran.out().starts_with("1 file as listed; read 3 B in "), "{}", ran.out());
@@ -44,7 +44,7 @@ fn every_difference_is_an_error_of_its_own() {
 }
 
 #[test]
-fn a_manifest_of_any_name_is_about_its_own_directory() {
+fn a_manifest_of_any_name_covers_its_own_directory() {
     let session = Session::new().file("d/a", "abc").file("d/list", format!("{ABC} *a\n"));
     let summary = session.haul("verify --json d/list").status(0).summary();
     assert_eq!((summary["matched"].as_u64(), summary["failed"].as_u64()), (Some(1), Some(0)));
@@ -80,7 +80,7 @@ fn manifests_of_openssl_of_the_bsds_and_signed_ones_are_checked() {
 }
 
 #[test]
-fn a_manifest_by_which_nothing_can_be_checked_is_a_failure() {
+fn a_manifest_without_a_usable_digest_is_a_failure() {
     for manifest in ["", "# nothing\n", "MD5 (a) = 00\n", "SIZE (a) = 3\n"] {
         let session = session();
         session.write("d/m", manifest);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) type Imports = BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>;
 
-/// The sets of files in which each leads to each other.
+/// The sets of files that import each other, directly or through others.
 pub(crate) fn circles(imports: &Imports) -> Vec<Vec<PathBuf>> {
     let mut search =
         Search { imports, seen: BTreeMap::new(), stack: Vec::new(), found: Vec::new() };
@@ -19,7 +19,7 @@ pub(crate) fn circles(imports: &Imports) -> Vec<Vec<PathBuf>> {
 
 struct Search<'a> {
     imports: &'a Imports,
-    /// When a file was met, and the earliest that it leads back to.
+    /// The order in which a file was visited, and the earliest one that it leads back to.
     seen: BTreeMap<&'a Path, (usize, usize)>,
     stack: Vec<&'a Path>,
     found: Vec<Vec<PathBuf>>,

@@ -1,4 +1,4 @@
-//! Which file of a crate imports what of which other, read from the text.
+//! Imports between the files of a crate, parsed from their text.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::circles::Imports;
 
-/// The name of a module from the root of its crate on.
+/// The path of a module, from the root of its crate.
 type Module = Vec<String>;
 
 /// The modules of a crate. Modules inside a file belong to it; those called `tests` are left out.
@@ -23,7 +23,7 @@ struct File {
 #[derive(Debug)]
 struct Use {
     path: Vec<String>,
-    /// What it is called here; `*` for all names.
+    /// Its name in this file; `*` for all names.
     name: String,
     is_public: bool,
     is_path: bool,
@@ -71,7 +71,7 @@ impl Tree {
         for (module, file) in &self.files {
             let to = imports.entry(file.path.clone()).or_default();
             for one in file.uses.iter().filter(|one| !one.is_public) {
-                // What is not below the crate is of another one; what was given a name by a `use` is counted there.
+                // Paths to other crates are skipped; a name that a `use` introduces is counted there.
                 let Some(from) = absolute(module, &one.path) else { continue };
                 let Some((found, name)) = self.defined(&from, 0) else { continue };
                 if found != *module {
@@ -83,12 +83,12 @@ impl Tree {
         imports
     }
 
-    /// The file that defines what is at a path, and what it is called there.
+    /// The file that defines the item at a path, and its name there.
     fn defined(&self, path: &[String], depth: usize) -> Option<(Module, String)> {
         let length = (0..=path.len()).rev().find(|n| self.files.contains_key(&path[..*n]))?;
         let (module, rest) = path.split_at(length);
         let Some(name) = rest.first() else {
-            // A module by itself: what is used of it stands in the code.
+            // A module itself: the items that are used of it are paths in the code.
             return None;
         };
         let file = &self.files[module];
@@ -120,7 +120,7 @@ impl Tree {
     }
 }
 
-/// A path from the root of the crate on; `None` for one that begins elsewhere.
+/// A path from the root of the crate; `None` for one that begins elsewhere.
 fn absolute(module: &[String], path: &[String]) -> Option<Vec<String>> {
     let mut from = module.to_vec();
     let mut rest = path;
@@ -142,7 +142,7 @@ fn absolute(module: &[String], path: &[String]) -> Option<Vec<String>> {
     Some(from)
 }
 
-/// The text without comments, strings and what is behind the first `#[cfg(test)]` module.
+/// The text without comments, strings, and everything from the first `#[cfg(test)]` module on.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let mut code = String::with_capacity(text.len());
@@ -211,7 +211,7 @@ fn uses(code: &str) -> Vec<Use> {
         }
         let first = &parts[0];
         let mut path = parts.clone();
-        // A module that a `use` has given a name.
+        // A module whose name a `use` introduces.
         if let Some(one) = found.iter().find(|one| !one.is_path && one.name == *first) {
             path = one.path.iter().chain(&parts[1..]).cloned().collect();
         }

@@ -1,4 +1,4 @@
-//! The queue against a model that knows the rules and nothing of how they are kept.
+//! Compares the queue with a model of its rules.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -32,7 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 #[derive(Debug, Clone)]
-struct Asked {
+struct Queued {
     number: usize,
     member: usize,
     class: Priority,
@@ -53,10 +53,10 @@ struct Model {
     window: u64,
     most_held: u64,
     members: Vec<(u64, u64)>,
-    waiting: Vec<Asked>,
+    waiting: Vec<Queued>,
     given: Vec<Given>,
-    asked: usize,
-    /// Grants to higher classes while each class had something that its memory allowed.
+    queued: usize,
+    /// Grants to higher classes while each class had a request that fits its member's memory.
     passed: [u32; 3],
 }
 
@@ -66,7 +66,7 @@ impl Model {
         let mut grants = Grants::new(window, most_held);
         let members = memories.iter().map(|memory| (grants.join(*memory), *memory)).collect();
         let (waiting, given) = (Vec::new(), Vec::new());
-        Self { grants, window, most_held, members, waiting, given, asked: 0, passed: [0; 3] }
+        Self { grants, window, most_held, members, waiting, given, queued: 0, passed: [0; 3] }
     }
 
     fn in_flight(&self) -> u64 {
@@ -86,22 +86,22 @@ impl Model {
         self.held(member) == 0 || self.held(member) + bytes <= most
     }
 
-    /// The first request of a class of which neither it nor what its member asked for before it, in this class or a
-    /// higher one, waits for memory.
-    fn first(&self, class: Priority) -> Option<&Asked> {
-        let blocked = |asked: &Asked| {
+    /// The first request of a class whose member has memory for its own first request in this class and in
+    /// each higher one.
+    fn first(&self, class: Priority) -> Option<&Queued> {
+        let blocked = |queued: &Queued| {
             let firsts =
                 CLASSES.into_iter().filter(|higher| *higher <= class).filter_map(|higher| {
                     self.waiting
                         .iter()
-                        .find(|one| one.member == asked.member && one.class == higher)
+                        .find(|one| one.member == queued.member && one.class == higher)
                 });
             firsts.into_iter().any(|one| !self.fits_memory(one.member, one.bytes))
         };
-        self.waiting.iter().filter(|asked| asked.class == class).find(|asked| !blocked(asked))
+        self.waiting.iter().filter(|queued| queued.class == class).find(|queued| !blocked(queued))
     }
 
-    /// Records a grant, after checking that it was right.
+    /// Checks that a grant follows the rules, and records it.
     fn grant(&mut self, member: usize, class: Priority, bytes: u64) {
         assert!(self.fits_window(bytes), "beyond the window");
         assert!(self.fits_memory(member, bytes), "beyond the memory");
@@ -121,11 +121,11 @@ impl Model {
 
     fn drain(&mut self) {
         while let Some(number) = self.grants.poll_grant() {
-            let at = self.waiting.iter().position(|asked| asked.number == number).unwrap();
-            let asked = self.waiting[at].clone();
-            let first = self.first(asked.class).unwrap().number;
-            assert_eq!(number, first, "not in the order asked");
-            self.grant(asked.member, asked.class, asked.bytes);
+            let at = self.waiting.iter().position(|queued| queued.number == number).unwrap();
+            let queued = self.waiting[at].clone();
+            let first = self.first(queued.class).unwrap().number;
+            assert_eq!(number, first, "not in the order queued");
+            self.grant(queued.member, queued.class, queued.bytes);
             self.waiting.remove(at);
         }
         let waits = CLASSES.into_iter().any(|class| self.first(class).is_some());
@@ -150,11 +150,11 @@ impl Model {
         match step {
             Step::Request(member, class, bytes) => {
                 let member = member.index(self.members.len());
-                let number = self.asked;
-                self.asked += 1;
+                let number = self.queued;
+                self.queued += 1;
                 let ticket = self.grants.wait(self.members[member].0, *class, *bytes, number);
                 let (class, bytes) = (*class, *bytes);
-                self.waiting.push(Asked { number, member, class, bytes, ticket });
+                self.waiting.push(Queued { number, member, class, bytes, ticket });
             }
             Step::Try(member, class, bytes) => {
                 let member = member.index(self.members.len());
@@ -164,10 +164,10 @@ impl Model {
                 }
             }
             Step::Withdraw(at) if !self.waiting.is_empty() => {
-                let asked = self.waiting.remove(at.index(self.waiting.len()));
-                let member = self.members[asked.member].0;
-                assert!(self.grants.withdraw(member, asked.ticket));
-                assert!(!self.grants.withdraw(member, asked.ticket), "it is gone");
+                let queued = self.waiting.remove(at.index(self.waiting.len()));
+                let member = self.members[queued.member].0;
+                assert!(self.grants.withdraw(member, queued.ticket));
+                assert!(!self.grants.withdraw(member, queued.ticket), "it is gone");
             }
             Step::Arrived(at, bytes) if !self.given.is_empty() => {
                 let at = at.index(self.given.len());
@@ -196,8 +196,8 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Never beyond window or memory, by priority and then in order, no class passed over more than seven times; and
-    /// everything is granted in the end.
+    /// Never beyond window or memory, by priority and then in order, no class passed over more than seven
+    /// times, and everything is granted in the end.
     #[test]
     fn grants_follow_the_rules(
         window in 1u64..600,
@@ -217,12 +217,12 @@ proptest! {
     }
 }
 
-/// One request fits at a time; returns the classes in the order of their grants.
-fn order(asked: &[(Priority, usize)]) -> Vec<Priority> {
+/// Queues requests of which one fits at a time; returns the classes in the order of their grants.
+fn order(queued: &[(Priority, usize)]) -> Vec<Priority> {
     let mut grants = Grants::new(1, 1);
     let member = grants.join(1);
     assert!(grants.try_grant(member, Priority::Bulk, 1));
-    for (class, times) in asked {
+    for (class, times) in queued {
         (0..*times).for_each(|_| _ = grants.wait(member, *class, 1, *class));
     }
     std::iter::from_fn(|| {

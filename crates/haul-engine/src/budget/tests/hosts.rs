@@ -1,4 +1,4 @@
-//! Lanes of a host that several paths pass, and which storages are on one host.
+//! Lanes of a host that several paths share, and which storages are on one host.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,7 +13,7 @@ const MS: Duration = Duration::from_millis(1);
 const RTT: Duration = Duration::from_millis(50);
 const RATE: u64 = 50_000_000;
 
-/// A range on the way.
+/// A range in flight.
 struct Sent {
     member: u64,
     bytes: u64,
@@ -24,7 +24,7 @@ struct Sent {
 struct World {
     now: Duration,
     budget: Budget<(u64, u64)>,
-    /// Each member, and whether it asks for more.
+    /// Each member, and whether it requests more.
     members: Vec<(u64, bool)>,
     waiting: Vec<u64>,
     path: VecDeque<Sent>,
@@ -60,7 +60,7 @@ impl World {
         self.most_in_flight = self.most_in_flight.max(in_flight);
     }
 
-    /// Sends what was granted, while the window is still the one that it was granted in.
+    /// Sends what was granted, before the window changes again.
     fn send_granted(&mut self) {
         while let Some((member, bytes)) = self.budget.poll_granted() {
             self.waiting.retain(|waiting| *waiting != member);
@@ -127,7 +127,7 @@ impl World {
         self.budget.decision(self.members[0].0).window_bytes
     }
 
-    /// Bytes per second that all together got over `length` from now on.
+    /// Runs for `length`; returns the bytes per second of all members together.
     fn rate(&mut self, length: Duration) -> f64 {
         let before: u64 = self.delivered.iter().sum();
         self.run(length);
@@ -154,7 +154,7 @@ fn a_second_member_starts_with_the_window_that_was_measured() {
 }
 
 #[test]
-fn a_member_that_leaves_gives_its_part_back() {
+fn a_member_that_leaves_releases_its_part() {
     let mut world = World::new();
     let (first, second) = (world.join(), world.join());
     world.run(Duration::from_secs(20));
@@ -167,7 +167,7 @@ fn a_member_that_leaves_gives_its_part_back() {
     assert!(rate > 0.9 * RATE as f64, "{rate}");
 }
 
-/// The window after nothing was in flight for `pause`, and no member was there.
+/// The window before and after a `pause` without members and bytes in flight.
 fn after(pause: Duration) -> (u64, u64) {
     let mut world = World::new();
     let first = world.join();
@@ -211,7 +211,7 @@ fn a_pause_does_not_count_as_a_slow_round() {
 }
 
 #[test]
-fn files_are_shared_among_those_that_move_any() {
+fn files_are_shared_among_active_members() {
     let mut budget: Budget<()> = Budget::measured(Window::new(Limits::default()));
     let (first, second) =
         (budget.join(Duration::ZERO, 1 << 20), budget.join(Duration::ZERO, 1 << 20));

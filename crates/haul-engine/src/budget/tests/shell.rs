@@ -53,7 +53,7 @@ async fn readers_of_two_hosts_share_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_person_waits_for_goes_first() {
+async fn interactive_requests_are_granted_first() {
     let (first, second) = two();
     let all = first.acquire(Priority::Bulk, WINDOW).await;
     let mut bulk = Box::pin(first.acquire(Priority::Bulk, WINDOW));
@@ -72,9 +72,9 @@ async fn what_a_person_waits_for_goes_first() {
     bulk.now_or_never().unwrap().consumed();
 }
 
-/// A withdrawn request that is longer than the room there is once kept shorter ones behind it waiting.
+/// Once, a request that did not fit kept shorter ones behind it waiting even after it was withdrawn.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_withdrawn_makes_room_for_the_next() {
+async fn a_withdrawn_request_makes_room_for_the_next() {
     let (first, second) = two();
     let _some = first.acquire(Priority::Bulk, WINDOW / 2).await;
     let mut long = Box::pin(first.acquire(Priority::Bulk, WINDOW));
@@ -86,7 +86,7 @@ async fn a_request_that_is_withdrawn_makes_room_for_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_is_dropped_releases_what_it_had_and_waited_for() {
+async fn a_dropped_reader_releases_its_permits_and_requests() {
     let (first, second) = two();
     let all = first.acquire(Priority::Bulk, WINDOW).await;
     {
@@ -109,8 +109,8 @@ async fn a_disk_has_a_budget_of_its_own() {
     assert!(!first.has_links());
 }
 
-/// A block was reported on the whole permit and then split off it: its bytes were released once as arrived, and once
-/// more with its part.
+/// Once, a block was reported on the whole permit and then split off: its bytes were released as arrived, and
+/// again with its part.
 #[test]
 fn a_block_is_in_flight_until_it_arrives_whether_it_is_split_off_before_or_after() {
     let blocks = prop::collection::vec((1..WINDOW / 4, any::<bool>(), 0..4usize), 1..40);
@@ -138,7 +138,7 @@ fn a_block_is_in_flight_until_it_arrives_whether_it_is_split_off_before_or_after
             prop_assert_eq!(share.counted(), (in_flight, held));
             for mut block in in_hand.drain(..settles.min(in_hand.len())) {
                 held -= block.held();
-                // What is written has arrived.
+                // Written bytes have arrived.
                 block.arrived(block.held());
                 block.consumed();
                 prop_assert_eq!(share.counted(), (in_flight, held));

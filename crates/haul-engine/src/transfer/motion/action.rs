@@ -1,4 +1,4 @@
-//! What the driver of a file is to do next.
+//! The actions that the driver of a file performs.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haul_storage::{Block, BlockStream, Range, RangeSet};
 
-/// Who waits for room.
+/// What waits for room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asker {
     /// The file, for its next range.
@@ -15,16 +15,16 @@ pub enum Asker {
     Range(u64),
 }
 
-/// The next thing to do. Each is answered by the input named, but `Wait` and `Done`.
+/// The next thing to do. Each leads to one of the inputs named, except `Wait` and `Done`.
 #[derive(Debug)]
 pub enum Action {
     /// Find the first data at or after an offset: `on_data`.
     FindData(u64),
     /// Feed the zeros of a hole to the digest: `on_zeros`.
     Zeros(Range),
-    /// Wait for room for so many bytes, unless that is withdrawn meanwhile: `on_room`.
+    /// Wait for room for this many bytes, unless that is withdrawn meanwhile: `on_room`.
     Room(Asker, u64),
-    /// Copy a range without its bytes passing through here: `on_copied` or `on_failed`.
+    /// Copy a range without its bytes passing through this process: `on_copied` or `on_failed`.
     Copy(u64, Range),
     /// Read the next block of a range: `on_block`, `on_end`, `on_failed`, or `on_withdrawn`.
     Read(Reading),
@@ -34,7 +34,7 @@ pub enum Action {
     Record(RangeSet),
     /// Let the next file begin: little is left of this one. No input follows.
     FreeSlot,
-    /// Nothing, until this time or until an input comes.
+    /// Nothing until this time, or until the next input.
     Wait(Option<Duration>),
     /// Nothing more.
     Done,
@@ -44,11 +44,11 @@ pub enum Action {
 pub struct Reading {
     /// The range in flight.
     pub id: u64,
-    /// What is wanted of it.
+    /// The bytes to read.
     pub range: Range,
-    /// Where it ends; may come nearer.
+    /// Where it ends; may be moved nearer.
     pub end: Arc<AtomicU64>,
-    /// Bytes that are worth a write: blocks are put together until they are so many.
+    /// Bytes that are worth a write: blocks are joined until they have as many.
     pub least: u64,
     /// The rest of an earlier read of this range; otherwise one begins.
     pub blocks: Option<BlockStream>,
@@ -60,12 +60,12 @@ impl std::fmt::Debug for Reading {
     }
 }
 
-/// A block that is in hand.
+/// A block that has arrived.
 #[derive(Debug)]
 pub struct Writing {
     /// The range in flight.
     pub id: u64,
-    /// Where it belongs.
+    /// Its offset in the file.
     pub offset: u64,
     /// Its bytes.
     pub block: Block,

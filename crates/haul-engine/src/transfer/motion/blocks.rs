@@ -1,5 +1,4 @@
-//! What becomes of a range in flight: its blocks are read, hashed and written; after a failure it is
-//! retried from where it stands.
+//! A range in flight: its blocks are read, hashed and written; after a failure its rest is retried.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,23 +14,23 @@ use crate::budget::Permit;
 /// About the bytes that one receive returns.
 const BLOCK: u64 = 256 << 10;
 
-/// Blocks of what streams through that are written at once: over a link each takes a round trip.
+/// Blocks of a stream that are written at once: over a link each takes an RTT.
 const WRITES: usize = 16;
 
-/// What a read has brought.
+/// The result of a read.
 pub struct Came {
-    /// The bytes that come next.
+    /// The next bytes of the range.
     pub block: Block,
-    /// When the first of them came.
+    /// When the first of them arrived.
     pub at: Duration,
-    /// Why no more came.
+    /// Why no more arrived, if the read failed.
     pub failure: Option<Error>,
-    /// The rest.
+    /// The rest of the read.
     pub rest: BlockStream,
 }
 
 impl FileInMotion {
-    /// The next block of range `id` came.
+    /// The next block of range `id` has arrived.
     pub fn on_block(&mut self, id: u64, came: Came, now: Duration) {
         let Came { mut block, at, failure, rest } = came;
         let is_stopped = self.is_stopped();
@@ -41,7 +40,7 @@ impl FileInMotion {
         }
         range.blocks = Some(rest);
         range.attempt.first_byte.get_or_insert(at);
-        // Another lane may have taken the second half over in the meantime.
+        // Another lane may have taken over the second half meanwhile.
         let wanted = self.schedule.wanted(id);
         range.attempt.end.store(wanted.end(), Ordering::Relaxed);
         block.truncate(usize::try_from(wanted.len()).unwrap_or(usize::MAX));
@@ -52,7 +51,7 @@ impl FileInMotion {
         let left = self.schedule.advance(id, length, now);
         range.failure = failure.filter(|_| !left.is_empty());
         if self.mode.is_streamed() {
-            // More came at once than there was a permit for.
+            // More arrived at once than the permit covers.
             let more = length.saturating_sub(range.room());
             if let Some(pause) = self.shared.flow.pay(more) {
                 range.state = State::PaysBlock(wanted.start(), block);
@@ -63,7 +62,7 @@ impl FileInMotion {
         self.take_block(id, wanted.start(), block, now);
     }
 
-    /// Another lane took over what was left of range `id`, or nothing more is wanted.
+    /// Another lane took over the rest of range `id`, or the file was stopped.
     pub fn on_withdrawn(&mut self, id: u64, now: Duration) {
         self.end_attempt(id, None, now);
     }
@@ -73,13 +72,13 @@ impl FileInMotion {
         self.end_attempt(id, Some(error), now);
     }
 
-    /// The file ends where range `id` has come to.
+    /// The file ends where range `id` has got to.
     pub fn on_end(&mut self, id: u64, now: Duration) {
         self.schedule.end_at(id);
         self.end_attempt(id, None, now);
     }
 
-    /// `copied` was copied without passing through here, or cannot be.
+    /// `copied` was copied without passing through this process; `None` if that is impossible.
     pub fn on_copied(&mut self, id: u64, copied: Option<Range>, now: Duration) {
         let Some(range) = self.ranges.get_mut(&id) else { return };
         let Some(copied) = copied else {
@@ -96,7 +95,7 @@ impl FileInMotion {
         self.end(id, now);
     }
 
-    /// The block at `offset` of range `id` was written, or not.
+    /// The block at `offset` of range `id` was written, or that failed.
     pub fn on_written(&mut self, id: u64, offset: u64, written: Result<()>, now: Duration) {
         let (retries, recorded) = (self.retries(offset), self.recorded());
         let is_stopped = self.is_stopped();
@@ -118,8 +117,7 @@ impl FileInMotion {
             }
             Ok((error, _)) | Err(error) => {
                 block.write = Write::GivenUp;
-                // The range is not read again for it. Where what was written is lost, the file is
-                // started anew.
+                // The range is not read again for it. If written bytes are lost, the file restarts.
                 let is_lost = error.retry() == Retry::FromStart;
                 let error = if is_lost { error } else { error.with_retry(Retry::Never) };
                 self.stop(Some(error), now);
@@ -128,7 +126,7 @@ impl FileInMotion {
         }
     }
 
-    /// The block at `offset` of range `id` was hashed, or not.
+    /// The block at `offset` of range `id` was hashed, or that failed.
     pub fn on_hashed(&mut self, id: u64, offset: u64, hashed: Result<()>, now: Duration) {
         let in_hand = self.ranges.get_mut(&id).and_then(|range| range.in_hand(offset));
         let Some(block) = in_hand else { return };
@@ -139,7 +137,7 @@ impl FileInMotion {
         self.settle(id, offset, now);
     }
 
-    /// Lets ranges end that wait for nothing which is in flight.
+    /// Ends the ranges that do not wait for an operation in flight.
     pub(super) fn stop_ranges(&mut self, now: Duration) {
         self.turns.clear();
         let ids: Vec<u64> = self.ranges.keys().copied().collect();
@@ -158,7 +156,7 @@ impl FileInMotion {
         }
     }
 
-    /// The time has come that range `id` was waiting for.
+    /// The timer of range `id` has fired.
     pub(super) fn on_range_time(&mut self, id: u64, now: Duration) {
         let Some(range) = self.ranges.get_mut(&id) else { return };
         match std::mem::replace(&mut range.state, State::Ending) {
@@ -182,7 +180,7 @@ impl FileInMotion {
         self.pay_then_go_on(id, bytes, now);
     }
 
-    /// Waits for room for range `id`, beside the other ranges: they are those that give theirs back.
+    /// Waits for room for range `id`, while the other ranges continue and release theirs.
     pub(super) fn want_room(&mut self, id: u64, bytes: u64, now: Duration) {
         match self.shared.flow.try_room(bytes) {
             Some(permit) => self.on_range_room(id, permit, now),
@@ -190,7 +188,7 @@ impl FileInMotion {
         }
     }
 
-    /// Range `id` goes on when the limit of the rate lets `bytes` of it pass.
+    /// Range `id` continues once the rate limit lets `bytes` of it pass.
     pub(super) fn pay_then_go_on(&mut self, id: u64, bytes: u64, now: Duration) {
         match self.shared.flow.pay(bytes) {
             Some(pause) => _ = self.timers.insert((now.saturating_add(pause), Timer::Range(id))),
@@ -198,7 +196,7 @@ impl FileInMotion {
         }
     }
 
-    /// Requests what is left of range `id`.
+    /// Requests the rest of range `id`.
     fn attempt(&mut self, id: u64, now: Duration) {
         let wanted = self.schedule.wanted(id);
         if wanted.is_empty() || self.is_stopped() {
@@ -217,7 +215,7 @@ impl FileInMotion {
         self.read_on(id, now);
     }
 
-    /// Requests the next block of range `id` as soon as that may be.
+    /// Requests the next block of range `id` as soon as it may.
     fn read_on(&mut self, id: u64, now: Duration) {
         let wanted = self.schedule.wanted(id);
         if wanted.is_empty() || self.is_stopped() {
@@ -240,7 +238,7 @@ impl FileInMotion {
         let bytes = self.more_bytes(wanted.len());
         match self.shared.flow.try_room(bytes) {
             Some(permit) => self.on_range_room(id, permit, now),
-            None if is_idle => self.go_on_without_room(id, now),
+            None if is_idle => self.continue_without_room(id, now),
             None => self.ready.push_back(Action::Room(Asker::Range(id), bytes)),
         }
     }
@@ -249,9 +247,9 @@ impl FileInMotion {
         self.shared.flow.range_bytes(self.shared.tally.remaining()).min(left)
     }
 
-    /// A range that streams through has a lane, and those who have the room may be waiting for one: it goes on
-    /// without when nothing of it is in hand that would make room.
-    fn go_on_without_room(&mut self, id: u64, now: Duration) {
+    /// A streamed range has a lane, which the holders of all room may be waiting for: it continues without
+    /// room if it has no block whose write would release any.
+    fn continue_without_room(&mut self, id: u64, now: Duration) {
         let bytes = self.more_bytes(self.schedule.wanted(id).len()).min(BLOCK);
         let permit = self.shared.flow.overdraw(bytes);
         self.on_range_room(id, permit, now);
@@ -271,7 +269,7 @@ impl FileInMotion {
         }));
     }
 
-    /// Has a block of range `id` hashed and written.
+    /// Lets a block of range `id` be hashed and written.
     fn take_block(&mut self, id: u64, offset: u64, block: Block, now: Duration) {
         let left = self.schedule.wanted(id);
         let length = block.len() as u64;
@@ -303,7 +301,7 @@ impl FileInMotion {
             self.turns.insert(offset, id);
         }
         if hash || !waits {
-            // At once, by the worker that has read it.
+            // In front of the queue, so that the worker that has read it handles it at once.
             let writing = Writing { id, offset, block, write: !waits, hash };
             self.ready.push_front(Action::Write(writing));
         }
@@ -324,7 +322,7 @@ impl FileInMotion {
         }
     }
 
-    /// Has a block written that was waiting.
+    /// Lets a waiting block be written.
     pub(super) fn write_again(&mut self, id: u64, offset: u64) {
         let in_hand = self.ranges.get_mut(&id).and_then(|range| range.in_hand(offset));
         let Some(in_hand) = in_hand.filter(|block| block.write == Write::Waits) else { return };
@@ -334,7 +332,7 @@ impl FileInMotion {
         self.ready.push_front(Action::Write(writing));
     }
 
-    /// Lets the block at `offset` of range `id` go once it is written and hashed.
+    /// Releases the block at `offset` of range `id` once it is written and hashed.
     fn settle(&mut self, id: u64, offset: u64, now: Duration) {
         let Some(range) = self.ranges.get_mut(&id) else { return };
         let Some(block) = range.take_settled(offset) else { return };
@@ -344,14 +342,14 @@ impl FileInMotion {
         self.after_block(id, now);
     }
 
-    /// A range goes on that was waiting for its blocks to be written.
+    /// Continues a range that was waiting for its blocks to be written.
     fn after_block(&mut self, id: u64, now: Duration) {
         let Some(range) = self.ranges.get(&id) else { return };
         match range.state {
             State::Writing => self.read_on(id, now),
             State::MoreRoom if range.blocks_in_hand.is_empty() => {
                 self.withdraw();
-                self.go_on_without_room(id, now);
+                self.continue_without_room(id, now);
             }
             State::Ending if range.blocks_in_hand.is_empty() => self.conclude(id, now),
             _ => {}
@@ -359,8 +357,8 @@ impl FileInMotion {
     }
 
     fn arrived(&mut self, range: Range, mut permit: Permit) {
-        // What waits for its record in the journal is in flight no longer. If it counted as that,
-        // a small window could be full of it, and nothing would come that fills the record.
+        // Bytes that wait for their record in the journal are not in flight any more. If they counted as
+        // that, they could fill a small window, and no bytes would arrive that fill the record.
         permit.arrived(range.len());
         if let Some(due) = self.records.add(range, permit) {
             self.record(due);
@@ -369,7 +367,7 @@ impl FileInMotion {
         self.shared.tally.moved(range.len());
     }
 
-    /// Ends an attempt. What is in hand counts as moved, so it has to be written whatever became of the rest.
+    /// Ends an attempt. Blocks that have arrived count as moved, so they are written even if the rest failed.
     fn end_attempt(&mut self, id: u64, failure: Option<Error>, now: Duration) {
         let Some(range) = self.ranges.get_mut(&id) else { return };
         range.blocks = None;
@@ -408,18 +406,18 @@ impl FileInMotion {
         self.end(id, now);
     }
 
-    /// Range `id` is done with; what is left of it is missing again.
+    /// Ends range `id`; its rest is missing again.
     fn end(&mut self, id: u64, now: Duration) {
         let Some(range) = self.ranges.remove(&id) else { return };
         self.schedule.finish(id, now);
-        // What was paid for and went to another lane, or was less than thought.
+        // Bytes that were paid for and went to another lane, or turned out fewer.
         self.shared.flow.give_back(range.room());
         drop(range);
         self.be_due();
         self.steal(now);
     }
 
-    /// Bytes of the file that have reached the destination: what counts as progress of any of its ranges.
+    /// Bytes of the file that have reached the destination: they count as progress of each of its ranges.
     fn recorded(&self) -> u64 {
         self.counted.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! The file: which range begins next, who takes over from whom, and when it is done. What becomes of a
-//! range once it has begun is in `blocks`.
+//! The file: which range begins next, which is taken over by another lane, and when the file is done. A
+//! range that has begun is handled in `blocks`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,30 +20,30 @@ use crate::retry::Retries;
 use crate::schedule::{Assignment, Schedule};
 use crate::tally::Tally;
 
-/// What is in memory at once of a source that cannot be read by ranges: it streams through.
+/// The most bytes in memory of a source that cannot be read by ranges: it is streamed.
 const HELD_MOST: u64 = 8 << 20;
 
-/// Nothing shorter is taken away from the lane that has it.
+/// The shortest half of a range that is taken over.
 const LEAST_STEAL: u64 = 512 << 10;
 
 /// RTTs until a long read that begins is as fast as the others. Measured with FTP at 200 ms and 500 Mbit/s: the first
 /// byte arrives after 4.5 RTTs, 3 MB after 14, while the lanes that were open delivered 1 MB per RTT.
 const LONG_READ_BEGINS: u32 = 12;
 
-/// What a file that is being written in order goes on with when there is no room for more.
+/// The length of a range that begins without room, see [`FileInMotion::must_go_on`].
 const LEAST_STEP: u64 = 512 << 10;
 
-/// So often it is looked whether a lane has come to be free that takes over a part of a long read.
+/// How often it is checked whether a lane has become free that can take over a part of a read.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What the files of a transfer share.
 #[derive(Debug, Clone)]
 pub struct Shared {
-    /// The gate that every range passes.
+    /// Grants permits and limits the rate.
     pub flow: Arc<Flow>,
-    /// Counts what has arrived.
+    /// Counts the bytes that have arrived.
     pub tally: Arc<Tally>,
-    /// Reads of sources of which each is dear to begin.
+    /// The long reads in flight.
     pub long_reads: LongReads,
 }
 
@@ -55,7 +55,7 @@ pub struct FileInMotion {
     holes: Holes,
     pub(super) records: Records,
     pub(super) ranges: BTreeMap<u64, MovingRange>,
-    /// Where the next write has to begin, if the destination takes bytes in order.
+    /// The offset of the next write, if the destination takes bytes in order.
     pub(super) next_write: Option<u64>,
     /// Blocks that wait for their turn to be written: offset, and the range that they are of.
     pub(super) turns: BTreeMap<u64, u64>,
@@ -63,9 +63,9 @@ pub struct FileInMotion {
     pub(super) ready: VecDeque<Action>,
     pub(super) timers: BTreeSet<(Duration, Timer)>,
     room: FileRoom,
-    /// The file has bytes left to hand out and no lane for them.
+    /// Set while the file has bytes left to assign and no lane for them.
     wants_lane: Option<Counted>,
-    /// What is being done for the file and none of its ranges.
+    /// Actions in flight for the file, not for a range.
     operations: usize,
     /// Bytes of this file in the tally's count of bytes done.
     pub(super) counted: Arc<AtomicU64>,
@@ -76,32 +76,32 @@ pub struct FileInMotion {
 
 #[derive(Debug, Default)]
 struct Flags {
-    /// The next data is being found.
+    /// The next data is being searched for.
     is_finding: bool,
     /// There is a timer to look for a free lane.
     looks: bool,
     /// The next file may begin.
     has_no_slot: bool,
-    /// Something has changed on which depends what begins next.
+    /// Something has changed that decides what begins next.
     is_due: bool,
-    /// What an action in flight waits for may be withdrawn.
+    /// An action in flight may wait for something that was withdrawn.
     withdrew: bool,
     /// Ranges in flight end early.
     is_stopped: bool,
 }
 
-/// What happens at a given time.
+/// An event at a given time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
-    /// The limit of the rate lets the next range begin.
+    /// The rate limit lets the next range begin.
     Begin,
-    /// If the file still waits for room it goes on without.
+    /// If the file still waits for room, it continues without.
     GoOn,
     /// A lane may have become free.
     Look,
-    /// A range goes on.
+    /// A range continues.
     Range(u64),
-    /// A block of a range is written again.
+    /// The write of a block of a range is retried.
     Write(u64, u64),
 }
 
@@ -110,26 +110,26 @@ pub(super) enum Timer {
 enum FileRoom {
     None,
     Waits(Wanted),
-    /// The limit of the rate is waited for.
+    /// Waits for the rate limit.
     Pays(Wanted, Permit),
 }
 
-/// What the next range should be like.
+/// The properties of the next range.
 #[derive(Debug)]
 struct Wanted {
     /// Its length.
     bytes: u64,
-    /// For how many bytes of it a permit is needed to begin with.
+    /// The bytes of it that need a permit before it begins.
     held: u64,
-    /// What the limit of the rate has not been asked for yet.
+    /// The bytes that the rate limit has not been charged for yet.
     unpaid: u64,
-    /// It counts as a long read from now on.
+    /// Set if it counts as a long read.
     counted: Option<Counted>,
 }
 
 impl FileInMotion {
-    /// A file of `size` bytes, of which an earlier run has `written` some. `counted` counts what of it has
-    /// reached the destination.
+    /// A file of `size` bytes, of which an earlier run has `written` some. `counted` counts its bytes that
+    /// have reached the destination.
     pub fn new(
         shared: Shared,
         mode: Mode,
@@ -138,7 +138,7 @@ impl FileInMotion {
         counted: Arc<AtomicU64>,
     ) -> Self {
         let window_bytes = shared.flow.decision().window_bytes;
-        // What an earlier run has written, from the first byte on, has passed already.
+        // What an earlier run has written from the first byte on need not pass again.
         let passed = written.iter().next().filter(|first| first.start() == 0);
         let passed = passed.map_or(0, Range::end);
         Self {
@@ -161,7 +161,7 @@ impl FileInMotion {
         }
     }
 
-    /// What to do next at `now`, a time of the transfer. To be called until it gives `Wait` or `Done`, and again
+    /// What to do next at `now`, a time of the transfer. Call it until it returns `Wait` or `Done`, and again
     /// after each input.
     pub fn poll(&mut self, now: Duration) -> Action {
         while let Some((at, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
@@ -192,7 +192,7 @@ impl FileInMotion {
         self.failure.take()
     }
 
-    /// Lets what is in flight come to an end, because of an error or from outside.
+    /// Stops the file, because of an error or from outside: only operations in flight still end.
     pub fn stop(&mut self, error: Option<Error>, now: Duration) {
         if self.failure.is_none() {
             self.failure = error;
@@ -203,7 +203,7 @@ impl FileInMotion {
         }
     }
 
-    /// Whether ranges come to an end.
+    /// Whether the file was stopped.
     pub const fn is_stopped(&self) -> bool {
         self.flags.is_stopped
     }
@@ -213,7 +213,7 @@ impl FileInMotion {
         std::mem::replace(&mut self.flags.withdrew, false)
     }
 
-    /// Whether room is still waited for.
+    /// Whether `asker` still waits for room.
     pub fn wants_room(&self, asker: Asker) -> bool {
         match asker {
             Asker::File => matches!(self.room, FileRoom::Waits(_)),
@@ -224,12 +224,12 @@ impl FileInMotion {
         }
     }
 
-    /// Whether anything of range `id` is still to be read.
+    /// Whether range `id` still has bytes to be read.
     pub fn wants_bytes(&self, id: u64) -> bool {
         !self.schedule.wanted(id).is_empty()
     }
 
-    /// There is room. It is given back if it is not waited for any more.
+    /// Room was granted. It is released if `asker` does not wait for it any more.
     pub fn on_room(&mut self, asker: Asker, permit: Permit, now: Duration) {
         match asker {
             Asker::File => match std::mem::replace(&mut self.room, FileRoom::None) {
@@ -240,7 +240,7 @@ impl FileInMotion {
         }
     }
 
-    /// The next data was found; `None` if only hole is left.
+    /// The next data was found; `None` if the rest is a hole.
     pub fn on_data(&mut self, found: Result<Option<Range>>, now: Duration) {
         self.operations -= 1;
         (self.flags.is_finding, self.flags.is_due) = (false, true);
@@ -320,7 +320,7 @@ impl FileInMotion {
         if self.ranges.is_empty()
             && let Some(ranges) = self.records.flush()
         {
-            // Nothing is in flight that would fill the record, and it may be what the room is full of.
+            // Nothing in flight would fill the record, and its bytes may be what takes up all room.
             self.record(ranges);
         }
         while matches!(self.room, FileRoom::None) && self.schedule.has_unassigned() {
@@ -340,7 +340,7 @@ impl FileInMotion {
             }
         }
         if self.must_go_on() {
-            // Once it is clear that no room has come meanwhile.
+            // By a timer, in case room is granted first.
             self.timers.insert((now, Timer::GoOn));
         }
     }
@@ -364,8 +364,8 @@ impl FileInMotion {
         found.data.into_iter().for_each(|data| self.schedule.add(data));
         for hole in found.holes {
             if self.mode.digest.is_some() {
-                // A digest in order takes the zeros only when all before them has passed, so they
-                // have to wait beside the ranges.
+                // A digest in order takes the zeros only when all bytes before them have passed, so they wait
+                // while the ranges continue.
                 self.operations += 1;
                 self.ready.push_back(Action::Zeros(hole));
             } else {
@@ -374,13 +374,13 @@ impl FileInMotion {
         }
     }
 
-    /// A hole needs no bytes moved, but the tally its length.
+    /// Counts a hole: no bytes move, but its length is done.
     fn passed_hole(&self, hole: Range) {
         self.counted.fetch_add(hole.len(), Ordering::Relaxed);
         self.shared.tally.skipped_hole(hole.len());
     }
 
-    /// Over a link the file gives its slot back when little is left of it, so that the next one is open when
+    /// Over a link the file releases its slot when little is left of it, so that the next one is open when
     /// the link has room for it.
     fn free_slot(&mut self) {
         let flow = &self.shared.flow;
@@ -391,7 +391,7 @@ impl FileInMotion {
         }
     }
 
-    /// What an action waits for is not wanted any more.
+    /// An action may wait for something that is not needed any more.
     pub(super) const fn withdraw(&mut self) {
         self.flags.withdrew = true;
     }
@@ -411,17 +411,17 @@ impl FileInMotion {
         self.ready.push_back(Action::Record(ranges));
     }
 
-    /// What the next range should be like; `None` if there are enough in flight.
+    /// The next range; `None` if enough are in flight.
     fn next_range(&self) -> Option<Wanted> {
         let flow = &self.shared.flow;
         let mut bytes = flow.range_bytes(self.shared.tally.remaining());
-        // Nothing is waited for that is not there to be moved.
+        // No waiting for more than there is to be moved.
         let unassigned = self.schedule.unassigned();
         let limit = flow.limit_bytes().map(|limit| limit.min(unassigned).max(1));
         bytes = bytes.min(limit.unwrap_or(u64::MAX));
         match self.mode.reads {
             Reads::Ranges => {
-                // Bytes that do not pass through here need no buffers, and the call should be worth
+                // Bytes that do not pass through this process need no buffers, and the call should be worth
                 // its way to a thread.
                 let bytes = if self.mode.direct { bytes.saturating_mul(4) } else { bytes };
                 Some(Wanted { bytes, held: bytes, unpaid: 0, counted: None })
@@ -471,7 +471,7 @@ impl FileInMotion {
     fn begin(&mut self, wanted: Wanted, mut permit: Permit, now: Duration) {
         self.flags.is_due = true;
         let Some(assigned) = self.schedule.next(wanted.bytes) else { return };
-        // The range may be shorter than what was waited for; the permit with it.
+        // The range may be shorter than expected; then the permit shrinks with it.
         let unused = permit.left().saturating_sub(assigned.range.len());
         self.shared.flow.give_back(unused.min(wanted.held.saturating_sub(wanted.unpaid)));
         drop(permit.split(unused));
@@ -491,9 +491,9 @@ impl FileInMotion {
         Retries::new(most, pause.max(Duration::from_millis(1)), salt)
     }
 
-    /// Whether to begin without room: the file has nothing in flight and holds what others may be waiting
-    /// for, the lane of one that is written in order over a link, or the permits of one that keeps them until its
-    /// end (a short file with holes, which has several ranges). Deadlock otherwise.
+    /// Whether to begin without room (deadlock otherwise): the file has nothing in flight and holds what
+    /// others may be waiting for, a lane if it is written in order over a link, or permits that it keeps
+    /// until its end (a short file with holes, which has several ranges).
     fn must_go_on(&self) -> bool {
         let is_idle = self.ranges.is_empty() && !self.records.is_recording() && !self.is_stopped();
         let has_begun = self.counted.load(Ordering::Relaxed) > 0;
@@ -505,8 +505,8 @@ impl FileInMotion {
             && !matches!(self.room, FileRoom::Pays(..))
     }
 
-    /// Whether to look now and then for something to steal, and not only when a range has ended: a lane may
-    /// have become free meanwhile, or all ranges that are left may be stuck.
+    /// Whether to look for something to steal at intervals, and not only when a range has ended: a lane may
+    /// have become free meanwhile, or all remaining ranges may be stuck.
     fn looks_for_lanes(&self) -> bool {
         match self.mode.reads {
             Reads::Long => true,
@@ -518,9 +518,9 @@ impl FileInMotion {
         }
     }
 
-    /// When all is handed out, a free lane takes over what is stuck on another one, or half of what the slowest has
-    /// left if there is room for it. What is stuck needs no more room than it has: its permit is released when its
-    /// read is withdrawn, and may be what a small window is full of.
+    /// When everything is assigned, a free lane takes over a range that is stuck on another one, or, if there
+    /// is room, half of the rest of the slowest. A stuck range needs no more room than it has: its permit,
+    /// which may fill a small window, is released when its read is withdrawn.
     pub(super) fn steal(&mut self, now: Duration) {
         let Shared { flow, long_reads, .. } = &self.shared;
         let has_lanes = self.mode.reads != Reads::Whole && flow.has_lanes();

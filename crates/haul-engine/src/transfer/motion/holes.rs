@@ -1,20 +1,20 @@
-//! What of a file is data and what is hole, found a stretch at a time.
+//! The data and holes of a file, found one after the other.
 
 use haul_storage::{Range, RangeSet};
 
-/// A hole shorter than this is copied as zeros rather than looked after.
+/// A hole shorter than this is copied as zeros.
 const LEAST_HOLE: u64 = 64 << 10;
 
-/// What was found.
+/// The data and holes found by one search.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Data that has to be moved.
     pub data: Vec<Range>,
-    /// Holes that an earlier run has not passed already.
+    /// Holes, except what an earlier run has covered already.
     pub holes: Vec<Range>,
 }
 
-/// Where the search stands.
+/// The state of the search.
 #[derive(Debug)]
 pub struct Holes {
     size: u64,
@@ -29,17 +29,17 @@ impl Holes {
         Self { size, at: 0, written }
     }
 
-    /// From where the next data is to be found; `None` at the end.
+    /// Where the search for the next data begins; `None` at the end.
     pub fn next(&self) -> Option<u64> {
         (self.at < self.size).then_some(self.at)
     }
 
-    /// Bytes that have not been looked at.
+    /// Bytes that have not been searched.
     pub const fn left(&self) -> u64 {
         self.size.saturating_sub(self.at)
     }
 
-    /// `data` is the first stretch of data from [`Holes::next`] on; `None` if only hole is left.
+    /// `data` is the first range of data from [`Holes::next`] on; `None` if the rest is a hole.
     pub fn on_data(&mut self, data: Option<Range>) -> Found {
         let data = data.unwrap_or(Range::new(self.size, 0));
         let is_hole = data.start() >= self.at.saturating_add(LEAST_HOLE);
@@ -50,7 +50,7 @@ impl Holes {
         Found { data: self.written.gaps(data), holes }
     }
 
-    /// All that is left counts as data.
+    /// The whole rest counts as data.
     pub fn ignore(&mut self) -> Found {
         self.on_data(Some(Range::between(self.at, self.size)))
     }

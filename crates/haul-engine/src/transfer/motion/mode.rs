@@ -1,4 +1,4 @@
-//! How a file is moved: what follows from what both storages can do and from what was asked for.
+//! How a file is moved, as follows from the capabilities of both storages and from the settings.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use haul_storage::{Capabilities, DigestKind, Medium, ReadAt};
 /// How a source is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
-    /// By ranges that are as long as is good for the link.
+    /// By ranges of the length that suits the link.
     Ranges,
-    /// By ranges that are as long as can be: beginning one is dear.
+    /// By ranges that are as long as possible: starting one is expensive.
     Long,
-    /// From its beginning to its end.
+    /// From its beginning to its end, in one read.
     Whole,
 }
 
@@ -32,33 +32,34 @@ impl Reads {
 pub struct Mode {
     /// How its source is read.
     pub reads: Reads,
-    /// What lies before the destination.
+    /// Whether the destination is on a disk or behind a link.
     pub destination: Medium,
-    /// Whether its length is not known before its end: it is one read, which begins anew when it breaks.
+    /// Whether its length is unknown until its end: then it is one read, and restarts if that breaks.
     pub is_endless: bool,
-    /// Whether the destination takes bytes from the first to the last only.
+    /// Whether the destination takes bytes only in order.
     pub writes_in_order: bool,
     /// Bytes that are worth a write.
     pub write_bytes: u64,
-    /// The digest that is made of it.
+    /// The digest that is computed of it.
     pub digest: Option<DigestKind>,
-    /// Whether ranges are copied without passing through here, as long as that works.
+    /// Whether ranges are copied without passing through this process, as long as that works.
     pub direct: bool,
-    /// Whether what is written is recorded in a journal.
+    /// Whether written ranges are recorded in a journal.
     pub journal: bool,
     /// Without a journal: whether permits are kept until the end of the file.
     pub keeps_permits: bool,
-    /// At most so many retries in a row without progress, the first after such a pause.
+    /// The most retries in a row without progress, and the pause before the first.
     pub retries: (u32, Duration),
 }
 
 impl Mode {
-    /// Whether bytes have to pass in order: then ranges are neither taken over nor long ones read side by side.
+    /// Whether bytes have to pass in order: then no range is taken over, and there is one long read at a
+    /// time.
     pub fn is_in_order(&self) -> bool {
         self.writes_in_order || self.digest == Some(DigestKind::Sha256)
     }
 
-    /// Whether a part of a source comes in one read, of which several blocks are written at once.
+    /// Whether a read is streamed: several of its blocks are written at once.
     pub fn is_streamed(&self) -> bool {
         self.reads != Reads::Ranges
     }

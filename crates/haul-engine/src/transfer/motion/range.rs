@@ -1,4 +1,4 @@
-//! A range in flight, and the blocks of it that are in hand.
+//! A range in flight, and its blocks that have arrived.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -18,17 +18,17 @@ pub enum State {
     FirstRoom,
     /// A permit for the next bytes.
     MoreRoom,
-    /// The limit of the rate, before its first bytes are requested.
+    /// The rate limit, before its first bytes are requested.
     PaysFirst,
-    /// The limit of the rate, before the next block is requested.
+    /// The rate limit, before the next block is requested.
     PaysNext,
-    /// The limit of the rate, for a block that is longer than was paid for.
+    /// The rate limit, for a block that is longer than was paid for.
     PaysBlock(u64, Block),
-    /// The copy that does not pass through here.
+    /// A copy that does not pass through this process.
     Copying,
     /// Its next block.
     Reading,
-    /// A block that is being written: no more may be read before.
+    /// The write of a block, before which no more may be read.
     Writing,
     /// All blocks that are being written; then it ends or is retried.
     Ending,
@@ -38,13 +38,13 @@ pub enum State {
 
 /// A range in flight.
 pub struct MovingRange {
-    /// What waits or is done for it.
+    /// What it waits for.
     pub state: State,
     /// The bytes that it may have in flight and in memory.
     pub permit: Option<Permit>,
-    /// When its bytes were requested, from where on, and when the first came.
+    /// The current attempt to read it.
     pub attempt: Attempt,
-    /// The result of the read.
+    /// The rest of the read, between blocks.
     pub blocks: Option<BlockStream>,
     /// Blocks that are being written or hashed.
     pub blocks_in_hand: Vec<InHand>,
@@ -52,7 +52,7 @@ pub struct MovingRange {
     pub retries: Retries,
     /// Why the attempt ends, if it failed.
     pub failure: Option<Error>,
-    /// It counts as a long read.
+    /// Set if it counts as a long read.
     pub counted: Option<Counted>,
 }
 
@@ -61,46 +61,46 @@ pub struct MovingRange {
 pub struct Attempt {
     /// When it began.
     pub issued: Duration,
-    /// The first byte of it.
+    /// The offset of its first byte.
     pub first: u64,
-    /// When that came.
+    /// When that arrived.
     pub first_byte: Option<Duration>,
-    /// Where it ends; may come nearer.
+    /// Where it ends; may be moved nearer.
     pub end: Arc<AtomicU64>,
 }
 
-/// How far the write of a block is.
+/// The state of the write of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Write {
-    /// Not begun: it is not its turn, or it is tried again after a pause.
+    /// Not begun: it waits for its turn, or for a retry after a pause.
     Waits,
     /// Being written.
     InFlight,
     /// Written.
     Done,
-    /// Not going to be written.
+    /// Abandoned.
     GivenUp,
 }
 
-/// A block that was read.
+/// A block that has arrived.
 #[derive(Debug)]
 pub struct InHand {
-    /// Where it belongs.
+    /// Its range in the file.
     pub range: Range,
     /// Its bytes, for another attempt to write them.
     pub block: Block,
-    /// Given back when it is written and recorded.
+    /// Released when it is written and recorded.
     pub permit: Permit,
-    /// Whether it is written.
+    /// The state of its write.
     pub write: Write,
-    /// It is not hashed yet.
+    /// Whether it is not hashed yet.
     pub hashing: bool,
-    /// Attempts to write it, once one has failed.
+    /// Counts the retries of its write, once one has failed.
     pub retries: Option<Retries>,
 }
 
 impl MovingRange {
-    /// One that is about to begin.
+    /// A range that is about to begin.
     pub fn new(assignment: Assignment, state: State, retries: Retries) -> Self {
         Self {
             state,
@@ -119,12 +119,12 @@ impl MovingRange {
         self.permit.as_ref().map_or(0, Permit::left)
     }
 
-    /// The block in hand at `offset`.
+    /// The block that has arrived at `offset`.
     pub fn in_hand(&mut self, offset: u64) -> Option<&mut InHand> {
         self.blocks_in_hand.iter_mut().find(|block| block.range.start() == offset)
     }
 
-    /// Takes the block at `offset` out once nothing is done with it.
+    /// Takes out the block at `offset` if it is neither being written nor hashed any more.
     pub fn take_settled(&mut self, offset: u64) -> Option<InHand> {
         let settled = |block: &InHand| {
             let is_decided = matches!(block.write, Write::Done | Write::GivenUp);

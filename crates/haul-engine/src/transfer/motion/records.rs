@@ -1,9 +1,9 @@
-//! What has reached the part file and is not in the journal yet, with its permits.
+//! Ranges that have reached the part file and are not in the journal yet, with their permits.
 //!
-//! Records are written by the mebibyte: one for every block would cost as much as the blocks. Until
-//! its record is written a block keeps its permit, so that what a killed run has to repeat is never
-//! more than one window. A file too short for a journal keeps all its permits until it has its
-//! name; between disks, where the window stands still, there is room for that.
+//! Records are written by the mebibyte: one for every block would cost as much as the blocks. Until its
+//! record is written, a block keeps its permit, so that a rerun after a kill never repeats more than one
+//! window. A file too short for a journal keeps all its permits until it has its name; between disks,
+//! where the window is fixed, there is room for that.
 
 use haul_storage::{Range, RangeSet};
 
@@ -12,12 +12,12 @@ use crate::budget::Permit;
 /// Bytes that are recorded together.
 const RECORD_BYTES: u64 = 1 << 20;
 
-/// Remembers what has reached the part file. One record is written at a time.
+/// Collects ranges for the journal. One record is written at a time.
 #[derive(Debug)]
 pub struct Records {
     journal: bool,
     keeps_permits: bool,
-    /// How many bytes may wait to be recorded.
+    /// How many bytes make a record.
     record_bytes: u64,
     pending: RangeSet,
     pending_bytes: u64,
@@ -27,8 +27,8 @@ pub struct Records {
 }
 
 impl Records {
-    /// For a journal, or without one, when the permits may be kept until the end. At most an eighth of
-    /// `window_bytes` wait for their record.
+    /// With a journal, or without one; then `keeps_permits` keeps the permits until the end. A record is due
+    /// for an eighth of `window_bytes` at the latest.
     pub fn new(journal: bool, keeps_permits: bool, window_bytes: u64) -> Self {
         Self {
             journal,
@@ -41,7 +41,7 @@ impl Records {
         }
     }
 
-    /// `range` has reached the part file. Gives what is to be recorded now, if it is enough.
+    /// `range` has reached the part file. Returns the next record if there is enough for one.
     pub fn add(&mut self, range: Range, permit: Permit) -> Option<RangeSet> {
         if !self.journal {
             if self.keeps_permits {
@@ -57,7 +57,7 @@ impl Records {
         self.due()
     }
 
-    /// Gives all that waits, whatever its length.
+    /// Returns a record of all that waits, even if it is short.
     pub fn flush(&mut self) -> Option<RangeSet> {
         if self.recording.is_some() || self.pending.is_empty() {
             return None;
@@ -67,7 +67,7 @@ impl Records {
         Some(std::mem::take(&mut self.pending))
     }
 
-    /// The last record was written. Gives the next, if there is enough for one.
+    /// The last record was written. Returns the next if there is enough for one.
     pub fn on_recorded(&mut self) -> Option<RangeSet> {
         self.recording.take().into_iter().flatten().for_each(Permit::consumed);
         self.due()

@@ -6,20 +6,19 @@
 //!    └───────────── goodput rises ──────────────────┴──── a trial gained ──┘
 //! ```
 //!
-//! *Opening*: the window is raised to `gain` times what arrives in a round trip while that grows
-//! by a quarter a round. *Settle*: it is cut to a little over one BDP, so that the queue at the
-//! bottleneck drains. *Cruise*: nothing changes until goodput does. A *trial* changes one thing,
-//! waits until data asked for since then has arrived, compares, and takes the change back if it
-//! did not help.
+//! *Opening*: the window is raised to `gain` times the bytes received per RTT while these grow by a
+//! quarter per round. *Settle*: it is cut to a little over one BDP, so that the queue at the bottleneck
+//! drains. *Cruise*: nothing changes until goodput does. A *trial* changes one thing, waits until data
+//! requested since then has arrived, compares, and reverts the change if it did not help.
 //!
-//! Where the kernel's round trips are known, they tell whether packets wait in a queue, and that is
-//! all there is to know: a path with a queue is full, and one without is not. Opening then follows what
-//! arrives and ends when the queue begins; without that, as follows.
+//! If the kernel's RTTs are known, they show whether packets wait in a queue, and that is enough: a path
+//! with a queue is full, and one without is not. Opening then follows the arriving bytes and ends when the
+//! queue begins. Otherwise goodput decides as follows.
 //!
-//! By Little's law the latency of a request is window / goodput, so with a known window goodput
-//! says both. Whether a window is too large can only be seen by making it smaller: if goodput
-//! stays, the difference was a queue; if goodput falls with it, the path (or the far end's answer
-//! time) is longer than its round trip, and the quotient is remembered as `stretch`.
+//! By Little's law the latency of a request is window / goodput, so with a known window goodput determines
+//! it. Whether a window is too large can only be found by making it smaller: if goodput stays, the
+//! difference was a queue; if goodput falls with it, the path (or the far end's response time) is longer
+//! than its RTT, and the quotient is remembered as `stretch`.
 
 mod opening;
 mod phase;
@@ -34,83 +33,80 @@ use super::lanes::Lanes;
 use super::path::Settled;
 use super::samples::{JUDGED_ROUNDS, Samples};
 
-/// Growth of goodput a round that counts as such while opening (BBR, draft-cardwell-iccrg-bbr).
+/// Growth of goodput per round that counts as such while opening (BBR, draft-cardwell-iccrg-bbr).
 const GROWTH: f64 = 1.25;
 
 /// Window in BDPs once settled. Simulated: at 1.1 lossy links lose 2 to 3 % of goodput and uneven
 /// CUBIC lanes make the window move; at 1.5 up to 1.4 % of packets are dropped at the queue.
 const HEADROOM: f64 = 1.3;
 
-/// What noise adds to it, and where that ends: with a queue of one BDP, 2 BDPs fit the path.
+/// What noise adds to it, and the most with noise: with a queue of one BDP, 2 BDPs fit the path.
 const HEADROOM_FOR_NOISE: f64 = 3.0;
 const MOST_HEADROOM: f64 = 2.0;
 
-/// Where something else bounds what is on the path, requests that wait at the other end are in no queue.
-/// That bound is held on the whole and not at every moment, so path and queue may not overflow even
-/// without it: 2.0 fills both, and measured over TLS at 200 ms some ten thousand packets were dropped
-/// in every third run.
+/// Window in BDPs where the backend bounds the bytes on the path: requests that wait at the other end are in
+/// no queue. That bound does not hold at every moment, so path and queue must not overflow even without it:
+/// 2.0 fills both, and measured over TLS at 200 ms some ten thousand packets were dropped in every third
+/// run.
 const HEADROOM_ELSEWHERE: f64 = 1.75;
 
-/// Where the queue can be seen, noise is no reason to fill it.
+/// The most where the queue can be seen: noise is no reason to fill it.
 const MOST_HEADROOM_SEEN: f64 = 1.4;
 
-/// A settled window keeps a queue of some tenths of a BDP. So many rounds without one, and none of them
-/// slower than this part of before, and the path carries more than it did.
+/// A settled window keeps a queue of some tenths of a BDP. After this many rounds without one, none of them
+/// slower than this part of before, the path carries more than it did.
 const STEADY: f64 = 0.97;
 const NOT_FULL_ROUNDS: usize = 6;
 
 /// Below this many BDPs the headroom is used up: goodput has risen since the window was set.
 const LEAST_HEADROOM: f64 = 1.1;
 
-/// Packets that wait longer than this part of a round trip, and than this, are in a queue. Less is
-/// jitter.
+/// Packets that wait longer than this part of the RTT, and than this time, are in a queue. Less is jitter.
 const QUEUE_PART: u32 = 8;
 const LEAST_QUEUE: Duration = Duration::from_millis(5);
 
-/// Goodput that stays so far above the reference opens the window again, and ...
+/// Goodput that stays above this multiple of the reference opens the window again, and ...
 const RISE: f64 = 1.06;
 
 /// ... goodput that stays below this part of it narrows the window.
 const FALL: f64 = 0.75;
 
-/// The window is divided by no more than this at a time: a link that stands still for a moment is
-/// no slow link.
+/// The window is divided by no more than this at a time: a link that stalls for a moment is not a slow link.
 const MOST_SHRINKAGE: u64 = 4;
 
-/// The most that data can be longer on the path than the round trip says. A server that thinks 30 ms
-/// on a path of 2 ms has 5.
+/// The most that data can be on the path, in RTTs. A server that takes 30 ms to respond on a path of 2 ms
+/// has 5.
 const MOST_STRETCH: f64 = 8.0;
 
-/// No server thinks longer than this about a request, in seconds: on a long path data cannot be much
-/// longer on the path than the round trip. What looks like it there is a queue, or lanes whose TCP is
-/// still growing (measured over sshd at 200 ms: the window rose to 14 BDPs, and 7 % of the packets
-/// were dropped).
+/// The most time in seconds that a server takes for a request: on a long path data cannot be much longer on
+/// the path than the RTT. What looks like it is a queue, or lanes whose TCP is still growing (measured over
+/// sshd at 200 ms: the window rose to 14 BDPs, and 7 % of the packets were dropped).
 const MOST_THINKING: f64 = 0.1;
 
-/// If lanes carry this part of what they would if each was as fast as fewer were, the link is not
-/// full yet.
+/// If lanes carry at least this part of what they would if each were as fast as when there were fewer, the
+/// link is not full yet.
 const LINEAR: f64 = 0.75;
 
-/// A lane that carries less than this in a round trip is held up by losses or a small window.
+/// A lane that carries less than this per RTT is limited by losses or a small window.
 const THIN_LANE_BYTES: f64 = (512 << 10) as f64;
 
 /// Measurements are at least this long. On a LAN a round is 10 ms, and noisy.
 const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
 
-/// From this round trip on a path is long: more lanes are tried without waiting, and stay. An idle
-/// lane costs nothing there, while closing it takes from the kernel what it knew of the path
-/// (simulated: BBR needs 8 round trips for each quarter that the other lanes have to grow).
+/// From this RTT on a path is long: more lanes are tried without waiting, and stay. An idle lane costs
+/// nothing there, while closing it discards what the kernel knew of the path (simulated: BBR needs 8
+/// RTTs for each quarter that the other lanes have to grow).
 pub(in crate::window) const LONG_PATH: Duration = Duration::from_millis(10);
 
-/// New lanes need a few round trips to open and some eight to grow, and what they are given at the end
-/// comes last.
-const PAYS_OFF_ROUND_TRIPS: f64 = 32.0;
+/// New lanes need a few RTTs to open and some eight to grow, and the ranges that they get at the end arrive
+/// last.
+const PAYS_OFF_RTTS: f64 = 32.0;
 
-/// Over a short path a second lane may well move less than one alone, for most of a second. With less than
-/// this left it is not tried.
+/// Over a short path two lanes may well move less than one alone, for most of a second. With less time left
+/// than this, they are not tried.
 const PAYS_OFF: Duration = Duration::from_secs(2);
 
-/// What the search sees of the world besides goodput.
+/// What the search knows besides goodput.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::window) struct View {
     pub(in crate::window) now: Duration,
@@ -118,14 +114,14 @@ pub(in crate::window) struct View {
     pub(in crate::window) rtt: Duration,
     /// Length of the round that was sampled.
     pub(in crate::window) seconds: f64,
-    /// Whether the path is full, if that can be told.
+    /// Whether the path is full, if known.
     pub(in crate::window) full: Option<bool>,
-    /// Bytes that are left to move, if that is known.
+    /// Bytes that are left to move, if known.
     pub(in crate::window) left: Option<u64>,
 }
 
-/// Whether packets wait in a queue on the path, if that can be told: then it is full. On a short
-/// path the ends' own delays are longer than any queue.
+/// Whether the path is full, that is, packets wait in a queue; `None` if unknown. On a short path the delays
+/// of the hosts are longer than any queue.
 pub(in crate::window) fn is_full(queueing: Option<Duration>, rtt: Duration) -> Option<bool> {
     if rtt < LONG_PATH {
         return None;
@@ -142,16 +138,16 @@ pub(in crate::window) struct Search {
     fresh: usize,
     /// Goodput that the present window was made for.
     reference: f64,
-    /// How much longer data is on the path than the link's round trip says.
+    /// How long data is on the path, in RTTs of the link.
     stretch: f64,
-    /// What it is at least, by the way the storage works.
+    /// The least stretch, which follows from the kind of storage.
     least_stretch: f64,
     /// Lanes and goodput before the last change of lanes, if those lanes had ramped up.
     fewer_lanes: Option<(usize, f64)>,
     open_lanes: usize,
     /// How far the window may open while little has arrived, in bytes.
     least_ahead: f64,
-    /// Lanes that have been given room, after the path has become longer.
+    /// Lanes that have room already, after the path has become longer.
     lanes_before: Option<usize>,
     settled_once: bool,
     /// Whether the path was full when the window was set, and for how many rounds it has not been.
@@ -161,7 +157,7 @@ pub(in crate::window) struct Search {
     futile_probes: u32,
     next_lane_trial: Option<Duration>,
     futile_lane_trials: u32,
-    /// Rounds say nothing about the lanes, and somebody else judges them.
+    /// Rounds do not show what lanes carry; `SlowLanes` judges them.
     leaves_lanes: bool,
 }
 
@@ -202,7 +198,7 @@ impl Search {
         self.samples.mean(JUDGED_ROUNDS)
     }
 
-    /// The settled window; `None` while it is searched for, and where it is fixed.
+    /// The settled window; `None` during the search, and if it is fixed.
     pub(in crate::window) fn found(&self, bounds: &Bounds) -> Option<Settled> {
         let settled = self.settled_once
             && !matches!(self.phase, Phase::Opening(_))
@@ -218,9 +214,8 @@ impl Search {
         })
     }
 
-    /// The path has become longer, or carries more: all is to be found out again, with so many lanes
-    /// open. These may be slow to follow, so room for new ones comes with them
-    /// ([`Search::on_new_lanes`]).
+    /// The path has become longer, or carries more: the search restarts, with `open_lanes` lanes. New
+    /// lanes may open slowly, so room for them is added as they do ([`Search::on_new_lanes`]).
     pub(in crate::window) fn begin_anew(&mut self, open_lanes: usize, bounds: &Bounds) {
         let window = self.window;
         *self = Self { open_lanes, ..Self::new(bounds) };
@@ -229,8 +224,7 @@ impl Search {
         self.lanes_before = Some(open_lanes);
     }
 
-    /// After the path has become longer so many lanes are open: those that are new get something to
-    /// begin with.
+    /// After the path has become longer, `open` lanes are open: new ones get their first window.
     pub(in crate::window) fn on_new_lanes(&mut self, open: usize, rtt: Duration, bounds: &Bounds) {
         let Some(before) = self.lanes_before else { return };
         if open <= before || self.settled_once {
@@ -243,7 +237,7 @@ impl Search {
         self.window = self.window.max(bounds.clamp_window(window, open));
     }
 
-    /// The window is narrowed to what this goodput needs, if that is less.
+    /// Narrows the window to what this goodput needs, if that is less.
     pub(in crate::window) fn shrink(&mut self, goodput: f64, view: View, bounds: &Bounds) {
         if !self.settled_once {
             return;
@@ -257,12 +251,12 @@ impl Search {
         }
     }
 
-    /// The window is at least so wide, if that is allowed.
+    /// Widens the window to at least this, if allowed.
     pub(in crate::window) fn widen_to(&mut self, window: u64, bounds: &Bounds) {
         self.window = self.window.max(bounds.clamp_window(window as f64, self.open_lanes));
     }
 
-    /// One round's goodput in bytes per second.
+    /// Takes one round's goodput in bytes per second.
     pub(in crate::window) fn on_sample(
         &mut self,
         goodput: f64,
@@ -282,7 +276,7 @@ impl Search {
         }
     }
 
-    /// Remembers what fewer lanes moved, for the comparison with more of them.
+    /// Remembers the goodput of fewer lanes, to compare that of more with it.
     fn note_lanes(&mut self, lanes: &Lanes) {
         let open = lanes.open();
         let [.., earlier, _, last] = *self.samples.all() else { return };
@@ -291,7 +285,7 @@ impl Search {
         }
     }
 
-    /// How much longer than its round trip a path may be at most.
+    /// The most that [`Search::stretch`] can be.
     fn most_stretch(&self, view: View) -> f64 {
         if self.least_stretch > 1.0 {
             return MOST_STRETCH;
@@ -300,7 +294,7 @@ impl Search {
         thinking.min(MOST_STRETCH)
     }
 
-    /// So many bytes were needed in flight for this goodput.
+    /// `window` bytes in flight were needed for this goodput.
     fn stretch_to(&mut self, window: f64, goodput: f64, view: View) {
         let plain = self.bdp(goodput, view) / self.stretch;
         let most = self.most_stretch(view).max(self.stretch);
@@ -329,7 +323,7 @@ impl Search {
         if (risen || used_up) && wider > self.window {
             self.reopen(goodput, bounds);
         } else if highest < self.reference * (FALL - noise) {
-            // The first of these rounds may have been a mixture.
+            // The first of these rounds may have been half fast, half slow.
             let goodput = self.samples.mean(rounds / 2);
             let window =
                 bounds.clamp_window(self.headroom(view) * self.bdp(goodput, view), lanes.open());
@@ -343,7 +337,7 @@ impl Search {
         }
     }
 
-    /// There is more to have than the window was made for.
+    /// The path carries more than the window was made for.
     fn reopen(&mut self, goodput: f64, bounds: &Bounds) {
         self.phase = Phase::Opening(Opening { mark: goodput, best: goodput, ..Opening::default() });
         let wider = self.window as f64 * bounds.gain;
@@ -351,7 +345,7 @@ impl Search {
         self.fresh = 0;
     }
 
-    /// Whether the last lanes added moved less than their share, so that more can hardly help.
+    /// Whether the lanes added last moved less than their share, so that more can hardly help.
     fn link_is_full(&self, goodput: f64, lanes: &Lanes) -> bool {
         self.fewer_lanes.is_some_and(|(fewer, goodput_of_fewer)| {
             let share = goodput_of_fewer / fewer as f64;
@@ -364,8 +358,8 @@ impl Search {
         goodput * view.rtt.as_secs_f64() / lanes.open() as f64
     }
 
-    /// Window in BDPs once settled. Goodput that scatters means that data waits behind what was
-    /// lost or late, and that is bytes in flight as well.
+    /// Window in BDPs once settled. Goodput that scatters means that data waits behind lost or late
+    /// packets, and such data is in flight as well.
     fn headroom(&self, view: View) -> f64 {
         let most = if view.full == Some(true) { MOST_HEADROOM_SEEN } else { MOST_HEADROOM };
         (HEADROOM + HEADROOM_FOR_NOISE * self.samples.noise()).min(most)
@@ -377,11 +371,11 @@ impl Search {
     }
 }
 
-/// Whether what new lanes could bring is more than what their slow start takes, and where that is short,
-/// than what it costs to try them.
+/// Whether enough is left that new lanes can gain more than their slow start, or on a short path the trial,
+/// costs.
 fn pays_off(goodput: f64, view: View) -> bool {
     let least = if view.rtt < LONG_PATH { PAYS_OFF } else { Duration::ZERO };
-    let time = view.rtt.mul_f64(PAYS_OFF_ROUND_TRIPS).max(least);
+    let time = view.rtt.mul_f64(PAYS_OFF_RTTS).max(least);
     view.left.is_none_or(|left| left as f64 > goodput * time.as_secs_f64())
 }
 

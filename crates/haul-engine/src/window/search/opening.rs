@@ -1,4 +1,4 @@
-//! Opening: the window grows until the path is full, or until nothing is gained by it.
+//! Opening: the window grows until the path is full, or until growing gains nothing.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use crate::window::lanes::Lanes;
 /// Rounds without growth that end the opening (BBR).
 const FLAT_ROUNDS: u32 = 3;
 
-/// A round that has not grown while the path is full counts as so many of them.
+/// A round without growth while the path is full counts as this many.
 const FULL_COUNTS: u32 = 2;
 
-/// While the path is known not to be full, the window is opened by this part of what arrives. What
-/// lanes carry doubles each round trip in their slow start, and so all that has arrived is twice
-/// what arrived in the last one: requests are always one round trip ahead of the doubling. And when
-/// the queue begins to fill, the window is less than the two BDPs that path and queue hold.
+/// While the path is known not to be full, the window grows by this part of the arriving bytes. In slow
+/// start the bytes per RTT double, so all that have arrived are twice those of the last RTT: requests
+/// are always one RTT ahead of the doubling. And when the queue begins to fill, the window is less than
+/// the two BDPs that path and queue hold.
 const OPENING_SHARE: f64 = 0.75;
 
-/// ... up to so many times what arrived in the last round trip, beside what the window began with:
-/// while that doubles, four times as much is on its way a round trip later.
+/// ... up to this many times the bytes of the last RTT, besides the first window: while those double, four
+/// times as many are in flight one RTT later.
 const MOST_AHEAD: f64 = 3.0;
 
-/// While lanes ramp up, the window may be so many times what arrives in a round trip, so that the
-/// lanes that are slow yet do not take it from those that are fast already.
+/// While lanes ramp up, the window may be this many times the bytes per RTT, so that lanes that are
+/// still slow do not take it from fast ones.
 const RAMPING_GAIN: f64 = 8.0;
 
-/// So many BDPs in flight cannot all be on the path: the path has room for 2, if its queue holds one.
+/// This many BDPs in flight cannot all be on the path: it has room for 2, if its queue holds one.
 const UNEXPLAINED: f64 = 2.5;
 
 impl Search {
@@ -40,7 +40,7 @@ impl Search {
         lanes: &mut Lanes,
         bounds: &Bounds,
     ) {
-        // The first time goodput may double each round, and every round counts. Later on it comes
+        // In the first search goodput may double each round, and every round counts. Later it starts
         // from a known level, and one round that happens to be fast must not widen the window.
         let first_time = !self.settled_once && !opening.stretched;
         let goodput = if first_time { goodput } else { self.samples.mean(2) };
@@ -50,8 +50,8 @@ impl Search {
         if grown {
             opening = Opening { mark: goodput, flat: 0, ..opening };
         } else if view.full == Some(true) {
-            // More in flight would only wait in the queue, until it overflows.
-            // One round may only have seen packets that were lost and sent again.
+            // More in flight would only wait in the queue, until it overflows. Not counted as the end at
+            // once: one round may only have been slow because lost packets were sent again.
             opening.flat += FULL_COUNTS;
         } else if !ramping {
             opening.flat += 1;
@@ -72,7 +72,7 @@ impl Search {
         }
     }
 
-    /// A wider window has not helped: perhaps longer answers are the reason, or the lanes.
+    /// A wider window has not helped: tries whether slow responses are the reason, or the lanes.
     fn helps_otherwise(
         &mut self,
         opening: Opening,
@@ -82,11 +82,11 @@ impl Search {
     ) -> bool {
         match view.full {
             Some(true) => false,
-            // What is in flight and not in a queue waits for the lanes, above all.
+            // Bytes in flight that are in no queue wait mainly for the lanes.
             Some(false) => {
                 self.open_more_lanes(view, lanes, bounds) || self.stretches(opening, view, bounds)
             }
-            // Lanes that each have a limit say nothing about the window.
+            // Lanes with a limit each do not show what the window needs.
             None if self.are_slow(lanes) => self.open_more_lanes(view, lanes, bounds),
             None => {
                 self.stretches(opening, view, bounds) || self.open_more_lanes(view, lanes, bounds)
@@ -94,7 +94,7 @@ impl Search {
         }
     }
 
-    /// A path of this round trip deserves so many lanes, and they something to begin with.
+    /// Gives the lanes for a path of this RTT their first window.
     pub(in crate::window) fn start_for_lanes(
         &mut self,
         lanes: usize,
@@ -107,7 +107,7 @@ impl Search {
         }
     }
 
-    /// Bytes have arrived. While the path is known not to be full, they make room for more.
+    /// Bytes have arrived. While the path is known not to be full, they widen the window.
     pub(in crate::window) fn on_arrival(
         &mut self,
         bytes: u64,
@@ -125,8 +125,8 @@ impl Search {
         self.window = self.window.max(bounds.clamp_window(wider, self.open_lanes));
     }
 
-    /// Goodput has grown. At most by `gain` at a time: a round can seem to be faster than the
-    /// link, when a lost segment arrives at last and everything behind it counts.
+    /// Goodput has grown. Widens the window by `gain` at most: a round can seem to be faster than the link,
+    /// when a lost segment arrives at last and everything behind it counts.
     fn grow(&mut self, goodput: f64, view: View, bounds: &Bounds) {
         let mut most = self.bdp(goodput, view);
         if self.settled_once {
@@ -136,9 +136,9 @@ impl Search {
         self.window = self.window.max(bounds.clamp_window(window, self.open_lanes));
     }
 
-    /// A window of several BDPs that is not full of goodput: either more of it does not help (a slow
-    /// start that met losses), or bytes in flight are only asked for and not yet on the path (one
-    /// request at a time on a lane, a server that thinks). Widening it once tells.
+    /// A window of several BDPs without the goodput for it: either a wider one does not help (a slow
+    /// start with losses), or bytes in flight are only requested and not yet on the path (one request at
+    /// a time on a lane, a server that responds slowly). Widening it once shows which.
     fn stretches(&mut self, opening: Opening, view: View, bounds: &Bounds) -> bool {
         let goodput = opening.best.max(self.samples.mean(FLAT_ROUNDS as usize));
         let unexplained = self.window as f64 > UNEXPLAINED * self.bdp(goodput, view);
@@ -157,8 +157,8 @@ impl Search {
         true
     }
 
-    /// Room for the lanes of the path, which begin slowly, beside the first one. Lanes that are
-    /// opened later have to show what they are good for in the window that there is.
+    /// Room for the lanes of the path, which begin slowly, besides the first one. Lanes that are opened later
+    /// have to prove themselves within the existing window.
     fn make_room(&mut self, goodput: f64, view: View, lanes: &Lanes, bounds: &Bounds) {
         if self.fewer_lanes.is_some_and(|(fewer, _)| fewer > 1) {
             return;
@@ -168,12 +168,12 @@ impl Search {
         self.window = self.window.max(bounds.clamp_window(window, lanes.open()));
     }
 
-    /// If the lanes that came last brought their full share, or all carry very little, the lanes
-    /// are what limits, and the next ones are opened without settling first.
+    /// If the last new lanes carry their full share, or all carry very little, the lanes are the limit, and
+    /// the next ones are opened without settling first.
     fn open_more_lanes(&mut self, view: View, lanes: &mut Lanes, bounds: &Bounds) -> bool {
         let goodput = self.samples.mean(FLAT_ROUNDS as usize);
         let thin = self.lane_share(goodput, view, lanes) < THIN_LANE_BYTES;
-        // On a short path one lane carries all that there is, unless a server gives each only so much.
+        // On a short path one lane fills the link, unless a server limits each connection.
         let slow = self.are_slow(lanes);
         let proven = self.fewer_lanes.is_some() || thin || view.full == Some(false);
         if self.settled_once
@@ -188,7 +188,7 @@ impl Search {
         let Some(more) = lanes.next_step(view.now, bounds) else { return false };
         self.fewer_lanes = Some((lanes.open(), goodput));
         if slow {
-            // What slow lanes have been asked for fills the window for long.
+            // Requests on slow lanes fill the window for long.
             let room = Bounds::room_for(more.saturating_sub(lanes.open()));
             self.widen_to(self.window.saturating_add(room), bounds);
         }
@@ -204,11 +204,11 @@ impl Search {
     fn settle(&mut self, opening: Opening, view: View, bounds: &Bounds) {
         let mut goodput = self.samples.mean(FLAT_ROUNDS as usize);
         if view.full == Some(true) {
-            // The last round shows what the path carries; before that the lanes were still growing.
+            // The last round shows what the path carries; before, lanes were still growing.
             goodput = goodput.max(self.samples.mean(1));
         }
-        // Requests that wait at the server are in no queue of the path. After a fall of goodput others
-        // may share it, and the usual headroom does.
+        // Requests that wait at the server are in no queue of the path. After a fall of goodput other
+        // traffic may share it, and the usual headroom is enough.
         let waits_elsewhere = bounds.is_bounded_elsewhere() && view.full == Some(true);
         let headroom = if waits_elsewhere { HEADROOM_ELSEWHERE } else { self.headroom(view) };
         let window = bounds.clamp_window(headroom * self.bdp(goodput, view), self.open_lanes);

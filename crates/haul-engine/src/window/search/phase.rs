@@ -1,4 +1,4 @@
-//! What the search is at.
+//! The phases of the search.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ pub(super) enum Phase {
 pub(super) struct Opening {
     /// Goodput of the last round that had grown.
     pub(super) mark: f64,
-    /// Rounds since.
+    /// Rounds without growth since.
     pub(super) flat: u32,
-    /// The highest mean of as many rounds as end the opening when they are flat.
+    /// The highest mean over as many rounds as end the opening when they are flat.
     pub(super) best: f64,
-    /// Whether it was tried if bytes in flight are only asked for; and with which window and
-    /// goodput, while that trial goes on.
+    /// Whether it was tried if bytes in flight are only requested; and window and goodput before, during
+    /// that trial.
     pub(super) stretched: bool,
     pub(super) stretches: Option<(u64, f64)>,
 }
@@ -28,9 +28,9 @@ pub(super) struct Trial {
     pub(super) change: Change,
     pub(super) window_before: u64,
     pub(super) goodput_before: f64,
-    /// Data that was asked for before the change arrives until then, and ...
+    /// Data requested before the change arrives until this time, and ...
     pub(super) ripe: Duration,
-    /// ... as long as so many bytes are to come.
+    /// ... until this many more bytes have arrived.
     pub(super) to_come: f64,
     pub(super) sum: f64,
     pub(super) rounds: u32,
@@ -52,11 +52,11 @@ impl Trial {
 pub(super) enum Change {
     /// From the opening's window to the settled one.
     Settle,
-    /// Goodput fell: a window for what is left of it.
+    /// Goodput fell: a window for the lower one.
     Shrink,
-    /// Now and then: is there more to have?
+    /// A probe whether more goodput is possible.
     Wider,
-    /// Now and then, if the window is larger than the round trip explains: is it still needed?
+    /// A probe whether a window that is larger than the RTT explains is still needed.
     Narrower,
     /// More lanes than these.
     Lanes(usize),

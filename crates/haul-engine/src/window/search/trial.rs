@@ -1,5 +1,5 @@
-//! Trials: one thing is changed, judged when data asked for since then has arrived, and taken back if
-//! it did not help.
+//! Trials: one thing is changed, judged when data requested since then has arrived, and reverted if it did
+//! not help.
 
 use std::time::Duration;
 
@@ -8,37 +8,36 @@ use super::{GROWTH, LONG_PATH, Search, THIN_LANE_BYTES, View, rounds_of};
 use crate::window::bounds::{Bounds, LANE_BYTES};
 use crate::window::lanes::Lanes;
 
-/// What a wider window has to gain, what more lanes have to gain, and what a narrower window may
-/// lose; all of them beyond noise.
+/// The least gain of a wider window and of more lanes, and the most loss of a narrower window; all of them
+/// beyond noise.
 const WORTH_A_WIDER_WINDOW: f64 = 1.05;
 const WORTH_MORE_LANES: f64 = 1.1;
 const HARMLESS: f64 = 0.95;
 
-/// A narrower window that leaves less than this proves that bytes in flight are what is short.
+/// A narrower window that leaves less than this proves that the window is the limit.
 const STARVING: f64 = 0.85;
 
-/// A queue is the whole reason for what is in flight while goodput scatters by less than this; more
-/// are losses, which more lanes share among them.
+/// While goodput scatters by less than this, the queue alone explains the bytes in flight; more scatter means
+/// losses, of which more lanes take a part each.
 const CALM: f64 = 0.04;
 
-/// Lanes that make goodput fall below this part are closed without waiting for the end of the
-/// trial.
+/// Lanes that make goodput fall below this part are closed before the end of the trial.
 const HARMFUL: f64 = 0.9;
 
-/// Pause between trials of the window, in time and in round trips, whichever is longer. Doubles
-/// up to 8 times while nothing is gained.
+/// Pause between trials of the window, in time and in RTTs, whichever is longer. Doubles up to 8 times while
+/// nothing is gained.
 const PROBE_PAUSE: Duration = Duration::from_secs(10);
-const PROBE_ROUND_TRIPS: u32 = 50;
+const PROBE_RTTS: u32 = 50;
 const MOST_PAUSE_DOUBLINGS: u32 = 3;
 
 /// The first trial after the window was narrowed comes sooner, in case it is too narrow.
 const EARLY_PROBE_ROUNDS: u32 = 16;
 
-/// On a short path more lanes seldom help and cost goodput while they are tried (measured: two
-/// SFTP lanes over loopback move 0.6 of what one moves), so the first trial waits so long.
+/// The wait for the first trial on a short path, where more lanes seldom help and cost goodput while they are
+/// tried (measured: two SFTP lanes over loopback move 0.6 of what one moves).
 const FIRST_LANE_TRIAL: Duration = Duration::from_secs(2);
 
-/// Pause after a trial of lanes that brought nothing; doubles each time, up to 16 times.
+/// Pause after a trial of lanes that gained nothing; doubles each time, up to 16 times.
 const LANE_TRIAL_PAUSE: Duration = Duration::from_secs(60);
 const MOST_LANE_DOUBLINGS: u32 = 4;
 
@@ -51,7 +50,7 @@ impl Search {
         bounds: &Bounds,
     ) {
         self.next_lane_trial = None;
-        // What was before the window was set says nothing of it.
+        // Only samples since the window was set count.
         if view.full == Some(true) && self.samples.noise_of(self.fresh) < CALM {
             self.next_lane_trial = Some(view.now + LANE_TRIAL_PAUSE);
             return;
@@ -63,7 +62,7 @@ impl Search {
         }
     }
 
-    /// Whether somebody else judges the lanes. Then nothing is tried with them here.
+    /// Sets whether `SlowLanes` judges the lanes. Then no trial here changes them.
     pub(in crate::window) fn leave_lanes(&mut self, leaves: bool, now: Duration) {
         self.leaves_lanes = leaves;
         if !leaves {
@@ -83,7 +82,7 @@ impl Search {
         let narrower = (self.window as f64 * 0.75).max(plain);
         let narrower = bounds.clamp_window(narrower, self.open_lanes);
         let wider = bounds.clamp_window(self.window as f64 * GROWTH, self.open_lanes);
-        // Every other probe looks whether a window that the round trip does not explain is needed.
+        // Every other probe checks whether a window that the RTT does not explain is needed.
         let unexplained = (narrower as f64) < self.window as f64 * 0.9;
         if unexplained && self.futile_probes % 2 == 1 {
             self.begin(Change::Narrower, goodput, narrower, view);
@@ -135,7 +134,7 @@ impl Search {
         self.phase = Phase::Cruise;
         self.fresh = 0;
         self.reference = trial.mean();
-        // Both means scatter.
+        // Both means scatter, hence the factor.
         let noise = self.samples.noise() * std::f64::consts::SQRT_2;
         match trial.change {
             Change::Settle | Change::Shrink => {
@@ -167,7 +166,7 @@ impl Search {
     fn judge_smaller(&mut self, trial: Trial, noise: f64, view: View, bounds: &Bounds) {
         self.was_full |= view.full == Some(true);
         self.not_full = 0;
-        // Without a queue the window cannot have been too wide, so noise is no excuse.
+        // Without a queue the window cannot have been too wide, so noise does not count.
         let excuse = if view.full == Some(false) { 0.0 } else { noise };
         if trial.gain() < HARMLESS - excuse {
             self.restore(trial, view);
@@ -190,7 +189,7 @@ impl Search {
         }
     }
 
-    /// `before`: how many lanes there were.
+    /// Judges a trial of more lanes; there were `before`.
     fn judge_lanes(
         &mut self,
         before: usize,
@@ -219,7 +218,7 @@ impl Search {
         }
     }
 
-    /// The smaller window cost goodput: what was on the path before is what is needed.
+    /// Restores the window: the smaller one cost goodput, so the bytes in flight before are needed.
     fn restore(&mut self, trial: Trial, view: View) {
         self.window = trial.window_before;
         self.reference = trial.goodput_before;
@@ -231,12 +230,12 @@ impl Search {
         self.settled_once = true;
         let share = self.lane_share(self.reference, view, lanes);
         let may_be_capped = share >= LANE_BYTES as f64 / 2.0;
-        // What fewer lanes moved proves nothing of losses: they may not have met any yet.
+        // The goodput of fewer lanes does not exclude losses: they may not have had any yet.
         let full = self.link_is_full(self.reference, lanes);
         let due = if full && share >= THIN_LANE_BYTES {
             view.now + LANE_TRIAL_PAUSE
         } else if view.full.is_some() {
-            // By then it can be seen whether there is a queue.
+            // By then it is known whether there is a queue.
             view.now + view.round * EARLY_PROBE_ROUNDS
         } else if view.rtt >= LONG_PATH || may_be_capped {
             view.now
@@ -247,7 +246,7 @@ impl Search {
     }
 
     fn plan_probe(&mut self, view: View) {
-        let pause = PROBE_PAUSE.max(view.rtt * PROBE_ROUND_TRIPS);
+        let pause = PROBE_PAUSE.max(view.rtt * PROBE_RTTS);
         let doublings = self.futile_probes.min(MOST_PAUSE_DOUBLINGS);
         self.next_probe = view.now + pause * 2u32.pow(doublings);
     }

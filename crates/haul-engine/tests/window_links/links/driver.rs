@@ -1,5 +1,5 @@
-//! The side of haul: issues ranges as decided, tells the window what it sees, like the real
-//! driver.
+//! haul's side of the link: issues ranges as decided and reports observations to the window, like the
+//! real driver.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use haul_storage::LinkStatus;
 
 use super::{Arrival, Link};
 
-/// Who decides.
+/// What decides.
 #[derive(Debug, Clone)]
 pub(crate) enum Control {
     /// The controller under test.
@@ -28,7 +28,7 @@ pub(crate) struct Point {
     pub(crate) range_bytes: u64,
 }
 
-/// Bytes that are reported at once, at least.
+/// The least bytes that are reported at once.
 const BLOCK: u64 = 64 << 10;
 
 #[derive(Debug)]
@@ -48,17 +48,17 @@ struct LaneSide {
     ranges: VecDeque<Issued>,
     /// Arrived and not yet reported.
     unreported: u64,
-    /// What arrived in the last round trip that is over, and in the present one.
+    /// Bytes that arrived in the last complete RTT, and in the present one.
     carried_before: u64,
     carried: u64,
     round_began: Duration,
 }
 
-/// What a new lane is trusted with.
+/// The allowance of a new lane, in bytes.
 const FIRST_ALLOWANCE: u64 = 256 << 10;
 
 impl LaneSide {
-    /// How busy it is for what it can carry, as a backend reckons.
+    /// Its load in relation to what it can carry, as a backend computes it.
     fn load(&self) -> u64 {
         let allowance = (2 * self.carried_before.max(self.carried)).max(FIRST_ALLOWANCE);
         self.outstanding * 1000 / allowance
@@ -132,7 +132,7 @@ impl Driver {
         self.link.open += 1;
     }
 
-    /// Closes lanes beyond those wished for; what is in flight on them still arrives.
+    /// Closes lanes beyond `wished`; bytes in flight on them still arrive.
     pub(super) fn close_lanes(&mut self, wished: usize) {
         while self.link.open > wished {
             let last = self.lanes.iter().rposition(|lane| !lane.closed);
@@ -172,7 +172,7 @@ impl Driver {
         Some((index, bytes))
     }
 
-    /// The next bytes of a lane are here, in order.
+    /// The next bytes of a lane have arrived, in order.
     pub(super) fn arrive(&mut self, now: Duration, index: usize, mut bytes: u64) {
         let rtt = self.link.rtt.unwrap_or_default();
         self.lanes[index].carry(now, bytes, rtt);

@@ -9,7 +9,7 @@ use super::driver::{Control, Driver};
 use super::sender::{MSS, Sender};
 use super::{Link, Run, queue_bytes};
 
-/// Lanes that a backend has in the making, whatever it is asked for.
+/// The most lanes that a backend opens at once.
 const MOST_OPENING: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,17 +38,17 @@ enum Event {
     ServerReady,
     LaneOpens,
     Wakeup,
-    /// The acknowledgement of a request, which has taken so many nanoseconds there and back.
+    /// The acknowledgement of a request, with its RTT in nanoseconds.
     RequestAck {
         lane: usize,
         took: u64,
     },
     Look,
-    /// The path changes to what the link's list says there.
+    /// The path changes to this entry of the link's list.
     Change(usize),
 }
 
-/// How often the link is looked at, as the engine does.
+/// How often the link's status is polled, as by the engine.
 const LOOK: Duration = Duration::from_millis(25);
 
 struct Network {
@@ -76,12 +76,12 @@ struct Lane {
     pace_set: bool,
     probe_set: bool,
     waits_for_server: bool,
-    /// Asked for by the driver and not yet by the lane, asked for by the lane, and arrived.
+    /// Requests of the driver that the lane has not sent; bytes that it has requested, and received.
     requests: VecDeque<u64>,
-    asked: u64,
+    requested: u64,
     received: u64,
     early: BTreeMap<u64, u64>,
-    /// The round trip that the near kernel has measured last, and when.
+    /// The RTT that haul's kernel has measured last, and when.
     rtt: u64,
     measured: Option<u64>,
 }
@@ -229,7 +229,7 @@ impl Network {
         self.driver.tell_link(self.time());
     }
 
-    /// What the driver does after each event.
+    /// Lets the driver act after each event.
     fn act(&mut self) {
         let wished = self.driver.decision().lanes;
         let link = self.driver.link;
@@ -260,9 +260,9 @@ impl Network {
 
     fn request(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
-        while !(self.link.one_request && lane.asked > lane.received) {
+        while !(self.link.one_request && lane.requested > lane.received) {
             let Some(bytes) = lane.requests.pop_front() else { return };
-            lane.asked += bytes;
+            lane.requested += bytes;
             self.numbers += 1;
             let arrives = self.now + nanos(self.link.rtt) / 2 + nanos(self.link.think);
             let request = Event::Request { lane: index, bytes };
@@ -270,7 +270,7 @@ impl Network {
         }
     }
 
-    /// Sends what a lane may send, at most a ms' worth in a burst (as Linux does with pacing).
+    /// Sends what a lane may send, in bursts of at most 1 ms (as Linux does with pacing).
     fn send(&mut self, index: usize) {
         let burst = (nanos(self.link.rtt) / 16).min(1_000_000);
         let burst_ends = self.now + burst;
@@ -323,7 +323,7 @@ impl Network {
         }
     }
 
-    /// Through the bottleneck: queue, rate, loss.
+    /// Passes a segment through the bottleneck: queue, rate, loss.
     fn transmit(&mut self, lane: usize, number: u64, offset: u64, bytes: u64) {
         self.run.sent += 1;
         let backlog = self.bottleneck_free.saturating_sub(self.now) as f64 / 1e9 * self.link.rate;
@@ -395,7 +395,7 @@ impl Network {
             probe_set: false,
             waits_for_server: false,
             requests: VecDeque::new(),
-            asked: 0,
+            requested: 0,
             received: 0,
             early: BTreeMap::new(),
             rtt: 0,

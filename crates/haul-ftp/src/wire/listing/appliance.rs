@@ -1,4 +1,4 @@
-//! Lines of small and old servers: EPLF, VShell, OS-9, and those in routers and other machines.
+//! Lines of small and old servers: EPLF, VShell, OS-9, and embedded systems (VxWorks, Nortel).
 
 use haul_storage::{EntryKind, SpecialKind, Timestamp};
 
@@ -16,7 +16,7 @@ pub(super) fn line(line: &[u8]) -> Option<Line<'_>> {
         .or_else(|| os9(line, &all))
 }
 
-/// Whether a line says nothing of an entry.
+/// Whether a line is a heading and describes no entry.
 pub(super) fn is_heading(line: &[u8]) -> bool {
     let mut words = fields(line).map(|(field, _)| field);
     let ruled = line.len() > 3 && line.iter().all(|byte| b"-= ".contains(byte));
@@ -106,7 +106,7 @@ fn nortel<'a>(line: &'a [u8], all: &[(&'a [u8], usize)]) -> Option<Line<'a>> {
     Some(Line { name, found: Found { size: Some(size), ..Found::of(EntryKind::File) } })
 }
 
-/// `20.20 07/03/29 1026 d-ewrewr 2650 85920 name`: owner, year, month and day, time, rights, place, size.
+/// `20.20 07/03/29 1026 d-ewrewr 2650 85920 name`: owner, date (year first), time, rights, sector, size.
 fn os9<'a>(line: &'a [u8], all: &[(&'a [u8], usize)]) -> Option<Line<'a>> {
     let [(owner, _), (date, _), (time, _), (rights, _), _, (size, end), ..] = all else {
         return None;

@@ -1,11 +1,11 @@
-//! A line as Windows servers print it: `02-03-24  05:06PM       <DIR>          name`, or a size in the
-//! place of `<DIR>`; and as OS/2 does: `36611      A    04-23-103  10:57  name`.
+//! Lines of Windows servers, `02-03-24  05:06PM       <DIR>          name` with a size instead of `<DIR>`
+//! for files, and of OS/2: `36611      A    04-23-103  10:57  name`.
 
 use haul_storage::{EntryKind, SpecialKind};
 
 use super::line::{Found, Line, fields, grouped, number};
 
-/// From the beginning of `<DIR>` to the name.
+/// The width of the column that begins with `<DIR>`.
 const COLUMN: usize = 15;
 
 /// Reads a line; `None` if it is not one of these.
@@ -42,7 +42,7 @@ fn windows(line: &[u8]) -> Option<Line<'_>> {
     (!name.is_empty()).then_some(Line { name, found: Found { size, ..Found::of(kind) } })
 }
 
-/// `name [C:\where it leads]`.
+/// `name [C:\target]`.
 fn link(name: &[u8]) -> (&[u8], EntryKind) {
     let target = name.strip_suffix(b"]").and_then(|inner| {
         let open = inner.windows(2).rposition(|part| part == b" [")?;
@@ -54,7 +54,7 @@ fn link(name: &[u8]) -> (&[u8], EntryKind) {
     }
 }
 
-/// Size, attributes, `DIR` among them, date with years since 1900, time, name.
+/// Size, attributes (`DIR` among them), date with years since 1900, time, name.
 fn os2(line: &[u8]) -> Option<Line<'_>> {
     let all: Vec<_> = fields(line).take(6).collect();
     let size = number(all.first()?.0)?;
@@ -88,7 +88,7 @@ fn is_date(field: &[u8]) -> bool {
     long && is_pattern(field, separators)
 }
 
-/// `04-23-103` is in the year 2003.
+/// A date with years since 1900: `04-23-103` is in 2003.
 fn is_short_date(field: &[u8]) -> bool {
     matches!(field.len(), 8 | 9) && is_pattern(field, [2, 5])
 }

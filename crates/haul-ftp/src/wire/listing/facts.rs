@@ -5,8 +5,7 @@ use haul_storage::{EntryKind, SpecialKind};
 use super::line::{Found, Line, number};
 use crate::wire::parse_time;
 
-/// Reads a line with facts. `None`: it is none, or it describes the directory itself or the one
-/// above it.
+/// Parses a line with facts; `None` if it has none, or no type.
 pub fn facts(line: &[u8]) -> Option<Line<'_>> {
     let (facts, name) = split(line)?;
     let mut found = Found::of(EntryKind::Special(SpecialKind::Unknown));
@@ -26,9 +25,9 @@ pub fn facts(line: &[u8]) -> Option<Line<'_>> {
     Some(Line { name, found })
 }
 
-/// Facts and name. The name begins behind the first `; `, since a value may have a space in it (a group
-/// called `domain users`); drafts before the RFC had no semicolon behind the last fact, which is one of
-/// those that have no spaces then.
+/// Splits facts from name. The name begins after the first `; `, since a value may contain a space (a group
+/// called `domain users`). In drafts before the RFC the last fact had no semicolon; it is then one of those
+/// whose values have no spaces.
 fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
     const WITHOUT_SPACES: [&[u8]; 5] = [b"type", b"size", b"modify", b"perm", b"unique"];
     let space = line.iter().position(|byte| matches!(byte, b' ' | b'\t'))?;
@@ -47,7 +46,7 @@ fn kind_of(value: &[u8]) -> EntryKind {
     let lower = value.to_ascii_lowercase();
     match &lower[..] {
         b"file" => EntryKind::File,
-        // The directory itself, when it is asked for by MLST.
+        // `cdir` is also the type in a reply to MLST for a directory.
         b"dir" | b"cdir" | b"pdir" => EntryKind::Directory,
         b"os.unix=socket" => EntryKind::Special(SpecialKind::Socket),
         b"os.unix=pipe" | b"os.unix=fifo" => EntryKind::Special(SpecialKind::Fifo),
@@ -55,8 +54,7 @@ fn kind_of(value: &[u8]) -> EntryKind {
     }
 }
 
-/// `OS.unix=slink:/target` (the RFC's own example), or `OS.unix=symlink` without a target, which is
-/// then something that cannot be copied.
+/// `OS.unix=slink:/target` (the RFC's own example). `OS.unix=symlink` has no target and cannot be copied.
 fn link_target(value: &[u8], lower: &[u8]) -> Option<EntryKind> {
     let head = lower
         .strip_prefix(b"os.unix=slink:".as_slice())
@@ -65,7 +63,7 @@ fn link_target(value: &[u8], lower: &[u8]) -> Option<EntryKind> {
     (!target.is_empty()).then(|| EntryKind::Symlink(target.to_vec()))
 }
 
-/// Permission bits in octal; Python's way of writing them (`0o644`) is one of those that occur.
+/// Permission bits in octal; some servers write them as Python does (`0o644`).
 fn mode(value: &[u8]) -> Option<u32> {
     let digits = value.strip_prefix(b"0o").unwrap_or(value);
     let mode = u32::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()?;
@@ -91,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_may_have_a_space_in_it_and_the_last_fact_no_semicolon() {
+    fn a_value_may_contain_a_space_and_the_last_fact_may_lack_its_semicolon() {
         for (line, name) in [
             (
                 "type=file;size=2;UNIX.groupname=domain users;modify=20240102030405; report; a.txt",

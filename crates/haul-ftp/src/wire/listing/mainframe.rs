@@ -1,6 +1,6 @@
 //! Lines of VMS, MVS, OS/400 and HP NonStop.
 //!
-//! Most of them count blocks or records, from which no length in bytes follows: it is left out.
+//! Most of them count blocks or records, which give no length in bytes: the size is left out.
 
 use haul_storage::{EntryKind, SpecialKind};
 
@@ -20,7 +20,7 @@ pub(super) fn line(line: &[u8]) -> Option<Line<'_>> {
     (!name.is_empty()).then_some(Line { name, found })
 }
 
-/// Whether a line says nothing of an entry.
+/// Whether a line is a heading and describes no entry.
 pub(super) fn is_heading(line: &[u8]) -> bool {
     let words: Vec<_> = fields(line).take(3).map(|(field, _)| field).collect();
     match words[..] {
@@ -32,13 +32,13 @@ pub(super) fn is_heading(line: &[u8]) -> bool {
     }
 }
 
-/// Whether it is a name of VMS with a version, and nothing else.
+/// Whether the line is only a VMS name with a version.
 pub(super) fn is_name_only(line: &[u8]) -> bool {
     let line = line.trim_ascii_end();
     versioned(line).is_some() && !line.contains(&b' ')
 }
 
-/// `NAME.EXT;1  2/8  7-JAN-2000 10:30:13  [OWNER]  (RWED,RWED,RE,)`, in this order or another one.
+/// `NAME.EXT;1  2/8  7-JAN-2000 10:30:13  [OWNER]  (RWED,RWED,RE,)`; the order of the fields varies.
 fn vms<'a>(words: &[&'a [u8]]) -> Option<(&'a [u8], Found)> {
     let name = versioned(words.first()?)?;
     words[1..].iter().find(|word| is_named_date(word))?;
@@ -49,7 +49,7 @@ fn vms<'a>(words: &[&'a [u8]]) -> Option<(&'a [u8], Found)> {
     })
 }
 
-/// The name before `;1`. Without a version the newest one is meant.
+/// The name before `;1`. A name without a version denotes the newest one.
 fn versioned(word: &[u8]) -> Option<&[u8]> {
     let semicolon = word.iter().rposition(|byte| *byte == b';')?;
     (semicolon > 0 && is_digits(&word[semicolon + 1..])).then(|| &word[..semicolon])
@@ -83,7 +83,7 @@ fn data_set<'a>(words: &[&'a [u8]]) -> Option<(&'a [u8], Found)> {
         [volume, unit, name] if unit.eq_ignore_ascii_case(b"Tape") && is_volume(volume) => {
             Some((name, file()))
         }
-        // A database, which cannot be fetched.
+        // A database, which cannot be downloaded.
         [_, unit, b"VSAM", name] if is_digits(unit) => {
             Some((name, Found::of(EntryKind::Special(SpecialKind::Unknown))))
         }
@@ -105,8 +105,8 @@ fn is_volume(word: &[u8]) -> bool {
     word.len() <= 6 && word.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
 }
 
-/// A member of a data set: `NAME 01.01 2004/06/22 2004/06/22 16:32   128   128    0 ID`, or of a library of
-/// programs: `NAME 00B308 000411  00 FO                31    ANY`.
+/// A member of a data set: `NAME 01.01 2004/06/22 2004/06/22 16:32   128   128    0 ID`, or of a load
+/// library: `NAME 00B308 000411  00 FO                31    ANY`.
 fn member<'a>(words: &[&'a [u8]]) -> Option<(&'a [u8], Found)> {
     let is_version = |word: &[u8]| word.len() == 5 && word[2] == b'.' && is_digits(&word[..2]);
     let is_hex = |word: &[u8]| word.len() == 6 && word.iter().all(u8::is_ascii_hexdigit);
@@ -141,8 +141,8 @@ fn is_numbered_date(word: &[u8]) -> bool {
         })
 }
 
-/// `QSYS   77824 02/23/00 15:09:55 *DIR   name/`: owner, size, date and time, which objects of libraries do
-/// not have, and kind.
+/// `QSYS   77824 02/23/00 15:09:55 *DIR   name/`: owner, size, date, time, kind. Members of libraries have
+/// only owner and kind.
 fn os400<'a>(line: &'a [u8], all: &[(&'a [u8], usize)]) -> Option<Line<'a>> {
     let at = all.iter().position(|(field, _)| {
         field.len() > 2 && field[0] == b'*' && field[1..].iter().all(u8::is_ascii_uppercase)
@@ -157,7 +157,7 @@ fn os400<'a>(line: &'a [u8], all: &[(&'a [u8], usize)]) -> Option<Line<'a>> {
     let name = line[all[at].1..].trim_ascii();
     let found = match all[at].0 {
         b"*DIR" | b"*DDIR" | b"*LIB" | b"*FLR" => Found::of(EntryKind::Directory),
-        // Of what is no stream the number says how much room it takes.
+        // For other objects than stream files the number is the space allocated.
         b"*STMF" | b"*DSTMF" => Found { size, ..Found::of(EntryKind::File) },
         _ if name.ends_with(b"/") => Found::of(EntryKind::Directory),
         _ => Found::of(EntryKind::File),

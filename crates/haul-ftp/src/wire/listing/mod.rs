@@ -1,5 +1,5 @@
-//! One line of a listing: with facts (`MLSD`), or as `ls -l`, `dir` and what other systems have for it
-//! print it (`LIST`).
+//! Parses one line of a listing: facts (`MLSD`), or the output of `ls -l`, `dir` and their counterparts on
+//! other systems (`LIST`).
 
 mod appliance;
 mod date;
@@ -13,19 +13,19 @@ pub use facts::facts;
 use line::fields;
 pub use line::{Found, Line};
 
-/// Reads a line of `LIST`, whichever way it is written. `None`: it is none of them. Its time is left
-/// out, unless it is told in seconds since 1970: nobody knows in which zone it is, and most have no seconds.
+/// Parses a line of `LIST` in any known format; `None` if it is in none of them. The time is left out unless
+/// it is in seconds since 1970: its zone is unknown, and most have no seconds.
 pub fn list_line(line: &[u8]) -> Option<Line<'_>> {
     let read = unix::line(line)
         .or_else(|| dos::line(line))
         .or_else(|| appliance::line(line))
         .or_else(|| mainframe::line(line))?;
-    // Some mark directories.
+    // Some servers mark directories with a slash.
     let name = read.name.strip_suffix(b"/").filter(|name| read.found.is_dir() && !name.is_empty());
     Some(Line { name: name.unwrap_or(read.name), ..read })
 }
 
-/// Whether a line of `LIST` says nothing of an entry.
+/// Whether a line of `LIST` is a heading or a sum and describes no entry.
 pub fn is_heading(line: &[u8]) -> bool {
     const SUMS: [&str; 12] = [
         "total",
@@ -52,14 +52,14 @@ pub fn is_heading(line: &[u8]) -> bool {
     sum || mainframe::is_heading(line) || appliance::is_heading(line)
 }
 
-/// Puts lines together that are one: VMS breaks what gets too long behind the name.
+/// Joins wrapped lines: VMS breaks a long line after the name.
 #[derive(Debug, Default)]
 pub struct Joined {
     begun: Option<Vec<u8>>,
 }
 
 impl Joined {
-    /// Takes a line; gives one that is whole.
+    /// Takes a line; returns one that is complete.
     pub fn add(&mut self, line: Vec<u8>) -> Option<Vec<u8>> {
         if let Some(begun) = self.begun.take() {
             return Some([&begun[..], b" ", &line].concat());
@@ -71,7 +71,7 @@ impl Joined {
         Some(line)
     }
 
-    /// What is left when no more comes.
+    /// The incomplete line at the end of the listing, if any.
     pub fn rest(&mut self) -> Option<Vec<u8>> {
         self.begun.take()
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headings_are_no_entries() {
+    fn headings_are_recognised() {
         for line in [
             "",
             "  ",
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_broken_behind_its_name_is_one() {
+    fn a_line_wrapped_after_its_name_is_joined() {
         let mut joined = Joined::default();
         assert_eq!(
             joined.add(b"A.TXT;1 5 2-JUL-2003 10:30".to_vec()).as_deref(),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_may_be_marked_as_one() {
+    fn the_slash_behind_a_directory_is_removed() {
         let line = list_line(b"drwxr-sr-t 2 o g 4096 Feb  3 10:11 dir/").unwrap();
         assert_eq!(line.name, b"dir");
     }
@@ -142,7 +142,7 @@ mod tests {
         }
 
         #[test]
-        fn a_line_that_almost_makes_sense_is_read_or_refused(
+        fn a_nearly_valid_line_is_read_or_refused(
             line in "[-dlcb ]{0,3}[rwx-]{0,9}[ 0-9a-zA-Z:;=>./<-]{0,80}"
         ) {
             list_line(line.as_bytes());

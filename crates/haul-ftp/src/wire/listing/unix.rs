@@ -1,9 +1,8 @@
-//! A line as `ls -l` prints it: `-rw-r--r--  1 owner group  5000 Nov 22 13:50 name`.
+//! Lines in the format of `ls -l`: `-rw-r--r--  1 owner group  5000 Nov 22 13:50 name`.
 //!
-//! There is no standard: the group may be missing, an owner may have spaces in it, dates are written in
-//! many languages. What is always there is a size before a date (`date`); the name comes after exactly
-//! one space behind it. NetWare has its rights in brackets instead of the permissions, and some servers
-//! all of it in numbers.
+//! There is no standard: the group may be missing, an owner may contain spaces, dates are written in many
+//! languages. There is always a size before a date (`date`), and exactly one space between date and name.
+//! NetWare has rights in brackets instead of permissions, and some servers print numbers only.
 
 use haul_storage::{EntryKind, SpecialKind};
 
@@ -29,7 +28,7 @@ fn long(line: &[u8]) -> Option<Line<'_>> {
         return None;
     }
     let (size, name) = size_and_name(line, &kind)?;
-    // NetWare has columns.
+    // NetWare pads its columns.
     let name = if netware { name.trim_ascii_start() } else { name };
     let (name, kind) = match kind {
         Kind::Link => {
@@ -87,7 +86,7 @@ fn kind_of(letter: u8) -> Option<Kind> {
     }
 }
 
-/// Nine letters, and what some systems add; or the capitals of Connect:Enterprise.
+/// Nine letters, and the characters that some systems append; or the capitals of Connect:Enterprise.
 fn are_permissions(letters: &[u8]) -> bool {
     let unix = matches!(letters.len(), 9..=11)
         && letters[..9].iter().all(|letter| b"rwxsStTlL-".contains(letter))
@@ -97,8 +96,8 @@ fn are_permissions(letters: &[u8]) -> bool {
     unix || capitals
 }
 
-/// The size before the first date, and what is behind that date. A date that is one for sure wins over
-/// one that could be something else before it.
+/// The size before the first date, and the name after it. An unambiguous date wins over an ambiguous one
+/// before it.
 fn size_and_name<'a>(line: &'a [u8], kind: &Kind) -> Option<(Option<u64>, &'a [u8])> {
     let all: Vec<_> = fields(line).take(20).collect();
     let words: Vec<&[u8]> = all.iter().map(|(field, _)| *field).collect();
@@ -114,7 +113,7 @@ fn size_and_name<'a>(line: &'a [u8], kind: &Kind) -> Option<(Option<u64>, &'a [u
                 _ => size(before, device),
             };
             let Some(size) = size else { continue };
-            // In the first places a month in some language may be somebody's name.
+            // In the first fields, a month in some language may be an owner's name.
             let Some(date) = date::read(&words[at..], certainty, at > 2) else { continue };
             let end = all[at + date.fields - 1].1;
             let name = line.get(end..)?.strip_prefix(b" ")?;
@@ -125,7 +124,7 @@ fn size_and_name<'a>(line: &'a [u8], kind: &Kind) -> Option<(Option<u64>, &'a [u
     None
 }
 
-/// `5000`, `1,234`, `33.5k` (which is no length), and the numbers of a device.
+/// `5000`, `1,234`, `33.5k` (not an exact length), and the numbers of a device.
 fn size(field: &[u8], device: bool) -> Option<Option<u64>> {
     if device {
         let are_numbers = field.iter().all(|byte| byte.is_ascii_digit() || *byte == b',');
@@ -141,7 +140,7 @@ fn size(field: &[u8], device: bool) -> Option<Option<u64>> {
     rough.then_some(None)
 }
 
-/// `longgroup123456`: columns that ran into each other. Where the size begins nobody knows.
+/// `longgroup123456`: columns that ran into each other. Where the size begins is unknown.
 fn glued(field: &[u8], at: usize) -> Option<Option<u64>> {
     let both = field.first()?.is_ascii_alphabetic() && field.last()?.is_ascii_digit();
     (both && at > 2).then_some(None)
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn other_things_than_files_are_read() {
+    fn directories_links_and_special_files_are_read() {
         let special = EntryKind::Special;
         for (text, name, kind) in [
             ("drwxr-sr-t 2 o g 4096 Feb  3 10:11 dir", "dir", EntryKind::Directory),

@@ -7,26 +7,26 @@ fn url() -> Url {
     Url::parse("http://h/f").unwrap()
 }
 
-/// What was read of a response.
+/// The parsed response.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Read {
     provisional: Vec<u16>,
     status: Option<u16>,
     body: Vec<u8>,
-    /// Whether the connection goes on, once the response has ended.
-    goes_on: Option<bool>,
+    /// Whether the connection can be reused, once the response has ended.
+    reusable: Option<bool>,
     broken: Option<Broken>,
-    /// What belongs to the next response.
+    /// Bytes of the next response.
     rest: Vec<u8>,
 }
 
-/// Reads a response that comes in pieces, then the end of the connection.
+/// Parses a response that arrives in pieces, then the end of the connection.
 fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, is_to_head: bool) -> Read {
     let mut framing = Framing::new(url(), is_to_head);
     let (mut input, mut read) = (BytesMut::new(), Read::default());
     for piece in pieces {
         input.extend_from_slice(piece);
-        while read.goes_on.is_none() && read.broken.is_none() {
+        while read.reusable.is_none() && read.broken.is_none() {
             match framing.poll(&mut input) {
                 Ok(Some(Event::Provisional(status))) => read.provisional.push(status.as_u16()),
                 Ok(Some(Event::Head(head))) => read.status = Some(head.status.as_u16()),
@@ -34,19 +34,19 @@ fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, is_to_head: bool) -> Rea
                     assert!(!bytes.is_empty());
                     read.body.extend_from_slice(&bytes);
                 }
-                Ok(Some(Event::End)) => read.goes_on = Some(framing.keeps_open()),
+                Ok(Some(Event::End)) => read.reusable = Some(framing.keeps_open()),
                 Ok(None) => break,
                 Err(broken) => read.broken = Some(broken),
             }
         }
     }
-    if read.goes_on.is_none() && read.broken.is_none() {
+    if read.reusable.is_none() && read.broken.is_none() {
         match framing.on_close() {
-            Ok(()) => read.goes_on = Some(framing.keeps_open()),
+            Ok(()) => read.reusable = Some(framing.keeps_open()),
             Err(broken) => read.broken = Some(broken),
         }
     }
-    // Of what cannot be read nothing is left that means anything.
+    // After an error the remaining input has no meaning.
     read.rest = if read.broken.is_some() { Vec::new() } else { input.to_vec() };
     read
 }
@@ -56,8 +56,8 @@ fn whole(text: &str) -> Read {
 }
 
 #[test]
-fn a_body_ends_where_its_head_says() {
-    for (head, body, rest, goes_on) in [
+fn the_head_determines_where_the_body_ends() {
+    for (head, body, rest, reusable) in [
         ("Content-Length: 5\r\n", "hello", "HTTP/1.1 200", true),
         ("Content-Length: 5\r\nConnection: x, Close\r\n", "hello", "", false),
         ("Content-Length: 0\r\n", "", "next", true),
@@ -67,18 +67,22 @@ fn a_body_ends_where_its_head_says() {
     ] {
         let read = whole(&format!("HTTP/1.1 200 OK\r\n{head}\r\n{body}{rest}"));
         assert_eq!(read.body, body.as_bytes(), "{head}");
-        assert_eq!((read.rest, read.goes_on), (rest.as_bytes().to_vec(), Some(goes_on)), "{head}");
+        assert_eq!(
+            (read.rest, read.reusable),
+            (rest.as_bytes().to_vec(), Some(reusable)),
+            "{head}"
+        );
     }
 }
 
 #[test]
-fn chunks_have_extensions_and_a_trailer() {
+fn chunks_may_have_extensions_and_a_trailer() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n";
     let read = whole(&format!(
         "{head}5;a=\"b\"\r\nhello\r\nA\r\n, world of\r\n0;x\r\nDigest: y\r\n\r\nnext"
     ));
     assert_eq!(read.body, b"hello, world of");
-    assert_eq!((&read.rest[..], read.goes_on), (&b"next"[..], Some(true)));
+    assert_eq!((&read.rest[..], read.reusable), (&b"next"[..], Some(true)));
     for wrong in ["x\r\n", "5\r\nhello5\r\n", "\r\n\r\n", "FFFFFFFFFFFFFFFFF\r\n", "-1\r\n"] {
         let read = whole(&format!("{head}{wrong}"));
         assert!(matches!(read.broken, Some(Broken::Unreadable(_))), "{wrong}: {read:?}");
@@ -90,9 +94,9 @@ fn chunks_have_extensions_and_a_trailer() {
     }
 }
 
-/// The bytes of `gzip, chunked` were stored as the file.
+/// The bytes of `gzip, chunked` used to be stored as the file.
 #[test]
-fn a_coding_that_was_not_asked_for_is_unreadable() {
+fn a_transfer_coding_that_was_not_requested_is_unreadable() {
     for codings in [
         "gzip, chunked",
         "gzip",
@@ -117,18 +121,18 @@ fn some_responses_have_no_body() {
     for fields in [chunked, "Content-Length: 7\r\n\r\nnext", "\r\nnext"] {
         let text = format!("HTTP/1.1 200 OK\r\n{fields}");
         let read = read([text.as_bytes()], true);
-        assert_eq!((&read.rest[..], read.goes_on), (&b"next"[..], Some(true)), "{fields}");
+        assert_eq!((&read.rest[..], read.reusable), (&b"next"[..], Some(true)), "{fields}");
     }
 }
 
 #[test]
-fn http_1_0_ends_the_connection() {
+fn an_http_1_0_response_ends_the_connection() {
     let read = whole("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nab");
-    assert_eq!((&read.body[..], read.goes_on), (&b"ab"[..], Some(false)));
+    assert_eq!((&read.body[..], read.reusable), (&b"ab"[..], Some(false)));
 }
 
 #[test]
-fn what_never_ends_is_unreadable() {
+fn responses_without_end_are_unreadable() {
     let field = format!("X: {}\r\n", "y".repeat(1000));
     let heads = [
         "HTTP/1.1 102 Processing\r\n\r\n".repeat(PROVISIONAL_MOST + 1),
@@ -147,7 +151,7 @@ fn what_never_ends_is_unreadable() {
 }
 
 #[test]
-fn a_length_that_is_none_is_no_response() {
+fn an_invalid_length_is_unreadable() {
     for length in ["x", "1, 2", "-1"] {
         let read = whole(&format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nab"));
         assert!(matches!(read.broken, Some(Broken::Unreadable(_))), "{length}");
@@ -165,7 +169,7 @@ fn chunked(body: &[u8], length: usize) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of a response, right or wrong in one place, and of what comes behind it.
+/// The bytes of a response, valid or with one wrong byte, and the beginning of the next one.
 fn response() -> impl Strategy<Value = Vec<u8>> {
     let framing = (0..4usize, vec(any::<u8>(), 0..300), 1..50usize);
     let provisional = (0..3usize, "[a-z]{0,20}");
@@ -194,7 +198,7 @@ fn response() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn any_cut_of_the_bytes_into_reads_gives_the_same_response(
+    fn the_response_does_not_depend_on_how_its_bytes_are_split(
         bytes in response(),
         cuts in vec(any::<prop::sample::Index>(), 0..20),
         is_to_head: bool,

@@ -29,7 +29,7 @@ async fn pipe() -> (Pipe, TcpStream, Url) {
 }
 
 #[tokio::test]
-async fn a_lane_that_nobody_has_any_more_is_closed() {
+async fn a_lane_is_closed_when_it_is_dropped() {
     let (pipe, mut server, _) = pipe().await;
     drop(pipe);
     let read = timeout(LONG, server.read(&mut [0; 16])).await;
@@ -37,7 +37,7 @@ async fn a_lane_that_nobody_has_any_more_is_closed() {
 }
 
 #[tokio::test]
-async fn what_was_asked_is_answered_before_the_lane_is_closed() {
+async fn a_dropped_lane_closes_after_its_last_response() {
     let (pipe, mut server, url) = pipe().await;
     let request = Request::put("/file").header("content-length", "5").body(());
     let body = Block::from(Bytes::from_static(b"hello"));
@@ -64,7 +64,7 @@ async fn ends(pipe: &Pipe) {
 }
 
 #[tokio::test]
-async fn what_was_asked_on_a_lane_that_is_abandoned_is_lost_at_once() {
+async fn requests_on_an_abandoned_lane_fail_at_once() {
     let (pipe, mut server, url) = pipe().await;
     let request = Request::get("/file").body(()).unwrap();
     let parts: Vec<_> = (0..3).map(|_| pipe.ask(&request, &url, 100, &Block::new())).collect();
@@ -81,17 +81,17 @@ async fn what_was_asked_on_a_lane_that_is_abandoned_is_lost_at_once() {
     assert_eq!(pipe.outstanding(), 0);
 }
 
-/// They were taken for the answer to the next question, and its response for that to the one after.
+/// They used to be taken for the response to the next request, which shifted all later ones.
 #[tokio::test]
-async fn bytes_that_nobody_asked_for_end_the_lane() {
+async fn unsolicited_bytes_close_the_lane() {
     let (pipe, mut server, _) = pipe().await;
     server.write_all(b"HTTP/1.1 408 Too late\r\ncontent-length: 0\r\n\r\n").await.unwrap();
     ends(&pipe).await;
 }
 
-/// Whoever asked for a part and got the file may look at that late, or never.
+/// A task that requested a part and gets the whole file may read it late, or never.
 #[tokio::test]
-async fn much_more_than_was_asked_for_is_not_kept() {
+async fn a_response_much_longer_than_requested_is_not_buffered() {
     let (pipe, mut server, url) = pipe().await;
     let request = Request::get("/file").body(()).unwrap();
     let part = pipe.ask(&request, &url, 100, &Block::new());
@@ -102,7 +102,7 @@ async fn much_more_than_was_asked_for_is_not_kept() {
     assert!(response.next("read").await.is_err(), "it ends there");
 }
 
-/// What has a connection for a test, and whether it was kept.
+/// The owner of a connection in a test; reports whether it can be reused.
 #[derive(Debug)]
 struct Test(UnboundedSender<bool>);
 
@@ -110,12 +110,12 @@ impl Owner for Test {
     fn hold(&self) {}
 
     fn done(&self, is_kept: bool, _keep_alive: Option<Duration>) {
-        // A test need not ask.
+        // The test may not wait for it.
         let _ = self.0.send(is_kept);
     }
 }
 
-/// Sends a request that has the connection for itself, and gives how that learns that it is free.
+/// Sends a request that has the connection to itself; the receiver gets whether it can be reused.
 fn alone(
     pipe: &Pipe,
     url: &Url,
@@ -136,7 +136,7 @@ async fn read_until(server: &mut TcpStream, end: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_body_that_nobody_takes_is_not_read_and_all_of_it_comes_later() {
+async fn a_body_is_not_read_ahead_of_its_consumer() {
     const SENT: usize = 64 << 20;
     let (pipe, mut server, url) = pipe().await;
     let (pending, mut done) = alone(&pipe, &url, None);
@@ -154,7 +154,7 @@ async fn a_body_that_nobody_takes_is_not_read_and_all_of_it_comes_later() {
         server
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
-    // What the system takes of it is a part of that.
+    // The system's buffers hold a part of it.
     let waiting = pipe.arrived();
     assert!((512 << 10..2 << 20).contains(&waiting), "{waiting} bytes wait");
     assert!(!sending.is_finished() && done.try_recv().is_err());
@@ -165,7 +165,7 @@ async fn a_body_that_nobody_takes_is_not_read_and_all_of_it_comes_later() {
 }
 
 #[tokio::test]
-async fn a_stream_is_sent_in_chunks_and_its_connection_goes_on() {
+async fn a_stream_is_sent_in_chunks_and_its_connection_is_reusable() {
     let (pipe, mut server, url) = pipe().await;
     let (sender, pieces) = mpsc::channel(2);
     let (pending, mut done) = alone(&pipe, &url, Some(Stream::new(pieces, None)));
@@ -179,7 +179,7 @@ async fn a_stream_is_sent_in_chunks_and_its_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_abandoned_is_cut_off() {
+async fn an_abandoned_stream_closes_its_connection() {
     let (pipe, mut server, url) = pipe().await;
     let (sender, pieces) = mpsc::channel(2);
     let (pending, _done) = alone(&pipe, &url, Some(Stream::new(pieces, Some(10))));
@@ -191,7 +191,7 @@ async fn a_stream_that_is_abandoned_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_response_before_the_end_of_its_request_ends_the_connection() {
+async fn a_response_before_the_end_of_its_request_closes_the_connection() {
     let (pipe, mut server, url) = pipe().await;
     let (sender, pieces) = mpsc::channel(2);
     let (pending, mut done) = alone(&pipe, &url, Some(Stream::new(pieces, Some(10))));
@@ -205,9 +205,9 @@ async fn a_response_before_the_end_of_its_request_ends_the_connection() {
     timeout(LONG, sender.closed()).await.unwrap();
 }
 
-/// The task that sends was left blocked for as long as the server read nothing.
+/// The sending task used to stay blocked as long as the server read nothing.
 #[tokio::test]
-async fn a_request_that_is_given_up_closes_its_connection_while_the_server_reads_nothing() {
+async fn a_cancelled_request_closes_its_connection_even_if_the_server_reads_nothing() {
     let (pipe, _server, url) = pipe().await;
     let (sender, pieces) = mpsc::channel(2);
     let (pending, _done) = alone(&pipe, &url, Some(Stream::new(pieces, None)));
@@ -219,7 +219,7 @@ async fn a_request_that_is_given_up_closes_its_connection_while_the_server_reads
 }
 
 #[tokio::test]
-async fn a_body_that_nobody_wants_is_passed_over_or_ends_the_connection() {
+async fn an_unread_body_is_skipped_or_closes_the_connection() {
     for (fields, body, is_kept) in [
         ("content-length: 5", "hello", true),
         ("transfer-encoding: chunked", "5\r\nhello\r\n0\r\n\r\n", true),
@@ -240,7 +240,7 @@ async fn a_body_that_nobody_wants_is_passed_over_or_ends_the_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_body_comes_as_it_was_sent_however_fast_it_is_taken() {
+async fn a_long_body_arrives_intact_at_any_reading_speed() {
     const SENT: usize = (48 << 20) + 12_345;
     let sent: Bytes = (0..SENT).map(|at| (at / 251) as u8).collect::<Vec<_>>().into();
     for pause in [Duration::ZERO, Duration::from_millis(2)] {

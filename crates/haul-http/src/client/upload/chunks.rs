@@ -1,14 +1,14 @@
-//! A large file for Nextcloud or ownCloud, in pieces that the server puts together ("chunked upload
-//! v2" of Nextcloud's developer manual).
+//! Uploads a large file to Nextcloud or ownCloud in pieces that the server assembles ("chunked upload v2" of
+//! Nextcloud's developer manual).
 //!
 //! ```text
 //! MKCOL uploads/USER/ID   →   PUT …/ID/00001, 00002, … (several at once)   →   MOVE …/ID/.file
 //! ```
 //!
-//! Such a server, and what is before it, often takes no request that is long or large, and writes a
-//! file of one PUT no faster than one lane. `Destination` is an absolute URL, as in that manual; SabreDAV,
-//! on which both are built, looks at its path only. Each piece is in memory until it is stored, so that it
-//! can be sent again; nothing is under the file's name before the MOVE.
+//! Such a server, or a proxy before it, often limits the time and size of a request, and one PUT is no
+//! faster than one lane. `Destination` is an absolute URL, as in that manual; SabreDAV, on which both
+//! are built, uses only its path. Each piece stays in memory until it is stored, so that it can be sent
+//! again; the file has no name before the MOVE.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,25 +34,25 @@ use crate::parse::Url;
 
 const TOTAL: HeaderName = HeaderName::from_static("oc-total-length");
 
-/// All pieces but the last have as many bytes at least, and there are as many pieces at most: those of
-/// a file of more than 50 GB are longer (of 1 TB, 100 MB, and two of them are in memory).
+/// The least bytes of a piece (except the last), and the most pieces: those of a file of more than 50 GB are
+/// longer (of 1 TB: 100 MB, and two of them are in memory).
 const PIECE_LEAST: u64 = 5 << 20;
 const PIECES_MOST: u64 = 10_000;
 
-/// Bytes of pieces that are on their way; one piece may always be.
-const UNDER_WAY: u64 = 20 << 20;
+/// Bytes of pieces in flight; one piece is always allowed.
+const IN_FLIGHT: u64 = 20 << 20;
 
-/// A server copies all pieces to put them together.
+/// Time limit of the assembling MOVE: the server copies all pieces.
 const ASSEMBLED: Duration = Duration::from_secs(1800);
 
-/// Bytes of a second of that which has to be waited for unseen; how long after the response was lost with
-/// its connection; and how often somebody looks.
+/// How to wait without a response: assumed bytes assembled per second; how long after the connection
+/// was lost; and the first and the longest pause between checks.
 const ASSEMBLED_PER_SECOND: u64 = 10 << 20;
 const LOST: Duration = Duration::from_secs(10);
 const FIRST_LOOK: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Whether a file is worth it: it has at least two pieces.
+/// Whether a file is long enough for chunks: it has at least two pieces.
 pub(super) fn is_worth_it(size: Option<u64>) -> bool {
     size.is_some_and(|size| size > PIECE_LEAST)
 }
@@ -80,7 +80,7 @@ struct Sending {
 }
 
 impl ChunkUpload {
-    /// Makes a directory for the pieces of `path`, in `chunks`.
+    /// Creates a directory for the pieces of `path`, in `chunks`.
     pub(super) async fn create(
         inner: &Arc<Inner>,
         path: &RelPath,
@@ -101,7 +101,7 @@ impl ChunkUpload {
             .with(DESTINATION, destination.clone());
         inner.tell(&make).await?;
         let piece = PIECE_LEAST.max(size.div_ceil(PIECES_MOST));
-        let room = usize::try_from((UNDER_WAY / piece).max(1)).unwrap_or(1);
+        let room = usize::try_from((IN_FLIGHT / piece).max(1)).unwrap_or(1);
         Ok(Self {
             inner: Arc::clone(inner),
             path: path.clone(),
@@ -114,10 +114,10 @@ impl ChunkUpload {
         })
     }
 
-    /// Sends what has been filled.
+    /// Sends a piece, once there is room for it in flight.
     async fn send(&self, sending: &mut Sending, piece: Block) -> Result<()> {
         let room = Arc::clone(&self.room).acquire_owned().await;
-        // Nobody closes the semaphore.
+        // The semaphore is never closed.
         let room = room.map_err(|_| Error::new(ErrorKind::Interrupted, "write"))?;
         while let Some(stored) = sending.pieces.try_join_next() {
             self.stored(stored)?;
@@ -143,7 +143,7 @@ impl ChunkUpload {
         })
     }
 
-    /// All pieces are stored: puts them together under the file's name.
+    /// Assembles the pieces, which are all stored, under the file's name.
     async fn assemble(&self, options: &CommitOptions) -> Result<()> {
         let at = |kind| Error::new(kind, "commit").at(self.inner.location.display(&self.path));
         let there = self.inner.look_by_properties(&self.path, "commit").await?;
@@ -175,17 +175,17 @@ impl ChunkUpload {
                     if is_lost {
                         return Err(at(error));
                     }
-                    // The question may have been lost as well as the response. Many a server that is at it
-                    // says that the file is locked.
+                    // The request may have been lost as well as the response. Many servers report the
+                    // file as locked while they assemble it.
                     is_lost = true;
                 }
                 Err(error) => return Err(at(error)),
             }
         };
         let wait = match status.as_u16() {
-            // What is before the server does not wait as long; the server goes on.
+            // A proxy does not wait as long, but the server continues.
             502 | 504 => self.size_wait(),
-            // It may be at what it was asked first.
+            // It may still be working on the first request.
             409 | 412 | 423 | 500 | 503 if is_lost => self.size_wait(),
             _ if is_lost => LOST,
             _ => Duration::ZERO,
@@ -195,13 +195,13 @@ impl ChunkUpload {
         if may_be_done && self.is_assembled(wait).await { Ok(()) } else { Err(at(error)) }
     }
 
-    /// How long a server may need for it.
+    /// How long a server may need to assemble the file.
     fn size_wait(&self) -> Duration {
         Duration::from_secs(10 + self.size / ASSEMBLED_PER_SECOND).min(ASSEMBLED)
     }
 
-    /// Whether the response was lost and the work was not: the pieces are gone, the file is there. While
-    /// the pieces are there the server may be at it, for so long.
+    /// Whether only the response was lost: the pieces are gone, and the file exists. While the pieces
+    /// exist the server may still be assembling; this waits `wait` for it.
     async fn is_assembled(&self, wait: Duration) -> bool {
         let until = Instant::now() + wait;
         let mut pause = FIRST_LOOK;

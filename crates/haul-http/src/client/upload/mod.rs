@@ -1,4 +1,4 @@
-//! Files that are written.
+//! Uploads.
 //!
 //! ```text
 //! create ─┬ ranges: PUT or PATCH of parts, in any order, over any lane   ┐
@@ -7,12 +7,12 @@
 //! write_whole: one PUT, to the name where that is whole or nothing, else to the part file
 //! ```
 //!
-//! What a server can do decides, see [`super::quirks`]. Where there is no MOVE a file is put under
-//! its name directly, and is there half when its upload breaks.
+//! The server's features decide, see [`super::quirks`]. Without MOVE a file is written under its final
+//! name, and is incomplete there when its upload breaks.
 //!
-//! Credentials are known before a body is sent, because the server has been asked something before. Whether a
-//! large upload would be refused is asked first (see [`super::continues`]); a response that comes while the body
-//! is still being sent (413, 507) ends it at once.
+//! Credentials are known before a body is sent, because an earlier request to the server found them. A
+//! large upload first asks whether it would be refused (see [`super::continues`]); a response that
+//! arrives while the body is still being sent (413, 507) ends it at once.
 
 mod chunks;
 mod place;
@@ -27,7 +27,7 @@ use haul_storage::{CreateOptions, RelPath, Result, Retry, WriteAt};
 use super::inner::Inner;
 pub use whole::write_whole;
 
-/// Starts, or continues, a part file.
+/// Starts or resumes a part file.
 pub async fn create(
     inner: &Arc<Inner>,
     path: &RelPath,
@@ -43,7 +43,7 @@ pub async fn create(
     {
         match chunks::ChunkUpload::create(inner, path, place, options).await {
             Ok(upload) => return Ok(Arc::new(upload)),
-            // There is no place for pieces, or not for this user or file: one PUT needs none.
+            // No directory for pieces can be created, at least not for this user or file: use one PUT.
             Err(error) if error.retry() == Retry::Never => {}
             Err(error) => return Err(error),
         }

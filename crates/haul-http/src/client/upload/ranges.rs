@@ -1,5 +1,5 @@
-//! A file that is written in parts, in any order and over any lane: each block is a request of its
-//! own, sent behind others that are not answered yet; when it is answered the bytes are in the part file.
+//! Uploads a file in parts, in any order and over any lane: each block is a request of its own,
+//! pipelined behind others; its response confirms that the bytes are in the part file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ const UPDATE: &str = "application/x-sabredav-partialupdate";
 /// How often a part is sent again on another lane.
 const TRIES: u32 = 4;
 
-/// Whether that says that a range is in the file now.
+/// Whether a status confirms that a range was written.
 fn is_written(status: StatusCode) -> bool {
     matches!(status, StatusCode::OK | StatusCode::CREATED | StatusCode::NO_CONTENT)
 }
@@ -41,15 +41,15 @@ fn is_written(status: StatusCode) -> bool {
 pub(super) struct RangeUpload {
     inner: Arc<Inner>,
     path: RelPath,
-    /// The name itself where the server turned out to have no MOVE.
+    /// The part file, or the final name if the server turned out to have no MOVE.
     part: RelPath,
     journal: PartJournal,
-    /// Where the last byte that was written ends.
+    /// The end of the highest range written.
     end: AtomicU64,
 }
 
 impl RangeUpload {
-    /// Starts, or with `options.resume` continues, the part file of `path`.
+    /// Starts the part file of `path`, or resumes it with `options.resume`.
     pub(super) async fn create(
         inner: &Arc<Inner>,
         path: &RelPath,
@@ -68,7 +68,7 @@ impl RangeUpload {
         let part = inner.part_of(path)?;
         let (mut made, mut found) = (false, None);
         if options.resume {
-            // That something is there the server says as well when it is not to be replaced.
+            // A conditional PUT also shows whether the part file exists.
             made = inner.quirks.conditional && begin(inner, path, &part, true).await?;
             if !made {
                 found = inner.look_by_properties(&part, "create").await?;
@@ -105,7 +105,7 @@ impl RangeUpload {
             _ => Request::new(Method::PUT, url, "write")
                 .with(CONTENT_RANGE, range(format!("bytes {offset}-{last}/*"))?),
         };
-        // A server would make the file anew, with a hole for all that was written before.
+        // Without this a server would recreate the file, with a hole for everything written before.
         request = request.with(IF_MATCH, HeaderValue::from_static("*"));
         request.body = block;
         if self.send(&request, offset).await? {
@@ -119,7 +119,7 @@ impl RangeUpload {
         told.map_err(|error| {
             let at = self.inner.location.display(&self.path);
             match error.kind() {
-                // That is what is said of a condition that is not met (412).
+                // 412: the condition is not met.
                 ErrorKind::NotFound | ErrorKind::AlreadyExists => {
                     Error::new(ErrorKind::Changed, "write")
                         .at(at)
@@ -131,8 +131,8 @@ impl RangeUpload {
         })
     }
 
-    /// Sends a part behind others on a lane. `false` if it has to be sent alone to learn why it is not
-    /// taken.
+    /// Sends a part pipelined on a shared lane. `false` if it has to be sent alone to learn why it is
+    /// refused.
     async fn send(&self, request: &Request, offset: u64) -> Result<bool> {
         let exchange = self.inner.exchange();
         let order = exchange.order(&request.url.origin);
@@ -145,13 +145,13 @@ impl RangeUpload {
                     Proof::Given => return Ok(true),
                     Proof::Lost if tries < TRIES => {}
                     Proof::Lost => return Ok(false),
-                    // It may not be allowed to read, and would have to be sent a second time each time.
+                    // Reading may be forbidden, and then each part would have to be sent twice.
                     Proof::Refused => {
                         order.only_ranges();
                         return Ok(false);
                     }
                 },
-                // As many lanes as there are now are too many, but others go on.
+                // There are too many lanes, but others continue.
                 Ok(head) if matches!(head.status.as_u16(), 429 | 503) => {
                     exchange.busy(&head);
                     let others = exchange.transport().pipes(&request.url.origin).refused(&lane);
@@ -159,7 +159,7 @@ impl RangeUpload {
                         return Err(error::of_status(head.status, "write", &request.url));
                     }
                 }
-                // Servers end a connection after so many requests.
+                // Servers close a connection after so many requests.
                 Err(Broken::Lost { .. }) if tries < TRIES => {}
                 Ok(_) | Err(Broken::Lost { .. } | Broken::Unreadable(_)) => return Ok(false),
                 Err(broken) => return Err(error::of_broken(&broken, "write", &request.url)),
@@ -170,7 +170,7 @@ impl RangeUpload {
     }
 
     async fn open(&self) -> Result<HttpFile> {
-        // Whatever its name makes the server say of it, what was written is what is read.
+        // The server may derive a content coding from the name, but the bytes read are those written.
         let (exchange, url) = (self.inner.exchange(), self.inner.url(&self.part));
         match HttpFile::open_as(exchange, &url, false, Codings::Stored).await? {
             Opened::File(file) => Ok(file.without_tag()),
@@ -180,8 +180,8 @@ impl RangeUpload {
         }
     }
 
-    /// Brings the part file to its length. What is too short gets its last zero; no server cuts a
-    /// file, so what is too long is written anew.
+    /// Sets the length of the part file. One that is too short gets its last zero; no server can truncate a
+    /// file, so one that is too long is written again.
     async fn fit(&self, size: u64) -> Result<()> {
         let mut length = self.end.load(Ordering::Relaxed);
         if self.journal.resumes() {
@@ -199,7 +199,7 @@ impl RangeUpload {
         let shorter = StreamUpload::create(&self.inner, &self.part, &options)?;
         let written = copy(&file, &shorter, size).await;
         if written.is_err() {
-            // The first error is the one to report.
+            // Only the first error is reported.
             drop(shorter.abort(false).await);
         }
         written
@@ -218,7 +218,7 @@ async fn copy(file: &HttpFile, shorter: &StreamUpload, size: u64) -> Result<()> 
     shorter.commit(size, &replace).await
 }
 
-/// Makes the part file of `path`, empty. `only_new`: if nothing is there; `false` if something is.
+/// Creates an empty part file for `path`. With `only_new`, returns `false` if it exists already.
 async fn begin(inner: &Inner, path: &RelPath, part: &RelPath, only_new: bool) -> Result<bool> {
     let mut empty = Request::new(Method::PUT, inner.url(part), "create");
     if only_new {
@@ -274,7 +274,7 @@ impl WriteAt for RangeUpload {
         }
         let is_whole = !self.journal.resumes() && self.end.load(Ordering::Relaxed) == size;
         if is_whole && self.inner.quirks.conditional {
-            // The server has said of each part that it has it, and replaces nothing unasked.
+            // The server has confirmed each part, and replaces nothing unless told to.
             self.inner.place_as(&self.part, &self.path, size, None, options).await?;
         } else {
             self.fit(size).await?;
@@ -284,7 +284,7 @@ impl WriteAt for RangeUpload {
     }
 
     async fn abort(&self, keep: bool) -> Result<()> {
-        // Half of a file is not kept under its name.
+        // An incomplete file is not kept under its final name.
         if keep && self.part != self.path {
             return Ok(());
         }

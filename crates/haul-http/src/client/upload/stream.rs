@@ -1,12 +1,11 @@
-//! A file that is written from its first byte to its last, by one PUT.
+//! Uploads a file from its first byte to its last, by one PUT.
 //!
 //! ```text
 //! write_at → a few pieces that wait → Stream → connection     (a task of its own)
 //!                                                    ↘ answer: at commit, or early, if it is a refusal
 //! ```
 //!
-//! When the connection is lost, so is all that was sent: nothing can be continued, and the file is
-//! started anew.
+//! A lost connection loses all bytes sent: the upload cannot be resumed and starts again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,16 +28,16 @@ use super::super::payload::Stream;
 use super::super::request::Request;
 use crate::parse::Url;
 
-/// Pieces that wait to be sent. With those of the kernel that is enough for a lane.
+/// Pieces queued for sending. Together with the kernel's buffers that is enough for a lane.
 const WAITING: usize = 2;
 
-/// A server may have to copy or scan what it has got before it answers.
+/// Time limit of the response: the server may have to copy or scan the file first.
 const ANSWERED: Duration = Duration::from_secs(600);
 
-/// So long after it a server has noticed that an upload was cut off, mostly.
+/// After this time a server has usually noticed that an upload was cut off.
 const NOTICED: Duration = Duration::from_millis(300);
 
-/// Zeros at the end of a file that were not written.
+/// Zeros to fill the unwritten end of a file.
 const ZEROS: &[u8] = &[0; 64 << 10];
 
 /// A file that is being written.
@@ -46,7 +45,7 @@ const ZEROS: &[u8] = &[0; 64 << 10];
 pub(super) struct StreamUpload {
     inner: Arc<Inner>,
     path: RelPath,
-    /// Where it is written to: the part file, or the name itself where there is no MOVE.
+    /// The path written: the part file, or the final name if there is no MOVE.
     target: RelPath,
     length: Option<u64>,
     sending: Mutex<Sending>,
@@ -79,7 +78,7 @@ impl StreamUpload {
         })
     }
 
-    /// Begins the PUT, unless that was done.
+    /// Begins the PUT, unless it has begun.
     fn begin(&self, sending: &mut Sending) {
         if std::mem::replace(&mut sending.begun, true) {
             return;
@@ -106,7 +105,7 @@ impl StreamUpload {
                     sending.written += length;
                     return Ok(());
                 }
-                // The body is no longer sent: the reason is the response.
+                // The body is no longer sent; the response gives the reason.
                 Some(Err(_)) => waits.within(ANSWERED, || self.answer(), response).await,
                 None => None,
             },
@@ -121,7 +120,7 @@ impl StreamUpload {
         })
     }
 
-    /// Ends an upload of which the server takes no more, and says nothing.
+    /// Ends an upload that the server neither reads nor responds to.
     fn stuck(&self, sending: &mut Sending) -> Error {
         sending.pieces = None;
         if let Some(put) = sending.put.take() {
@@ -135,7 +134,7 @@ impl StreamUpload {
         lanes.waits().clone()
     }
 
-    /// What is waited for in the end.
+    /// The description of the final wait.
     fn answer(&self) -> String {
         format!("response to PUT {}", self.url().path())
     }
@@ -144,7 +143,7 @@ impl StreamUpload {
         self.inner.url(&self.target)
     }
 
-    /// An error after which the file has to be started anew, as nothing of it can be continued.
+    /// An error after which the upload has to start again, since it cannot be resumed.
     fn lost(&self, cause: &'static str) -> Error {
         Error::new(ErrorKind::Unreachable, "write")
             .with_retry(Retry::FromStart)
@@ -154,14 +153,14 @@ impl StreamUpload {
 
     async fn explained(&self, error: Error) -> Error {
         let error = match error.kind() {
-            // What signs in may be good for a while only. If asking helps, so does starting anew.
+            // Credentials may have expired. If a plain request succeeds, so may another upload.
             ErrorKind::Unauthenticated => match self.inner.look(&RelPath::root()).await {
                 Ok(_) => error.with_retry(Retry::FromStart),
                 Err(_) => error,
             },
             _ => self.inner.why_not(error, &self.path).await,
         };
-        // An upload of ours that was cut off may still have the part file locked.
+        // An earlier upload that was cut off may still have the part file locked.
         if error.retry() == Retry::Later || error.kind() == ErrorKind::Busy {
             error.with_retry(Retry::FromStart)
         } else {
@@ -175,7 +174,7 @@ impl StreamUpload {
             .because(cause)
     }
 
-    /// Sends the end, and takes the response.
+    /// Sends the end of the body, and waits for the response.
     async fn finish(&self, size: u64) -> Result<()> {
         let mut sending = self.sending.lock().await;
         self.begin(&mut sending);
@@ -192,7 +191,7 @@ impl StreamUpload {
             self.send(&mut sending, zeros).await?;
         }
         if let Some(pieces) = sending.pieces.take() {
-            // Of an announced length the end is known, and this is not sent.
+            // With an announced length this end marker is not sent.
             let what = || format!("send buffer space for the end of PUT {}", self.url().path());
             let sent = self.waits().within(ANSWERED, what, pieces.send(Bytes::new())).await;
             if sent.is_none() {
@@ -213,9 +212,9 @@ async fn put(inner: Arc<Inner>, request: Request, body: Option<Stream>) -> Resul
     let response = inner.exchange().upload(&request, body).await?;
     let (status, url) = (response.status, response.url.clone());
     if !status.is_success() {
-        // What is left of the body is not sent: the lane ends with the response.
+        // The rest of the body is not sent: the lane ends with the response.
         if status == StatusCode::EXPECTATION_FAILED {
-            // It is not asked another time whether the file is wanted.
+            // The retry does not send `Expect: 100-continue`.
             let error = Error::new(ErrorKind::Unreachable, "write").at(&url);
             return Err(error
                 .because(
@@ -280,25 +279,25 @@ impl WriteAt for StreamUpload {
     async fn abort(&self, _keep: bool) -> Result<()> {
         let mut sending = self.sending.lock().await;
         if self.target == self.path {
-            // Under its name is what was there before, or half of the new file: nobody knows which, so
-            // nothing is removed. What has not begun is not to begin any more.
+            // The final name has either the old file or a part of the new one; it is unknown which, so
+            // nothing is removed. A PUT that has not begun must not begin any more.
             if let Some(put) = sending.put.take() {
                 put.abort();
             }
             sending.pieces = None;
             return Ok(());
         }
-        // A body that ends without its end is cut off.
+        // Dropping the sender cuts off the body.
         sending.pieces = None;
         let mut is_cut = false;
         if let Some(put) = sending.put.take() {
-            // How it ends does not matter any more, only that it has.
+            // Only that it has ended matters, not how.
             drop(self.waits().within(ANSWERED, || self.answer(), put).await);
             is_cut = !self.inner.quirks.puts_whole;
         }
         self.inner.remove_part(&self.target).await?;
         if is_cut {
-            // The server may have begun the file only when it was removed.
+            // The server may have created the file only after it was removed.
             sleep(NOTICED).await;
             self.inner.remove_part(&self.target).await?;
         }

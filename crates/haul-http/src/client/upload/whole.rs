@@ -1,4 +1,4 @@
-//! Small files in one go.
+//! Uploads small files.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use super::super::inner::Inner;
 use super::super::quirks::KEPT_TIMES;
 use super::super::request::Request;
 
-/// A page that says that all went well is not longer.
+/// The longest body of a successful response.
 const ANSWER_MOST: u64 = 64 << 10;
 
-/// The modification time that comes with a PUT, in seconds (ownCloud, Nextcloud, haul).
+/// The modification time sent with a PUT, in seconds (ownCloud, Nextcloud, haul).
 pub(super) const OC_MTIME: HeaderName = HeaderName::from_static("x-oc-mtime");
 
-/// Writes a file with one PUT where that is whole or nothing; else by its part file.
+/// Writes a file with one PUT if that is atomic on this server; otherwise by a part file.
 pub async fn write_whole(
     inner: &Arc<Inner>,
     path: &RelPath,
@@ -42,11 +42,11 @@ pub async fn write_whole(
         (_, Err(error)) => Err(error),
     };
     if outcome.as_ref().is_err_and(|error| error.kind() != ErrorKind::Unreachable) {
-        // The first error is the one to report; what is left the next run finds.
+        // Only the first error is reported; the next run finds a file that is left.
         drop(inner.remove_part(&part).await);
     }
     match outcome {
-        // What has been learnt by it.
+        // The attempt has shown that the server refuses MOVE.
         Err(_) if inner.moving.is_refused(path) => put_directly(inner, path, bytes, options).await,
         outcome => outcome,
     }
@@ -69,7 +69,7 @@ async fn put_directly(
     }
     if let Err(error) = send(inner, &request).await {
         let error = inner.why_not(error, path).await;
-        // To replace a file is what was asked for.
+        // An existing file is not the reason, since it is to be replaced.
         let in_the_way = error.kind() == ErrorKind::AlreadyExists && options.replace;
         let error = if in_the_way { refused(&error) } else { error };
         return Err(error);
@@ -92,8 +92,8 @@ async fn put(
     send(inner, &of_put(inner, path, bytes, modified)).await
 }
 
-/// Sends a file among others, or by itself to learn why it is not taken. One that may not be sent a second
-/// time, should it not be known what became of the first, is sent by itself from the beginning.
+/// Sends a file pipelined, and alone if that fails, to learn the reason. A request that must not be repeated
+/// if its outcome is unknown is sent alone at once.
 async fn send(inner: &Inner, request: &Request) -> Result<()> {
     if request.is_repeatable() && inner.exchange().pipelined(request, ANSWER_MOST).await.is_some() {
         return Ok(());

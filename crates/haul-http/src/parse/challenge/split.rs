@@ -1,4 +1,4 @@
-//! Cuts a header into challenges and their parameters (RFC 9110, section 11.2 and 11.6.1).
+//! Splits a header into challenges and their parameters (RFC 9110, sections 11.2 and 11.6.1).
 
 /// A challenge as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ impl Raw<'_> {
     }
 }
 
-/// The challenges in `header`, up to what cannot be read.
+/// The challenges in `header`, up to the first error.
 pub(super) fn challenges(header: &str) -> Vec<Raw<'_>> {
     let mut found: Vec<Raw<'_>> = Vec::new();
     let mut rest = header;
@@ -39,7 +39,7 @@ pub(super) fn challenges(header: &str) -> Vec<Raw<'_>> {
         }
         found.push(Raw { scheme: word, parameters: Vec::new() });
         rest = behind_space;
-        // `Negotiate YII…==`: what is neither a parameter nor a word, and says nothing here.
+        // `Negotiate YII…==`: a token68, which is ignored.
         let (first, after) = token(rest);
         if !first.is_empty() || rest.starts_with('/') {
             let is_parameter =
@@ -54,8 +54,7 @@ pub(super) fn challenges(header: &str) -> Vec<Raw<'_>> {
     }
 }
 
-/// The value at the beginning, without its quotes, and what is behind it; `None` if a quote is not
-/// closed.
+/// The value at the beginning, without its quotes, and the rest; `None` if a quote is not closed.
 fn value_at(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find([',', ' ', '\t']).unwrap_or(text.len());
@@ -73,7 +72,7 @@ fn value_at(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// A word (RFC 9110, section 5.6.2) at the beginning, and what is behind it.
+/// The token (RFC 9110, section 5.6.2) at the beginning, and the rest.
 fn token(text: &str) -> (&str, &str) {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     text.split_at(text.find(|c| !is_part(c)).unwrap_or(text.len()))

@@ -41,7 +41,7 @@ fn a_digest_challenge_is_read_as_in_rfc_7616() {
     assert_eq!(digest.algorithm, Algorithm::Sha256);
     assert!(digest.qop_auth && digest.stale && digest.userhash);
     assert_eq!(digest.opaque.as_deref(), Some("FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"));
-    // What is not done is said to be unsupported, not left out.
+    // Unsupported variants are reported, not left out.
     for header in [
         "Digest realm=\"a\", nonce=\"b\", qop=\"auth-int\"",
         "Digest realm=\"a\", nonce=\"b\", algorithm=SHA-512-256, qop=auth",
@@ -52,7 +52,7 @@ fn a_digest_challenge_is_read_as_in_rfc_7616() {
 }
 
 #[test]
-fn several_challenges_in_one_header_or_more_are_told_apart() {
+fn several_challenges_in_one_or_more_headers_are_separated() {
     let expected = [unsupported("Newauth"), basic("simple")];
     // The example of RFC 9110, section 11.6.1, both as it is and the other way round.
     let first = "Newauth realm=\"apps\", type=1, title=\"Login to \\\"apps\\\"\"";
@@ -76,7 +76,7 @@ fn several_challenges_in_one_header_or_more_are_told_apart() {
 }
 
 #[test]
-fn what_is_malformed_ends_the_header_and_no_more() {
+fn a_malformed_challenge_ends_only_its_header() {
     assert_eq!(
         parse_one("Basic realm=\"unclosed, Digest"),
         [Challenge::Basic { realm: None, utf8: false }]
@@ -89,7 +89,7 @@ fn what_is_malformed_ends_the_header_and_no_more() {
 
 proptest! {
     #[test]
-    fn no_header_makes_it_panic(
+    fn any_header_is_parsed_without_panic(
         header in "(Basic|Digest|realm|nonce|algorithm=MD5-sess|[=\",\\\\ ]|x|\\PC){0,30}",
     ) {
         drop(parse_one(&header));

@@ -12,13 +12,13 @@ fn received(text: &str, from: &str) -> Option<Cookie> {
     Cookie::received(text, &url(from), NOW)
 }
 
-/// Which of these a cookie goes to.
+/// To which of these URLs a cookie is sent.
 fn goes(cookie: &Cookie, to: &[&str]) -> Vec<bool> {
     to.iter().map(|to| cookie.goes_to(&url(to))).collect()
 }
 
 #[test]
-fn a_cookie_without_a_domain_goes_back_to_its_server_only() {
+fn a_cookie_without_a_domain_is_sent_only_to_its_server() {
     let cookie = received("id=geheim", "https://data.example.org/a/b").unwrap();
     assert_eq!((cookie.name(), cookie.value()), ("id", "geheim"));
     assert!(!format!("{cookie:?}").contains("geheim"));
@@ -38,7 +38,7 @@ fn a_cookie_without_a_domain_goes_back_to_its_server_only() {
 }
 
 #[test]
-fn a_cookie_with_a_domain_goes_to_what_is_below_it() {
+fn a_cookie_with_a_domain_is_sent_to_hosts_below_it() {
     let cookie = received("a=b; Domain=.Example.org; Path=/", "https://x.example.org/p/q").unwrap();
     let to = [
         "https://example.org/",
@@ -60,7 +60,7 @@ fn a_cookie_with_a_domain_goes_to_what_is_below_it() {
         let text = format!("a=b; Domain={domain}");
         assert_eq!(received(&text, from), None, "{domain} from {from}");
     }
-    // What may not be shared may be the server's own.
+    // A domain that must not be shared may still be the server's own.
     for (host, below) in [
         ("localhost", "http://x.localhost/"),
         ("127.0.0.1", "http://1.127.0.0.1/"),
@@ -75,13 +75,13 @@ fn a_cookie_with_a_domain_goes_to_what_is_below_it() {
 }
 
 #[test]
-fn a_secure_cookie_goes_over_tls_or_to_this_machine() {
+fn a_secure_cookie_is_sent_over_tls_or_to_this_machine() {
     let cookie = received("a=b; Secure; Domain=example.org", "https://example.org/").unwrap();
     assert_eq!(goes(&cookie, &["https://example.org/", "http://example.org/"]), [true, false]);
     assert_eq!(received("a=b; Secure", "http://example.org/"), None);
     let cookie = received("a=b; Secure", "http://localhost:8080/").unwrap();
     assert_eq!(goes(&cookie, &["http://localhost:8080/"]), [true]);
-    // What was not said over TLS may be said over it.
+    // A cookie received without TLS may be sent over TLS.
     let cookie = received("a=b; Domain=example.org", "http://example.org/").unwrap();
     assert_eq!(goes(&cookie, &["http://example.org/", "https://example.org/"]), [true, true]);
     assert_eq!(received("__Secure-a=b", "https://example.org/"), None);
@@ -90,7 +90,7 @@ fn a_secure_cookie_goes_over_tls_or_to_this_machine() {
 }
 
 #[test]
-fn a_cookie_ends_by_its_age_or_its_date() {
+fn a_cookie_expires_by_its_age_or_date() {
     let from = "https://example.org/";
     let expired = |text: &str, now| received(text, from).unwrap().is_expired(now);
     assert!(!expired("a=b", i64::MAX));
@@ -99,13 +99,13 @@ fn a_cookie_ends_by_its_age_or_its_date() {
     assert!(expired("a=b; Expires=Thu, 01 Jan 1970 00:00:00 GMT", NOW));
     assert!(expired("a=; Expires=Thu, 01-Jan-1970 00:00:10 GMT", NOW));
     assert!(!expired("a=b; expires=Fri, 01 Jan 2100 00:00:00 GMT", NOW));
-    // The age goes first.
+    // Max-Age takes precedence.
     assert!(!expired("a=b; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=99", NOW));
     assert!(!expired("a=b; Expires=whenever", NOW));
 }
 
 #[test]
-fn what_is_malformed_is_no_cookie() {
+fn malformed_cookies_are_refused() {
     let long = format!("a={}", "x".repeat(LONGEST));
     for text in ["", "a", "=b", ";", "a=b\x01", "a=b\tc", "a\tb=c", &long] {
         assert_eq!(received(text, "https://example.org/"), None, "{text:.20}");
@@ -117,13 +117,13 @@ fn what_is_malformed_is_no_cookie() {
 }
 
 #[test]
-fn a_file_is_read_as_browsers_and_curl_write_it() {
+fn files_of_browsers_curl_and_wget_are_read() {
     let text = "# Netscape HTTP Cookie File\n# https://curl.se/docs/http-cookies.html\n\n\
         .example.org\tTRUE\t/\tTRUE\t1900000000\tid\tgeheim\n\
         #HttpOnly_data.example.org\tFALSE\t/d\tFALSE\t0\tsession\ta=b\r\n\
         old.example.org\tFALSE\t/\tFALSE\t1000000000.5\tgone\t\n\
         v.example.org\tFALSE\t/\tFALSE\t0\tempty\n";
-    // As wget writes it.
+    // As written by wget.
     let wget = read(b"h.example.org:81\tFALSE\t/\tFALSE\t0\ta\tb\n").unwrap();
     let to = ["http://h.example.org:81/", "http://h.example.org/"];
     assert_eq!(goes(&wget[0], &to), [true, false]);
@@ -135,15 +135,15 @@ fn a_file_is_read_as_browsers_and_curl_write_it() {
     let to = ["http://data.example.org:81/d/x", "http://x.data.example.org/d"];
     assert_eq!((goes(&cookies[1], &to), cookies[1].value()), (vec![true, false], "a=b"));
     assert!(cookies[2].is_expired(NOW) && !cookies[1].is_expired(NOW));
-    // What is written is read as it was.
+    // Written and parsed again, they are equal.
     let lines: String = cookies.iter().filter_map(Cookie::line).collect();
     assert_eq!(read(lines.as_bytes()).unwrap(), cookies);
     assert_eq!(read(b"").unwrap(), []);
 }
 
-/// The file had none, and the cookie went to all ports of the host from then on.
+/// The port used to be missing in the file, so that the cookie was then sent to all ports of the host.
 #[test]
-fn a_port_that_is_not_the_usual_one_is_kept_in_a_file() {
+fn a_port_other_than_the_default_is_written_to_the_file() {
     for (from, host) in [
         ("http://127.0.0.1:18080/", "127.0.0.1:18080"),
         ("http://[::1]:18080/", "[::1]:18080"),
@@ -164,7 +164,7 @@ fn a_port_that_is_not_the_usual_one_is_kept_in_a_file() {
 }
 
 #[test]
-fn what_is_no_file_of_cookies_is_named_by_its_line_only() {
+fn an_invalid_line_of_a_file_is_reported_by_number_only() {
     let first = "h\tFALSE\t/\tFALSE\t0\tn\tv\n";
     for line in [
         "geheim",
@@ -183,7 +183,7 @@ fn what_is_no_file_of_cookies_is_named_by_its_line_only() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in "(a|=|; |Domain=|Path=/|\\.|Max-Age=|9|-|Expires=|\t|TRUE|\n|\\PC){0,16}") {
+    fn any_text_is_parsed_without_panic(text in "(a|=|; |Domain=|Path=/|\\.|Max-Age=|9|-|Expires=|\t|TRUE|\n|\\PC){0,16}") {
         drop(received(&text, "https://a.example.org/x/"));
         if let Ok(cookies) = read(text.as_bytes()) {
             for cookie in cookies {

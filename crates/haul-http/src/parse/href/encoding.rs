@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-/// What is encoded in a path: all but `pchar` and `/` (RFC 3986, section 3.3).
+/// The characters to encode in a path: all but `pchar` and `/` (RFC 3986, section 3.3).
 const NOT_PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -20,8 +20,8 @@ const NOT_PATH: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// The same for a target that is encoded already, with its query: only what must not be in a
-/// request line at all.
+/// The same for a target with query that is encoded already: only characters that a request line must not
+/// contain.
 const NOT_TARGET: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -34,17 +34,17 @@ const NOT_TARGET: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// A path as it stands in a request; `/` stays.
+/// Encodes a path for a request; `/` stays.
 pub fn encode_path(path: &[u8]) -> String {
     percent_encode(path, NOT_PATH).to_string()
 }
 
-/// What was encoded stays, what should have been is encoded now.
+/// Encodes only what a target must not contain; existing escapes stay.
 pub(super) fn encode_target(target: &str) -> String {
     percent_encode(target.as_bytes(), NOT_TARGET).to_string()
 }
 
-/// The bytes; `None` if there is a `%` without two hexadecimal digits. A `+` is a `+`.
+/// Decodes percent-encoding; `None` if a `%` has no two hexadecimal digits. A `+` stays a `+`.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -61,7 +61,7 @@ pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// The same for one component of a path, as a name: what no name can have (`/` and NUL) stays encoded.
+/// The same for one path component as a name: `/` and NUL, which no name can contain, stay encoded.
 pub fn decode_name(text: &[u8]) -> Option<Vec<u8>> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,31 +1,31 @@
 //! Why a link is not followed.
 
-/// The longest link that is looked at. Servers refuse requests of some 8 KiB (RFC 9112, section 3
-/// recommends to take 8000 bytes); a path of 4096 bytes is three times as long encoded.
+/// The longest link that is accepted. Servers refuse request lines above some 8 KiB (RFC 9112, section 3,
+/// recommends to support 8000 bytes); a path of 4096 bytes is up to three times as long when encoded.
 pub const LONGEST: usize = 16 * 1024;
 
 /// Why a link is not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum HrefError {
-    /// There is nothing in it.
+    /// It is empty.
     #[error("an empty link")]
     Empty,
     /// Longer than [`LONGEST`].
     #[error("a link of more than {LONGEST} bytes")]
     TooLong,
-    /// It has control characters, or a `%` without two digits.
+    /// It has control characters, or a `%` without two hexadecimal digits.
     #[error("a malformed link")]
     Malformed,
     /// A host, port or scheme other than that of the directory.
     #[error("a link to another server")]
     OtherServer,
-    /// A scheme other than http and https, or none where one is needed.
+    /// A scheme other than http and https, or none where one is required.
     #[error("a link that is not http or https")]
     Scheme,
-    /// A user or password in it.
+    /// It contains a user name or password.
     #[error("a link with credentials in it")]
     Credentials,
-    /// A query or a fragment, which no file has.
+    /// It has a query or a fragment, which no file has.
     #[error("a link with a query or fragment")]
     Query,
     /// Somewhere else on the same server.
@@ -40,7 +40,7 @@ pub enum HrefError {
     /// A NUL byte in a name.
     #[error("a name with a NUL byte in it")]
     Nul,
-    /// Below a directory in the directory.
+    /// Below a subdirectory of the directory.
     #[error("a link to deeper within the directory")]
     Deeper,
 }

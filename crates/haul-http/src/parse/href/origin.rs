@@ -1,4 +1,4 @@
-//! Scheme, host and port: which server a URL is of (RFC 6454, section 4).
+//! Origins: scheme, host and port of a URL (RFC 6454, section 4).
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum WebScheme {
 }
 
 impl WebScheme {
-    /// As it stands in a URL.
+    /// The name in URLs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -24,7 +24,7 @@ impl WebScheme {
         }
     }
 
-    /// The port if none is said.
+    /// The port if none is given.
     pub const fn default_port(self) -> u16 {
         match self {
             Self::Http => 80,
@@ -38,7 +38,7 @@ impl WebScheme {
     }
 }
 
-/// A server. Two are equal if they are the same, however written.
+/// A server. Equal servers compare equal, however they are written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
     scheme: WebScheme,
@@ -57,7 +57,7 @@ impl Origin {
             Some(name) if !is_address && name.contains('.') => name,
             _ => bare,
         };
-        // What could end the host in a URL or in a header of the request. A zone has a '%'.
+        // Characters that could end the host in a URL or in a request header. Only a zone has a '%'.
         let bad = |c: char| c.is_control() || c.is_whitespace() || "/\\?#@[]<>\"'".contains(c);
         let zone = if is_address { "" } else { "%" };
         let has_empty_label = bare.strip_suffix('.').unwrap_or(bare).split('.').any(str::is_empty);
@@ -76,7 +76,7 @@ impl Origin {
         Ok(Self { scheme, host, port: port.unwrap_or(scheme.default_port()) })
     }
 
-    /// `host`, `host:port`, `[address]:port`. No user is accepted before them.
+    /// Parses `host`, `host:port` or `[address]:port`. A user name is not accepted.
     pub fn parse(scheme: WebScheme, authority: &str) -> Result<Self, HrefError> {
         if authority.contains('@') {
             return Err(HrefError::Credentials);
@@ -87,7 +87,7 @@ impl Origin {
             }
             _ => (authority, ""),
         };
-        // Without brackets, it could not be told where an address ends.
+        // Without brackets, the end of an address would be ambiguous.
         if host.contains(':') && !host.starts_with('[') {
             return Err(HrefError::Malformed);
         }
@@ -107,7 +107,7 @@ impl Origin {
         self.scheme
     }
 
-    /// Host name in ASCII or address, in lower case, without brackets.
+    /// Host name (ASCII) or address, in lower case, without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -117,12 +117,12 @@ impl Origin {
         self.port
     }
 
-    /// Whether others cannot read what is sent there: over TLS, or within this machine.
+    /// Whether eavesdroppers cannot read bytes sent there: over TLS, or within this machine.
     pub fn is_trustworthy(&self) -> bool {
         self.is_local() || self.scheme == WebScheme::Https
     }
 
-    /// Whether it is on this machine (`localhost` is never anywhere else, RFC 6761, 6.3).
+    /// Whether it is on this machine (`localhost` is never elsewhere, RFC 6761, 6.3).
     pub fn is_local(&self) -> bool {
         match self.host.parse::<std::net::IpAddr>() {
             Ok(address) => address.is_loopback(),
@@ -130,9 +130,9 @@ impl Origin {
         }
     }
 
-    /// For the `Host` header (RFC 9110, section 7.2): without the port where it is the usual one.
+    /// For the `Host` header (RFC 9110, section 7.2): without the port if it is the default.
     pub fn authority(&self) -> String {
-        // A zone is of this machine only and not the server's to know.
+        // A zone has a meaning on this machine only and is not sent.
         let host = match self.host.split_once('%') {
             Some((address, _)) => format!("[{address}]"),
             None if self.host.contains(':') => format!("[{}]", self.host),

@@ -16,7 +16,7 @@ fn url(text: &str) -> Url {
 }
 
 #[test]
-fn a_link_to_the_directory_itself_is_this_however_written() {
+fn a_link_to_the_directory_itself_is_recognised_in_any_form() {
     for href in [
         "/a b/",
         "/a b",
@@ -36,7 +36,7 @@ fn a_link_to_the_directory_itself_is_this_however_written() {
 }
 
 #[test]
-fn a_link_into_the_directory_is_a_name() {
+fn a_link_into_the_directory_gives_a_name() {
     for (href, name, slash) in [
         ("/a%20b/c", "c", false),
         ("/a b/c/", "c", true),
@@ -100,7 +100,7 @@ fn a_link_that_leads_elsewhere_is_an_error() {
 }
 
 #[test]
-fn a_link_of_another_server_is_compared_by_its_path_where_that_is_enough() {
+fn resolve_path_ignores_the_server_of_a_link() {
     for href in ["http://backend:8080/a/b", "https://x/a/b", "//ada@[::1]:x/a/b", "/a/b", "b"] {
         assert_eq!(resolve_path(&base("/a"), href.as_bytes()), child("b", false), "{href}");
     }
@@ -110,14 +110,14 @@ fn a_link_of_another_server_is_compared_by_its_path_where_that_is_enough() {
 }
 
 #[test]
-fn names_keep_what_no_name_can_have_encoded() {
+fn a_slash_and_nul_in_a_name_stay_encoded() {
     assert_eq!(decode_name(b"a%20b%2fc%00"), Some(b"a b%2fc%00".to_vec()));
     assert_eq!(decode_name(b"%252F"), Some(b"%2F".to_vec()));
     assert_eq!(decode_name(b"a%2"), None);
 }
 
 #[test]
-fn links_that_differ_in_encoding_only_give_the_same_name() {
+fn links_that_differ_only_in_encoding_give_the_same_name() {
     let names: Vec<_> = ["/a/b%7Ec", "/a/b~c", "/%61/%62%7e%63", "b~c"]
         .map(|href| resolve(&base("/a"), href.as_bytes()).unwrap())
         .into();
@@ -125,7 +125,7 @@ fn links_that_differ_in_encoding_only_give_the_same_name() {
 }
 
 #[test]
-fn a_host_beyond_ascii_is_the_one_that_dns_knows() {
+fn a_host_beyond_ascii_is_encoded_for_dns() {
     for (text, host) in [
         ("http://b\u{fc}cher.example/x", "xn--bcher-kva.example"),
         ("https://B\u{dc}CHER.example.:8443/x", "xn--bcher-kva.example"),
@@ -135,7 +135,7 @@ fn a_host_beyond_ascii_is_the_one_that_dns_knows() {
     ] {
         assert_eq!(url(text).origin.host(), host, "{text}");
     }
-    // Signs that look like a slash, an at sign, a colon, dots; a letter that is none.
+    // Characters that look like a slash, an at sign, a colon, dots; an unassigned code point.
     let wrong = ["a\u{ff0f}b", "a\u{ff20}b", "a\u{ff1a}1", "a\u{3002}\u{3002}b", "\u{378}.example"];
     for host in wrong {
         assert_eq!(Url::parse(&format!("http://{host}/")), Err(HrefError::Malformed), "{host}");
@@ -146,7 +146,7 @@ fn a_host_beyond_ascii_is_the_one_that_dns_knows() {
 
 /// RFC 3986, section 5.4, without those that have a fragment.
 #[test]
-fn references_are_joined_as_in_the_examples_of_rfc_3986() {
+fn references_resolve_as_in_the_examples_of_rfc_3986() {
     let from = url("http://a/b/c/d;p?q");
     for (reference, joined) in [
         ("g", "http://a/b/c/g"),
@@ -206,7 +206,7 @@ fn a_signed_url_is_shown_without_its_signature() {
 }
 
 #[test]
-fn a_url_is_a_directory_to_list() {
+fn urls_with_query_escapes_or_zone_are_converted() {
     let base = Base::from_url(&url("https://h/a%20b/?x")).unwrap();
     assert_eq!(resolve(&base, b"/a%20b/c"), child("c", false));
     let encoded = Base::from_url(&url("https://h/a%2fb/")).unwrap();
@@ -221,7 +221,7 @@ fn a_url_is_a_directory_to_list() {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded_to_the_same(name in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn decoding_reverses_encoding(name in prop::collection::vec(any::<u8>(), 0..40)) {
         let text = encode_path(&name);
         prop_assert!(text.bytes().all(|byte| byte.is_ascii_graphic()));
         prop_assert_eq!(decode(text.as_bytes()), Some(name));
@@ -242,7 +242,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(href in prop::collection::vec(any::<u8>(), 0..60)) {
+    fn any_bytes_are_parsed_without_panic(href in prop::collection::vec(any::<u8>(), 0..60)) {
         drop(resolve(&base("/a"), &href));
         if let Ok(text) = std::str::from_utf8(&href)
             && let Ok(joined) = url("http://h/a/b?c").join(text)

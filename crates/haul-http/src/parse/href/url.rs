@@ -8,13 +8,12 @@ use super::origin::{Origin, WebScheme};
 
 /// An absolute `http` or `https` URL without user and fragment.
 ///
-/// Shown, it is without its query: in a signed URL, that is a secret.
+/// It is displayed without its query, which is a secret in a signed URL.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Url {
     /// The server.
     pub origin: Origin,
-    /// Path and query as they stand in a request line: it begins with `/` and has neither spaces
-    /// nor control characters nor anything that is not ASCII.
+    /// Path and query as in a request line: printable ASCII without spaces, beginning with `/`.
     target: String,
 }
 
@@ -32,7 +31,7 @@ impl Url {
     /// The URL of `path` as written, encoded.
     ///
     /// # Errors
-    /// It has something in it that no request can have.
+    /// It contains something that a request cannot.
     pub fn as_written(origin: Origin, path: &str, query: Option<&str>) -> Result<Self, HrefError> {
         let path = path.replace('?', "%3F").replace('#', "%23");
         match query {
@@ -41,7 +40,7 @@ impl Url {
         }
     }
 
-    /// Reads an absolute URL.
+    /// Parses an absolute URL.
     pub fn parse(text: &str) -> Result<Self, HrefError> {
         let (scheme, rest) = split_scheme(text.as_bytes());
         let scheme = scheme.and_then(WebScheme::parse).ok_or(HrefError::Scheme)?;
@@ -50,8 +49,8 @@ impl Url {
         Self::with_authority(scheme, rest)
     }
 
-    /// Where `reference` leads from here, as the `Location` of a redirect does. Its fragment is
-    /// left out; `..` goes up as in any browser, and not above the root.
+    /// Resolves `reference` relative to this URL, as for the `Location` of a redirect. Its fragment is
+    /// left out; `..` goes up as in any browser, but not above the root.
     pub fn join(&self, reference: &str) -> Result<Self, HrefError> {
         let reference = reference.trim_matches([' ', '\t']);
         check(reference)?;
@@ -91,20 +90,20 @@ impl Url {
         Self { origin, target: self.target.clone() }
     }
 
-    /// Whether it is `directory` without the slash at its end, wherever that is.
+    /// Whether its path is that of `directory` without the slash at the end, on any server.
     pub fn is_without_slash(&self, directory: &Self) -> bool {
         let path = |url: &Self| super::decode(url.path().as_bytes());
         let slashed = path(self).map(|path| [&path[..], b"/"].concat());
         slashed.is_some() && slashed == path(directory)
     }
 
-    /// Another path of the same server, without a query.
+    /// Another path on the same server, without a query.
     #[must_use]
     pub fn with_path(&self, path: &str) -> Self {
         Self { origin: self.origin.clone(), target: encode_target(path) }
     }
 
-    /// The same path with the slash that makes it a directory, without a query.
+    /// The same path with a slash at the end, without a query.
     #[must_use]
     pub fn as_directory(&self) -> Self {
         let path = self.path();
@@ -117,7 +116,7 @@ impl Url {
         &self.target
     }
 
-    /// The whole, with its query, for a request to a proxy. Not for people to see.
+    /// The whole URL with its query, for a request to a proxy. Not for display.
     pub fn absolute(&self) -> String {
         format!("{}{}", self.origin, self.target)
     }
@@ -158,7 +157,7 @@ impl fmt::Debug for Url {
     }
 }
 
-/// The scheme, if it begins with one, and what is behind the colon.
+/// The scheme, if there is one, and the text after its colon.
 pub(super) fn split_scheme(text: &[u8]) -> (Option<&[u8]>, &[u8]) {
     let end = text.iter().position(|byte| !(byte.is_ascii_alphanumeric() || b"+-.".contains(byte)));
     match end {
@@ -169,7 +168,7 @@ pub(super) fn split_scheme(text: &[u8]) -> (Option<&[u8]>, &[u8]) {
     }
 }
 
-/// That no header can be smuggled into a request by it.
+/// Checks that it cannot inject a header into a request.
 fn check(text: &str) -> Result<(), HrefError> {
     if text.len() > LONGEST {
         return Err(HrefError::TooLong);
@@ -180,8 +179,8 @@ fn check(text: &str) -> Result<(), HrefError> {
     Ok(())
 }
 
-/// Section 5.2.4: `.` and `..` taken out, whether encoded or not, for a server or a proxy would do
-/// so. The path begins with `/` afterwards.
+/// Removes `.` and `..` (section 5.2.4), encoded or not, as a server or proxy would. The result begins
+/// with `/`.
 fn without_dots(path: &str) -> String {
     let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     let mut kept: Vec<&str> = Vec::with_capacity(parts.len());
@@ -192,7 +191,7 @@ fn without_dots(path: &str) -> String {
                 if dots == ".." {
                     kept.pop();
                 }
-                // What ends with dots is a directory.
+                // A path that ends with dots is a directory.
                 if at + 1 == parts.len() {
                     kept.push("");
                 }

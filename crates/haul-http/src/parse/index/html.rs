@@ -1,7 +1,7 @@
-//! As much of HTML as it takes to find links: tags with their attributes, text, and what is neither.
+//! A tokenizer for as much of HTML as is needed to find links: tags with attributes, text, comments.
 //!
-//! Linear: where an end is missing, what is behind belongs to it up to the end of the page, as in
-//! the HTML standard, section 13.2.5.
+//! Its time is linear: if the end of a token is missing, it extends to the end of the page, as in the HTML
+//! standard, section 13.2.5.
 
 use std::borrow::Cow;
 
@@ -12,9 +12,9 @@ pub(super) enum Piece<'a> {
     Open(Tag<'a>),
     /// `</name>`.
     Close(&'a [u8]),
-    /// Between tags, with its entities.
+    /// Text between tags, entities not decoded.
     Text(&'a [u8]),
-    /// What is in `<title>`, with its entities.
+    /// The text of `<title>`, entities not decoded.
     Title(&'a [u8]),
 }
 
@@ -72,7 +72,7 @@ impl<'a> Html<'a> {
         Self { rest: page }
     }
 
-    /// What is before `</name`; the rest begins there.
+    /// The text before `</name`; the rest begins there.
     fn take_raw(&mut self, name: &[u8]) -> &'a [u8] {
         let is_end =
             |window: &[u8]| window.starts_with(b"</") && window[2..].eq_ignore_ascii_case(name);
@@ -82,12 +82,12 @@ impl<'a> Html<'a> {
         raw
     }
 
-    /// The tag whose `<` or `</` was taken: its name and what is behind that.
+    /// The tag whose `<` or `</` was taken: its name and attributes.
     fn take_tag(&mut self) -> Tag<'a> {
         let (name, behind) =
             split(self.rest, |byte| is_space(byte) || byte == b'>' || byte == b'/');
         let mut quote = None;
-        // A quote opens a value only behind `=`: `<a title=it's>` has none.
+        // A quote opens a value only after `=`: `<a title=it's>` has none.
         let mut after_equals = false;
         let end = behind.iter().position(|byte| {
             match quote {
@@ -138,7 +138,7 @@ impl<'a> Iterator for Html<'a> {
                     if tag.is("title") {
                         return Some(Piece::Title(self.take_raw(b"title")));
                     }
-                    // What stands in these is no markup, whatever it looks like.
+                    // The content of these is not markup.
                     if ["script", "style", "textarea", "template"].iter().any(|raw| tag.is(raw)) {
                         self.take_raw(tag.name);
                     }
@@ -153,8 +153,7 @@ impl<'a> Iterator for Html<'a> {
     }
 }
 
-/// Text with its entities replaced: numeric ones, and those that servers write. What is not known
-/// stays as it is.
+/// Decodes entities: numeric ones, and those that servers write. Unknown ones stay as they are.
 pub(super) fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'&') {
         return Cow::Borrowed(text);
@@ -162,7 +161,7 @@ pub(super) fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, tail)) = rest.split_first() {
-        // The longest that are known: `&#x0010ffff;`.
+        // The longest one that is known: `&#x0010ffff;`.
         let end = tail.iter().take(12).position(|byte| *byte == b';');
         match end.filter(|_| *first == b'&').and_then(|end| Some((entity(&tail[..end])?, end))) {
             Some((character, end)) => {

@@ -1,20 +1,21 @@
-//! Whether a page is the listing of a directory and no document.
+//! Recognises whether a page is the listing of a directory or a document.
 //!
-//! A page is one if it is marked as servers mark theirs, if its title or first heading is the path that
-//! was asked for, or if it is little but links to its own children. What is taken for a listing wrongly
-//! has its links followed instead of being saved, so each of these is narrow.
+//! A page is a listing if it has the marks of a known server, if its title or first heading is the requested
+//! path, or if it is little but links to its own children. The links of a page wrongly taken for a listing
+//! would be followed instead of saving the page, so each rule is narrow.
 
 use super::super::href::{Base, Target, resolve};
 use super::html::{self, Html, Piece, Tag};
 
-/// How much of a page `is_index` wants to see, if there is as much. rclone's has 10 KiB of style
-/// before anything can be told.
+/// How much of a page `is_index` needs, if there is as much. rclone's has 10 KiB of style sheets before
+/// anything recognisable.
 pub const PREFIX: usize = 64 << 10;
 
-/// Titles of listings, whatever the path. With the slash: a document can be about an index of something.
+/// Titles of listings, whatever the path. They include the slash: a document can be titled "Index of"
+/// something.
 const TITLES: [&str; 3] = ["index of /", "directory listing for /", "directory: /"];
 
-/// What stands before a path, or the last name in it, in titles that leave the first slash out.
+/// Text before a path, or its last name, in titles that omit the first slash.
 const BEFORE_NAMES: [&str; 7] = [
     "index of ",
     "directory listing for ",
@@ -28,7 +29,7 @@ const BEFORE_NAMES: [&str; 7] = [
 /// Links that sort the pages of rclone and Caddy.
 const SORTS: [&str; 2] = ["?sort=namedirfirst&order=", "?sort=name&order="];
 
-/// Words that stand around the links of a listing.
+/// Words that occur around the links of a listing.
 const AROUND: [&str; 34] = [
     "name",
     "size",
@@ -98,25 +99,25 @@ pub(super) fn is_listing(base: &Base, page: &[u8]) -> bool {
     seen.is_little_but_children()
 }
 
-/// What is on a page.
+/// What was found on a page.
 #[derive(Default)]
 struct Seen {
-    /// Links to something in the directory, and to something else than it and what is above.
+    /// Links to entries of the directory, and links elsewhere (not to itself or its parent).
     children: usize,
     others: usize,
-    /// Whether what comes is the text of a link, or preformatted.
+    /// Whether the present text is that of a link; whether there was preformatted text.
     in_link: bool,
     preformatted: bool,
-    /// Words that no listing has around its links.
+    /// Words that listings do not have around their links.
     words: usize,
-    /// The first heading: not begun, open, ended.
+    /// The text of the first heading while it is open; whether there was one; whether there was any text.
     heading: Option<String>,
     has_heading: bool,
     has_text: bool,
 }
 
 impl Seen {
-    /// Whether it is one that only listings have.
+    /// Notes a link. Returns whether it is one that only listings have.
     fn link(&mut self, base: &Base, tag: &Tag<'_>) -> bool {
         let Some(href) = tag.attribute("href") else { return false };
         let href = href.trim_ascii();
@@ -140,11 +141,11 @@ impl Seen {
             self.heading = Some(String::new());
             self.has_heading = true;
         }
-        // A form or a picture in the text is none of a listing.
+        // Listings contain no forms, frames or videos.
         self.words += usize::from(tag.is("form") || tag.is("iframe") || tag.is("video"));
     }
 
-    /// The first heading, when it ends.
+    /// Notes a closing tag. Returns the first heading when it ends.
     fn close(&mut self, name: &[u8]) -> Option<String> {
         match name.to_ascii_lowercase()[..] {
             [b'a'] => self.in_link = false,
@@ -166,26 +167,26 @@ impl Seen {
         self.words += strange_words(&text);
     }
 
-    /// Nothing but links to what is in the directory and above; or, as Go's file server shows an empty
-    /// directory, nothing at all, preformatted.
+    /// Whether there is nothing but links to entries and to the parent; or only an empty `<pre>`, which
+    /// is how Go's file server shows an empty directory.
     const fn is_little_but_children(&self) -> bool {
         let nothing = self.preformatted && !self.has_text;
         self.words == 0 && self.others == 0 && (self.children > 0 || nothing)
     }
 }
 
-/// Up, as a listing has it.
+/// Whether a link leads to the parent, as in a listing.
 fn is_above(href: &[u8]) -> bool {
     matches!(href, b".." | b"../" | b"/")
 }
 
-/// Words that are none of those around the links of a listing.
+/// Counts words that do not occur around the links of a listing.
 fn strange_words(text: &str) -> usize {
     let words = text.split(|c: char| !c.is_alphabetic()).filter(|word| word.len() > 2);
     words.filter(|word| !AROUND.contains(&&word.to_ascii_lowercase()[..])).count()
 }
 
-/// Text with single blanks.
+/// The text with single spaces.
 fn words_of(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     text.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -201,15 +202,15 @@ fn is_title(title: &str, base: &Base) -> bool {
     let Some(last) = names.last() else { return false };
     let path = names.join("/");
     BEFORE_NAMES.iter().filter(|before| lower.starts_with(**before)).any(|before| {
-        // ASCII letters in another case are as long.
+        // Lower-casing ASCII keeps the length.
         let rest = title.get(before.len()..).unwrap_or_default();
         let rest = rest.trim_start_matches("./").trim_end_matches('/');
-        // The last name alone is not told from a document about it, but by the slash behind it.
+        // The last name alone could title a document about it, so it needs a slash behind it.
         rest == path || rest == &last[..] && lower.ends_with('/')
     })
 }
 
-/// Whether a title or heading is the path that was asked for, by itself or behind other words.
+/// Whether a title or heading is the requested path, alone or after other words.
 fn is_path(title: &str, base: &Base) -> bool {
     let title = title.trim_end_matches([']', ')', '"', '\'']);
     let names = base.components().iter().map(|name| String::from_utf8_lossy(name));

@@ -16,8 +16,8 @@ fn listed(path: &str, page: &str) -> Vec<(String, bool, Option<u64>)> {
 
 const HTML: &str = "text/html; charset=utf-8";
 
-/// What servers wrote for one and the same directory (`fixtures/README.md`), and from how many bytes
-/// on they round.
+/// Pages of real servers for the same directory (`fixtures/README.md`), and the size from which on they
+/// round.
 const REAL: [(&str, &str, u64); 7] = [
     ("/files/", include_str!("../fixtures/nginx.html"), u64::MAX),
     ("/rounded/files/", include_str!("../fixtures/nginx_rounded.html"), 10_000),
@@ -29,7 +29,7 @@ const REAL: [(&str, &str, u64); 7] = [
 ];
 
 #[test]
-fn real_pages_list_the_same_files_and_no_size_that_is_rounded() {
+fn real_pages_list_the_same_files_without_rounded_sizes() {
     let long = "a_very_long_name_that_is_cut_off_in_the_text_of_an_index_because_it_is_too_long_for_the_column.txt";
     for (path, page, exact_below) in REAL {
         assert!(is_index(HTML, &base(path), page.as_bytes()), "{path}");
@@ -56,7 +56,7 @@ fn real_pages_list_the_same_files_and_no_size_that_is_rounded() {
 }
 
 #[test]
-fn a_date_is_taken_only_with_seconds_and_zone() {
+fn a_date_is_used_only_with_seconds_and_zone() {
     let (path, page, _) = REAL[6];
     let index = parse(&base(path), page.as_bytes()).unwrap();
     for entry in index.entries.iter().filter(|entry| entry.name != b".hidden") {
@@ -98,7 +98,7 @@ fn pages_of_lighttpd_and_caddy_are_read() {
 }
 
 #[test]
-fn a_document_is_no_index() {
+fn a_document_is_not_an_index() {
     for (content_type, page) in [
         (HTML, "<title>Index of refraction</title><a href=\"a\">a</a>"),
         (HTML, "<title>My page</title><h1>Index of /x</h1>"),
@@ -115,7 +115,7 @@ fn a_document_is_no_index() {
 }
 
 #[test]
-fn a_page_about_its_directory_is_no_index() {
+fn a_page_about_its_directory_is_not_an_index() {
     let path = "/docs/linux/";
     for page in [
         "<title>My page about linux</title><a href=\"a\">a</a> Read it.",
@@ -131,7 +131,7 @@ fn a_page_about_its_directory_is_no_index() {
     }
 }
 
-/// What these servers wrote was called a page that is no list of files.
+/// The pages of these servers used to be rejected as no list of files.
 #[test]
 fn pages_of_other_servers_are_read() {
     let file = "<a href=\"a.txt\">a.txt</a>";
@@ -179,9 +179,9 @@ fn pages_of_other_servers_are_read() {
     assert!(is_index(HTML, &base("/go/"), b"<!doctype html>\n<pre>\n</pre>\n"), "an empty one");
 }
 
-/// It was left out, with status 0.
+/// Such a name used to be left out, with exit status 0.
 #[test]
-fn a_name_with_a_sign_of_queries_in_it_is_told_by_its_text() {
+fn a_name_with_a_question_mark_or_hash_is_recognised_by_its_text() {
     let page = "<a href=\"?N=D\">Name</a> <a href=\"what%20now?.txt\">what now?.txt</a> \
                 <a href=\"c#1.txt\"><b>c#1</b>.txt</a><a href='a?b&amp;c.txt'>a?b&amp;c..&gt;</a>\
                 <a href=\"get.php?file=x\">get.php</a><a href=\"a.txt#part\">Part</a>\
@@ -191,7 +191,7 @@ fn a_name_with_a_sign_of_queries_in_it_is_told_by_its_text() {
 }
 
 #[test]
-fn links_are_found_however_they_are_written() {
+fn links_are_found_in_any_spelling() {
     let names = |page: &str| -> Vec<String> {
         listed("/d/", page).into_iter().map(|(name, ..)| name).collect()
     };
@@ -212,8 +212,8 @@ fn links_are_found_however_they_are_written() {
 }
 
 #[test]
-fn a_size_is_of_its_own_entry() {
-    // The second has none, and must not get that of the third.
+fn a_size_belongs_to_its_own_entry() {
+    // The second has no size, and must not get that of the third.
     let page = "<pre><a href=a>a</a> 29-Feb-2024 12:34  10\n<a href=b>b</a>\n\
                 <a href=c>12:34 77</a> 29-Feb-2024 12:34  30\n</pre>";
     let sizes: Vec<_> = listed("/", page).into_iter().map(|(_, _, size)| size).collect();
@@ -240,7 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(page in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_parsed_without_panic(page in prop::collection::vec(any::<u8>(), 0..200)) {
         drop(parse(&base("/"), &page));
         let _ = is_index(HTML, &base("/a/b"), &page);
     }

@@ -1,33 +1,33 @@
-//! What is accepted of an answer, and why one is not.
+//! Limits of a response, and the reasons why one is refused.
 
-/// How large an answer may be.
+/// How large a response may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one `response` element, and of one piece of markup or text.
     pub element_bytes: usize,
-    /// Elements within one another.
+    /// Depth of nested elements.
     pub depth: usize,
     /// Attributes of one element.
     pub attributes: usize,
 }
 
 impl Default for Limits {
-    /// Far above what servers send: Nextcloud's longest answers have some 5 KiB for a file, depth 6.
+    /// Far above what servers send: Nextcloud's longest responses have some 5 KiB per file, at depth 6.
     fn default() -> Self {
         Self { element_bytes: 1 << 20, depth: 32, attributes: 64 }
     }
 }
 
-/// Why bytes are no multistatus that can be used.
+/// Why a response is not a usable multistatus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MultistatusError {
-    /// Not in UTF-8, or said to be in something else.
+    /// Not in UTF-8, or declared to be in another encoding.
     #[error("the listing is not in UTF-8")]
     Encoding,
     /// A document type or entity declaration.
     #[error("the listing declares a document type, which is not accepted")]
     DocumentType,
-    /// Not well-formed, with what is wrong.
+    /// Not well-formed, with the reason.
     #[error("the listing is malformed: {0}")]
     Malformed(&'static str),
     /// Above one of the [`Limits`].
@@ -36,7 +36,7 @@ pub enum MultistatusError {
     /// XML, but another document.
     #[error("the response is not a WebDAV listing")]
     NotMultistatus,
-    /// A `response` that does not say of what.
+    /// A `response` without `href`.
     #[error("the listing has an entry without a name")]
     MissingHref,
     /// The input ends before the document does.

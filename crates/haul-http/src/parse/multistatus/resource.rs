@@ -1,34 +1,34 @@
-//! What a multistatus says of one thing.
+//! One resource of a multistatus.
 
 use haul_storage::Timestamp;
 
-/// One `response`: something in the directory, or the directory itself.
+/// One `response` element: an entry of the directory, or the directory itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resource {
-    /// Where, as sent, but for the XML around it. See [`resolve`](crate::parse::href::resolve).
+    /// Its URL or path as sent, with XML entities decoded. See [`resolve`](crate::parse::href::resolve).
     pub href: String,
     /// Whether it is a directory.
     pub collection: bool,
-    /// Length in bytes, if said and a file.
+    /// Length in bytes, if given and a file.
     pub size: Option<u64>,
-    /// Last modification, in seconds for all servers that are known.
+    /// Last modification; all known servers send whole seconds.
     pub modified: Option<Timestamp>,
-    /// Version, with its quotes and `W/` as sent.
+    /// ETag, with its quotes and `W/` as sent.
     pub etag: Option<String>,
     /// Bytes used below it (RFC 4331).
     pub quota_used: Option<u64>,
-    /// Bytes that could still be written (RFC 4331). Nextcloud says less than 0 for "unknown" and
-    /// "unlimited", which is `None` here.
+    /// Free bytes (RFC 4331). Nextcloud sends negative numbers for "unknown" and "unlimited", which are
+    /// `None` here.
     pub quota_available: Option<u64>,
     /// Media type.
     pub content_type: Option<String>,
-    /// Status of the resource itself, where the answer has one: then it has no properties.
+    /// Status of the resource itself, if the response has one; then it has no properties.
     pub status: Option<u16>,
-    /// Status of the first group of properties that is not 200: in a PROPPATCH's answer, why
-    /// something was not set. In a PROPFIND's it is mostly 404, for what is not there.
+    /// Status of the first group of properties that is not 200: in a response to PROPPATCH the reason why
+    /// something was not set; to PROPFIND mostly 404, for missing properties.
     pub property_status: Option<u16>,
-    /// Whether anything is said of it: a group of properties has status 200, or names some that are
-    /// not there. Of what does not exist some servers say 404 in an empty group.
+    /// Whether it exists: a group of properties has status 200, or names missing ones. For a resource that
+    /// does not exist some servers send 404 with an empty group.
     pub described: bool,
     /// `oc:permissions` of ownCloud and Nextcloud, such as `RGDNVW`.
     pub permissions: Option<String>,
@@ -37,8 +37,8 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// The status that says that it cannot be described: its own, or that of groups of properties
-    /// without a property in them.
+    /// The status of a resource that cannot be described: its own, or that of empty groups of
+    /// properties.
     pub fn failure(&self) -> Option<u16> {
         match self.status {
             Some(status) => (!(200..300).contains(&status)).then_some(status),

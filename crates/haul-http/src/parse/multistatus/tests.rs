@@ -54,14 +54,14 @@ fn a_property_counts_only_with_status_200() {
 }
 
 #[test]
-fn an_empty_group_that_is_not_found_says_that_nothing_is_there() {
+fn an_empty_group_with_status_404_means_that_nothing_exists() {
     let failure = |inner: &str| parse(&response(inner)).unwrap()[0].failure();
     let group = |prop: &str, status: &str| {
         format!("<propstat><prop>{prop}</prop><status>HTTP/1.1 {status}</status></propstat>")
     };
     assert_eq!(failure(&group("", "404 Not Found")), Some(404));
     assert_eq!(failure("<status>HTTP/1.1 404 Not Found</status>"), Some(404));
-    // A file of which only some properties are known, or none that was asked for.
+    // A file that has only some of the requested properties, or none.
     assert_eq!(failure(&group("<getetag/>", "404 Not Found")), None);
     assert_eq!(failure(&(group("", "404 Not Found") + &group("", "200 OK"))), None);
     assert_eq!(failure(&group("", "403 Forbidden")), None);
@@ -82,7 +82,7 @@ fn entities_references_and_cdata_are_text() {
 
 #[test]
 fn names_are_resolved_by_namespace_and_place() {
-    // The same names in another namespace, and a `href` within a property, mean something else.
+    // The same names in another namespace, and a `href` within a property, must be ignored.
     let found = prop(
         r#"<getetag xmlns="urn:x">other</getetag>
            <current-user-principal><href>/principals/ada</href></current-user-principal>
@@ -106,7 +106,7 @@ fn quota_permissions_and_checksums_are_read() {
 }
 
 #[test]
-fn one_status_can_be_of_several_resources() {
+fn one_status_can_apply_to_several_resources() {
     let text = response("<href>/b</href><status>HTTP/1.1 423 Locked</status>");
     let found = parse(&text).unwrap();
     let found: Vec<_> = found.iter().map(|one| (&one.href[..], one.status)).collect();
@@ -114,7 +114,7 @@ fn one_status_can_be_of_several_resources() {
 }
 
 #[test]
-fn what_is_no_listing_is_refused() {
+fn invalid_listings_are_refused() {
     use MultistatusError as E;
     for (text, error) in [
         ("<html><body>hello</body></html>", E::NotMultistatus),
@@ -144,7 +144,7 @@ fn what_is_no_listing_is_refused() {
 }
 
 #[test]
-fn a_mark_and_an_encoding_with_ascii_in_it_are_taken() {
+fn a_byte_order_mark_and_ascii_encodings_are_accepted() {
     let body = "<multistatus xmlns='DAV:'><response><href>/a</href></response></multistatus>\n";
     for head in [
         "\u{feff}",
@@ -154,14 +154,14 @@ fn a_mark_and_an_encoding_with_ascii_in_it_are_taken() {
     ] {
         assert_eq!(parse(&format!("{head}{body}")).map(|all| all.len()), Ok(1), "{head}");
     }
-    // Of Latin-1, bytes above ASCII would be other letters than in UTF-8.
+    // Bytes above ASCII have another meaning in Latin-1 than in UTF-8.
     let latin =
         format!("<?xml version='1.0' encoding='ISO-8859-1'?>{body}").replace("/a", "/\u{e9}");
     assert_eq!(parse(&latin), Err(MultistatusError::Encoding));
 }
 
 #[test]
-fn everything_has_a_limit() {
+fn bytes_depth_and_attributes_are_limited() {
     use MultistatusError as E;
     let mut parser = Multistatus::new(Limits { element_bytes: 200, depth: 4, attributes: 2 });
     let long = format!("<multistatus xmlns='DAV:'><x>{}", "y".repeat(201));
@@ -191,7 +191,7 @@ const SAMPLE: &str = "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:mul
     </D:multistatus>\n";
 
 #[test]
-fn a_byte_at_a_time_gives_the_same() {
+fn single_bytes_give_the_same_resources() {
     let whole = parse(SAMPLE).unwrap();
     assert_eq!(whole.len(), 2);
     assert!(whole[0].collection);
@@ -238,13 +238,13 @@ fn nearly_a_listing() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn how_it_is_cut_does_not_matter(text in nearly_a_listing(), size in 1_usize..20) {
+    fn the_result_does_not_depend_on_chunks(text in nearly_a_listing(), size in 1_usize..20) {
         let whole = parse_chunks([&text[..]]);
         prop_assert_eq!(parse_chunks(text.chunks(size)), whole);
     }
 
     #[test]
-    fn any_change_to_one_byte_gives_the_same_in_chunks(
+    fn a_changed_byte_gives_the_same_result_in_chunks(
         at in 0..SAMPLE.len(), byte in any::<u8>(), size in 1_usize..9,
     ) {
         let mut text = SAMPLE.as_bytes().to_vec();
@@ -254,12 +254,12 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_parsed_without_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
         drop(parse_chunks([&text[..]]));
     }
 }
 
-/// What servers answered for one and the same directory (`fixtures/README.md`).
+/// Responses of real servers for the same directory (`fixtures/README.md`).
 const REAL: [(&str, &str); 4] = [
     ("nginx", include_str!("../fixtures/nginx_dav.xml")),
     ("Apache", include_str!("../fixtures/apache_dav.xml")),
@@ -268,7 +268,7 @@ const REAL: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn real_answers_name_the_same_files() {
+fn responses_of_real_servers_list_the_same_files() {
     use crate::parse::href::{Base, Origin, Target, WebScheme, resolve};
     for (server, text) in REAL {
         let prefix = if server.starts_with("Apache") { "/dav" } else { "" };

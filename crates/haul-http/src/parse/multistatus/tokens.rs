@@ -1,18 +1,18 @@
-//! Cuts bytes that arrive in chunks into pieces of markup and text (XML 1.0, section 2).
+//! Splits bytes that arrive in chunks into tokens of markup and text (XML 1.0, section 2).
 //!
-//! A piece is given when its end has arrived. Where the search for the end stopped is kept, so that
-//! every byte is looked at once however small the chunks are.
+//! A token is returned when its end has arrived. The position where the search for the end stopped is
+//! remembered, so that every byte is examined once however small the chunks are.
 
 use quick_xml::parser::{ElementParser, Parser};
 
 use super::limits::MultistatusError;
 
-/// A piece of the document, without the signs around it.
+/// A token of the document, without its delimiters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Token<'a> {
-    /// Between markup, with its entities.
+    /// Text between markup, entities not decoded.
     Text(&'a str),
-    /// `<![CDATA[…]]>`: text as it is.
+    /// `<![CDATA[…]]>`: literal text.
     Cdata(&'a str),
     /// `<name attributes>`.
     Start(&'a str),
@@ -20,11 +20,11 @@ pub(super) enum Token<'a> {
     Empty(&'a str),
     /// `</name>`.
     End(&'a str),
-    /// A comment or a processing instruction: nothing, of so many bytes.
+    /// A comment or a processing instruction of so many bytes, which is ignored.
     Skipped(usize),
 }
 
-/// What the bytes at the front are.
+/// The kind of the token at the front.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Text,
@@ -42,16 +42,16 @@ const CDATA: &[u8] = b"<![CDATA[";
 #[derive(Debug)]
 pub(super) struct Tokens {
     buffer: Vec<u8>,
-    /// Where the piece at the front begins.
+    /// Where the token at the front begins.
     start: usize,
-    /// What it is, once that is known.
+    /// Its kind, once known.
     kind: Option<Kind>,
-    /// How far its end was looked for.
+    /// How far its end was searched for.
     scanned: usize,
     limit: usize,
-    /// Whether nothing has been given yet, so that a byte order mark can come.
+    /// Whether nothing was returned yet, so that a byte order mark may follow.
     first: bool,
-    /// Whether the document says that it is in an encoding of which only ASCII is understood here.
+    /// Whether the document declares an encoding of which only ASCII is supported.
     ascii_only: bool,
 }
 
@@ -75,7 +75,7 @@ impl Tokens {
         self.buffer.extend_from_slice(chunk);
     }
 
-    /// The next piece, if all of it has arrived.
+    /// The next token, if it has arrived completely.
     pub(super) fn next(&mut self) -> Result<Option<Token<'_>>, MultistatusError> {
         if self.first && !self.skip_mark()? {
             return Ok(None);
@@ -104,16 +104,16 @@ impl Tokens {
         self.token(kind, start, end).map(Some)
     }
 
-    /// Whether nothing but white space is left.
+    /// Whether only white space is left.
     pub(super) fn rest_is_blank(&self) -> bool {
         self.buffer[self.start..].iter().all(u8::is_ascii_whitespace)
     }
 
-    /// Whether the beginning is known; a mark of UTF-8 is skipped, any other refused.
+    /// Skips a byte order mark of UTF-8 and refuses any other. `false` if more bytes are needed.
     fn skip_mark(&mut self) -> Result<bool, MultistatusError> {
         match &self.buffer[..] {
             head if head.len() < MARK.len() => return Ok(false),
-            // UTF-16, with a mark or without.
+            // UTF-16, with or without a mark.
             [0xfe | 0xff | 0, ..] | [_, 0, ..] => return Err(MultistatusError::Encoding),
             head if head.starts_with(MARK) => {
                 (self.start, self.scanned) = (MARK.len(), MARK.len());
@@ -124,7 +124,7 @@ impl Tokens {
         Ok(true)
     }
 
-    /// Where what is within the piece ends, and where the next begins.
+    /// Where the content of the token ends, and where the next token begins.
     fn find_end(&mut self, kind: Kind) -> Option<(usize, usize)> {
         let rest = &self.buffer[self.scanned..];
         let found = match kind {
@@ -185,7 +185,7 @@ impl Tokens {
     }
 }
 
-/// What begins here and where its content does; `None` if too little has arrived to tell.
+/// The kind of token that begins here, and where its content begins; `None` if too little has arrived.
 fn classify(bytes: &[u8]) -> Result<Option<(Kind, usize)>, MultistatusError> {
     let arriving = |sign: &[u8]| bytes.len() < sign.len() && sign.starts_with(bytes);
     Ok(Some(match bytes {
@@ -201,13 +201,13 @@ fn classify(bytes: &[u8]) -> Result<Option<(Kind, usize)>, MultistatusError> {
     }))
 }
 
-/// Where `sign` begins and what is behind it begins.
+/// The start and the end of the first `sign`.
 fn find(bytes: &[u8], sign: &[u8]) -> Option<(usize, usize)> {
     let at = bytes.windows(sign.len()).position(|window| window == sign)?;
     Some((at, at + sign.len()))
 }
 
-/// What an XML declaration says of the encoding: UTF-8, or one that has ASCII in it (`false`).
+/// Whether an XML declaration gives UTF-8 as the encoding (`true`), or one that includes ASCII (`false`).
 fn is_utf8(declaration: &str) -> Result<bool, MultistatusError> {
     let Some((_, value)) = declaration.split_once("encoding") else { return Ok(true) };
     let value = value.trim_start().strip_prefix('=').unwrap_or(value).trim_start();

@@ -1,8 +1,8 @@
-//! Follows the elements of a multistatus and collects what a `response` says.
+//! Follows the elements of a multistatus and collects the content of each `response`.
 //!
-//! The open elements are a stack of [`Element`]s: what an element means follows from its namespace
-//! and name and from what it stands in, so a `href` within a property (as in
-//! `current-user-principal`) is not the `href` of the resource.
+//! The open elements are a stack of [`Element`]s: the meaning of an element follows from its namespace and
+//! name and from its parent, so a `href` within a property (as in `current-user-principal`) is not the
+//! `href` of the resource.
 
 use quick_xml::escape::{resolve_xml_entity, unescape_with};
 use quick_xml::events::BytesStart;
@@ -14,7 +14,7 @@ use super::tokens::Token;
 
 use crate::parse::dates;
 
-/// What an open element is.
+/// The meaning of an open element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Element {
     Multistatus,
@@ -44,9 +44,9 @@ enum Property {
     Checksum,
 }
 
-/// WebDAV's own namespace (RFC 4918, section 21.1), with the colon.
+/// The namespace of WebDAV (RFC 4918, section 21.1), with its colon.
 const DAV: &str = "DAV:";
-/// Of ownCloud and Nextcloud, OpenCloud and oCIS.
+/// The namespace of ownCloud, Nextcloud, OpenCloud and oCIS.
 const OWNCLOUD: &str = "http://owncloud.org/ns";
 
 #[derive(Debug)]
@@ -55,10 +55,10 @@ pub(super) struct Tree {
     namespaces: NamespaceResolver,
     /// The open elements.
     open: Vec<Element>,
-    /// Their names, as written, one after the other, and where each begins.
+    /// Their names as written, concatenated, and where each begins.
     names: String,
     name_starts: Vec<usize>,
-    /// Text of the open element, if it is one whose text is read.
+    /// Text of the open element, if its text matters.
     text: String,
     /// Bytes since the open `response` began.
     bytes: usize,
@@ -67,14 +67,14 @@ pub(super) struct Tree {
     response: Response,
 }
 
-/// What is known of the open `response`.
+/// The content of the open `response` so far.
 #[derive(Debug, Default)]
 struct Response {
     hrefs: Vec<String>,
     status: Option<u16>,
     /// Properties with status 200.
     found: Resource,
-    /// Properties of the open `propstat`, whose status may come after them.
+    /// Properties of the open `propstat`, whose status may follow them.
     candidate: Resource,
     candidate_status: Option<u16>,
 }
@@ -98,7 +98,7 @@ impl Tree {
         self.complete
     }
 
-    /// Takes a piece; what it completes is added to `resources`.
+    /// Takes a token; appends the resources that it completes.
     pub(super) fn take(
         &mut self,
         token: Token<'_>,
@@ -141,7 +141,7 @@ impl Tree {
 
     fn text(&mut self, text: &str, is_cdata: bool) -> Result<(), MultistatusError> {
         let Some(element) = self.open.last() else {
-            // Around the root there is nothing but white space.
+            // Outside the root only white space is allowed.
             let blank = !is_cdata && text.bytes().all(|byte| byte.is_ascii_whitespace());
             return if blank { Ok(()) } else { Err(MultistatusError::NotMultistatus) };
         };
@@ -167,7 +167,7 @@ impl Tree {
         }
         let is_space = |c: char| c.is_ascii_whitespace();
         let name = content.split(is_space).next().unwrap_or_default();
-        // Text that has a bare `<` in it, as HTML may, is not taken for an element.
+        // A bare `<` in text, as in HTML, does not start an element.
         if !name.starts_with(|c: char| c.is_alphabetic() || c == '_') {
             return Err(MultistatusError::Malformed("an element without a name"));
         }
@@ -283,7 +283,7 @@ impl Response {
         self.candidate_status = None;
     }
 
-    /// Only what has status 200 is a value (RFC 4918, section 9.1.2: the others are empty).
+    /// Only properties with status 200 have values (RFC 4918, section 9.1.2: the others are empty).
     fn end_propstat(&mut self) {
         let candidate = std::mem::take(&mut self.candidate);
         match self.candidate_status {
@@ -295,8 +295,8 @@ impl Response {
         }
     }
 
-    /// One resource; or several, if one status is given for all of them (section 14.24): those
-    /// have no properties, so none are copied however many there are.
+    /// Adds one resource; or several, if one status is given for all of them (section 14.24). Those have
+    /// no properties, so nothing is copied however many there are.
     fn end(self, resources: &mut Vec<Resource>) -> Result<(), MultistatusError> {
         let Self { mut hrefs, status, mut found, .. } = self;
         if hrefs.len() > 1 {
@@ -305,7 +305,7 @@ impl Response {
             return Ok(());
         }
         if found.collection {
-            // Some servers give the size of the directory's own block.
+            // Some servers send the size of the directory itself.
             found.size = None;
         }
         let href = hrefs.pop().ok_or(MultistatusError::MissingHref)?;

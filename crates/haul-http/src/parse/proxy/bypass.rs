@@ -1,11 +1,11 @@
-//! `no_proxy`: which hosts are reached without a proxy.
+//! `no_proxy`: the hosts that are reached without a proxy.
 
 use std::net::IpAddr;
 
 use haul_storage::ascii_host;
 
-/// Whether the list names `host` (without brackets) at `port`. Its entries, with commas or white
-/// space between them:
+/// Whether the list names `host` (without brackets) at `port`. Its entries, separated by commas or white
+/// space:
 ///
 /// | entry | names |
 /// |---|---|
@@ -15,9 +15,9 @@ use haul_storage::ascii_host;
 /// | `192.0.2.0/24`, `2001:db8::/32` | the addresses in that network |
 /// | `host:8080`, `[2001:db8::1]:8080` | the same, at that port only |
 ///
-/// A name is not looked up, so one whose address is in a network of the list is not named by it.
+/// Names are not resolved, so a network in the list does not match a name with an address in it.
 pub fn bypasses(list: &str, host: &str, port: u16) -> bool {
-    // A zone says nothing of which host it is.
+    // The zone of an address does not matter.
     let bare = host.split('%').next().unwrap_or_default();
     let address = bare.parse::<IpAddr>().ok();
     let entries = list.split([',', ' ', '\t', '\n']).filter(|entry| !entry.is_empty());
@@ -64,7 +64,7 @@ fn has_address(entry: &str, address: IpAddr) -> bool {
     }
 }
 
-/// The entry without brackets, and the port behind it.
+/// The entry without brackets, and its port.
 fn split_port(entry: &str) -> (&str, Option<u16>) {
     if let Some((address, rest)) = entry.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return (address, rest.strip_prefix(':').and_then(|port| port.parse().ok()));
@@ -74,7 +74,7 @@ fn split_port(entry: &str) -> (&str, Option<u16>) {
             Ok(port) => (name, Some(port)),
             Err(_) => (entry, None),
         },
-        // An IPv6 address, whose colons are its own.
+        // Several colons: an IPv6 address without a port.
         _ => (entry, None),
     }
 }

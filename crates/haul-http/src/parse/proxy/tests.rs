@@ -21,7 +21,7 @@ fn of_http(set: &[(&str, &str)]) -> Option<String> {
 }
 
 #[test]
-fn the_variable_of_the_scheme_goes_first_and_lower_case_before_upper() {
+fn the_variable_of_the_scheme_and_lower_case_take_precedence() {
     let lower = ("http_proxy", "http://lower:1");
     let upper = ("HTTP_PROXY", "http://upper:1");
     let all = ("ALL_PROXY", "https://all");
@@ -30,14 +30,14 @@ fn the_variable_of_the_scheme_goes_first_and_lower_case_before_upper() {
     assert_eq!(of_http(&[all, upper]).as_deref(), Some("http://upper:1"));
     assert_eq!(of_http(&[all]).as_deref(), Some("https://all"));
     assert_eq!(of_http(&[("https_proxy", "http://other:1")]), None);
-    // Set to nothing, it says that there is none.
+    // An empty value means no proxy.
     assert_eq!(of_http(&[("http_proxy", ""), all]), None);
     let https = chosen(WebScheme::Https, "h", &[lower, ("HTTPS_PROXY", "p:3128")]).unwrap();
     assert_eq!(https.unwrap().to_string(), "http://p:3128");
 }
 
 #[test]
-fn a_header_of_a_cgi_request_is_no_variable() {
+fn a_proxy_header_of_a_cgi_request_is_ignored() {
     let cgi = ("REQUEST_METHOD", "GET");
     assert_eq!(of_http(&[cgi, ("HTTP_PROXY", "http://evil:1")]), None);
     assert_eq!(of_http(&[cgi, ("http_proxy", "good:1")]).as_deref(), Some("http://good:1"));
@@ -69,7 +69,7 @@ fn a_proxy_has_scheme_host_port_and_a_login() {
 }
 
 #[test]
-fn what_is_no_proxy_is_refused_without_being_repeated() {
+fn an_invalid_proxy_is_refused_without_repeating_its_value() {
     for (value, error) in [
         ("socks4://geheim:1080", ProxyError::Socks("http_proxy")),
         ("SOCKS://geheim", ProxyError::Socks("http_proxy")),
@@ -126,7 +126,7 @@ fn hosts_of_no_proxy_are_reached_without_one() {
 }
 
 #[test]
-fn a_name_beyond_ascii_is_the_one_that_dns_knows() {
+fn a_name_beyond_ascii_is_encoded_for_dns() {
     let set = [("http_proxy", "http://b\u{fc}ro:3128"), ("no_proxy", ".B\u{dc}CHER.example")];
     assert_eq!(of_http(&set).as_deref(), Some("http://xn--bro-hoa:3128"));
     for (host, is_excepted) in [("xn--bcher-kva.example", true), ("xn--bro-hoa", false)] {
@@ -146,7 +146,7 @@ fn a_socks_proxy_has_a_login_and_may_look_up_names() {
 }
 
 #[test]
-fn the_option_goes_before_all_variables() {
+fn the_option_overrides_all_variables() {
     let set = [("http_proxy", "http://h:1"), ("all_proxy", "http://a:1")];
     let with = |value| [&set[..], &[(OPTION, value)]].concat();
     assert_eq!(of_http(&with("socks5://o")).as_deref(), Some("socks5://o:1080"));
@@ -176,7 +176,7 @@ fn ftp_goes_through_socks_proxies_only() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(value in "(http://|socks5:|[@:/\\[\\]%,. *]|::1|1|h|\\PC){0,12}") {
+    fn any_text_is_parsed_without_panic(value in "(http://|socks5:|[@:/\\[\\]%,. *]|::1|1|h|\\PC){0,12}") {
         drop(chosen(WebScheme::Http, "::1", &[("http_proxy", &value), ("no_proxy", &value)]));
         let _ = bypasses(&value, &value, 80);
     }

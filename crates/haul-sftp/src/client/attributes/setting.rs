@@ -1,5 +1,5 @@
-//! Setting attributes: with the file, alone where one is refused, and looked at afterwards where a server reports
-//! success and sets nothing ([`super::Attributes`]).
+//! Sets attributes: together with the file, one by one if they are refused, and with a check
+//! afterwards, since some servers report success and set nothing ([`super::Attributes`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::client::inner::Inner;
 use crate::client::session::{Pending, Session};
 use crate::codec::{Attrs, Extended, Handle, Request, Response, name};
 
-/// What is set on a new file.
+/// The attributes to set on a new file.
 pub(in crate::client) fn of_new_file(inner: &Inner, metadata: &Metadata) -> Attrs {
     let mut attrs = entry::attrs(metadata);
     if attrs.owner.is_none() {
@@ -29,8 +29,8 @@ pub(in crate::client) fn of_new_file(inner: &Inner, metadata: &Metadata) -> Attr
     attrs
 }
 
-/// Gives a new file its owner where its mode lends the owner's rights, so that both are set, in that order, or
-/// neither. It takes a round trip.
+/// Sets the owner of a new file first if its mode has set-ID bits: either both are set, in that
+/// order, or neither. Takes one RTT.
 pub(in crate::client) async fn lend(
     inner: &Inner,
     session: &Session,
@@ -53,7 +53,8 @@ pub(in crate::client) async fn lend(
     Ok(())
 }
 
-/// Takes the answer to `attrs`, which were set on a file or directory of haul's own making that is `at` now.
+/// Handles the response to `attrs`, which were set on a file or directory that haul created and
+/// that is `at` now.
 pub(in crate::client) async fn settle(
     inner: &Inner,
     outcome: Result<()>,
@@ -89,7 +90,8 @@ pub(in crate::client) async fn settle(
     Ok(())
 }
 
-/// Asks for attributes of a new file by its handle, where there is something to set and the server does that.
+/// Requests attributes of a new file by its handle, if there are any to set and the server supports
+/// it.
 pub(in crate::client) fn ask(
     inner: &Inner,
     session: &Session,
@@ -101,7 +103,7 @@ pub(in crate::client) fn ask(
     asks.then(|| session.request(&Request::Fsetstat(handle.clone(), attrs.clone())))
 }
 
-/// What became of [`ask`], for [`settle`].
+/// The outcome of [`ask`], for [`settle`].
 pub(in crate::client) async fn asked(pending: Option<Pending>, attrs: &Attrs) -> Result<()> {
     match pending {
         Some(pending) => error::done("set attributes", pending.answer().await?),
@@ -110,7 +112,7 @@ pub(in crate::client) async fn asked(pending: Option<Pending>, attrs: &Attrs) ->
     }
 }
 
-/// Sets one attribute by path, as far as the server lets it. Whether it did.
+/// Sets one attribute by path, or as much of it as the server allows. Returns whether it was set.
 async fn try_alone(inner: &Inner, at: &Bytes, alone: &Attrs) -> Result<bool> {
     let usual = alone.permissions.filter(|mode| mode & SPECIAL != 0).map(|mode| mode & !SPECIAL);
     let usual = usual.map(|mode| Attrs { permissions: Some(mode), ..Attrs::default() });
@@ -131,8 +133,7 @@ async fn try_alone(inner: &Inner, at: &Bytes, alone: &Attrs) -> Result<bool> {
     Ok(false)
 }
 
-/// Sets attributes of what is `at` a path, whoever made it. `made`: haul did, so a refusal is the server's way
-/// with all.
+/// Sets attributes of an existing entry. `made`: haul created it, so a refusal holds for all files.
 pub(in crate::client) async fn set(
     inner: &Inner,
     at: &Bytes,
@@ -141,7 +142,7 @@ pub(in crate::client) async fn set(
 ) -> Result<()> {
     inner.host.attributes.limit(&mut attrs);
     if attrs.permissions.is_some_and(|mode| mode & SET_ID != 0) && attrs.owner.is_some() {
-        // A change of owner clears these bits.
+        // A change of owner would clear these bits.
         let owner = Attrs { owner: attrs.owner.take(), ..Attrs::default() };
         if !try_alone(inner, at, &owner).await? {
             inner.host.attributes.learn(&[Part::Owner]);
@@ -157,7 +158,7 @@ pub(in crate::client) async fn set(
         Err(error) if made || error.kind() == ErrorKind::Unsupported => {
             settle(inner, outcome, at, &attrs).await
         }
-        // Whoever may not give a file away is not refused anything else.
+        // Without the right to change owners, the other attributes may still be set.
         Err(_) if attrs.owner.is_some() => {
             let owner = Attrs { owner: attrs.owner.take(), ..Attrs::default() };
             if attrs != Attrs::default() {
@@ -170,7 +171,7 @@ pub(in crate::client) async fn set(
     }
 }
 
-/// Sets attributes of a link itself, where the server can and does.
+/// Sets attributes of a link itself, if the server supports it.
 pub(in crate::client) async fn set_of_link(
     inner: &Inner,
     at: Bytes,
@@ -182,7 +183,7 @@ pub(in crate::client) async fn set_of_link(
     }
     let answer = inner.host.ask(&Request::Extended(Extended::Lsetstat(at, attrs))).await?;
     match error::done("set attributes", answer) {
-        // Of a link they mean little.
+        // Attributes of links hardly matter.
         Err(error) if is_refusal(&error) => {
             inner.host.attributes.warn("the server does not set the attributes of symbolic links");
             Ok(())
@@ -191,15 +192,15 @@ pub(in crate::client) async fn set_of_link(
     }
 }
 
-/// The look that tells whether the times of `attrs` were set, where that is not known yet. To be asked for
-/// behind them.
+/// A request that shows whether the times of `attrs` were set, unless that is known. To be sent
+/// after them.
 pub(in crate::client) fn look(inner: &Inner, handle: &Handle, attrs: &Attrs) -> Option<Request> {
     let unknown = !inner.host.attributes.seen.load(Ordering::Relaxed);
     (attrs.times.is_some() && unknown).then(|| Request::Fstat(handle.clone()))
 }
 
-/// Takes the answer to [`look`]: whether the times of `attrs` are there. If they are not, and are not at its
-/// path `at` either, the server says that it sets times and does not.
+/// Handles the response to [`look`]. If the times of `attrs` are neither there nor at the path
+/// `at`, the server does not set times although it reports success.
 pub(in crate::client) async fn see(
     inner: &Inner,
     seen: Result<Response>,
@@ -211,13 +212,13 @@ pub(in crate::client) async fn see(
         Ok(Response::Attrs(Attrs { times: Some((_, there)), .. })) => {
             Some(there.abs_diff(wanted) < STEP)
         }
-        // That tells nothing.
+        // No information.
         _ => None,
     };
     let mut kept = is_there(&seen);
     if kept == Some(false) {
-        // Some servers look before they have done what came before, and some while the file is open give the
-        // time of its last write.
+        // Some servers execute this request before the earlier ones, and some report the time of
+        // the last write while the file is open.
         kept = is_there(&inner.host.ask(&Request::Lstat(at.clone())).await);
     }
     match kept {
@@ -229,8 +230,9 @@ pub(in crate::client) async fn see(
     }
 }
 
-/// Tries anew on a new file what an earlier run was refused, and forgets the refusal if it can be done now;
-/// nobody waits for it. `mode`: the one that the file has. The next run counts on it: this one may have compared files by their sizes already.
+/// Tries on a new file whether the server still refuses what an earlier run recorded as refused,
+/// and forgets the record if not. Runs in the background. `mode` is the one that the file has. Only
+/// the next run uses the outcome, since this one may already have compared files by size.
 pub(in crate::client) fn try_again(inner: &Inner, session: &Session, handle: &Handle, mode: u32) {
     let attributes = &inner.host.attributes;
     if !attributes.recalled.swap(false, Ordering::Relaxed) {
@@ -239,7 +241,7 @@ pub(in crate::client) fn try_again(inner: &Inner, session: &Session, handle: &Ha
     let known = [(Part::Mode, attributes.has_no_mode()), (Part::Times, attributes.has_no_times())];
     let known: Vec<_> = known.into_iter().filter_map(|(part, is)| is.then_some(part)).collect();
     attributes.learn(&known);
-    // A time that the server would not give the file by itself; what is written next moves it on.
+    // A time that the server would not set by itself; the next write changes it again.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let time = u32::try_from(now).unwrap_or(u32::MAX).saturating_sub(10);
     let attrs = |part: Part| match part {

@@ -1,9 +1,8 @@
-//! Who is asking: the local user's name and home directory, from the environment and
-//! `/etc/passwd`.
+//! The local user's name and home directory, from the environment and `/etc/passwd`.
 
 use std::path::PathBuf;
 
-/// Who asks, and for which host.
+/// A host, and the local user and machine for which it is configured.
 #[derive(Debug, Clone)]
 pub struct Query {
     /// The host as the user wrote it.
@@ -16,14 +15,15 @@ pub struct Query {
     pub local_host: String,
 }
 
-/// The local user and machine, asking for `host`.
+/// A query for `host` by the local user.
 pub fn query(host: &str) -> Query {
     let entry = passwd(|fields| fields[2].parse() == Ok(rustix::process::getuid().as_raw()));
     let named = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    // The account counts, as in OpenSSH; users of directory services are in the environment only.
+    // The account takes precedence, as in OpenSSH; users of directory services are only in the
+    // environment.
     let local_user = entry.as_ref().map(|fields| fields[0].clone());
     let local_user = local_user.or_else(|| named("USER")).or_else(|| named("LOGNAME"));
-    // HOME wins, so that a container or a test can have a home of its own.
+    // HOME takes precedence, so that a container or a test can have its own.
     let home = std::env::home_dir().or_else(|| entry.map(|fields| PathBuf::from(&fields[5])));
     Query {
         host: host.to_owned(),
@@ -38,8 +38,8 @@ pub fn home_of(user: &str) -> Option<PathBuf> {
     passwd(|fields| fields[0] == user).map(|fields| PathBuf::from(&fields[5]))
 }
 
-/// The first entry with all seven fields of which `wanted` is true. A file that cannot be read has
-/// none: there are systems without it.
+/// The first complete entry for which `wanted` is true; `None` if the file cannot be read, since
+/// some systems have none.
 fn passwd(wanted: impl Fn(&[String]) -> bool) -> Option<Vec<String>> {
     let text = std::fs::read_to_string("/etc/passwd").ok()?;
     text.lines()

@@ -1,4 +1,4 @@
-//! What is known about a host before it is dialled, for people: each setting with where it comes from.
+//! The settings of a host that are known before a connection, with the origin of each, for display.
 
 use std::path::PathBuf;
 
@@ -12,19 +12,19 @@ use crate::ssh::options::SshOptions;
 /// One setting of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// What it is: `user`, `host-name`, `port`, `identity-file`, `agent`, `jump`, `proxy-command`,
+    /// One of `user`, `host-name`, `port`, `identity-file`, `agent`, `jump`, `proxy-command`,
     /// `host-key-checking`.
     pub name: &'static str,
-    /// Its value, with everything expanded.
+    /// The value, with everything expanded.
     pub value: String,
-    /// Who says so.
+    /// Where it is set.
     pub origin: Origin,
 }
 
-/// The settings of a host that decide where a connection goes and who signs in.
+/// The settings that decide where a connection goes, and with which user and keys.
 ///
 /// # Errors
-/// Those of [`SshHost::resolve`](crate::ssh::SshHost::resolve).
+/// As for [`SshHost::resolve`](crate::ssh::SshHost::resolve).
 pub fn describe(
     user: Option<&str>,
     host: &str,
@@ -34,13 +34,13 @@ pub fn describe(
     let query = account::query(host);
     let (settings, origins) = gather(&RealWorld, &query, user, port, options)?;
     let config = finish(&settings, &query, options).map_err(|cause| refused(host, cause))?;
-    let said = |keyword: &str| {
+    let origin_of = |keyword: &str| {
         let found = origins.iter().find(|(name, _)| name == keyword);
         found.map(|(_, origin)| origin.clone())
     };
     let given = |is_given: bool, keyword: &str| match is_given {
         true => Origin::Given,
-        false => said(keyword).unwrap_or(Origin::Default),
+        false => origin_of(keyword).unwrap_or(Origin::Default),
     };
     let of = |keyword: &str| given(false, keyword);
     let mut list = Vec::new();
@@ -67,7 +67,7 @@ pub fn describe(
     }
     if let Some(agent) = &config.agent {
         let variable = Origin::Environment("SSH_AUTH_SOCK");
-        add("agent", agent.display().to_string(), said("identityagent").unwrap_or(variable));
+        add("agent", agent.display().to_string(), origin_of("identityagent").unwrap_or(variable));
     }
     let checking = match config.strict_host_keys {
         StrictHostKeys::Yes => "yes",
@@ -83,7 +83,7 @@ pub fn describe(
     Ok(list)
 }
 
-/// The key files, and who names them. Of the usual ones those that are there.
+/// The key files with their origins. Of the defaults, only those that exist.
 fn identity_files(
     config: &HostConfig,
     options: &SshOptions,
@@ -113,7 +113,7 @@ mod tests {
     use crate::ssh::options::ConfigFile;
 
     #[test]
-    fn each_setting_says_where_it_comes_from() {
+    fn each_setting_has_its_origin() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         let text = "Host other\n Port 1\nHost nas\n HostName 10.0.0.5\n User ada\n \

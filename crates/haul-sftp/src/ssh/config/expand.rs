@@ -1,27 +1,27 @@
-//! Tokens (`%h`), environment variables (`${NAME}`) and `~` in the values of ssh_config(5).
+//! Expands tokens (`%h`), environment variables (`${NAME}`) and `~` in values of ssh_config(5).
 
 use std::path::PathBuf;
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
-/// What tokens stand for.
+/// Values of the tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tokens {
-    /// `%h`: the host that is connected to.
+    /// `%h`: the host to connect to.
     pub host_name: String,
     /// `%n`: the host as the user wrote it.
     pub original_host: String,
     /// `%k`: the host key alias, or else the host as the user wrote it.
     pub host_key_alias: String,
-    /// `%p`.
+    /// `%p`: the port.
     pub port: u16,
-    /// `%r`: the user there.
+    /// `%r`: the remote user.
     pub user: String,
-    /// `%u`: the user here.
+    /// `%u`: the local user.
     pub local_user: String,
-    /// `%d` and `~`.
+    /// `%d` and `~`: the home directory.
     pub home: PathBuf,
-    /// `%l`, and up to its first dot `%L`.
+    /// `%l`: this machine's name, and `%L` up to its first dot.
     pub local_host: String,
     /// `%j`: the hosts of ProxyJump, or nothing.
     pub jump_host: String,
@@ -31,7 +31,7 @@ impl Tokens {
     /// Replaces every `%x` once. `%%` is a percent sign.
     ///
     /// # Errors
-    /// A token that is not known, in words.
+    /// Names an unknown token.
     pub fn expand(&self, text: &str) -> Result<String, String> {
         let mut result = String::new();
         let mut characters = text.chars();
@@ -72,18 +72,18 @@ impl Tokens {
         digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// A path: `~`, tokens and environment variables.
+    /// Expands a path: `~`, tokens and environment variables.
     ///
     /// # Errors
-    /// Something in it that is not known, in words.
+    /// Names an unknown token, variable or user.
     pub fn path(&self, text: &str) -> Result<PathBuf, String> {
         self.home(&self.expand(&variables(text)?)?)
     }
 
-    /// A path that may begin with `~` or `~user`.
+    /// Expands `~` or `~user` at the beginning of a path.
     ///
     /// # Errors
-    /// A user that is not known, in words.
+    /// Names an unknown user.
     pub fn home(&self, text: &str) -> Result<PathBuf, String> {
         if text == "~" {
             return Ok(self.home.clone());

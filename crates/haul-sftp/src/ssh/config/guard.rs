@@ -1,16 +1,16 @@
-//! Whether anybody but the user and root could have written a configuration file: who can write it decides
-//! which commands are run.
+//! Checks that only the user and root can write a configuration file: it decides which commands are
+//! run.
 
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// Refuses a file that others could have written: as OpenSSH it has to belong to the user or to root, and
-/// to be writable by nobody else. As Debian's does, it may be writable by the user's own group, if that is
-/// private to them: many systems have a umask of 002 and a group for each user.
+/// Refuses a file that others can write. As in OpenSSH, it has to belong to the user or to root and
+/// must not be writable by others. As in Debian's OpenSSH, it may be writable by the user's own
+/// group, if that is private: many systems have a umask of 002 and a group per user.
 ///
 /// # Errors
-/// `PermissionDenied`, in words.
+/// `PermissionDenied`, with an explanation.
 pub fn check(metadata: &Metadata) -> io::Result<()> {
     let user = rustix::process::getuid().as_raw();
     let owner = metadata.uid();
@@ -31,14 +31,14 @@ pub fn check(metadata: &Metadata) -> io::Result<()> {
     ))
 }
 
-/// A file that cannot be read knows nobody, so that no group is private.
+/// A file that cannot be read counts as empty, so that no group is private.
 fn read(path: &str) -> String {
     std::fs::read(path)
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .unwrap_or_default()
 }
 
-/// Whether a group is the user's own, of their name, and has nobody else in it.
+/// Whether a group is the user's primary group, has the user's name, and no other members.
 fn is_private(passwd: &str, groups: &str, user: u32, group: u32) -> bool {
     let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
     let accounts: Vec<Vec<String>> = passwd.lines().map(fields).filter(|f| f.len() == 7).collect();
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_private_only_if_it_is_the_users_own_and_nobody_else_is_in_it() {
+    fn a_private_group_is_the_users_own_without_other_members() {
         let passwd = "root:x:0:0::/root:/bin/sh\nada:x:1000:1000::/h:/bin/sh\nbob:x:1001:1001::/h:/bin/sh\n\
                       eve:x:1002:100::/h:/bin/sh\nmia:x:1003:1003::/h:/bin/sh\ntom:x:1004:1003::/h:/bin/sh\n";
         let groups =
@@ -74,12 +74,13 @@ mod tests {
         let private = |groups: &str, user, group| is_private(passwd, groups, user, group);
         let plain = groups.replace("team:x:1000:\n", "");
         assert!(private(&plain, 1000, 1000));
-        // A second name of the group, a member, a group of another name, another user of the group.
+        // A second name of the group, a member, a group of another name, another user with that
+        // group.
         assert!(!private(groups, 1000, 1000));
         assert!(!private(&plain, 1001, 1001));
         assert!(!private(&plain, 1002, 100));
         assert!(!private(&plain, 1003, 1003));
-        // Of somebody else; not known at all.
+        // Another user's group; unknown groups and users.
         assert!(
             !private(&plain, 1000, 1001) && !private(&plain, 1000, 5) && !private(&plain, 7, 7)
         );

@@ -1,10 +1,10 @@
-//! The hosts of `-J` and ProxyJump: `[user@]host[:port]` or `ssh://[user@]host[:port]`, parted by
-//! commas.
+//! The hosts of `-J` and ProxyJump: `[user@]host[:port]` or `ssh://[user@]host[:port]`, separated
+//! by commas.
 
-/// One host to go through.
+/// A host to connect through.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
-    /// The user there, if given.
+    /// The user on that host, if given.
     pub user: Option<String>,
     /// The host, without the brackets of an IPv6 address.
     pub host: String,
@@ -12,10 +12,10 @@ pub struct Hop {
     pub port: Option<u16>,
 }
 
-/// Reads a list, nearest host first.
+/// Parses a list, nearest host first.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// Describes a syntax error.
 pub fn parse(list: &str) -> Result<Vec<Hop>, String> {
     list.split(',').map(hop).collect()
 }
@@ -35,7 +35,7 @@ fn hop(text: &str) -> Result<Hop, String> {
             (host, port)
         }
         None => match address.split_once(':') {
-            // More than one colon without brackets: an IPv6 address and no port.
+            // Several colons without brackets: an IPv6 address without port.
             Some((_, rest)) if rest.contains(':') => (address, None),
             Some((host, port)) => (host, Some(port)),
             None => (address, None),
@@ -48,12 +48,12 @@ fn hop(text: &str) -> Result<Hop, String> {
     Ok(Hop { user, host: host.to_owned(), port })
 }
 
-/// A port by its number or its name in services(5), as ssh takes both.
+/// Parses a port: a number, or a name in services(5), as in ssh.
 pub fn port(text: &str) -> Option<u16> {
     if let Ok(number) = text.parse() {
         return Some(number).filter(|&port| port != 0);
     }
-    // Not every machine has the list.
+    // Not every machine has this file.
     let services = std::fs::read_to_string("/etc/services").unwrap_or_default();
     let listed = services.lines().find_map(|line| {
         let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
@@ -64,8 +64,8 @@ pub fn port(text: &str) -> Option<u16> {
     listed.or_else(|| (text == "ssh").then_some(22))
 }
 
-/// Whether a name can be that of a host. Names go into the command lines of ProxyCommand and `Match
-/// exec`, so what means something to a shell is refused, as in OpenSSH since 9.6, and a leading
+/// Whether a name is valid as a host. Names are inserted into the command lines of ProxyCommand and
+/// `Match exec`, so shell metacharacters are refused, as in OpenSSH since 9.6, and so is a leading
 /// dash, which would make it an option. A comma would make it a list.
 pub fn is_host(name: &str) -> bool {
     !name.starts_with('-')
@@ -75,14 +75,14 @@ pub fn is_host(name: &str) -> bool {
         })
 }
 
-/// Whether the name that a host key is looked up by would be read as something else in a known_hosts
-/// file: a pattern or a list, under which other hosts would be known too, a marker, a hash or a comment.
+/// Whether the name by which a host key is looked up would mean something else in a known_hosts
+/// file: a pattern or a list, which would cover other hosts too, a marker, a hash or a comment.
 pub fn is_pattern(name: &str) -> bool {
     name.starts_with(['#', '@', '|'])
         || name.contains(|c: char| c.is_control() || "*?!,".contains(c))
 }
 
-/// Whether a name can be that of a user. Dollar and backslash are in names of Windows domains.
+/// Whether a name is valid as a user. Names of Windows domains contain dollars and backslashes.
 pub fn is_user(name: &str) -> bool {
     !name.starts_with('-')
         && !name.is_empty()
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_host_is_refused() {
+    fn invalid_hosts_are_refused() {
         for text in [
             "", "a,", ":22", "$(x)", "a;b", "u`x`@a", "-u@a", "a:0", "a:x", "@host", "-oX", "[::1",
             "[::1]x", "a b", "a|b",

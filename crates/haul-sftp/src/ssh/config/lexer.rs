@@ -1,15 +1,15 @@
-//! One line of an ssh_config file into its keyword and arguments, as ssh_config(5) and OpenSSH's
-//! own splitter have it: `Keyword value` or `Keyword=value`, single and double quotes, a backslash
+//! Splits one line of an ssh_config file into its keyword and arguments, like ssh_config(5) and
+//! OpenSSH's own lexer: `Keyword value` or `Keyword=value`, single and double quotes, a backslash
 //! before a quote, a backslash or (outside quotes) a space, and a comment from an unquoted `#` at
 //! the start of a word.
 
-/// A keyword in lower case, its arguments without their quotes, and what followed the keyword
-/// untouched (for options that take the rest of the line).
+/// A keyword in lower case, its arguments without quotes, and the unmodified text after the keyword
+/// (for options that take the rest of the line).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// In lower case.
+    /// The keyword in lower case.
     pub keyword: String,
-    /// Without quotes.
+    /// The arguments without quotes.
     pub arguments: Vec<String>,
     /// Everything after the keyword and its separator.
     pub rest: String,
@@ -18,7 +18,7 @@ pub struct Line {
 /// Splits a line; `None` if it is empty or a comment.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// Describes a syntax error.
 pub fn split(line: &str) -> Result<Option<Line>, String> {
     let line = line.trim_matches([' ', '\t', '\r', '\n', '\u{c}']);
     if line.is_empty() || line.starts_with('#') {
@@ -43,7 +43,7 @@ pub fn split(line: &str) -> Result<Option<Line>, String> {
 /// Splits text into words at spaces and tabs, observing quotes, backslashes and comments.
 ///
 /// # Errors
-/// A quote that is not closed.
+/// If a quote is not closed.
 pub fn words(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut characters = text.chars().peekable();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn keyword_and_value_are_parted_by_space_or_equals_sign() {
+    fn keyword_and_value_are_separated_by_space_or_equals_sign() {
         let expected = ("port".to_owned(), vec!["22".to_owned()]);
         for text in ["Port 22", "  PORT=22", "port = 22\r", "Port\t=\t22 # ssh", "\"Port\" 22"] {
             assert_eq!(line(text), expected, "{text}");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_lines_and_comments_are_nothing() {
+    fn empty_lines_and_comments_are_skipped() {
         for text in ["", "   ", "# Port 22", "\t#x"] {
             assert_eq!(split(text), Ok(None), "{text}");
         }
@@ -129,7 +129,7 @@ mod tests {
         }
 
         #[test]
-        fn words_that_are_quoted_come_back(list in prop::collection::vec("[ -~]{0,12}", 0..5)) {
+        fn quoted_words_survive_splitting(list in prop::collection::vec("[ -~]{0,12}", 0..5)) {
             let text: Vec<String> = list
                 .iter()
                 .map(|word| format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")))

@@ -1,11 +1,11 @@
-//! What is known about a host before it is dialled.
+//! The configuration of a host.
 //!
 //! ```text
 //! SshOptions + ~/.ssh/config + /etc/ssh/ssh_config → Reader → Settings → HostConfig
 //! ```
 //!
-//! [`HostConfig`] has a value for everything, paths and tokens expanded; nothing below it reads a
-//! configuration again.
+//! [`HostConfig`] has all values, with paths and tokens expanded; no code below it reads the
+//! configuration.
 
 mod account;
 pub mod describe;
@@ -35,22 +35,22 @@ use self::world::{RealWorld, World};
 use super::choice;
 use super::options::{ConfigFile, SshOptions};
 
-/// Seconds between keepalives where ServerAliveInterval is not set; with four of them an
-/// unreachable server is noticed within a minute.
+/// Default of ServerAliveInterval; with four keepalives, an unreachable server is noticed within a
+/// minute.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const ALIVE_COUNT: u32 = 4;
 
-/// How long to wait for a connection where ConnectTimeout is not set. Linux gives up on a TCP
-/// connect after some two minutes; a minute is what a dead link is given later as well.
+/// Default of ConnectTimeout. Linux abandons a TCP connect after some two minutes; established
+/// connections also get a minute of silence.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The shortest RSA keys that OpenSSH takes.
+/// The minimum that OpenSSH accepts.
 const RSA_BITS: u32 = 1024;
 
-/// The names of key files that are tried where none is configured, in OpenSSH's order.
+/// Names of the default key files, in OpenSSH's order.
 const IDENTITIES: [&str; 4] = ["id_rsa", "id_ecdsa", "id_ed25519", "id_ed25519_sk"];
 
-/// Everything about a host, resolved. Fields without a comment are options of ssh_config(5).
+/// The resolved configuration of a host. Fields without a comment are options of ssh_config(5).
 #[derive(Debug, Clone)]
 pub struct HostConfig {
     /// The host as the user wrote it.
@@ -60,11 +60,11 @@ pub struct HostConfig {
     pub user: String,
     /// Key files in the order in which they are tried.
     pub identity_files: Vec<PathBuf>,
-    /// Whether somebody named them, or they are the default names.
+    /// Whether the user named them; otherwise they are the defaults.
     pub identities_named: bool,
     pub certificate_files: Vec<PathBuf>,
     pub identities_only: bool,
-    /// The socket of the agent, if one may be asked.
+    /// The agent's socket, if an agent may be used.
     pub agent: Option<PathBuf>,
     pub route: Route,
     pub user_known_hosts: Vec<PathBuf>,
@@ -87,7 +87,7 @@ pub struct HostConfig {
     pub alive_interval: Option<Duration>,
     pub alive_count: u32,
     pub compression: bool,
-    /// The methods that may be used, most preferred first.
+    /// The enabled methods, most preferred first.
     pub methods: Vec<Method>,
     /// Whether the order of `methods` was configured.
     pub methods_named: bool,
@@ -95,30 +95,30 @@ pub struct HostConfig {
     pub family: Family,
     pub bind_address: Option<String>,
     pub password_prompts: u32,
-    /// Bytes after which keys are exchanged anew; `None`: what the cipher stands.
+    /// Bytes after which keys are exchanged again; `None`: depends on the cipher.
     pub rekey_limit: Option<u64>,
 }
 
 impl HostConfig {
-    /// How long the far end may say nothing before it is taken for dead. `None`: for ever.
+    /// How long the peer may be silent before the connection counts as lost. `None`: forever.
     pub fn silence_limit(&self) -> Option<Duration> {
         let interval = self.alive_interval.filter(|_| self.alive_count > 0)?;
         Some(interval.saturating_mul(self.alive_count))
     }
 }
 
-/// How a host is reached.
+/// The route to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
     /// By TCP.
     Direct,
     /// Through these hosts, nearest first.
     Jump(Vec<Hop>),
-    /// Through a command's input and output; tokens are expanded.
+    /// Through a command's standard input and output; tokens are expanded.
     Command(String),
 }
 
-/// A way to prove who one is (RFC 4252, RFC 4256).
+/// An authentication method (RFC 4252, RFC 4256).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     PublicKey,
@@ -140,7 +140,7 @@ impl Method {
 /// Reads the configuration for one host.
 ///
 /// # Errors
-/// A bad line (by file and line number), a bad `-o`, a file that cannot be read.
+/// A bad line (with file and line number), a bad `-o`, a file that cannot be read.
 pub fn resolve(
     user: Option<&str>,
     host: &str,
@@ -161,7 +161,7 @@ fn resolve_in(
     finish(&settings, query, options).map_err(|cause| refused(&query.host, cause))
 }
 
-/// What is set for a host, and by what, each by its keyword.
+/// The settings for a host, and the origin of each keyword.
 fn gather(
     world: &impl World,
     query: &Query,
@@ -177,7 +177,7 @@ fn gather(
         return Err(refused(host, format!("\"{user}\" cannot be the name of a user")));
     }
     let mut reader = Reader::new(world, query);
-    // What was said about this very host comes before everything else.
+    // The arguments for this host take precedence over everything else.
     reader.settings().user = user.map(str::to_owned);
     reader.settings().port = port;
     if let Some(jump) = &options.jump {
@@ -210,7 +210,7 @@ fn read_files<W: World>(
     let system = Path::new("/etc/ssh");
     match &options.config {
         ConfigFile::None => Ok(()),
-        // A file of the command line is the user's, wherever it is, and is taken as it is (ssh(1), -F).
+        // A file given by `-F` is used as it is, wherever it is (ssh(1)).
         ConfigFile::Path(path) => reader.file(path, &home, false),
         ConfigFile::Default => {
             for (path, base, guarded) in [
@@ -229,7 +229,7 @@ fn read_files<W: World>(
     }
 }
 
-/// The name of the host after CanonicalizeHostname; `None` where that is not asked for.
+/// The canonical name of the host; `None` unless CanonicalizeHostname is set.
 fn canonical_name(
     world: &impl World,
     settings: &Settings,
@@ -270,7 +270,7 @@ fn canonical_name(
     }
 }
 
-/// Fills in defaults and expands what is to be expanded.
+/// Fills in defaults and expands tokens.
 fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<HostConfig, String> {
     let tokens = checked_tokens(settings, query)?;
     let (identity_files, identities_named) = identities(settings, query, options, &tokens)?;
@@ -313,7 +313,7 @@ fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<Ho
         host_key_algorithms: settings.host_key_algorithms.clone(),
         ca_signatures: choice::ca_signatures(settings.ca_signature_algorithms.as_deref())?,
         user_keys: choice::user_keys(settings.pubkey_accepted_algorithms.as_deref())?,
-        // No shorter one is taken, as in OpenSSH.
+        // Shorter keys are never accepted, as in OpenSSH.
         required_rsa_bits: settings.required_rsa_size.unwrap_or(RSA_BITS).max(RSA_BITS),
         connect_timeout: settings.connect_timeout.unwrap_or(Some(CONNECT_TIMEOUT)),
         alive_interval: Some(interval).filter(|interval| !interval.is_zero()),
@@ -329,16 +329,17 @@ fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<Ho
     })
 }
 
-/// The names that tokens stand for, none of which may mislead.
+/// The tokens, after checking that no name is ambiguous.
 fn checked_tokens(settings: &Settings, query: &Query) -> Result<Tokens, String> {
     let mut tokens = settings.tokens(query);
     if let Some(name) = &settings.host_name {
         tokens.host_name = query.host.clone();
         tokens.host_name = tokens.expand(name)?;
     }
-    // An accepted key would be written down for other hosts too.
-    // As ssh has it: what is looked up and what `%h` stands for does not depend on how it was typed.
+    // As in ssh, the name that is looked up and the value of `%h` do not depend on the case in
+    // which it was typed.
     tokens.host_name.make_ascii_lowercase();
+    // With a pattern, an accepted key would also be stored for other hosts.
     let looked_up = settings.host_key_alias.as_ref().unwrap_or(&tokens.host_name);
     if jump::is_pattern(looked_up) {
         return Err(format!("\"{looked_up}\" cannot be the name of one host"));
@@ -352,7 +353,7 @@ fn checked_tokens(settings: &Settings, query: &Query) -> Result<Tokens, String> 
     Ok(tokens)
 }
 
-/// The key files, and whether somebody named them.
+/// The key files, and whether the user named them.
 fn identities(
     settings: &Settings,
     query: &Query,
@@ -366,7 +367,7 @@ fn identities(
         }
     }
     let named = !files.is_empty();
-    // "IdentityFile none" names no file and keeps the default names away.
+    // "IdentityFile none" names no file, but disables the defaults.
     if !named && settings.identity_files.is_empty() {
         files.extend(IDENTITIES.map(|name| query.home.join(".ssh").join(name)));
     }
@@ -389,7 +390,7 @@ fn route(settings: &Settings, tokens: &Tokens) -> Result<Route, String> {
     })
 }
 
-/// IdentityAgent: `none`, `SSH_AUTH_SOCK`, `$NAME`, or a path.
+/// Parses IdentityAgent: `none`, `SSH_AUTH_SOCK`, `$NAME`, or a path.
 fn agent(setting: Option<&str>, tokens: &Tokens) -> Result<Option<PathBuf>, String> {
     let from_environment =
         |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -411,7 +412,7 @@ fn methods(settings: &Settings) -> Vec<Method> {
     };
     let all = [Method::PublicKey, Method::KeyboardInteractive, Method::Password];
     let preferred: Vec<Method> = match &settings.preferred_authentications {
-        // Methods that haul does not have, such as gssapi-with-mic, are passed over.
+        // Unsupported methods, such as gssapi-with-mic, are ignored.
         Some(list) => list
             .split(',')
             .filter_map(|name| all.into_iter().find(|method| method.name() == name.trim()))

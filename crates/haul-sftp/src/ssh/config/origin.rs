@@ -1,23 +1,23 @@
-//! Where a setting comes from.
+//! The origin of a setting.
 
 use std::path::PathBuf;
 
-/// What has set an option first.
+/// Where an option was set first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// It was passed in: the location has it.
+    /// An argument of the call, from the location.
     Given,
-    /// An option of the command line.
+    /// A command line option.
     CommandLine,
     /// A line of a file in the format of ssh_config(5).
     File {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// Line number, starting at 1.
         line: usize,
     },
     /// A variable of the environment.
     Environment(&'static str),
-    /// Nobody says anything else.
+    /// Not set; the default.
     Default,
 }

@@ -1,12 +1,12 @@
-//! Walks configuration files and hands every line that applies to the [`Settings`].
+//! Reads configuration files and applies every relevant line to the [`Settings`].
 //!
 //! ```text
-//! -o lines, then files → lexer → Host / Match: does what follows apply? → Settings (first wins)
+//! -o lines, then files → lexer → Host / Match: do the lines below apply? → Settings (first wins)
 //!                          ↑ Include: the files it names, in place
 //! ```
 //!
-//! It does no input or output itself: files, globs and commands of `Match exec` go through a
-//! [`World`], which tests replace.
+//! It does no I/O itself: files, globs and the commands of `Match exec` go through a [`World`],
+//! which tests replace.
 
 use std::path::Path;
 
@@ -20,18 +20,18 @@ use super::settings::{Refusal, Settings};
 use super::world::World;
 use crate::ssh::pattern;
 
-/// How deep files may include each other, as in OpenSSH.
+/// Depth of nested includes, as in OpenSSH.
 const MAX_DEPTH: usize = 16;
 
-/// One reading of all files for one host.
+/// Reads all files for one host.
 #[derive(Debug)]
 pub struct Reader<'a, W> {
     world: &'a W,
     query: &'a Query,
     settings: Settings,
-    /// What has set which keyword.
+    /// The origin of each keyword.
     origins: Vec<(String, Origin)>,
-    /// What patterns of `Host` are compared with.
+    /// The name that patterns of `Host` are matched against.
     name: String,
     /// Whether this is the pass in which `Match final` and `Match canonical` hold.
     is_final: bool,
@@ -62,10 +62,10 @@ impl<'a, W: World> Reader<'a, W> {
         Self { world, query, settings, origins, name, is_final: false, wants_final: false }
     }
 
-    /// Takes one `Name=value` of the command line.
+    /// Applies one `Name=value` from the command line.
     ///
     /// # Errors
-    /// A value that makes no sense, or a name that is not known.
+    /// If the value is invalid or the option unknown.
     pub fn option(&mut self, text: &str) -> Result<()> {
         let refuse = |cause: String| {
             Error::new(ErrorKind::InvalidInput, "read the SSH options")
@@ -84,45 +84,45 @@ impl<'a, W: World> Reader<'a, W> {
         }
     }
 
-    /// Reads one file, which has to exist, from the start. What it includes by relative names is in
-    /// the directory `base`. `guarded`: it is refused if somebody else could have written it; what it
-    /// includes always is.
+    /// Reads one file, which must exist. Relative names that it includes are below the directory
+    /// `base`. `guarded`: the file is refused if other users can write it; included files always
+    /// are.
     ///
     /// # Errors
-    /// A bad line, named by file and line; a file that cannot be read or could be somebody else's.
+    /// A bad line, with file and line number; a file that cannot be read or is writable by others.
     pub fn file(&mut self, path: &Path, base: &Path, guarded: bool) -> Result<()> {
         let text = self.text(path, guarded)?;
         self.read_lines(&text, path, base, true, 0)
     }
 
-    /// Whether a `Match final` asks for everything to be read once more.
+    /// Whether a `Match final` requests a second pass.
     pub const fn wants_final_pass(&self) -> bool {
         self.wants_final
     }
 
-    /// From now on `Match final` holds, and `Host` means the real name of the host, which is `name`.
+    /// From now on `Match final` holds, and `Host` is matched against `name`, the host's real name.
     pub fn begin_final_pass(&mut self, name: String) {
         self.is_final = true;
         self.settings.host_name = Some(name.replace('%', "%%"));
         self.name = name;
     }
 
-    /// The world that it reads.
+    /// The world that it reads from.
     pub const fn world(&self) -> &'a W {
         self.world
     }
 
-    /// What has been set.
+    /// The settings so far.
     pub fn settings(&mut self) -> &mut Settings {
         &mut self.settings
     }
 
-    /// Gives what has been set, and by what.
+    /// Returns the settings, and their origins.
     pub fn finish(self) -> (Settings, Vec<(String, Origin)>) {
         (self.settings, self.origins)
     }
 
-    /// Takes the value of a line unless there is one already, and remembers where it stands.
+    /// Applies a line unless its option is set already, and remembers its origin.
     fn apply(&mut self, line: &Line, origin: impl FnOnce() -> Origin) -> Result<bool, Refusal> {
         let before = self.settings.clone();
         let known = self.settings.apply(line)?;
@@ -170,8 +170,8 @@ impl<'a, W: World> Reader<'a, W> {
                         return Err(place.error("the line is not UTF-8"));
                     }
                 }
-                // A bad line is reported wherever it stands, as OpenSSH does. What haul only cannot do does
-                // not matter here.
+                // A bad line is an error in any block, as in OpenSSH. An option that only haul does
+                // not support does not matter here.
                 _ => match Settings::default().apply(&line) {
                     Err(Refusal::Bad(cause)) => return Err(place.error(cause)),
                     Err(Refusal::Unsupported(_)) | Ok(_) => {}
@@ -198,7 +198,7 @@ impl<'a, W: World> Reader<'a, W> {
             } else {
                 base.join(argument)
             };
-            // A pattern without a file is nothing, as in OpenSSH.
+            // A pattern without matches is not an error, as in OpenSSH.
             for file in self.world.glob(&named.to_string_lossy()) {
                 let text = self.text(&file, true)?;
                 self.read_lines(&text, &file, base, applies, depth + 1)?;
@@ -207,13 +207,13 @@ impl<'a, W: World> Reader<'a, W> {
         Ok(())
     }
 
-    /// Whether all criteria of a `Match` line hold. `live` is false where an enclosing block does
-    /// not apply, so that no command is run for it.
+    /// Whether all criteria of a `Match` line hold. `live` is false inside a block that does not
+    /// apply, so that its commands are not run.
     fn matches(&mut self, line: &Line, live: bool) -> Result<bool, String> {
         let mut criteria = line.arguments.iter().map(String::as_str);
         let mut holds = true;
         let mut count = 0;
-        // A criterion that haul cannot judge, where the others do not decide.
+        // A criterion that haul does not support, if the others do not decide.
         let mut unknown = None;
         while let Some(word) = criteria.next() {
             let (negated, name) = match word.strip_prefix('!') {
@@ -243,7 +243,7 @@ impl<'a, W: World> Reader<'a, W> {
                         .or_else(|| criteria.next())
                         .ok_or_else(|| format!("\"{name}\" of Match needs a value"))?;
                     if name == "exec" && unknown.is_some() {
-                        // OpenSSH might not get as far as to run it.
+                        // OpenSSH might not run it.
                         continue;
                     }
                     match self.criterion(&name, value, live && holds) {
@@ -267,7 +267,7 @@ impl<'a, W: World> Reader<'a, W> {
         }
     }
 
-    /// Whether a `Match` line holds nothing but passes and "all".
+    /// Whether a `Match` line consists of passes and "all" only.
     fn only_passes(&self, line: &Line) -> bool {
         line.arguments.iter().all(|word| {
             let word = word.trim_start_matches('!').to_ascii_lowercase();
@@ -285,7 +285,7 @@ impl<'a, W: World> Reader<'a, W> {
             "localuser" => Ok(list(&self.query.local_user)),
             "exec" => Ok(live && self.world.succeeds(&tokens.expand(value)?)),
             "tagged" => Ok(list(self.settings.tag.as_deref().unwrap_or_default())),
-            // As `sftp` runs ssh.
+            // As for `sftp`, which runs ssh.
             "sessiontype" => Ok(list("subsystem")),
             "command" => Ok(list("sftp")),
             "localnetwork" | "version" => Err(Refusal::Unsupported(format!(

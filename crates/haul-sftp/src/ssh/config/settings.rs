@@ -1,9 +1,9 @@
-//! The options of ssh_config(5) that haul knows, each with the first value that was given for it.
+//! The options of ssh_config(5) that haul supports; the first value of each counts.
 //!
-//! [`Settings::apply`] takes one line that applies and keeps its value if none was there before.
-//! Options that haul does not know are left alone, unless leaving them alone would change where a
-//! connection goes or trust a host key that must not be. Those are refused, but only where they apply: what
-//! OpenSSH accepts for another host is no concern of this one.
+//! [`Settings::apply`] takes one line that applies, and stores its value unless one is set.
+//! Unsupported options are ignored, unless that could change where a connection goes, or trust a
+//! host key that must not be trusted. Those are refused, but only where they apply: lines for other
+//! hosts do not matter.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::account::Query;
 use super::expand::Tokens;
 use super::lexer::Line;
 
-/// What has been set so far; `None` is not set.
+/// The settings so far; `None` is not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     pub host_name: Option<String>,
@@ -23,7 +23,7 @@ pub struct Settings {
     pub certificate_files: Vec<String>,
     pub identities_only: Option<bool>,
     pub identity_agent: Option<String>,
-    /// ProxyJump or ProxyCommand, whichever came first.
+    /// ProxyJump or ProxyCommand, whichever was first.
     pub proxy: Option<Proxy>,
     pub user_known_hosts_files: Option<Vec<String>>,
     pub global_known_hosts_files: Option<Vec<String>>,
@@ -60,41 +60,41 @@ pub struct Settings {
     pub tag: Option<String>,
 }
 
-/// How a host is reached if not directly.
+/// A route that is not direct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proxy {
-    /// Directly after all (`none`).
+    /// Direct (`none`).
     None,
-    /// Through other hosts, in the words of the option.
+    /// Through other hosts, as written in the option.
     Jump(String),
-    /// Through the input and output of a command.
+    /// Through a command's standard input and output.
     Command(String),
 }
 
-/// What to do about a host key that is not known.
+/// What to do with an unknown host key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StrictHostKeys {
     /// Refuse it.
     Yes,
-    /// Ask whether to take it.
+    /// Ask the user.
     Ask,
-    /// Take and remember it; a changed one is refused.
+    /// Accept and remember it; a changed key is refused.
     AcceptNew,
-    /// Take it. haul refuses a changed one even so: nothing it does is worth less without.
+    /// Accept it. haul refuses a changed key even so: nothing it does is worth less without.
     No,
 }
 
-/// Why a value is not taken, in words.
+/// Why a value is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It makes no sense, to OpenSSH neither.
+    /// It is invalid, also for OpenSSH.
     Bad(String),
-    /// OpenSSH takes it, and haul cannot do what it asks for.
+    /// OpenSSH accepts it, but haul does not support it.
     Unsupported(String),
 }
 
 impl Refusal {
-    /// The words.
+    /// The explanation.
     pub fn cause(self) -> String {
         match self {
             Self::Bad(cause) | Self::Unsupported(cause) => cause,
@@ -113,22 +113,21 @@ impl From<String> for Refusal {
 pub enum Canonicalize {
     /// No.
     No,
-    /// Where the host is reached directly.
+    /// If the host is reached directly.
     Yes,
-    /// Behind a proxy as well.
+    /// Also behind a proxy.
     Always,
 }
 
 impl Settings {
-    /// Takes the value of a line unless there is one already. `false`: haul does not know the
-    /// option.
+    /// Stores the value of a line unless the option is set. `false`: haul does not know the option.
     ///
     /// # Errors
-    /// What is wrong with the value.
+    /// Why the value is refused.
     pub fn apply(&mut self, line: &Line) -> Result<bool, Refusal> {
         match line.keyword.as_str() {
-            // What these ask for cannot be left out: the connection would go elsewhere, or a key would be
-            // trusted that must not be.
+            // These cannot be ignored: the connection would go elsewhere, or a key would be trusted
+            // that must not be.
             "revokedhostkeys" | "bindinterface" if is_none(one(line)?) => Ok(true),
             "revokedhostkeys" | "bindinterface" => Err(Refusal::Unsupported(format!(
                 "haul does not support {}, and must not ignore it",
@@ -141,7 +140,7 @@ impl Settings {
         }
     }
 
-    /// Options for where to connect, and by which way.
+    /// Options for the destination and the route.
     fn apply_route(&mut self, line: &Line) -> Result<bool, Refusal> {
         match line.keyword.as_str() {
             "hostname" => first(&mut self.host_name, one(line)?.to_owned()),
@@ -197,7 +196,7 @@ impl Settings {
         Ok(true)
     }
 
-    /// Options for who we are, and how we prove it.
+    /// Options for authentication.
     fn apply_login(&mut self, line: &Line) -> Result<bool, Refusal> {
         match line.keyword.as_str() {
             "user" => first(&mut self.user, one(line)?.to_owned()),
@@ -205,7 +204,7 @@ impl Settings {
             "certificatefile" => add(&mut self.certificate_files, one(line)?),
             "identitiesonly" => first(&mut self.identities_only, flag(line)?),
             "identityagent" => first(&mut self.identity_agent, one(line)?.to_owned()),
-            // The second is the name of OpenSSH before 8.5.
+            // OpenSSH before 8.5 has the second name.
             "pubkeyacceptedalgorithms" | "pubkeyacceptedkeytypes" => {
                 first(&mut self.pubkey_accepted_algorithms, one(line)?.to_owned());
             }
@@ -214,7 +213,7 @@ impl Settings {
             }
             "passwordauthentication" => first(&mut self.password_authentication, flag(line)?),
             "pubkeyauthentication" => {
-                // "unbound" and "host-bound" are about agent forwarding, which haul does not do.
+                // "unbound" and "host-bound" concern agent forwarding, which haul does not do.
                 let on = match one(line)? {
                     "unbound" | "host-bound" => true,
                     _ => flag(line)?,
@@ -236,7 +235,7 @@ impl Settings {
         Ok(true)
     }
 
-    /// Options for which host keys are trusted.
+    /// Options for trusted host keys.
     fn apply_trust(&mut self, line: &Line) -> Result<bool, Refusal> {
         match line.keyword.as_str() {
             "userknownhostsfile" => {
@@ -256,11 +255,11 @@ impl Settings {
             }
             "requiredrsasize" => first(&mut self.required_rsa_size, number(line)?),
             "checkhostip" => {
-                // Host keys are looked up by name only, as OpenSSH does by default since 8.5.
+                // Host keys are looked up by name only, as in OpenSSH since 8.5 by default.
                 flag(line)?;
             }
             "verifyhostkeydns" => {
-                // haul asks no DNS. Then a key is less often trusted than with OpenSSH, never more often.
+                // haul does not query DNS, so it trusts fewer keys than OpenSSH, never more.
                 if !one(line)?.eq_ignore_ascii_case("ask") {
                     flag(line)?;
                 }
@@ -291,7 +290,7 @@ impl Settings {
         Ok(true)
     }
 
-    /// What tokens stand for, as far as it is known by now.
+    /// The values of tokens, as far as they are known.
     pub fn tokens(&self, query: &Query) -> Tokens {
         let user = self.user.clone().unwrap_or_else(|| query.local_user.clone());
         let mut tokens = Tokens {
@@ -308,7 +307,7 @@ impl Settings {
                 _ => String::new(),
             },
         };
-        // %h in HostName is what the user wrote. A token that is not known is reported when the
+        // %h in HostName is the name that the user wrote. An unknown token is reported when the
         // name is used.
         if let Some(name) = &self.host_name {
             tokens.host_name = tokens.expand(name).unwrap_or_else(|_| name.clone());
@@ -322,7 +321,7 @@ fn first<T>(slot: &mut Option<T>, value: T) {
     slot.get_or_insert(value);
 }
 
-/// Files add up; one that is named twice is one.
+/// Files accumulate, without duplicates.
 fn add(files: &mut Vec<String>, value: &str) {
     if !files.iter().any(|file| file == value) {
         files.push(value.to_owned());
@@ -384,7 +383,7 @@ fn family(value: &str) -> Result<Family, String> {
     }
 }
 
-/// A time that limits something; `none` and 0 are no limit.
+/// A time limit; `none` and 0 mean no limit.
 fn limit(value: &str) -> Result<Option<Duration>, String> {
     if is_none(value) {
         return Ok(None);
@@ -423,7 +422,8 @@ fn duration(value: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds))
 }
 
-/// The amount of RekeyLimit; a time after it is accepted and not used, since it only adds rekeys.
+/// The amount of RekeyLimit. A time after it is accepted and ignored, since it would only add key
+/// exchanges.
 fn bytes(values: &[String]) -> Result<u64, String> {
     let value = values.first().map_or("", String::as_str);
     if value.eq_ignore_ascii_case("default") || is_none(value) {
@@ -437,7 +437,7 @@ fn bytes(values: &[String]) -> Result<u64, String> {
     let unit: u64 = 1 << (10 * unit.ok_or_else(wrong)?);
     let (whole, part) = digits.split_once('.').unwrap_or((digits, "0"));
     let whole: u64 = whole.parse().map_err(|_| wrong())?;
-    // Parts of a unit, as scan_scaled(3) takes them.
+    // Fractions of a unit, as in scan_scaled(3).
     let part: f64 = format!("0.{part}").parse().map_err(|_| wrong())?;
     let amount =
         whole.checked_mul(unit).and_then(|amount| amount.checked_add((part * unit as f64) as u64));
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_value_wins_and_identity_files_add_up() {
+    fn the_first_value_wins_and_identity_files_accumulate() {
         let mut settings = Settings::default();
         for line in ["Port 2", "Port 3", "IdentityFile a", "IdentityFile b", "IdentityFile a"] {
             assert_eq!(apply(&mut settings, line), Ok(true));
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn of_proxy_jump_and_proxy_command_the_first_wins() {
+    fn the_first_of_proxy_jump_and_proxy_command_wins() {
         let mut settings = Settings::default();
         apply(&mut settings, "ProxyCommand nc \"%h\" %p").unwrap();
         apply(&mut settings, "ProxyJump bastion").unwrap();
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_make_no_sense_are_refused() {
+    fn invalid_values_are_refused() {
         for line in [
             "Port 0",
             "Port 70000",
@@ -496,12 +496,12 @@ mod tests {
     }
 
     #[test]
-    fn options_that_are_not_known_are_left_alone() {
+    fn unknown_options_are_ignored() {
         assert_eq!(apply(&mut Settings::default(), "ForwardAgent yes"), Ok(false));
     }
 
     #[test]
-    fn amounts_have_units_and_parts_of_them() {
+    fn amounts_have_units_and_fractions() {
         let bytes = |text: &str| bytes(&[text.to_owned()]);
         for (text, amount) in [
             ("default", 0),
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_may_have_a_name_and_no_limit_may_be_written_in_two_ways() {
+    fn a_port_may_be_a_name_and_no_limit_may_be_0_or_none() {
         let mut settings = Settings::default();
         for line in ["Port ssh", "ConnectTimeout 0", "ServerAliveInterval none"] {
             assert_eq!(apply(&mut settings, line), Ok(true), "{line}");
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_as_sshd_writes_them() {
+    fn times_have_the_units_of_sshd() {
         assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(duration("1w2d3"), Ok(Duration::from_secs(777_603)));

@@ -1,4 +1,4 @@
-//! The files and commands that a configuration is made of.
+//! Access to the files and commands that a configuration consists of.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,18 +8,18 @@ use std::process::{Command, Stdio};
 
 use super::guard;
 
-/// What the reader needs from outside.
+/// The reader's access to the system.
 pub trait World {
-    /// The text of a file. `guarded`: it is refused if somebody else could have written it.
+    /// The text of a file. `guarded`: it is refused if other users can write it.
     ///
     /// # Errors
     /// Those of the operating system.
     fn read(&self, path: &Path, guarded: bool) -> io::Result<String>;
-    /// The files that a glob pattern names, sorted.
+    /// The files that match a glob pattern, sorted.
     fn glob(&self, pattern: &str) -> Vec<PathBuf>;
-    /// Whether a command line ends with status 0.
+    /// Whether a shell command succeeds.
     fn succeeds(&self, command: &str) -> bool;
-    /// Whether a host name has an address.
+    /// Whether a host name resolves to an address.
     fn resolves(&self, name: &str) -> bool;
 }
 
@@ -31,12 +31,12 @@ impl World for RealWorld {
     fn read(&self, path: &Path, guarded: bool) -> io::Result<String> {
         let mut file = File::open(path)?;
         if guarded {
-            // Of what was opened: by now another file may have the name.
+            // Checks the opened file, since the name may belong to another one by now.
             guard::check(&file.metadata()?)?;
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        // Comments need not be UTF-8. The reader refuses a line that counts and is not.
+        // Comments need not be UTF-8. The reader refuses options that are not.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -61,18 +61,18 @@ impl World for RealWorld {
             shell.env_remove(name);
         }
         shell.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::null());
-        // A command that cannot be started has not succeeded, which is all that is asked.
+        // A command that cannot be started has not succeeded.
         shell.status().is_ok_and(|status| status.success())
     }
 
     fn resolves(&self, name: &str) -> bool {
-        // A name that cannot be looked up now is none, as it is for OpenSSH.
+        // As in OpenSSH, a failed lookup counts as no address.
         (name, 22).to_socket_addrs().is_ok_and(|mut found| found.next().is_some())
     }
 }
 
-/// The entries of a directory that match; hidden ones only if the pattern says so. A directory
-/// that cannot be read has none, as with glob(3).
+/// The matching entries of a directory, hidden ones only if the pattern starts with a dot. A
+/// directory that cannot be read has none, as with glob(3).
 fn entries(directory: &Path, pattern: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     entries
@@ -118,12 +118,13 @@ fn glob_matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// The set that a pattern begins with, and what follows it; `None` if its bracket is never closed.
+/// Parses the set at the beginning of a pattern; returns it and the rest. `None` if its bracket is
+/// not closed.
 fn set(pattern: &str) -> Option<(impl Fn(char) -> bool + '_, &str)> {
     let inside = pattern.strip_prefix('[')?;
     let negated = inside.starts_with(['!', '^']);
     let inside = if negated { &inside[1..] } else { inside };
-    // A bracket that comes first is one of the set.
+    // A bracket at the beginning belongs to the set.
     let first = inside.chars().next()?.len_utf8();
     let end = first + inside[first..].find(']')?;
     let members: Vec<char> = inside[..end].chars().collect();
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_of_included_files_are_those_of_glob() {
+    fn patterns_of_included_files_follow_glob() {
         for (pattern, name, expected) in [
             ("*.conf", "a.conf", true),
             ("*.conf", "a.conf~", false),

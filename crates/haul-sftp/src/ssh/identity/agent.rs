@@ -1,5 +1,5 @@
-//! Keys in an agent. Each question opens the socket anew: an agent that was restarted is found
-//! again, and many connections can be made at once.
+//! Keys in an agent. Each request opens the socket again, so that a restarted agent is found, and
+//! many connections can authenticate at once.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use russh::keys::agent::client::AgentClient;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// How long an agent may take to list its keys. Signing has no limit: it may ask its user.
+/// Timeout for listing keys. Signing has no limit, since the agent may ask its user.
 const LISTING: Duration = Duration::from_secs(5);
 
-/// The keys that an agent holds, in its order; none without an agent. `Err` in words.
+/// The keys in an agent, in its order; none without an agent. `Err` is a message.
 pub async fn list(socket: Option<&Path>) -> Result<Vec<AgentIdentity>, String> {
     let Some(socket) = socket else { return Ok(Vec::new()) };
     let asking = async { connect(socket).await?.request_identities().await };
@@ -25,7 +25,7 @@ pub async fn list(socket: Option<&Path>) -> Result<Vec<AgentIdentity>, String> {
     }
 }
 
-/// Has an agent sign `data`, and gives `data` with the signature after it.
+/// Has an agent sign `data`; returns `data` followed by the signature.
 pub async fn sign(
     socket: &Path,
     identity: &AgentIdentity,

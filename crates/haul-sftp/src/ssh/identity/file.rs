@@ -1,4 +1,4 @@
-//! Private keys in files: found, checked for who can read them, and unlocked.
+//! Private keys in files: reading them, checking their permissions, decrypting them.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -11,37 +11,37 @@ use super::pem::{self, Encrypted};
 use super::short;
 use crate::ssh::options::Secret;
 
-/// The largest key file that is read. Those of RSA with 16 384 bits have 13 KiB.
+/// Largest key file that is read. RSA keys of 16 384 bits have 13 KiB.
 const LARGEST: u64 = 1 << 20;
 
-/// What a path of IdentityFile turned out to be.
+/// The result of reading a path of IdentityFile.
 #[derive(Debug)]
 pub enum Found {
-    /// Nothing.
+    /// No such file.
     Missing,
     /// A private key, perhaps encrypted.
     Private(KeyFile),
-    /// Only the public half.
+    /// Only the public key.
     PublicOnly(PublicKey),
-    /// Something that cannot be used: why, and its public half if that is known.
+    /// An unusable key, with the reason and, if known, the public key.
     Unusable(String, Option<PublicKey>),
 }
 
-/// A private key as it is in a file.
+/// A private key in a file.
 #[derive(Debug, Clone)]
 pub struct KeyFile {
-    /// Where.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Its public half, from the key itself or from the `.pub` file beside it.
+    /// The public key, from the private key or from the `.pub` file beside it.
     pub public: Option<PublicKey>,
-    /// Whether it takes a passphrase.
+    /// Whether it needs a passphrase.
     pub encrypted: bool,
     text: Secret,
-    /// How it is encrypted, if as OpenSSL does it.
+    /// The encryption of a PEM key.
     pem: Option<Encrypted>,
 }
 
-/// Reads the key of a path of IdentityFile.
+/// Reads the key at a path of IdentityFile.
 pub fn read(path: &Path) -> Found {
     let public = load_public_key(beside(path, ".pub")).ok();
     match text(path) {
@@ -54,7 +54,7 @@ pub fn read(path: &Path) -> Found {
     }
 }
 
-/// The path with something after its name.
+/// The path with a suffix appended.
 pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -78,7 +78,7 @@ fn from_text(path: &Path, text: &Secret, public: Option<PublicKey>) -> Found {
             "it is encrypted with {with}, which haul cannot read; \"{convert}\" rewrites it in a supported form"
         )
     };
-    // The format of OpenSSH has the public half in the clear.
+    // OpenSSH's format has an unencrypted public key.
     if let Ok(key) = PrivateKey::from_openssh(text.expose()) {
         return file(Some(key.public_key().clone()), key.is_encrypted(), None);
     }
@@ -100,7 +100,7 @@ fn from_text(path: &Path, text: &Secret, public: Option<PublicKey>) -> Found {
     }
 }
 
-/// The cipher of an encrypted key in the format of OpenSSH (its file PROTOCOL.key).
+/// The cipher of an encrypted key in OpenSSH's format (its file PROTOCOL.key).
 fn openssh_cipher(text: &str) -> Option<String> {
     let (_, body) = text.split_once("-----BEGIN OPENSSH PRIVATE KEY-----")?;
     let (body, _) = body.split_once("-----END")?;
@@ -120,7 +120,7 @@ fn text(path: &Path) -> io::Result<Secret> {
     std::fs::read_to_string(path).map(Secret::new)
 }
 
-/// As OpenSSH has it: a key of mine that others can read is none.
+/// As in OpenSSH, a user's own key that others can read is ignored.
 fn exposed(path: &Path) -> Option<String> {
     let metadata = std::fs::metadata(path).ok()?;
     let mine = metadata.uid() == rustix::process::getuid().as_raw();
@@ -137,7 +137,7 @@ impl KeyFile {
     /// The key, if it is not encrypted.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// Explains why it cannot be decoded.
     pub fn plain(&self) -> Result<Option<PrivateKey>, String> {
         if self.encrypted {
             return Ok(None);
@@ -151,10 +151,10 @@ impl KeyFile {
         }
     }
 
-    /// The key, with its passphrase.
+    /// Decrypts the key with its passphrase.
     ///
     /// # Errors
-    /// Mostly a wrong passphrase, in words.
+    /// Explains what is wrong, usually the passphrase.
     pub fn unlock(&self, passphrase: &Secret) -> Result<PrivateKey, String> {
         if let Some(pem) = &self.pem {
             let plain = pem.decrypt(passphrase).ok_or("the passphrase is wrong")?;

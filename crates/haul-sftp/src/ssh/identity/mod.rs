@@ -1,11 +1,10 @@
-//! The keys that one can prove to be oneself with: from the agent and from files, in the order in
-//! which they are offered.
+//! The user's keys from the agent and from files, in the order in which they are offered.
 //!
-//! They are gathered while the connection is being made; a passphrase is asked for only when a
-//! server has said that it would take the key.
+//! They are gathered while the connection is being established; a passphrase is asked for only
+//! after a server has indicated that it accepts the key.
 //!
-//! Keys that somebody named come first (OpenSSH offers all keys of the agent before): servers allow
-//! a few attempts only, and each costs a round trip.
+//! Keys that the user named come first (OpenSSH offers all keys of the agent before them): servers
+//! allow only a few attempts, and each costs an RTT.
 
 mod agent;
 mod file;
@@ -29,48 +28,48 @@ use super::config::HostConfig;
 use super::options::Prompter;
 use super::transport::{PublicHalf, RSA_SIGNATURES, SignWith};
 
-/// What was found, and what was left out and why.
+/// The keys that were found, and why others are unusable.
 #[derive(Debug, Default)]
 pub struct Identities {
     /// In the order in which they are offered.
     pub candidates: Vec<Arc<Candidate>>,
-    /// Keys that cannot be used, in words, for the error message.
+    /// Unusable keys with reasons, for the error message.
     pub notes: Vec<String>,
 }
 
-/// A key, or a certificate for it, that can be offered.
+/// A key, or a certificate for it, to offer.
 pub struct Candidate {
-    /// For messages: where it comes from.
+    /// The origin, for messages.
     name: String,
-    /// `None` for an encrypted key that does not say its public half.
+    /// `None` for an encrypted key whose public key is unknown.
     public: Option<PublicKey>,
     certificate: Option<Certificate>,
     source: Source,
 }
 
 enum Source {
-    /// An agent signs with it.
+    /// The agent signs.
     Agent { socket: PathBuf, identity: Box<AgentIdentity> },
-    /// A file holds it. Several candidates share a file, and with it the passphrase.
-    File(Arc<Secretive>),
+    /// The key is in a file. Several candidates may share a file, and its passphrase.
+    File(Arc<KeyInFile>),
 }
 
-/// A private key in a file, locked or not.
-pub struct Secretive {
+/// A private key in a file, decrypted or not.
+pub struct KeyInFile {
     file: KeyFile,
     key: OnceCell<Arc<PrivateKey>>,
 }
 
-/// Who may be asked for a passphrase, and how often.
+/// Prompts for passphrases, and their number.
 #[derive(Debug, Clone)]
 pub struct Asking {
-    /// Asks.
+    /// The prompter.
     pub prompter: Arc<dyn Prompter>,
-    /// How many wrong passphrases are allowed for; 0 if nobody may be asked.
+    /// Attempts per passphrase; 0 without a user to ask.
     pub attempts: u32,
 }
 
-/// Looks for all keys of a configuration.
+/// Gathers all keys of a configuration.
 pub async fn gather(config: HostConfig) -> Identities {
     let listing = agent::list(config.agent.as_deref());
     let files = {
@@ -95,7 +94,7 @@ fn read_files(config: &HostConfig) -> (Vec<(PathBuf, Found)>, Vec<Certificate>) 
     let files: Vec<_> = config.identity_files.iter().map(found).collect();
     let beside = config.identity_files.iter().map(|path| file::beside(path, "-cert.pub"));
     let certificates = config.certificate_files.iter().cloned().chain(beside);
-    // A certificate that cannot be read is like none: its key is offered by itself.
+    // An unreadable certificate is ignored, and its key is offered alone.
     let certificates =
         certificates.filter_map(|path| russh::keys::load_openssh_certificate(path).ok());
     (files, certificates.collect())
@@ -122,7 +121,7 @@ fn arrange(
             public.as_ref().is_some_and(|key| key.key_data() == certificate.public_key())
         };
         let certificates: Vec<Certificate> = certificates.iter().filter(of_key).cloned().collect();
-        // The agent has it unlocked already.
+        // Keys in the agent are decrypted already.
         let mut in_agent = Vec::new();
         for slot in &mut unused {
             let same = |identity: &&mut AgentIdentity| {
@@ -154,14 +153,14 @@ fn arrange(
         match found {
             Found::Private(file) => {
                 let public = file.public.clone();
-                let secretive = Arc::new(Secretive { file, key: OnceCell::new() });
+                let from_file = Arc::new(KeyInFile { file, key: OnceCell::new() });
                 let offers = certificates.into_iter().map(Some).chain([None]);
                 for certificate in offers {
                     add(Candidate {
                         name: name.clone(),
                         public: public.clone(),
                         certificate,
-                        source: Source::File(Arc::clone(&secretive)),
+                        source: Source::File(Arc::clone(&from_file)),
                     });
                 }
             }
@@ -188,14 +187,14 @@ fn arrange(
 }
 
 impl Identities {
-    /// The key that is certain to be tried first and with which nobody is asked anything: one that
-    /// was named, or the only one there is.
+    /// The key that is certain to be tried first and needs no prompt: one that the user named, or
+    /// the only one.
     pub fn obvious(&self, named: bool) -> Option<&Arc<Candidate>> {
         let first = self.candidates.first()?;
         let alone = self.candidates.len() == 1;
         let silent = match &first.source {
             Source::Agent { .. } => true,
-            Source::File(secretive) => !secretive.file.encrypted,
+            Source::File(from_file) => !from_file.file.encrypted,
         };
         Some(first).filter(|_| (named || alone) && silent)
     }
@@ -221,7 +220,7 @@ impl Candidate {
         Self { name, public: Some(public), certificate, source }
     }
 
-    /// What it is, for messages: its place, kind and fingerprint.
+    /// Origin, type and fingerprint, for messages.
     pub fn describe(&self) -> String {
         let certificate = if self.certificate.is_some() { " with certificate" } else { "" };
         match &self.public {
@@ -235,17 +234,17 @@ impl Candidate {
         }
     }
 
-    /// What a server is shown. Of a key that does not say its public half, after it was unlocked.
+    /// The public key or certificate to offer. If it is unknown, the key is decrypted first.
     ///
     /// # Errors
-    /// The key cannot be unlocked.
+    /// If the key cannot be decrypted.
     pub async fn public_half(&self, asking: &Asking) -> Result<PublicHalf> {
         if let Some(certificate) = &self.certificate {
             return Ok(PublicHalf::Certificate(Box::new(certificate.clone())));
         }
         match (&self.public, &self.source) {
-            (None, Source::File(secretive)) => {
-                Ok(PublicHalf::Key(secretive.unlock(asking).await?.public_key().clone()))
+            (None, Source::File(from_file)) => {
+                Ok(PublicHalf::Key(from_file.unlock(asking).await?.public_key().clone()))
             }
             (Some(key), _) => Ok(PublicHalf::Key(key.clone())),
             (None, Source::Agent { identity, .. }) => {
@@ -254,10 +253,10 @@ impl Candidate {
         }
     }
 
-    /// Whether the configuration lets this key be offered. The error says why not.
+    /// Whether the configuration permits offering this key; the error has the reason.
     ///
     /// # Errors
-    /// PubkeyAcceptedAlgorithms or RequiredRSASize leave it out.
+    /// If PubkeyAcceptedAlgorithms or RequiredRSASize exclude it.
     pub fn check(&self, half: &PublicHalf, config: &HostConfig) -> Result<()> {
         let (algorithm, suffix, rsa) = match half {
             PublicHalf::Key(key) => (key.algorithm(), "", key.key_data().rsa()),
@@ -291,14 +290,14 @@ impl Candidate {
         Err(refuse(format!("PubkeyAcceptedAlgorithms leaves out {name}")))
     }
 
-    /// What signs with it.
+    /// A signer for this key.
     pub fn signer<'a>(&'a self, asking: &'a Asking) -> Signing<'a> {
         Signing { candidate: self, asking }
     }
 }
 
-impl Secretive {
-    /// The private key; asks for its passphrase the first time.
+impl KeyInFile {
+    /// The private key; prompts for its passphrase the first time.
     async fn unlock(&self, asking: &Asking) -> Result<&Arc<PrivateKey>> {
         self.key.get_or_try_init(|| self.ask(asking)).await
     }
@@ -314,7 +313,7 @@ impl Secretive {
             if passphrase.expose().is_empty() {
                 break;
             }
-            // Deriving the key takes a second or so of computing.
+            // Deriving the key takes about a second of processor time.
             let file = self.file.clone();
             let unlocked = tokio::task::spawn_blocking(move || file.unlock(&passphrase)).await;
             match unlocked {
@@ -333,7 +332,7 @@ fn locked(path: &Path, cause: String) -> Error {
     Error::new(ErrorKind::Unauthenticated, "use the key").at(path.display()).because(cause)
 }
 
-/// A candidate that signs.
+/// Signs with a candidate.
 #[derive(Debug)]
 pub struct Signing<'a> {
     candidate: &'a Candidate,
@@ -342,8 +341,8 @@ pub struct Signing<'a> {
 
 #[async_trait]
 impl SignWith for Signing<'_> {
-    /// A security key wants to be touched. What an agent asks its user it asks once, for the key
-    /// that is to be used.
+    /// A security key has to be touched. An agent asks its user only once, for the key that is
+    /// used.
     fn is_silent(&self) -> bool {
         let touched = |key: &PublicKey| key.algorithm().as_str().starts_with("sk-");
         if self.candidate.public.as_ref().is_some_and(touched) {
@@ -351,19 +350,19 @@ impl SignWith for Signing<'_> {
         }
         match &self.candidate.source {
             Source::Agent { .. } => true,
-            Source::File(secretive) => !secretive.file.encrypted || secretive.key.initialized(),
+            Source::File(from_file) => !from_file.file.encrypted || from_file.key.initialized(),
         }
     }
 
     async fn sign(&mut self, mut data: Vec<u8>, hash: Option<HashAlg>) -> Result<Vec<u8>> {
         match &self.candidate.source {
             Source::Agent { socket, identity } => {
-                // With a certificate from a file the agent signs with the plain key.
+                // For a certificate from a file, the agent signs with the plain key.
                 agent::sign(socket, identity, hash, data).await
             }
-            Source::File(secretive) => {
-                let key = secretive.unlock(self.asking).await?;
-                let failed = |cause: String| locked(&secretive.file.path, cause);
+            Source::File(from_file) => {
+                let key = from_file.unlock(self.asking).await?;
+                let failed = |cause: String| locked(&from_file.file.path, cause);
                 let made = signed(key, &data, hash).map_err(failed)?;
                 made.encode_prefixed(&mut data).map_err(|error| failed(error.to_string()))?;
                 Ok(data)

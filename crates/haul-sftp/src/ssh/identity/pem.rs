@@ -1,4 +1,4 @@
-//! Encrypted keys as OpenSSL writes them.
+//! Encrypted keys in OpenSSL's formats.
 //!
 //! ```text
 //! -----BEGIN RSA PRIVATE KEY-----, DEK-Info: AES-256-CBC     key by MD5 (EVP_BytesToKey)     ┐
@@ -6,7 +6,7 @@
 //! -----BEGIN ENCRYPTED PRIVATE KEY-----, PBE-SHA1-3DES       key by PKCS #12 (RFC 7292, B)   ┘
 //! ```
 //!
-//! How a key is encrypted is read before anybody is asked for a passphrase, so that nobody types one in vain.
+//! The encryption is determined before a passphrase is asked for, so that none is typed in vain.
 
 use aes::{Aes128, Aes192, Aes256};
 use cbc::Decryptor;
@@ -21,29 +21,29 @@ use zeroize::Zeroizing;
 
 use crate::ssh::options::Secret;
 
-/// What begins an encrypted key of PKCS #8.
+/// The PEM label of an encrypted PKCS #8 key.
 const PKCS8: &str = "ENCRYPTED PRIVATE KEY";
 
-/// Bytes of a block of SHA-1, and of what it gives.
+/// Block size and output size of SHA-1 in bytes.
 const SHA1_BLOCK: usize = 64;
 const SHA1_SIZE: usize = 20;
 
-/// An encrypted key that can be decrypted.
+/// An encrypted key in a supported format.
 #[derive(Debug, Clone)]
 pub struct Encrypted {
-    /// What begins the plain key.
+    /// The PEM label of the decrypted key.
     label: String,
-    how: How,
+    how: Encryption,
     bytes: Vec<u8>,
 }
 
 #[derive(Debug, Clone)]
-enum How {
+enum Encryption {
     /// DEK-Info.
     Headers { cipher: Cipher, iv: Vec<u8> },
-    /// PBES2: `bytes` are all of the key file.
+    /// PBES2; `bytes` has the whole key file.
     Pbes2,
-    /// PKCS #12: PBE-SHA1-3DES, and with two keys PBE-SHA1-2DES.
+    /// PKCS #12: PBE-SHA1-3DES, or PBE-SHA1-2DES with two keys.
     Pkcs12 { keys: usize, salt: Vec<u8>, rounds: u32 },
 }
 
@@ -56,10 +56,10 @@ enum Cipher {
     Aes256,
 }
 
-/// Reads how a key is encrypted; `None` if it is not, or is no key of these forms.
+/// Determines the encryption of a key; `None` if it is not encrypted, or has none of these formats.
 ///
 /// # Errors
-/// The name of what it is encrypted with, if that is not known here.
+/// The name of an unsupported encryption.
 pub fn encryption(text: &str) -> Option<Result<Encrypted, String>> {
     let pem = Pem::read(text)?;
     if pem.label == PKCS8 {
@@ -71,7 +71,7 @@ pub fn encryption(text: &str) -> Option<Result<Encrypted, String>> {
             let iv = HEXLOWER_PERMISSIVE.decode(iv.trim().as_bytes()).unwrap_or_default();
             match iv.len() == cipher.iv() {
                 true => {
-                    let how = How::Headers { cipher, iv };
+                    let how = Encryption::Headers { cipher, iv };
                     Ok(Encrypted { label: pem.label, how, bytes: pem.bytes })
                 }
                 false => Err(format!("{} with an invalid DEK-Info", name.trim())),
@@ -82,19 +82,19 @@ pub fn encryption(text: &str) -> Option<Result<Encrypted, String>> {
 }
 
 impl Encrypted {
-    /// The same key without encryption, as text; `None` if the passphrase is wrong.
+    /// The decrypted key as PEM; `None` if the passphrase is wrong.
     pub fn decrypt(&self, passphrase: &Secret) -> Option<Secret> {
         let passphrase = passphrase.expose();
         let plain = match &self.how {
-            How::Headers { cipher, iv } => {
+            Encryption::Headers { cipher, iv } => {
                 let key = bytes_to_key(passphrase.as_bytes(), &iv[..8], cipher.key());
                 cipher.decrypt(&key, iv, &self.bytes)?
             }
-            How::Pbes2 => {
+            Encryption::Pbes2 => {
                 let key = EncryptedPrivateKeyInfoRef::try_from(&self.bytes[..]).ok()?;
                 Zeroizing::new(key.decrypt(passphrase).ok()?.as_bytes().to_vec())
             }
-            How::Pkcs12 { keys, salt, rounds } => {
+            Encryption::Pkcs12 { keys, salt, rounds } => {
                 let mut key = pkcs12(passphrase, salt, *rounds, 1, 8 * keys);
                 let first = key[..8].to_vec();
                 if *keys == 2 {
@@ -104,7 +104,7 @@ impl Encrypted {
                 Cipher::TripleDes.decrypt(&key, &iv, &self.bytes)?
             }
         };
-        // One wrong passphrase in 256 gives something that ends like a key.
+        // One wrong passphrase in 256 yields valid padding.
         der::whole(&plain)?;
         let base64 = Zeroizing::new(BASE64.encode(&plain));
         let label = &self.label;
@@ -118,7 +118,7 @@ impl Encrypted {
     }
 }
 
-/// The first private key of a PEM file, its base64 undone.
+/// The first private key of a PEM file, decoded from base64.
 struct Pem {
     label: String,
     dek_info: Option<String>,
@@ -147,7 +147,8 @@ impl Pem {
     }
 }
 
-/// A PKCS #8 key: `SEQUENCE { SEQUENCE { OID, parameters }, OCTET STRING }` (RFC 5958, section 3).
+/// Parses a PKCS #8 key: `SEQUENCE { SEQUENCE { OID, parameters }, OCTET STRING }` (RFC 5958,
+/// section 3).
 fn of_pkcs8(bytes: Vec<u8>) -> Result<Encrypted, String> {
     let label = "PRIVATE KEY".to_owned();
     let unreadable = || "something unreadable".to_owned();
@@ -156,9 +157,9 @@ fn of_pkcs8(bytes: Vec<u8>) -> Result<Encrypted, String> {
     let name = der::oid(oid);
     let keys = match name.as_str() {
         "1.2.840.113549.1.5.13" => {
-            // What this does not know it does not parse either.
+            // This parser refuses what it does not support.
             return match EncryptedPrivateKeyInfoRef::try_from(&bytes[..]) {
-                Ok(_) => Ok(Encrypted { label, how: How::Pbes2, bytes }),
+                Ok(_) => Ok(Encrypted { label, how: Encryption::Pbes2, bytes }),
                 Err(_) => Err(pbes2_names(parameters)),
             };
         }
@@ -168,11 +169,11 @@ fn of_pkcs8(bytes: Vec<u8>) -> Result<Encrypted, String> {
     };
     let (salt, rounds) = der::pair(parameters).ok_or_else(unreadable)?;
     let rounds = der::number(rounds).filter(|&rounds| rounds > 0).ok_or_else(unreadable)?;
-    let how = How::Pkcs12 { keys, salt: salt.to_vec(), rounds };
+    let how = Encryption::Pkcs12 { keys, salt: salt.to_vec(), rounds };
     Ok(Encrypted { label, how, bytes: data.to_vec() })
 }
 
-/// What PBES2 names: the cipher, and the function that makes the key where it is that which is not known.
+/// The names of PBES2's cipher and key derivation, one of which is unsupported.
 fn pbes2_names(parameters: &[u8]) -> String {
     let named = |part: &[u8]| {
         der::pair(part)
@@ -186,7 +187,7 @@ fn pbes2_names(parameters: &[u8]) -> String {
     }
 }
 
-/// The names that OpenSSL has for what it encrypts with.
+/// OpenSSL's names of ciphers and key derivations.
 fn cipher_name(oid: &str) -> String {
     let name = match oid {
         "1.2.840.113549.1.5.1" => "PBE-MD2-DES",
@@ -230,7 +231,7 @@ impl Cipher {
         })
     }
 
-    /// Bytes of its key.
+    /// Length of the key in bytes.
     const fn key(self) -> usize {
         match self {
             Self::Des => 8,
@@ -240,7 +241,7 @@ impl Cipher {
         }
     }
 
-    /// Bytes of its block.
+    /// Length of a block in bytes.
     const fn iv(self) -> usize {
         match self {
             Self::Des | Self::TripleDes => 8,
@@ -248,7 +249,7 @@ impl Cipher {
         }
     }
 
-    /// What was encrypted; `None` if it does not end as it should.
+    /// Decrypts; `None` if the padding is invalid.
     fn decrypt(self, key: &[u8], iv: &[u8], data: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         match self {
             Self::Des => decrypt::<Des>(key, iv, data),
@@ -272,7 +273,7 @@ fn decrypt<C: BlockCipherDecrypt + KeyInit>(
     Some(data)
 }
 
-/// OpenSSL's EVP_BytesToKey with MD5 and one round.
+/// OpenSSL's EVP_BytesToKey with MD5 and one iteration.
 fn bytes_to_key(passphrase: &[u8], salt: &[u8], length: usize) -> Zeroizing<Vec<u8>> {
     let mut key = Zeroizing::new(Vec::new());
     let mut last: Vec<u8> = Vec::new();
@@ -288,7 +289,7 @@ fn bytes_to_key(passphrase: &[u8], salt: &[u8], length: usize) -> Zeroizing<Vec<
     key
 }
 
-/// The key derivation of PKCS #12 with SHA-1 (RFC 7292, appendix B.2): `id` 1 makes a key, 2 an IV.
+/// Key derivation of PKCS #12 with SHA-1 (RFC 7292, appendix B.2): `id` 1 for a key, 2 for an IV.
 fn pkcs12(passphrase: &str, salt: &[u8], rounds: u32, id: u8, length: usize) -> Zeroizing<Vec<u8>> {
     let wide = passphrase.encode_utf16().chain([0]).flat_map(u16::to_be_bytes);
     let wide: Zeroizing<Vec<u8>> = Zeroizing::new(wide.collect());
@@ -304,7 +305,7 @@ fn pkcs12(passphrase: &str, salt: &[u8], rounds: u32, id: u8, length: usize) -> 
             hash = Sha1::digest(hash);
         }
         key.extend_from_slice(&hash);
-        // Each block of the input grows by what came out, and one.
+        // Adds the hash and 1 to each block of the input.
         for block in input.chunks_mut(SHA1_BLOCK) {
             let mut carry = 1u16;
             for (at, byte) in block.iter_mut().enumerate().rev() {
@@ -318,9 +319,9 @@ fn pkcs12(passphrase: &str, salt: &[u8], rounds: u32, id: u8, length: usize) -> 
     key
 }
 
-/// As much of DER as an encrypted key has outside.
+/// The subset of DER for the outer structure of encrypted keys.
 mod der {
-    /// The content of the one element that `bytes` are.
+    /// The content of the single element in `bytes`.
     pub fn whole(bytes: &[u8]) -> Option<&[u8]> {
         let (content, rest) = element(bytes)?;
         rest.is_empty().then_some(content)
@@ -351,7 +352,7 @@ mod der {
         small.then(|| digits.fold(0, |all, &digit| all << 8 | u32::from(digit)))
     }
 
-    /// An object identifier in dots.
+    /// An object identifier in dotted notation.
     pub fn oid(content: &[u8]) -> String {
         let mut numbers = Vec::new();
         let mut number: u64 = 0;
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_anywhere_is_refused_without_panic() {
+    fn truncated_keys_are_refused_without_panic() {
         // A SEQUENCE of an algorithm (PBE-SHA1-3DES, salt, 2048 rounds) and eight bytes.
         let algorithm = [
             &[0x30, 28, 6, 10, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 12, 1, 3, 0x30, 14, 4, 8][..],
@@ -397,7 +398,7 @@ mod tests {
         let whole = [&[0x30, 40][..], &algorithm, &[4, 8, 1, 2, 3, 4, 5, 6, 7, 8]].concat();
         assert!(matches!(
             of_pkcs8(whole.clone()),
-            Ok(Encrypted { how: How::Pkcs12 { keys: 3, rounds: 2048, .. }, .. })
+            Ok(Encrypted { how: Encryption::Pkcs12 { keys: 3, rounds: 2048, .. }, .. })
         ));
         for end in 0..whole.len() {
             assert!(of_pkcs8(whole[..end].to_vec()).is_err(), "{end}");
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encryption_that_is_not_known_is_named() {
+    fn an_unsupported_encryption_is_named() {
         let text = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: CAMELLIA-256-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
         assert_eq!(encryption(text).unwrap().unwrap_err(), "CAMELLIA-256-CBC");
         assert!(encryption("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END").is_none());

@@ -7,7 +7,7 @@ use sha1::Sha1;
 
 use crate::ssh::pattern;
 
-/// What a line says about a key.
+/// What a line's marker says about its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marker {
     /// It is the key of these hosts.
@@ -21,26 +21,26 @@ pub enum Marker {
 /// A line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// What the line says about the key.
+    /// What the marker says about the key.
     pub marker: Marker,
     names: Names,
     /// The type of the key, `ssh-ed25519`.
     pub key_type: String,
-    /// The key as it goes over the wire.
+    /// The key in its wire encoding.
     pub blob: Vec<u8>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Names {
-    /// Patterns parted by commas.
+    /// Patterns separated by commas.
     Plain(String),
     /// HMAC-SHA1 of one name, keyed with a salt.
     Hashed { salt: Vec<u8>, hash: Vec<u8> },
 }
 
 impl Entry {
-    /// Reads a line. `None` for empty lines and comments, and for lines that make no sense: as in
-    /// OpenSSH these say nothing, so that one from a newer version does no harm.
+    /// Parses a line. `None` for empty lines, comments and invalid lines: like OpenSSH, haul ignores
+    /// those, so that a line from a newer version does no harm.
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace().peekable();
         let marker = match words.peek()? {
@@ -56,8 +56,8 @@ impl Entry {
         let names = words.next()?;
         let key_type = words.next()?.to_owned();
         let blob = BASE64.decode(words.next()?.as_bytes()).ok()?;
-        // The bytes name their own type first. A key that was cut off is none: its line would make every other key
-        // of its type a changed one.
+        // The blob begins with its own type. A truncated key is ignored: otherwise every other key of its
+        // type would count as changed.
         if string(&blob)? != key_type.as_bytes() || !is_whole(&key_type, &blob) {
             return None;
         }
@@ -75,7 +75,7 @@ impl Entry {
         Some(Self { marker, names, key_type, blob })
     }
 
-    /// Whether it is about a host, given in lower case and with its port where that is not 22.
+    /// Whether it applies to a host, given in lower case and with its port where that is not 22.
     pub fn is_about(&self, name: &str) -> bool {
         match &self.names {
             Names::Plain(patterns) => pattern::matches_list(patterns.split(','), name),
@@ -96,14 +96,14 @@ pub fn format(name: &str, salt: Option<&[u8]>, key_type: &str, blob: &[u8]) -> O
     Some(format!("{name} {key_type} {}", BASE64.encode(blob)))
 }
 
-/// HMAC-SHA1 takes keys of every length; `None` is for the type only.
+/// Never `None` in practice: HMAC-SHA1 takes keys of every length.
 fn hashed(salt: &[u8], name: &str) -> Option<Vec<u8>> {
     let mut mac = Hmac::<Sha1>::new_from_slice(salt).ok()?;
     mac.update(name.as_bytes());
     Some(mac.finalize().into_bytes().to_vec())
 }
 
-/// Whether the bytes of a key are strings to their end, as many and as long as they have to be.
+/// Whether a key's blob consists of complete strings, with the number and length that its type needs.
 fn is_whole(key_type: &str, blob: &[u8]) -> bool {
     let mut lengths = Vec::new();
     let mut rest = blob;
@@ -118,7 +118,7 @@ fn is_whole(key_type: &str, blob: &[u8]) -> bool {
     rest.is_empty() && is_long_enough
 }
 
-/// The first string of a key's bytes: four bytes of length, then so many bytes.
+/// The first string of a blob: four bytes of length, then that many bytes.
 fn string(blob: &[u8]) -> Option<&[u8]> {
     let (length, rest) = blob.split_first_chunk::<4>()?;
     rest.get(..usize::try_from(u32::from_be_bytes(*length)).ok()?)
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_made_is_read_again_hashed_or_not() {
+    fn a_formatted_line_parses_back_plain_and_hashed() {
         for salt in [None, Some(&[7; 20][..])] {
             let line = format("[host]:2222", salt, "ssh-ed25519", &blob(1)).unwrap();
             assert_eq!(line.contains("host"), salt.is_none());
@@ -163,16 +163,16 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_of_the_type_it_claims_says_nothing() {
+    fn a_key_of_another_type_than_its_line_claims_is_ignored() {
         let key = BASE64.encode(&blob(1));
         assert_eq!(Entry::parse(&format!("h ssh-rsa {key}")), None);
         assert_eq!(Entry::parse("h ssh-rsa AAAA"), None);
         assert_eq!(Entry::parse("# h ssh-rsa AAAA"), None);
     }
 
-    /// Fuzzing found that such a line made the key of its host a changed one, which ssh passes over.
+    /// Found by fuzzing: such a line made the host's key count as changed, while ssh ignores the line.
     #[test]
-    fn a_key_that_was_cut_off_says_nothing() {
+    fn a_truncated_key_is_ignored() {
         let whole = blob(1);
         for length in 0..whole.len() {
             let key = BASE64.encode(&whole[..length]);
@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_line_is_read_or_passed_over_without_panic(line in ".*") {
+        fn parsing_any_line_does_not_panic(line in ".*") {
             let _ = Entry::parse(&line);
         }
     }

@@ -1,7 +1,7 @@
-//! The keys that hosts are known by: several files read into entries, a verdict on a key, and a
-//! new line for a key that was accepted.
+//! known_hosts: reads several files into entries, gives a verdict on a host's key, and adds a line
+//! for a key that was accepted.
 //!
-//! Deciding what to do about a verdict is [`host_key`](super::host_key)'s part.
+//! [`host_key`](super::host_key) decides what to do about a verdict.
 
 mod line;
 mod store;
@@ -35,20 +35,20 @@ impl fmt::Display for Place {
 pub enum Verdict {
     /// It is the host's key.
     Known,
-    /// The host has another key of this type, which is there; its fingerprint comes with it.
+    /// The host has another key of this type: its place and fingerprint.
     Changed(Place, String),
-    /// The key, or the authority that signed for it, must not be accepted.
+    /// The key, or the authority that signed its certificate, is revoked.
     Revoked(Place),
-    /// Nothing is known about a key of this type. The host may have keys of other types.
+    /// The host has no known key of this type. Its keys of other types, with their places.
     Unknown(Vec<(String, Place)>),
 }
 
 /// The names under which a host is looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostName {
-    /// The host itself, which certificates are for.
+    /// The host alone, as certificates name it.
     pub host: String,
-    /// The host with its port where that is not 22: the name in a file.
+    /// The host with its port where that is not 22, as known_hosts files name it.
     pub name: String,
 }
 
@@ -72,10 +72,10 @@ pub struct KnownHosts {
 }
 
 impl KnownHosts {
-    /// Reads files; those that do not exist have no entries.
+    /// Reads files; a missing file counts as empty.
     ///
     /// # Errors
-    /// A file that is there and cannot be read: a revoked key might be in it.
+    /// A file exists but cannot be read: it might revoke a key.
     pub fn read<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<Self> {
         let mut known = Self::default();
         for file in files {
@@ -102,7 +102,7 @@ impl KnownHosts {
         self.entries.iter().filter(move |(_, entry)| entry.is_about(name))
     }
 
-    /// What is known about the plain key of a host.
+    /// The verdict on a host's plain key.
     pub fn look_up(&self, host: &HostName, key: &HostKey) -> Verdict {
         let authority = key.certificate.as_ref().map(|certificate| &certificate.authority);
         let revoked = |entry: &Entry| {
@@ -115,7 +115,7 @@ impl KnownHosts {
             }
         }
         let verdict = self.look_up_name(&host.name, key);
-        // As in OpenSSH, a key that is known for the host without a port is good for every port.
+        // As in OpenSSH, a key known for the host without a port is accepted on every port.
         if matches!(verdict, Verdict::Unknown(_)) && host.name != host.host {
             let without_port = self.look_up_name(&host.host, key);
             if without_port == Verdict::Known {
@@ -155,7 +155,7 @@ impl KnownHosts {
             .filter(|entry| entry.is_about(&host.name) || entry.is_about(&host.host))
     }
 
-    /// The types of the keys that a host is known by.
+    /// The types of a host's known keys.
     pub fn key_types(&self, host: &HostName) -> Vec<String> {
         let types = |name: &str| -> Vec<String> {
             self.about(name)
@@ -168,7 +168,7 @@ impl KnownHosts {
     }
 }
 
-/// The numbers of the lines of a file that are about a host, for comparison with `ssh-keygen -F`.
+/// The numbers of the lines that apply to a host, for comparison with `ssh-keygen -F`.
 #[cfg(feature = "fuzzing")]
 pub fn lines_about(text: &[u8], name: &str) -> Vec<usize> {
     let mut known = KnownHosts::default();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_without_a_port_is_good_for_every_port_but_no_obstacle_there() {
+    fn a_key_without_a_port_is_accepted_on_every_port_but_does_not_conflict_there() {
         let host = HostName::new(None, "host", 2222);
         let known = known(&line("host", 2));
         assert_eq!(known.look_up(&host, &key(2)), Verdict::Known);

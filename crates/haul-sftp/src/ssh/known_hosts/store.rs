@@ -1,5 +1,5 @@
-//! A new line in a known_hosts file: appended in one write, so that two runs do not mix theirs, to
-//! a file that nobody else can write.
+//! Appends a line to a known_hosts file, in one write, so that lines of concurrent runs do not mix. A
+//! new file is writable by its owner only.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,18 +12,18 @@ use super::line;
 use crate::ssh::config::jump;
 use crate::ssh::key::HostKey;
 
-/// What is to be remembered.
+/// A host key to add.
 #[derive(Debug)]
 pub struct NewEntry<'a> {
     /// The name of the host in the file.
     pub name: &'a str,
     /// Its key.
     pub key: &'a HostKey,
-    /// Whether the name is hashed, so that the file does not tell which hosts are known.
+    /// Whether the name is hashed, so that the file does not reveal which hosts are known.
     pub hashed: bool,
 }
 
-/// Appends a line. The directory is made with mode 0700 and the file with 0600 if they are missing.
+/// Appends a line. A missing directory is created with mode 0700, a missing file with 0600.
 ///
 /// # Errors
 /// Those of the operating system.
@@ -33,7 +33,7 @@ pub fn add(file: &Path, entry: &NewEntry<'_>) -> Result<()> {
 }
 
 fn write(file: &Path, entry: &NewEntry<'_>) -> io::Result<()> {
-    // Whoever made the name, it is never a pattern under which other hosts are known too.
+    // Wherever the name comes from, it must not be a pattern that matches other hosts too.
     if entry.name.is_empty()
         || entry.name.contains(char::is_whitespace)
         || jump::is_pattern(entry.name)
@@ -53,7 +53,7 @@ fn write(file: &Path, entry: &NewEntry<'_>) -> io::Result<()> {
     }
     let mut opened =
         OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(file)?;
-    // A file that somebody edited may lack its last line end.
+    // A file edited by hand may lack its last line end.
     let mut text = String::new();
     if opened.seek(SeekFrom::End(0))? > 0 {
         opened.seek(SeekFrom::End(-1))?;
@@ -80,7 +80,7 @@ mod tests {
     use crate::ssh::known_hosts::{HostName, KnownHosts, Verdict};
 
     #[test]
-    fn a_name_that_would_stand_for_other_hosts_is_not_added() {
+    fn a_name_that_would_match_other_hosts_is_not_added() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("known_hosts");
         let mut blob = vec![0, 0, 0, 7];
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_added_is_known_and_the_file_is_private() {
+    fn an_added_key_is_known_and_the_file_is_private() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(".ssh/known_hosts");
         let mut blob = vec![0, 0, 0, 7];
@@ -107,7 +107,7 @@ mod tests {
             HostKey { key_type: "ssh-rsa".to_owned(), blob, rsa_bits: None, certificate: None };
         for (name, hashed) in [("plain", false), ("[hashed]:99", true)] {
             add(&file, &NewEntry { name, key: &key, hashed }).unwrap();
-            // An editor that leaves no line end at the end.
+            // As if an editor had dropped the last line end.
             let text = std::fs::read_to_string(&file).unwrap();
             std::fs::write(&file, text.trim_end()).unwrap();
         }

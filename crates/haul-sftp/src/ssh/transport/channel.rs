@@ -1,9 +1,8 @@
-//! Channels: what the reader does to them, and the two halves that their users hold.
+//! Channels: their state, which the connection's reader updates, and the two halves that users hold.
 //!
-//! A half that reads gives back to the far end's window what it has taken, so a channel that nobody
-//! reads from stops itself and nothing else. A half that sends encrypts into the connection's
-//! output, as much at a time as the far end's window and the output have room for; a lock keeps the
-//! packets of one message together.
+//! The receiving half reopens the window as data is read, so a channel that is not read stalls only
+//! itself. The sending half encrypts into the connection's output, as much at a time as the far end's
+//! window and the output have room for; a lock keeps the packets of one message together.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,24 +18,24 @@ use super::state::one_line;
 use super::wire::{Put, length, message};
 use crate::ssh::STDERR_KEPT;
 
-/// Bytes that a server may send on a channel before it hears that they were taken: enough for
-/// 1 Gbit/s at 250 ms. Dropbear stalls above 64 MiB.
+/// The receive window of a channel, in bytes: enough for 1 Gbit/s at 250 ms. Dropbear stalls above
+/// 64 MiB.
 pub const WINDOW: u32 = 32 << 20;
 
-/// Bytes after which the window is opened again.
-const GIVE_BACK: u32 = WINDOW / 16;
+/// Bytes read after which a WINDOW_ADJUST is sent.
+const ADJUST_AFTER: u32 = WINDOW / 16;
 
-/// The most data in a packet that is taken.
+/// The maximum packet size that haul announces, in bytes.
 pub const PACKET: u32 = 128 << 10;
 
-/// What may wait to be read of a channel; far more than a window's worth of what servers send.
+/// Limit of unread events on a channel; servers send far fewer messages per window.
 const EVENTS: usize = 1 << 18;
 
-/// What comes on a channel.
+/// What the far end sends on a channel.
 #[derive(Debug)]
 pub enum Event {
     Opened,
-    /// It was opened under another number than was guessed.
+    /// It was opened under another number than the guessed one.
     WrongGuess,
     Refused {
         reason: u32,
@@ -44,7 +43,7 @@ pub enum Event {
     },
     Data(Bytes),
     Stderr(Bytes),
-    /// How the program there ended. `never`: it will not do better next time.
+    /// How the remote program ended. `never`: retrying is pointless.
     Status {
         text: String,
         good: bool,
@@ -55,29 +54,30 @@ pub enum Event {
     Close,
 }
 
-/// Where the reader puts what comes.
+/// Where the connection's reader puts a channel's events.
 pub type Inbox = mpsc::UnboundedSender<Event>;
 
-/// A channel as the reader, its halves and the connection see it.
+/// A channel's state, shared by the connection, its reader and the channel's halves.
 #[derive(Debug)]
 pub struct Line {
-    /// Our number of it.
+    /// Our channel number.
     pub id: u32,
     state: Mutex<LineState>,
+    /// Events in the inbox.
     waiting: AtomicUsize,
-    /// The far end takes more, or nothing more is sent.
+    /// Notified when the send window opens, and when the channel ends.
     moved: Notify,
 }
 
 #[derive(Debug)]
 struct LineState {
-    /// The far end's number of it, once it is confirmed.
+    /// The far end's channel number, once it has confirmed the channel.
     remote: Option<u32>,
     guess: Option<u32>,
-    /// Bytes that the far end takes; below 0 for what was sent before it said so.
+    /// The send window in bytes; negative for data sent before the window was announced.
     window: i64,
     packet: u32,
-    /// Bytes that we take.
+    /// What is left of the receive window, in bytes.
     receive: u64,
     /// Nothing more is sent on it.
     ended: bool,
@@ -85,7 +85,7 @@ struct LineState {
 }
 
 impl Line {
-    /// A channel that is asked for.
+    /// A channel that is being requested.
     pub fn new(id: u32) -> Self {
         Self {
             id,
@@ -107,22 +107,23 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many bytes were sent before the channel was confirmed, under the number `guess`.
+    /// Records that `bytes` were sent before the channel was confirmed, under the number `guess`.
     pub fn guessed(&self, guess: u32, bytes: usize) {
         let mut state = self.state();
         state.guess = Some(guess);
         state.window -= i64::try_from(bytes).unwrap_or(i64::MAX);
     }
 
-    /// So many bytes are sent that the window has no room for yet.
+    /// Records that `bytes` are sent which the window may not have room for yet.
     fn overdraw(&self, bytes: usize) {
         self.state().window -= i64::try_from(bytes).unwrap_or(i64::MAX);
     }
 
-    /// The far end has opened it. If nobody wants it any more the answer is a message to send.
+    /// The far end has confirmed the channel. If it was closed here meanwhile, the second value is
+    /// the CHANNEL_CLOSE to send.
     ///
     /// # Errors
-    /// It was opened before, or takes nothing.
+    /// The channel was confirmed before, or its maximum packet size is 0.
     pub fn confirm(
         &self,
         remote: u32,
@@ -148,10 +149,10 @@ impl Line {
         Ok((event, close))
     }
 
-    /// The far end takes so many bytes more.
+    /// The far end has opened its window by `bytes`.
     ///
     /// # Errors
-    /// More than a window can be.
+    /// The window exceeds its maximum.
     pub fn adjust(&self, bytes: u32) -> Result<(), End> {
         let mut state = self.state();
         state.window += i64::from(bytes);
@@ -164,10 +165,10 @@ impl Line {
         Ok(())
     }
 
-    /// The far end has sent so many bytes.
+    /// The far end has sent `bytes` of data.
     ///
     /// # Errors
-    /// More than it was allowed to.
+    /// The receive window does not allow that many.
     pub fn receive(&self, bytes: usize) -> Result<(), End> {
         let mut state = self.state();
         state.receive = state
@@ -177,25 +178,26 @@ impl Line {
         Ok(())
     }
 
-    /// Who waits for room in the window may look again.
+    /// Wakes tasks that wait for room in the window.
     pub fn look_again(&self) {
         self.moved.notify_waiters();
     }
 
-    /// Puts something into the inbox.
+    /// Puts an event into the inbox.
     ///
     /// # Errors
-    /// There is far too much in it.
+    /// `EVENTS` are waiting in it already.
     pub fn deliver(&self, inbox: &Inbox, event: Event) -> Result<(), End> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= EVENTS {
             return Err(violation("a channel on which very many small messages come"));
         }
-        // Whoever was reading may be gone.
+        // The receiving half may have been dropped.
         let _ = inbox.send(event);
         Ok(())
     }
 
-    /// The far end closes it, or refuses it. The answer is a message to send, if there is any.
+    /// Ends the channel: it was closed at either end, or refused. Returns the CHANNEL_CLOSE to send, if
+    /// one is due.
     pub fn end(&self) -> Option<Vec<u8>> {
         let mut state = self.state();
         state.ended = true;
@@ -204,13 +206,13 @@ impl Line {
         state.remote.filter(|_| first).map(|remote| to(message::CHANNEL_CLOSE, remote))
     }
 
-    /// The number that a reply goes to.
+    /// The far end's channel number, which messages are addressed to.
     pub fn remote(&self) -> Option<u32> {
         self.state().remote
     }
 }
 
-/// A message to a channel of the far end.
+/// The start of a message: its number and the far end's channel number.
 pub fn to(number: u8, remote: u32) -> Vec<u8> {
     let mut message = vec![number];
     message.u32(remote);
@@ -221,9 +223,9 @@ pub fn to(number: u8, remote: u32) -> Vec<u8> {
 /// lives at least as long as they do.
 #[derive(Debug)]
 pub struct Channel {
-    /// What the far end sends. It has to be drained, or the far end stops.
+    /// Receives from the far end. It has to be drained, or the far end stalls.
     pub incoming: Incoming,
-    /// What is sent to the far end.
+    /// Sends to the far end.
     pub outgoing: Outgoing,
 }
 
@@ -231,7 +233,7 @@ pub struct Channel {
 pub struct Incoming {
     events: mpsc::UnboundedReceiver<Event>,
     shared: Arc<Shared>,
-    /// Bytes that were taken and that the far end has not heard of.
+    /// Bytes read since the last WINDOW_ADJUST.
     taken: u32,
     stderr: Vec<u8>,
     status: Option<String>,
@@ -249,14 +251,15 @@ pub struct Outgoing {
 struct Shared {
     session: Arc<Session>,
     line: Arc<Line>,
-    /// What it is for, in messages.
+    /// The subsystem, for messages.
     name: String,
     sending: tokio::sync::Mutex<()>,
+    /// A message was sent in part and not continued.
     torn: AtomicBool,
 }
 
 impl Channel {
-    /// The halves of a channel that was asked for, before it is opened.
+    /// The halves of a requested channel, before it is opened.
     pub(super) fn new(
         session: Arc<Session>,
         line: Arc<Line>,
@@ -287,12 +290,12 @@ impl Channel {
     pub(super) async fn opened(&mut self) -> Event {
         let event = self.incoming.events.recv().await;
         self.incoming.shared.line.waiting.fetch_sub(1, Ordering::Relaxed);
-        // The connection is lost; what is done next says so.
+        // The connection is lost; the next operation reports it.
         event.unwrap_or(Event::Close)
     }
 
-    /// Asks for a subsystem, and sends the first bytes with the request: as many as the window has
-    /// room for, or all if `at_once`.
+    /// Requests a subsystem and sends its first bytes along: all of them if `at_once`, otherwise as
+    /// the window has room.
     pub(super) async fn start(&self, first: &[u8], at_once: bool) -> Result<()> {
         let shared = &*self.outgoing.shared;
         let connection = &shared.session.connection;
@@ -315,7 +318,7 @@ impl Channel {
     }
 }
 
-/// The request for a subsystem.
+/// The message that requests a subsystem.
 pub fn subsystem_request(remote: u32, name: &str) -> Vec<u8> {
     let mut request = to(message::CHANNEL_REQUEST, remote);
     request.string(b"subsystem");
@@ -324,7 +327,7 @@ pub fn subsystem_request(remote: u32, name: &str) -> Vec<u8> {
     request
 }
 
-/// Data in a message by itself.
+/// A message of data.
 pub fn data(remote: u32, bytes: &[u8]) -> Vec<u8> {
     let mut data = to(message::CHANNEL_DATA, remote);
     data.string(bytes);
@@ -332,11 +335,11 @@ pub fn data(remote: u32, bytes: &[u8]) -> Vec<u8> {
 }
 
 impl Incoming {
-    /// The next bytes, in pieces as they came. `None`: the far end has closed the channel in order.
+    /// The next bytes, in pieces as they arrive. `None`: the far end has closed the channel regularly.
     ///
     /// # Errors
-    /// `Unsupported` if the server has no such subsystem; `Unreachable` if the connection was lost
-    /// or the far end's program failed, with what it said.
+    /// `Unsupported` if the server has no such subsystem; `Unreachable` if the connection was lost or
+    /// the remote program failed, with its standard error.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             if self.is_closed {
@@ -350,11 +353,11 @@ impl Incoming {
             self.shared.line.waiting.fetch_sub(1, Ordering::Relaxed);
             match event {
                 Event::Data(data) => {
-                    self.give_back(data.len());
+                    self.consumed(data.len());
                     return Ok(Some(data));
                 }
                 Event::Stderr(data) => {
-                    self.give_back(data.len());
+                    self.consumed(data.len());
                     let room = STDERR_KEPT.saturating_sub(self.stderr.len());
                     self.stderr.extend(data.iter().take(room));
                 }
@@ -375,14 +378,14 @@ impl Incoming {
         }
     }
 
-    /// What the far end has said on its standard error, the first 4 KiB of it.
+    /// The first 4 KiB of the remote program's standard error.
     pub fn stderr(&self) -> String {
         one_line(&String::from_utf8_lossy(&self.stderr))
     }
 
-    fn give_back(&mut self, bytes: usize) {
+    fn consumed(&mut self, bytes: usize) {
         self.taken = self.taken.saturating_add(length(bytes));
-        if self.taken < GIVE_BACK {
+        if self.taken < ADJUST_AFTER {
             return;
         }
         let shared = &*self.shared;
@@ -424,7 +427,7 @@ impl Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        // Who waits for room to send would wait for ever.
+        // A task that waits for room to send would wait for ever.
         self.shared.line.state().ended = true;
         self.shared.line.look_again();
         self.shared.session.connection.make_room();
@@ -432,9 +435,9 @@ impl Drop for Incoming {
 }
 
 impl Outgoing {
-    /// Sends bytes, all of them before those of another call. It waits while the far end has no
-    /// room. A call that is dropped half-way leaves the channel unusable, for the far end would
-    /// take what follows for the rest.
+    /// Sends bytes, all of them before those of another call. Waits while the far end has no room. A
+    /// call that is dropped half-way leaves the channel unusable: the far end would take the next
+    /// message for the rest of this one.
     ///
     /// # Errors
     /// `Unreachable` if the channel is closed or the connection lost.
@@ -456,7 +459,7 @@ impl Outgoing {
         let result = loop {
             let (room, moved) = (shared.session.connection.room(), shared.line.moved.notified());
             tokio::pin!(room, moved);
-            // What happens from here on wakes them.
+            // From here on every change wakes them.
             room.as_mut().enable();
             moved.as_mut().enable();
             match self.try_send(&mut message) {
@@ -472,8 +475,8 @@ impl Outgoing {
         result
     }
 
-    /// Sends what there is room for, and says what the rest has to wait for. The writer is woken
-    /// for all of it together.
+    /// Sends as much as there is room for and returns what the rest has to wait for. The writer is
+    /// woken once for all packets.
     fn try_send(&self, message: &mut Message<'_>) -> Result<Next> {
         let result = self.seal(message);
         self.shared.session.connection.send();
@@ -528,10 +531,10 @@ enum Next {
     Window,
 }
 
-/// What of a message is still to be sent.
+/// The unsent rest of a message.
 struct Message<'a> {
     pieces: &'a [&'a [u8]],
-    /// Where in the first piece.
+    /// Offset in the first piece.
     at: usize,
     left: usize,
 }
@@ -556,7 +559,7 @@ impl<'a> Message<'a> {
 }
 
 impl Shared {
-    /// Nothing is sent any more, and the far end hears it.
+    /// Closes the channel at this end and tells the far end.
     fn close(&self) {
         let connection = &self.session.connection;
         if let Some(close) = self.line.end() {

@@ -1,8 +1,8 @@
-//! Ciphers and MACs of both directions, by aws-lc: from the names that were negotiated and the
-//! derived key material to something that seals or opens one packet where it lies.
+//! Ciphers and MACs of both directions, by aws-lc: from the negotiated names and the derived key
+//! material to a [`Cipher`] that seals or opens packets in place.
 //!
-//! A packet is `length (4) | padding length (1) | payload | padding | tag`. What of it is in the
-//! clear, what is authenticated and what has to be a multiple of the block differs:
+//! A packet is `length (4) | padding length (1) | payload | padding | tag`. Ciphers differ in what is
+//! in the clear, what is authenticated and what has to be a multiple of the block:
 //!
 //! | | length | tag over |
 //! |---|---|---|
@@ -23,13 +23,13 @@ use zeroize::Zeroizing;
 
 use super::end::{End, violation};
 
-/// Bytes of the length before a packet.
+/// Bytes of a packet's length field.
 pub const LENGTH: usize = 4;
 
 /// Bytes of the tag of both AEADs.
 const TAG: usize = 16;
 
-/// Bytes that are deciphered before the length is known, where it is encrypted.
+/// Bytes to decrypt for an encrypted length field: one block.
 const AES_BLOCK: usize = 16;
 
 /// A negotiated cipher with its MAC.
@@ -37,18 +37,18 @@ const AES_BLOCK: usize = 16;
 pub struct Suite {
     /// The cipher's name.
     pub cipher: &'static str,
-    /// The MAC's name; of no meaning for an AEAD.
+    /// The MAC's name; unused with an AEAD.
     pub mac: &'static str,
 }
 
 impl Suite {
-    /// Whether a cipher authenticates by itself, so that no MAC is negotiated.
+    /// Whether a cipher is an AEAD, so that no MAC is negotiated.
     pub fn is_aead(cipher: &str) -> bool {
         cipher.contains("gcm") || cipher.starts_with("chacha20")
     }
 
-    /// Bytes of IV, key and MAC key that it takes.
-    /// A key of a MAC is as long as its tag (RFC 4253, 6.4; RFC 6668).
+    /// Bytes of IV, key and MAC key that it needs.
+    /// A MAC's key is as long as its tag (RFC 4253, 6.4; RFC 6668).
     pub fn material(self) -> Material<usize> {
         let aead = |iv, key| Material { iv, key, mac: 0 };
         let ctr = |key| Material { iv: 16, key, mac: mac(self.mac).0.tag_len() };
@@ -71,7 +71,7 @@ pub struct Material<T> {
     pub mac: T,
 }
 
-/// The MAC of a name, and whether it is over the ciphertext.
+/// The MAC with this name, and whether it is over the ciphertext.
 fn mac(name: &str) -> (hmac::Algorithm, bool) {
     let algorithm = if name.starts_with("hmac-sha2-256") {
         hmac::HMAC_SHA256
@@ -85,7 +85,7 @@ fn mac(name: &str) -> (hmac::Algorithm, bool) {
 
 /// One direction's cipher.
 pub enum Cipher {
-    /// Before keys are exchanged.
+    /// Before the first key exchange.
     Clear,
     Gcm {
         key: Box<LessSafeKey>,
@@ -104,10 +104,10 @@ pub enum Cipher {
 }
 
 impl Cipher {
-    /// Takes derived keys into use.
+    /// A cipher with derived keys.
     ///
     /// # Errors
-    /// Key material of another length than [`Suite::material`] says.
+    /// Key material of another length than [`Suite::material`].
     pub fn new(suite: Suite, material: &Material<Zeroizing<Vec<u8>>>) -> Result<Self, End> {
         let key = material.key.as_slice();
         let iv = material.iv.as_slice();
@@ -145,7 +145,7 @@ impl Cipher {
         }
     }
 
-    /// Bytes after a packet.
+    /// Bytes of the tag behind a packet.
     pub fn tag(&self) -> usize {
         match self {
             Self::Clear => 0,
@@ -154,7 +154,7 @@ impl Cipher {
         }
     }
 
-    /// What a packet is padded to a multiple of, and whether its length counts.
+    /// The block size that a packet is padded to, and whether the length field counts towards it.
     pub fn block(&self) -> (usize, bool) {
         match self {
             Self::Clear => (8, true),
@@ -164,7 +164,7 @@ impl Cipher {
         }
     }
 
-    /// Bytes that have to be there for [`Cipher::length`].
+    /// Bytes that [`Cipher::length`] needs.
     pub fn head(&self) -> usize {
         match self {
             Self::Ctr { over_ciphertext: false, .. } => AES_BLOCK,
@@ -172,8 +172,8 @@ impl Cipher {
         }
     }
 
-    /// The length that a packet says it has. Called once for each packet: where the length is part
-    /// of the stream, the head is deciphered in place.
+    /// The value of a packet's length field. Called exactly once per packet: where the length is part
+    /// of the encrypted stream, the head is decrypted in place.
     ///
     /// # Errors
     /// None for a head of the right size.
@@ -188,18 +188,18 @@ impl Cipher {
                 length = open.decrypt_packet_length(number, length);
             }
             Self::Ctr { stream, .. } => {
-                apply(stream, &mut head[..AES_BLOCK])?;
+                apply_ctr(stream, &mut head[..AES_BLOCK])?;
                 length.copy_from_slice(&head[..LENGTH]);
             }
         }
         Ok(u32::from_be_bytes(length))
     }
 
-    /// Authenticates and deciphers a packet whose [`Cipher::length`] was asked for: `packet` is all
-    /// of it with the tag. What is between length and tag is the plaintext then.
+    /// Authenticates and decrypts a packet in place, after [`Cipher::length`]: `packet` is all of it
+    /// with the tag. The plaintext is then between length and tag.
     ///
     /// # Errors
-    /// It is not what the far end sent.
+    /// The tag is wrong: the packet was corrupted or forged.
     pub fn open(&mut self, number: u32, packet: &mut [u8]) -> Result<(), End> {
         let forged = |_| violation("a packet whose MAC is wrong");
         let (body, tag) = packet.split_at_mut(packet.len() - self.tag());
@@ -207,7 +207,7 @@ impl Cipher {
             Self::Clear => Ok(()),
             Self::Gcm { key, nonce } => {
                 let (length, sealed) = body.split_at_mut(LENGTH);
-                let once = next(nonce);
+                let once = next_nonce(nonce);
                 key.open_in_place_separate_tag(once, Aad::from(&*length), tag, sealed)
                     .map(drop)
                     .map_err(forged)
@@ -218,26 +218,26 @@ impl Cipher {
             }
             Self::Ctr { stream, mac, over_ciphertext: true } => {
                 verify_slices_are_equal(sign(mac, number, body).as_ref(), tag).map_err(forged)?;
-                apply(stream, &mut body[LENGTH..])
+                apply_ctr(stream, &mut body[LENGTH..])
             }
             Self::Ctr { stream, mac, over_ciphertext: false } => {
-                apply(stream, &mut body[AES_BLOCK..])?;
+                apply_ctr(stream, &mut body[AES_BLOCK..])?;
                 verify_slices_are_equal(sign(mac, number, body).as_ref(), tag).map_err(forged)
             }
         }
     }
 
-    /// Encrypts what is in `packet` from its length on, and appends the tag.
+    /// Encrypts the packet that begins at `start` of `out` with its length, and appends the tag.
     ///
     /// # Errors
-    /// None for packets that are padded as [`Cipher::block`] says.
+    /// None for packets that are padded according to [`Cipher::block`].
     pub fn seal(&mut self, number: u32, out: &mut Vec<u8>, start: usize) -> Result<(), End> {
         let packet = &mut out[start..];
         match self {
             Self::Clear => {}
             Self::Gcm { key, nonce } => {
                 let (length, plain) = packet.split_at_mut(LENGTH);
-                let once = next(nonce);
+                let once = next_nonce(nonce);
                 let tag = key.seal_in_place_separate_tag(once, Aad::from(&*length), plain)?;
                 out.extend_from_slice(tag.as_ref());
             }
@@ -247,13 +247,13 @@ impl Cipher {
                 out.extend_from_slice(&tag);
             }
             Self::Ctr { stream, mac, over_ciphertext: true } => {
-                apply(stream, &mut packet[LENGTH..])?;
+                apply_ctr(stream, &mut packet[LENGTH..])?;
                 let tag = sign(mac, number, packet);
                 out.extend_from_slice(tag.as_ref());
             }
             Self::Ctr { stream, mac, over_ciphertext: false } => {
                 let tag = sign(mac, number, packet);
-                apply(stream, packet)?;
+                apply_ctr(stream, packet)?;
                 out.extend_from_slice(tag.as_ref());
             }
         }
@@ -261,8 +261,8 @@ impl Cipher {
     }
 }
 
-/// The nonce of this packet; its last 8 bytes count packets (RFC 5647, 7.1).
-fn next(nonce: &mut [u8; NONCE_LEN]) -> Nonce {
+/// The nonce of the next packet; its last 8 bytes count packets (RFC 5647, 7.1).
+fn next_nonce(nonce: &mut [u8; NONCE_LEN]) -> Nonce {
     let now = Nonce::assume_unique_for_key(*nonce);
     for byte in nonce[4..].iter_mut().rev() {
         *byte = byte.wrapping_add(1);
@@ -280,8 +280,8 @@ fn sign(key: &hmac::Key, number: u32, packet: &[u8]) -> hmac::Tag {
     context.sign()
 }
 
-/// aws-lc streams from one buffer to another, so CTR passes through a small one.
-fn apply(stream: &mut StreamingEncryptingKey, bytes: &mut [u8]) -> Result<(), End> {
+/// Applies CTR in place. aws-lc streams from one buffer to another, so the bytes go through a small one.
+fn apply_ctr(stream: &mut StreamingEncryptingKey, bytes: &mut [u8]) -> Result<(), End> {
     let mut through = [0; 4096];
     for piece in bytes.chunks_mut(through.len()) {
         let out = &mut through[..piece.len()];

@@ -1,12 +1,12 @@
-//! zlib@openssh.com: each message ends with a partial flush, so that it can be read at once, and
-//! the dictionary goes on over messages (RFC 4253, 6.2). It begins after authentication.
+//! zlib@openssh.com: each message ends with a partial flush, so that it can be read at once, and all
+//! messages share one dictionary (RFC 4253, 6.2). Compression begins after authentication.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
 use super::end::{End, violation};
 use super::wire::PACKET_MAX;
 
-/// Output that is made room for at a time.
+/// Bytes that the output buffer grows by.
 const STEP: usize = 4096;
 
 /// Compresses messages.
@@ -33,7 +33,7 @@ impl Deflate {
             self.0
                 .compress_vec(rest, out, FlushCompress::Partial)
                 .map_err(|error| violation(format!("compression fails: {error}")))?;
-            // What is flushed is all there when room is left behind it.
+            // The flush is complete when it leaves room in the buffer.
             let all = self.0.total_in() - start == message.len() as u64;
             if all && out.len() < out.capacity() {
                 return Ok(());
@@ -47,10 +47,10 @@ impl Inflate {
         Self(Decompress::new(true))
     }
 
-    /// A whole message, decompressed.
+    /// Decompresses a whole message.
     ///
     /// # Errors
-    /// It is not compressed, or longer than any message may be.
+    /// It is not compressed, or longer than a message may be.
     pub fn all(&mut self, message: &[u8]) -> Result<Vec<u8>, End> {
         let start = self.0.total_in();
         let mut out = Vec::with_capacity(message.len().saturating_mul(2).clamp(STEP, PACKET_MAX));
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_all_sizes_come_out_as_they_went_in() {
+    fn messages_of_all_sizes_survive_a_round_trip() {
         let (mut deflate, mut inflate) = (Deflate::new(), Inflate::new());
         let mut state = 1_u32;
         for length in [1, 2, 100, 4095, 4096, 4097, 32_768, 200_000, 3] {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_grows_beyond_any_packet_is_refused() {
+    fn a_message_that_inflates_beyond_the_packet_limit_is_refused() {
         let mut packed = Vec::new();
         Deflate::new().append(&vec![0; 8 << 20], &mut packed).unwrap();
         assert!(packed.len() < PACKET_MAX);

@@ -1,4 +1,4 @@
-//! How a connection ends, and what error that is for whoever was using it.
+//! How a connection ends, and the error that its users get.
 
 use std::io;
 
@@ -7,49 +7,50 @@ use haul_storage::{Error, ErrorKind, Retry};
 /// How a connection ended.
 #[derive(Debug)]
 pub enum End {
-    /// The judge refused the host key.
+    /// The host key was refused.
     Refused(Error),
-    /// The server said goodbye in these words. `fatal`: it will say the same next time.
+    /// The server sent DISCONNECT.
     Farewell {
-        /// What it said.
+        /// Its description.
         text: String,
-        /// Whether the two cannot understand each other.
+        /// Whether the two ends are incompatible, so that retrying is pointless.
         fatal: bool,
     },
     /// The far end closed the stream.
     Closed,
     /// The stream broke.
     Broken(io::Error),
-    /// What answers is no SSH server.
+    /// The far end is not an SSH server.
     NotSsh,
-    /// No algorithm of a kind is common.
+    /// The two ends have no common algorithm of some kind.
     NoCommon {
-        /// Of which kind.
+        /// The kind of algorithm.
         kind: &'static str,
         /// What haul offers.
         ours: String,
         /// What the server has.
         theirs: String,
     },
-    /// The server agrees on another key exchange than it did before, for which our half was sent.
+    /// Our half of a key exchange was sent for the algorithm agreed on earlier, and the server has
+    /// agreed on another one.
     Unexpected,
     /// The server does not hold the private half of its host key.
     WrongSignature,
-    /// The server did what the protocol does not allow, in words.
+    /// The server violated the protocol; the text says how.
     Violation(String),
-    /// Nothing came for longer than keepalives allow.
+    /// Nothing was received for longer than the keepalive settings allow.
     Silent,
-    /// It was ended here.
+    /// It was closed at this end.
     GivenUp,
 }
 
-/// The end of a connection whose far end breaks the protocol.
+/// The end of a connection whose far end violates the protocol.
 pub fn violation(what: impl Into<String>) -> End {
     End::Violation(what.into())
 }
 
 impl End {
-    /// What there is to say to people.
+    /// The reason as text for users.
     pub fn reason(&self) -> String {
         match self {
             Self::Refused(error) => error.to_string(),
@@ -79,7 +80,7 @@ impl End {
         let of = |kind, operation| Error::new(kind, operation).at(location);
         let error = |kind| of(kind, "connect").because(self.reason());
         match self {
-            // The server said why: what it cannot negotiate, it never will.
+            // Not transient: a server that cannot negotiate now never will.
             Self::Farewell { fatal: true, .. }
             | Self::NotSsh
             | Self::NoCommon { .. }
@@ -101,7 +102,7 @@ impl End {
         }
     }
 
-    /// The error of a connection to `location` that ended in the midst of something.
+    /// The error of an operation during which the connection to `location` ended.
     pub fn during(&self, location: &str, operation: &'static str) -> Error {
         let of = |kind| Error::new(kind, operation).at(location);
         match self {
@@ -134,7 +135,7 @@ impl From<io::Error> for End {
     }
 }
 
-/// Cryptography fails without a reason, and only for input that is wrong.
+/// aws-lc reports failures without a reason; they occur only with invalid input.
 impl From<aws_lc_rs::error::Unspecified> for End {
     fn from(_: aws_lc_rs::error::Unspecified) -> Self {
         violation("a value that its algorithm does not take")

@@ -1,5 +1,5 @@
-//! The decoders of what comes before anybody is trusted, for the fuzz targets: each takes any bytes and panics
-//! if a promise about them is broken.
+//! Entry points for fuzz targets: the decoders of data from unauthenticated peers. Each takes any bytes and
+//! panics if an invariant is broken.
 
 use std::sync::OnceLock;
 
@@ -17,7 +17,7 @@ use crate::ssh::choice::{CIPHERS_WITH_AES, HOST_KEYS, MACS};
 use crate::ssh::config;
 use crate::ssh::options::{ConfigFile, SshOptions};
 
-/// A server's first lines: how they are cut does not change what they say.
+/// A server's first lines: the result does not depend on how they are split into chunks.
 pub fn identification(data: &[u8]) {
     let Some((&size, text)) = data.split_first() else { return };
     let read = |chunks: &mut dyn Iterator<Item = &[u8]>| {
@@ -40,7 +40,7 @@ pub fn identification(data: &[u8]) {
     }
 }
 
-/// An offer: what is agreed on was offered by both.
+/// A KEXINIT: every agreed algorithm was offered by both ends.
 pub fn offer(data: &[u8]) {
     static OFFER: OnceLock<Option<Offer>> = OnceLock::new();
     let offer = OFFER.get_or_init(|| {
@@ -55,7 +55,7 @@ pub fn offer(data: &[u8]) {
     }
 }
 
-/// Packets in the clear, and under keys that the bytes were not made with.
+/// Packets in the clear, and packets opened with keys that they were not sealed with.
 pub fn packets(data: &[u8]) {
     let Some((&pick, rest)) = data.split_first() else { return };
     let mut opener = Opener::clear();
@@ -74,7 +74,7 @@ pub fn packets(data: &[u8]) {
     }
     let mut buffer = BytesMut::from(rest);
     while let Ok(Some(whole)) = opener.coming(&mut buffer) {
-        // A length and a tag come on top.
+        // The limit does not include length and tag.
         assert!(whole <= PACKET_MAX + 4 + 64, "{whole}");
         if whole > buffer.len() {
             return;
@@ -87,13 +87,13 @@ pub fn packets(data: &[u8]) {
     }
 }
 
-/// Answers to requests of authentication.
+/// Responses to authentication requests.
 pub fn authentication(data: &[u8]) {
-    // Whatever it is, it is read or refused.
+    // Any input is parsed or refused, without a panic.
     drop(read_answer(data));
 }
 
-/// Host keys and certificates: none is good without its signature.
+/// Host keys and certificates: none is accepted without a valid signature.
 pub fn certificate(data: &[u8]) {
     for algorithm in HOST_KEYS.offered() {
         for (blob, signature) in [(data, data), data.split_at(data.len() / 2)] {

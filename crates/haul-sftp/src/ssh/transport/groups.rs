@@ -25,7 +25,7 @@ pub const GROUP_16: Group = Group { bits: 4096, tail: "63199" };
 /// 8192 bits.
 pub const GROUP_18: Group = Group { bits: 8192, tail: "" };
 
-/// A secret exponent and the public value of it.
+/// A secret exponent and its public value.
 pub struct Secret {
     exponent: BoxedUint,
     parameters: BoxedMontyParams,
@@ -34,7 +34,7 @@ pub struct Secret {
 }
 
 impl Group {
-    /// Draws a secret.
+    /// Generates a random secret.
     ///
     /// # Errors
     /// None: the primes are odd.
@@ -58,8 +58,8 @@ impl Group {
         Ok(Secret { exponent, parameters, public })
     }
 
-    /// 2^n − 2^(n−64) − 1 + 2^64 · (⌊2^(n−130) π⌋ + k): ones at both ends, and in the middle the
-    /// digits of π, but for the last ones.
+    /// 2^n − 2^(n−64) − 1 + 2^64 · (⌊2^(n−130) π⌋ + k): 64 one bits at both ends, and in the middle the
+    /// digits of π except for the last ones, which depend on k.
     fn prime(self) -> Result<BoxedUint, End> {
         let middle = (self.bits as usize - 128) / 4;
         let ones = "f".repeat(16);
@@ -70,10 +70,10 @@ impl Group {
 }
 
 impl Secret {
-    /// What both sides know and nobody else, big-endian.
+    /// The shared secret, big-endian.
     ///
     /// # Errors
-    /// A public value that gives the secret away (RFC 4253, 8).
+    /// A public value that would reveal the secret (RFC 4253, 8).
     pub fn agree(&self, theirs: &[u8]) -> Result<Zeroizing<Vec<u8>>, End> {
         let prime = self.parameters.modulus().as_ref();
         let wrong = || violation("a value of Diffie-Hellman that is out of range");
@@ -83,7 +83,7 @@ impl Secret {
         }
         let theirs = number(theirs, prime.bits_precision())?;
         let one = number(&[1], prime.bits_precision())?;
-        // The values are public, so that comparing them may take its time.
+        // The values are public, so the comparison need not be constant-time.
         if theirs <= one || theirs >= prime.wrapping_sub(&one) {
             return Err(wrong());
         }
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// π in hexadecimal digits, as group 18 has them: from the ones before the middle to those after it.
+/// The hexadecimal digits of π in the prime of group 18, between the ones at both ends.
 const PI: &str = "\
     c90fdaa22168c234c4c6628b80dc1cd129024e088a67cc74020bbea63b139b22514a08798e3404dd\
     ef9519b3cd3a431b302b0a6df25f14374fe1356d6d51c245e485b576625e7ec6f44c42e9a637ed6b\
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_sides_agree_and_values_that_give_the_secret_away_are_refused() {
+    fn both_sides_agree_and_public_values_that_reveal_the_secret_are_refused() {
         for group in [GROUP_14, GROUP_16] {
             let (ours, theirs) = (group.draw().unwrap(), group.draw().unwrap());
             assert_eq!(ours.public.len() * 8, group.bits as usize);

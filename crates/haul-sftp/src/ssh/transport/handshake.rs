@@ -1,10 +1,10 @@
-//! Authentication, one request after the other: what is sent to the server, and what it answers.
-//! Which request comes next is [`auth`](crate::ssh::auth)'s part.
+//! Authentication: sends requests one after the other and parses the responses.
+//! [`auth`](crate::ssh::auth) decides which request comes next.
 //!
-//! Nothing is waited for that need not be: the service is requested in the same flight as the first
-//! method, and behind a request that may be the last one goes what is to happen after it, as far as
-//! the server is known to bear that ([`Ahead`]). A server that refuses the request passes over the
-//! rest; the next request takes it along again.
+//! To save RTTs, the service is requested in the same flight as the first method, and a request that
+//! may be the last one is followed at once by the messages that open the channel, as far as the server
+//! is known to tolerate them ([`Ahead`]). A server that refuses the request ignores those; the next
+//! request carries them again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,11 +29,11 @@ use crate::ssh::choice::CERTIFICATE;
 use crate::ssh::config::{HostConfig, Method};
 use crate::ssh::options::Secret;
 
-/// How long a server is given for its EXT_INFO to be read, which it sends together with the end of
-/// the key exchange (RFC 8308, 2.4).
+/// How long haul waits for the server's EXT_INFO, which is sent together with the end of the key
+/// exchange (RFC 8308, 2.4).
 const EXTENSIONS: Duration = Duration::from_millis(20);
 
-/// How RSA keys sign (RFC 8332), best first.
+/// Signature algorithms of RSA keys (RFC 8332), best first.
 pub const RSA_SIGNATURES: [(&str, Option<HashAlg>); 3] = [
     ("rsa-sha2-512", Some(HashAlg::Sha512)),
     ("rsa-sha2-256", Some(HashAlg::Sha256)),
@@ -42,46 +42,46 @@ pub const RSA_SIGNATURES: [(&str, Option<HashAlg>); 3] = [
 
 const SERVICE: &[u8] = b"ssh-connection";
 
-/// Names of methods of authentication, for messages.
+/// Names of authentication methods, for messages.
 const METHODS: [&str; 5] =
     ["publickey", "password", "keyboard-interactive", "hostbased", "gssapi-with-mic"];
 
-/// What the server says to a request of authentication.
+/// The server's response to an authentication request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// That is enough.
+    /// The user is authenticated.
     Success,
-    /// It is not: it was wrong, or (`partial`) it was right and something else is needed too.
+    /// The request was refused, or (`partial`) it was accepted but another method is required too.
     Failure {
-        /// The methods that can go on, by name.
+        /// The methods that can continue, by name.
         remaining: Vec<&'static str>,
-        /// Whether this step was right.
+        /// Whether this step was accepted.
         partial: bool,
     },
-    /// Questions of keyboard-interactive.
+    /// Prompts of keyboard-interactive.
     Questions(Questions),
 }
 
-/// Questions of keyboard-interactive (RFC 4256, 3.2).
+/// Prompts of keyboard-interactive (RFC 4256, 3.2).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Questions {
     /// A heading and instructions, both often empty.
     pub heading: String,
-    /// The questions, and whether the answer may be seen.
+    /// The prompts, and whether each answer may be echoed.
     pub prompts: Vec<(String, bool)>,
 }
 
 /// Signs with a private key.
 #[async_trait]
 pub trait SignWith: Send {
-    /// Whether signing asks nobody for anything: neither for a passphrase nor for a touch.
+    /// Whether signing needs no interaction: neither a passphrase nor a touch.
     fn is_silent(&self) -> bool;
 
-    /// Gives `data` followed by the signature over it, as a string of RFC 4251.
+    /// Returns `data` followed by the signature over it, as a string of RFC 4251.
     async fn sign(&mut self, data: Vec<u8>, hash: Option<HashAlg>) -> Result<Vec<u8>>;
 }
 
-/// The public half of what is offered to a server.
+/// The public half of a key that is offered to a server.
 #[derive(Debug, Clone)]
 pub enum PublicHalf {
     /// A key.
@@ -90,25 +90,25 @@ pub enum PublicHalf {
     Certificate(Box<Certificate>),
 }
 
-/// How much of what follows authentication is sent along with it.
+/// Which of the messages after authentication are sent along with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ahead {
-    /// A server of which nothing is known might end the connection.
+    /// None: an unknown server might end the connection.
     Nothing,
-    /// haul's own server passes over what comes too early, but the number that it gives a channel
-    /// has to be waited for.
+    /// The request for a channel. haul's own server ignores messages that arrive too early, but the
+    /// number that it gives a channel cannot be guessed.
     Channel,
-    /// OpenSSH gives the first channel the number 0, handles what comes in order, and answers what
-    /// comes too early with UNIMPLEMENTED.
+    /// All. OpenSSH gives the first channel the number 0, handles messages in order, and responds to
+    /// those that arrive too early with UNIMPLEMENTED.
     Everything,
 }
 
-/// A connection to a host that is who it should be, and that does not know who we are.
+/// A connection whose host is verified and whose user is not authenticated yet.
 pub struct Handshake {
     connection: Arc<Connection>,
     answers: mpsc::Receiver<Bytes>,
     user: String,
-    /// How the user may prove to have a key (PubkeyAcceptedAlgorithms).
+    /// Algorithms allowed for user keys (PubkeyAcceptedAlgorithms).
     user_keys: Vec<&'static str>,
     patience: Option<Duration>,
     round_trips: RttCounter,
@@ -119,7 +119,7 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Of a host whose key was accepted.
+    /// For a host whose key was accepted.
     pub(super) fn new(
         knife: Knife,
         answers: mpsc::Receiver<Bytes>,
@@ -140,16 +140,16 @@ impl Handshake {
         }
     }
 
-    /// What the server calls itself.
+    /// The server's identification.
     pub fn server_version(&self) -> &str {
         self.connection.state.server_version()
     }
 
-    /// Says which channel is wanted once the server lets us in, and what is sent on it first.
-    /// `may_guess`: its number has not been guessed wrong before.
+    /// Sets which channel to open after authentication, and the first data on it.
+    /// `may_guess`: no guess of its number has failed before.
     pub fn want(&mut self, subsystem: &str, first: Bytes, may_guess: bool) {
         let version = self.server_version();
-        // What follows the success would have to be compressed already.
+        // Messages behind the successful request would have to be compressed already.
         let compressed = self.connection.agreed_on_compression();
         self.ahead = if compressed {
             Ahead::Nothing
@@ -164,11 +164,11 @@ impl Handshake {
         self.early = Some(Early { subsystem, first, sent: None, guessed: false });
     }
 
-    /// Offers a key. Where nobody has to be asked for anything it signs at once; else only when the
-    /// server has said that it would take the key, which is one round trip more.
+    /// Offers a key. Signs at once if that needs no interaction; otherwise only after the server has
+    /// said that it would accept the key, which costs one more RTT.
     ///
     /// # Errors
-    /// The connection was lost; what the signer says.
+    /// The connection was lost; the signer's errors.
     pub async fn public_key(
         &mut self,
         half: &PublicHalf,
@@ -180,10 +180,10 @@ impl Handshake {
             probe.boolean(false);
             probe.string(name.as_bytes());
             probe.string(&blob);
-            self.ask(&probe, false).await?;
-            let answer = self.answer().await?;
+            self.send_request(&probe, false).await?;
+            let answer = self.next_response().await?;
             if answer.first() != Some(&message::USERAUTH_60) {
-                return self.understood(&answer);
+                return self.parse_response(&answer);
             }
         }
         let session_id = self.connection.state.session_id.get().cloned().unwrap_or_default();
@@ -197,21 +197,21 @@ impl Handshake {
         let asking = self.connection.state.asking();
         let signed = signer.sign(signed, hash).await?;
         drop(asking);
-        self.ask(&signed[start..], true).await?;
-        let answer = self.answer().await?;
-        self.understood(&answer)
+        self.send_request(&signed[start..], true).await?;
+        let answer = self.next_response().await?;
+        self.parse_response(&answer)
     }
 
     /// Sends a password.
     ///
     /// # Errors
-    /// The connection was lost; the server wants another password first.
+    /// The connection was lost; the server requires a password change first.
     pub async fn password(&mut self, password: &Secret) -> Result<Answer> {
         let mut request = Zeroizing::new(self.request(b"password"));
         request.boolean(false);
         request.string(password.expose().as_bytes());
-        self.ask(&request, true).await?;
-        let answer = self.answer().await?;
+        self.send_request(&request, true).await?;
+        let answer = self.next_response().await?;
         if answer.first() == Some(&message::USERAUTH_60) {
             return Err(self
                 .connection
@@ -220,10 +220,10 @@ impl Handshake {
                 .because("the server wants the password to be changed first")
                 .with_retry(Retry::Never));
         }
-        self.understood(&answer)
+        self.parse_response(&answer)
     }
 
-    /// Asks for the questions of keyboard-interactive.
+    /// Starts keyboard-interactive: requests its prompts.
     ///
     /// # Errors
     /// The connection was lost.
@@ -231,12 +231,12 @@ impl Handshake {
         let mut request = self.request(b"keyboard-interactive");
         request.string(b"");
         request.string(b"");
-        self.ask(&request, false).await?;
-        let answer = self.answer().await?;
-        self.understood(&answer)
+        self.send_request(&request, false).await?;
+        let answer = self.next_response().await?;
+        self.parse_response(&answer)
     }
 
-    /// Answers the questions, as many answers as there were prompts.
+    /// Answers the prompts, one answer for each.
     ///
     /// # Errors
     /// The connection was lost.
@@ -246,24 +246,24 @@ impl Handshake {
         for answer in answers {
             response.string(answer.expose().as_bytes());
         }
-        self.ask(&response, true).await?;
-        let answer = self.answer().await?;
-        self.understood(&answer)
+        self.send_request(&response, true).await?;
+        let answer = self.next_response().await?;
+        self.parse_response(&answer)
     }
 
-    /// Time of the first exchange: a round trip, and what starting a proxy took.
+    /// Duration of the first exchange: an RTT, plus the time to start a proxy.
     pub fn first_exchange(&self) -> Duration {
         self.connection.state.first_exchange.get().copied().unwrap_or_default()
     }
 
-    /// The authenticated connection, and the channel that was wanted.
+    /// The authenticated connection, and the channel set by [`want`](Self::want).
     ///
     /// # Errors
     /// `Busy` if the server opens no channel; a lost connection.
     pub async fn into_session(self) -> Result<(Arc<Session>, Option<Opened>)> {
         let session = Arc::new(Session::new(self.knife, self.patience));
         let Some(early) = self.early else { return Ok((session, None)) };
-        // Waiting for the channel, and before that for leave to open it, where it was not guessed.
+        // One RTT for the channel if it was not guessed, and one more if it was not requested early.
         self.round_trips.add(match (&early.sent, early.guessed) {
             (Some(_), true) => 0,
             (Some(_), false) => 1,
@@ -298,11 +298,11 @@ impl Handshake {
         Ok((name, hash, blob))
     }
 
-    /// The best of what the configuration allows that the server has not left out. Every server since
-    /// 2016 that does not say what it takes knows SHA-512.
+    /// The best hash that the configuration allows and the server accepts. Every server since 2016 that
+    /// does not list what it accepts knows SHA-512.
     async fn rsa_hash(&self, suffix: &str) -> Option<HashAlg> {
         let state = &self.connection.state;
-        // Without an answer in time the most likely holds.
+        // Without EXT_INFO in time, every hash counts as accepted.
         let _ = timeout(EXTENSIONS, state.reached(Phase::Informed)).await;
         let takes = |name: &str| {
             state.signatures.get().is_none_or(|names| names.iter().any(|known| known == name))
@@ -312,7 +312,7 @@ impl Handshake {
                 self.user_keys.iter().any(|known| known.strip_suffix(suffix) == Some(name))
             })
         };
-        // A server that takes none of them refuses any.
+        // A server that accepts none of them refuses whichever is sent.
         let best = allowed().find(|(name, _)| takes(name)).or_else(|| allowed().next());
         best.and_then(|(_, hash)| *hash)
     }
@@ -325,12 +325,12 @@ impl Handshake {
         request
     }
 
-    /// Sends a request, with the service's before the first one, and with what is wanted afterwards
-    /// behind one that may be the last.
+    /// Sends a request. The service request goes before the first one; behind one that may be the last
+    /// go the messages that open the channel.
     ///
     /// # Errors
     /// The connection was lost.
-    async fn ask(&mut self, request: &[u8], may_be_last: bool) -> Result<()> {
+    async fn send_request(&mut self, request: &[u8], may_be_last: bool) -> Result<()> {
         let mut service = None;
         if !self.service_requested {
             self.service_requested = true;
@@ -376,8 +376,8 @@ impl Handshake {
         Ok(())
     }
 
-    /// The server's next word on authentication.
-    async fn answer(&mut self) -> Result<Bytes> {
+    /// The server's next authentication message.
+    async fn next_response(&mut self) -> Result<Bytes> {
         let state = &self.connection.state;
         let answer = state.patiently(self.patience, "authenticate", self.answers.recv()).await?;
         match answer {
@@ -389,24 +389,24 @@ impl Handshake {
         }
     }
 
-    fn understood(&self, answer: &[u8]) -> Result<Answer> {
+    fn parse_response(&self, answer: &[u8]) -> Result<Answer> {
         read_answer(answer)
             .map_err(|end| end.during(self.connection.state.location(), "authenticate"))
     }
 }
 
-/// How a server made of libssh begins its identification. Its `ssh_handle_key_exchange` waits for a state
-/// that has passed already when a request of authentication arrives together with NEWKEYS, and never
+/// Prefix of the identification of servers based on libssh. If an authentication request arrives together
+/// with NEWKEYS, libssh's `ssh_handle_key_exchange` waits for a state that has already passed and never
 /// returns (0.10.6): such a server hangs unless authentication waits for SERVICE_ACCEPT.
 const LIBSSH: &str = "SSH-2.0-libssh";
 
 /// The number that OpenSSH gives the first channel of a connection.
 const FIRST_CHANNEL: u32 = 0;
 
-/// Reads an answer to a request of authentication.
+/// Parses a response to an authentication request.
 ///
 /// # Errors
-/// It is none.
+/// It is not one.
 pub(super) fn read_answer(answer: &[u8]) -> Result<Answer, End> {
     let mut reader = Reader::new(answer);
     match reader.byte()? {
@@ -432,7 +432,7 @@ pub(super) fn read_answer(answer: &[u8]) -> Result<Answer, End> {
     }
 }
 
-/// The names of the methods that haul has, of those that a server names.
+/// The methods that haul supports, of those that a server names.
 pub fn known_methods(names: &[&str]) -> Vec<Method> {
     [Method::PublicKey, Method::KeyboardInteractive, Method::Password]
         .into_iter()

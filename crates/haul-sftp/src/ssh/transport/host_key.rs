@@ -1,4 +1,4 @@
-//! The key that a server shows in a key exchange: read, and its signature verified.
+//! The host key that a server presents in a key exchange: parses it and verifies its signature.
 
 use russh::keys::signature::Verifier;
 use russh::keys::ssh_encoding::Decode;
@@ -11,14 +11,13 @@ use super::wire::Reader;
 use crate::ssh::choice::CERTIFICATE;
 use crate::ssh::key::{HostCertificate, HostKey};
 
-/// How deep keys may be nested in a certificate: one is in it, and one has signed it.
+/// The violation: a certificate's authority must be a plain key, not a certificate again.
 const FORBIDDEN: &str = "a certificate of a certificate";
 
-/// Reads a key that was shown for an algorithm, and verifies its signature over the hash of the
-/// exchange.
+/// Parses a key presented for an algorithm and verifies its signature over the exchange hash.
 ///
 /// # Errors
-/// It is another key, or none; its signature is wrong.
+/// It is invalid or of another type; its signature is wrong.
 pub fn verified(
     algorithm: &str,
     blob: &[u8],
@@ -51,7 +50,7 @@ pub fn verified(
 }
 
 fn verify(key: &KeyData, signs: &str, signature: &[u8], hash: &[u8]) -> Result<(), End> {
-    // The server has to sign in the way that was agreed on, not in a weaker one.
+    // The server has to sign with the agreed algorithm, not with a weaker one.
     if Reader::new(signature).string()? != signs.as_bytes() {
         return Err(End::WrongSignature);
     }
@@ -60,7 +59,7 @@ fn verify(key: &KeyData, signs: &str, signature: &[u8], hash: &[u8]) -> Result<(
     key.verify(hash, &signature).map_err(|_| End::WrongSignature)
 }
 
-/// ssh-key follows keys that are nested in keys as deep as they go, so that is looked at before.
+/// Parses a certificate. ssh-key parses nested certificates to any depth, so nesting is refused first.
 fn certificate(blob: &[u8]) -> Result<Certificate, End> {
     let mut reader = Reader::new(blob);
     let kind = reader.text()?;
@@ -86,7 +85,7 @@ fn certificate(blob: &[u8]) -> Result<Certificate, End> {
 
 fn describe(certificate: &Certificate) -> Result<HostCertificate, End> {
     let authority = PublicKey::new(certificate.signature_key().clone(), "");
-    // A time within the period: the judge looks at the clock, this is about the signature only.
+    // With a time within the period this checks the signature only; `HostKeyJudge` checks the clock.
     let fingerprint = authority.fingerprint(HashAlg::Sha256);
     let signature = certificate.validate_at(certificate.valid_after(), [&fingerprint]);
     Ok(HostCertificate {
@@ -103,7 +102,7 @@ fn describe(certificate: &Certificate) -> Result<HostCertificate, End> {
     })
 }
 
-/// The length of an RSA modulus.
+/// Bits of an RSA modulus.
 fn rsa_bits(key: &KeyData) -> Option<u32> {
     key.rsa().map(|key| key.key_size())
 }

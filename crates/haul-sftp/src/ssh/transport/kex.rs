@@ -1,4 +1,4 @@
-//! The methods of key exchange: a value to the server, one back, and a secret from both.
+//! The key exchange methods: each sends a public value, receives one, and derives a shared secret.
 
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
 use aws_lc_rs::digest;
@@ -21,24 +21,24 @@ const CIPHERTEXT: usize = 1088;
 pub struct Exchange {
     secret: Secret,
     hash: &'static digest::Algorithm,
-    /// What it is called.
+    /// The method's name.
     pub name: &'static str,
-    /// What is sent: a string, or what is inside an mpint.
+    /// Our public value: a string, or the bytes of an mpint.
     pub ours: Vec<u8>,
 }
 
-/// Secret, hash, and what is sent.
+/// Secret, hash, and our public value.
 type Parts = (Secret, &'static digest::Algorithm, Vec<u8>);
 
 enum Secret {
     Curve(PrivateKey, &'static agreement::Algorithm),
-    /// draft-ietf-sshm-mlkem-hybrid-kex: both, so that it holds if either does.
+    /// draft-ietf-sshm-mlkem-hybrid-kex: secure if either of the two is.
     Hybrid(Box<DecapsulationKey>, PrivateKey),
     Group(Box<groups::Secret>),
 }
 
 impl Exchange {
-    /// Begins an exchange of a name.
+    /// Begins an exchange by the method `name`.
     ///
     /// # Errors
     /// A name that haul does not offer.
@@ -83,10 +83,10 @@ impl Exchange {
         Ok((Secret::Group(Box::new(secret)), hash, ours))
     }
 
-    /// The secret that both sides share, as it goes into hashes: with its length.
+    /// The shared secret as it goes into hashes: with its length.
     ///
     /// # Errors
-    /// A value that the method does not take.
+    /// An invalid public value.
     pub fn agree(&self, theirs: &[u8]) -> Result<Zeroizing<Vec<u8>>, End> {
         let mut shared = Zeroizing::new(Vec::new());
         match &self.secret {
@@ -111,7 +111,7 @@ impl Exchange {
         Ok(shared)
     }
 
-    /// The hash of the exchange: what a host key signs (RFC 4253, 8; RFC 5656, 4).
+    /// The exchange hash, which the host key signs (RFC 4253, 8; RFC 5656, 4).
     pub fn hash(&self, exchanged: &Exchanged<'_>, shared: &[u8]) -> Vec<u8> {
         let mut all = Vec::new();
         all.string(exchanged.our_version.as_bytes());
@@ -127,7 +127,7 @@ impl Exchange {
         context.finish().as_ref().to_vec()
     }
 
-    /// Key material of one direction (RFC 4253, 7.2). `letters` stand for its IV, key and MAC key.
+    /// Key material of one direction (RFC 4253, 7.2). `letters` select its IV, key and MAC key.
     pub fn material(
         &self,
         lengths: &Material<usize>,
@@ -137,7 +137,7 @@ impl Exchange {
         session_id: &[u8],
     ) -> Material<Zeroizing<Vec<u8>>> {
         let derive = |letter: u8, length: usize| {
-            // Room for all of it, so that no part is left behind when it grows.
+            // Allocated at once, because growing would leave an unwiped copy behind.
             let mut key = Zeroizing::new(Vec::with_capacity(length + MAX_DIGEST));
             while key.len() < length {
                 let mut context = digest::Context::new(self.hash);
@@ -162,7 +162,7 @@ impl Exchange {
     }
 }
 
-/// What both sides have said in an exchange.
+/// What goes into the exchange hash, apart from our public value and the secret.
 #[derive(Debug)]
 pub struct Exchanged<'a> {
     pub our_version: &'a str,
@@ -173,7 +173,7 @@ pub struct Exchanged<'a> {
     pub theirs: &'a [u8],
 }
 
-/// aws-lc refuses points that are not on the curve, and secrets that are zero.
+/// An elliptic-curve agreement. aws-lc refuses points that are not on the curve, and secrets that are zero.
 fn on_curve(
     key: &PrivateKey,
     curve: &'static agreement::Algorithm,
@@ -192,10 +192,10 @@ impl std::fmt::Debug for Secret {
 
 #[cfg(test)]
 impl Exchange {
-    /// An exchange whose secret is given, for known answers: the bytes of a private key or exponent; for
-    /// the hybrid an expanded ML-KEM key (FIPS 203, 7.1) and behind it one of X25519.
+    /// An exchange with a given secret, for known-answer tests: the bytes of a private key or exponent;
+    /// for the hybrid an expanded ML-KEM key (FIPS 203, 7.1) followed by an X25519 key.
     pub fn with_secret(name: &'static str, secret: &[u8]) -> Self {
-        /// Where an expanded key has the encapsulation key.
+        /// Position of the encapsulation key in an expanded key.
         const PUBLIC: std::ops::Range<usize> = 1152..2336;
         let begun = Self::begin(name).unwrap();
         let private = |curve: &'static agreement::Algorithm, secret: &[u8]| {
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_a_wrong_form_are_refused_by_every_method() {
+    fn every_method_refuses_malformed_public_values() {
         for name in [
             "mlkem768x25519-sha256",
             "curve25519-sha256",

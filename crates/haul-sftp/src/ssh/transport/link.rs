@@ -25,7 +25,7 @@ pub enum Source {
         output: ChildStdout,
         _child: Arc<Child>,
     },
-    /// What of a piece did not fit is kept.
+    /// The second value is the rest of a piece that did not fit into the reader's buffer.
     Tunnel(Box<Incoming>, Bytes),
 }
 
@@ -40,9 +40,9 @@ pub enum Sink {
 /// Both halves.
 pub type Link = (Source, Sink);
 
-/// Over a socket, with what tells of its round trips.
+/// Over a socket, with a gauge of its RTTs.
 pub fn tcp(stream: TcpStream) -> (Link, Option<RttGauge>) {
-    // Without it the way is judged by what arrives alone.
+    // Without a gauge the path is judged by the delivery rate alone.
     let (gauge, hold) = RttGauge::of(&stream).ok().unzip();
     let (read, write) = stream.into_split();
     ((Source::Tcp { stream: read, _hold: hold }, Sink::Tcp(write)), gauge)
@@ -86,7 +86,7 @@ impl Sink {
     }
 }
 
-/// The kind tells a connection that was cut from one that was refused.
+/// `BrokenPipe`, because the caller must tell a broken connection from a refused one.
 fn broken(error: &haul_storage::Error) -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, error.to_string())
 }

@@ -1,5 +1,5 @@
-//! Which algorithms are used: what each side offers in its KEXINIT, and what follows from both
-//! (RFC 4253, 7.1).
+//! Algorithm negotiation: the offers in the KEXINIT of both sides, and the algorithms that follow from
+//! them (RFC 4253, 7.1).
 
 use super::cipher::Suite;
 use super::end::End;
@@ -7,18 +7,18 @@ use super::wire::{Put, Reader, message};
 use crate::ssh::algorithms::Algorithms;
 use crate::ssh::choice::CERTIFICATE;
 
-/// The client wants to hear what signatures the server takes (RFC 8308, 2.1).
+/// The client asks for EXT_INFO, which lists the signature algorithms of the server (RFC 8308, 2.1).
 const WANTS_EXTENSIONS: &str = "ext-info-c";
 
-/// Packet numbers begin anew with each keys, and nothing else is taken in the first exchange: the
-/// answer to CVE-2023-48795.
+/// Strict key exchange, the fix for CVE-2023-48795 (Terrapin): packet numbers restart with new keys, and no
+/// other messages are accepted during the first exchange.
 const STRICT: &str = "kex-strict-c-v00@openssh.com";
 const STRICT_SERVER: &str = "kex-strict-s-v00@openssh.com";
 
 const NONE: &str = "none";
 const ZLIB: &str = "zlib@openssh.com";
 
-/// Bytes after the number of a KEXINIT that are random.
+/// Random bytes behind the message number of a KEXINIT.
 const COOKIE: usize = 16;
 
 /// What haul offers to one server.
@@ -31,24 +31,24 @@ pub struct Offer {
     compressions: Vec<&'static str>,
 }
 
-/// What was agreed on.
+/// The negotiated algorithms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreed {
     /// The key exchange.
     pub kex: &'static str,
-    /// How the server signs.
+    /// The host key algorithm.
     pub host_key: String,
     /// From us to the server.
     pub out: Suite,
     /// From the server to us.
     pub into: Suite,
-    /// Whether what we send is compressed after authentication.
+    /// Whether our messages are compressed after authentication.
     pub deflate: bool,
-    /// Whether what the server sends is.
+    /// Whether the server's messages are.
     pub inflate: bool,
-    /// Whether the server counts packets anew as well.
+    /// Whether the server supports strict key exchange too.
     pub strict: bool,
-    /// The server's next packet is a guess that was wrong.
+    /// The server's next packet is a wrong guess, to be skipped.
     pub skip: bool,
     /// The key exchange and the host key algorithm that the server prefers.
     pub preferred: [String; 2],
@@ -56,7 +56,7 @@ pub struct Agreed {
     pub guess_is_right: bool,
 }
 
-/// What a server is going to agree on.
+/// The expected result of a negotiation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guess {
     /// The key exchange.
@@ -66,13 +66,13 @@ pub struct Guess {
 }
 
 impl Offer {
-    /// Of what the configuration leaves. `certified`: host certificates are asked for as well, for
-    /// there is an authority to check them with.
+    /// An offer of the configured algorithms. `certified`: host certificates are requested as well,
+    /// because there is an authority to check them with.
     pub fn new(algorithms: &Algorithms, certified: bool) -> Self {
         let mut host_keys = algorithms.host_keys.clone();
         host_keys.retain(|name| certified || !name.ends_with(CERTIFICATE));
         if host_keys.is_empty() {
-            // Nothing but certificates may be shown: the judge says why none can be trusted.
+            // Only certificates are allowed: `HostKeyJudge` reports why none can be trusted.
             host_keys.clone_from(&algorithms.host_keys);
         }
         Self {
@@ -84,18 +84,18 @@ impl Offer {
         }
     }
 
-    /// Whether both sides prefer the same, so that a guess is right in the sense of RFC 4253, 7.
+    /// Whether both sides prefer the same algorithms, so that a guess is right by RFC 4253, 7.
     pub fn prefers(&self, guess: &Guess) -> bool {
         self.kex.first() == Some(&guess.kex)
             && guess.preferred[0] == guess.kex
             && self.host_keys.first() == Some(&guess.preferred[1].as_str())
     }
 
-    /// A KEXINIT with a cookie of its own. `guess_follows`: the next message is our half of the key
-    /// exchange that both sides prefer.
+    /// A KEXINIT with a fresh cookie. `guess_follows`: the next message is our half of the key exchange
+    /// that both sides prefer.
     ///
     /// # Errors
-    /// There is no randomness.
+    /// No random bytes are available.
     pub fn message(&self, guess_follows: bool) -> Result<Vec<u8>, End> {
         let mut cookie = [0; COOKIE];
         aws_lc_rs::rand::fill(&mut cookie)?;
@@ -115,10 +115,10 @@ impl Offer {
         Ok(out)
     }
 
-    /// What follows from this offer and the server's KEXINIT.
+    /// Negotiates this offer with the server's KEXINIT.
     ///
     /// # Errors
-    /// Nothing is common, or that is no KEXINIT.
+    /// The two have no common algorithm, or the message is not a KEXINIT.
     pub fn agree(&self, theirs: &[u8]) -> Result<Agreed, End> {
         let mut reader = Reader::new(theirs);
         reader.take(1 + COOKIE)?;
@@ -160,7 +160,7 @@ impl Offer {
     }
 }
 
-/// The first of ours that the server has.
+/// The first of our algorithms that the server supports.
 fn common<'a>(kind: &'static str, ours: &[&'a str], theirs: &[&str]) -> Result<&'a str, End> {
     ours.iter().copied().find(|name| theirs.contains(name)).ok_or_else(|| End::NoCommon {
         kind,
@@ -208,7 +208,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_the_client_prefers_and_the_server_has_is_agreed_on_for_each_direction() {
+    fn the_clients_first_algorithm_that_the_server_supports_is_chosen_per_direction() {
         let agreed = offer(&["Compression=yes"], false).agree(&server(LISTS, true)).unwrap();
         assert_eq!((agreed.kex, &agreed.host_key[..]), ("curve25519-sha256", "ssh-ed25519"));
         assert_eq!(agreed.out, Suite { cipher: "aes256-ctr", mac: "hmac-sha2-256" });
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_algorithm_that_haul_offers_is_one_that_it_has() {
+    fn every_offered_algorithm_is_implemented() {
         let offer = offer(&["HostKeyAlgorithms=+ssh-rsa"], true);
         for kex in &offer.kex {
             super::super::kex::Exchange::begin(kex).unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kexinit_that_is_cut_anywhere_is_refused() {
+    fn a_truncated_kexinit_is_refused() {
         let (offer, whole) = (offer(&[], false), server(LISTS, false));
         for length in 0..whole.len() {
             assert!(offer.agree(&whole[..length]).is_err(), "{length}");

@@ -1,8 +1,8 @@
 //! The binary packet protocol (RFC 4253, 6), without any I/O.
 //!
 //! ```text
-//! message → Sealer → the connection's output, encrypted where it lies
-//! input → Opener → the message, deciphered where it lies
+//! message → Sealer → the connection's output, encrypted in place
+//! input → Opener → the message, decrypted in place
 //! ```
 //!
 //! A payload is copied once when it is sent, and not at all when it is received.
@@ -15,20 +15,19 @@ use super::compression::{Deflate, Inflate};
 use super::end::{End, violation};
 use super::wire::PACKET_MAX;
 
-/// Bytes of padding at least.
+/// Minimum bytes of padding.
 const PADDING: usize = 4;
 
-/// Bytes before the message: its length and that of the padding.
+/// Bytes before the message: packet length and padding length.
 const HEAD: usize = LENGTH + 1;
 
-/// Packets after which keys are exchanged anew, far below the 2^32 after which their numbers would
-/// come again.
+/// Packets after which keys are exchanged again, far below the 2^32 after which packet numbers wrap.
 const PACKETS: u32 = 1 << 30;
 
-/// Without a limit reached, keys last a day.
+/// Keys are exchanged again after a day if no other limit is reached before.
 const LIFETIME: Duration = Duration::from_secs(86_400);
 
-/// What has passed with one key.
+/// The traffic under one key.
 #[derive(Debug)]
 struct Use {
     bytes: u64,
@@ -51,7 +50,7 @@ impl Use {
     }
 }
 
-/// Encrypts what goes out.
+/// Encrypts outgoing packets.
 #[derive(Debug)]
 pub struct Sealer {
     cipher: Cipher,
@@ -61,16 +60,16 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// Encrypts nothing yet.
+    /// Without encryption yet.
     pub fn clear() -> Self {
         Self { cipher: Cipher::Clear, number: 0, used: Use::new(), deflate: None }
     }
 
-    /// Takes new keys. `restart`: packets are counted from 0 again (strict key exchange).
+    /// Switches to new keys. `restart`: packets are counted from 0 again (strict key exchange).
     pub fn renew(&mut self, cipher: Cipher, restart: bool) {
         self.cipher = cipher;
         self.used = Use::new();
-        // With new keys the far end begins anew as well (RFC 4253, 6.2).
+        // New keys reset compression at both ends (RFC 4253, 6.2).
         self.deflate = self.deflate.as_ref().map(|_| Deflate::new());
         if restart {
             self.number = 0;
@@ -82,7 +81,7 @@ impl Sealer {
         self.deflate = Some(Deflate::new());
     }
 
-    /// Whether keys should be exchanged anew, after `limit` bytes for example.
+    /// Whether keys should be exchanged again, after `limit` bytes for example.
     pub fn is_used_up(&self, limit: u64) -> bool {
         self.used.is_over(limit)
     }
@@ -90,7 +89,7 @@ impl Sealer {
     /// Appends a packet to `out`. `write` appends the message.
     ///
     /// # Errors
-    /// The cipher fails, which it does not.
+    /// The cipher's, which has none for well-formed packets.
     pub fn seal(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), End> {
         let start = out.len();
         out.extend_from_slice(&[0; HEAD]);
@@ -116,7 +115,7 @@ impl Sealer {
         out.extend_from_slice(random);
         let length = super::wire::length(out.len() - start - LENGTH);
         out[start..start + LENGTH].copy_from_slice(&length.to_be_bytes());
-        // At most twice a block.
+        // At most twice a block, so it fits into a byte.
         out[start + LENGTH] = padding.to_le_bytes()[0];
         self.cipher.seal(self.number, out, start)?;
         self.number = self.number.wrapping_add(1);
@@ -125,33 +124,33 @@ impl Sealer {
     }
 }
 
-/// Deciphers what comes in.
+/// Decrypts incoming packets.
 #[derive(Debug)]
 pub struct Opener {
     cipher: Cipher,
     number: u32,
     used: Use,
     inflate: Option<Inflate>,
-    /// Bytes of the packet that is coming, with length and tag.
+    /// Bytes of the packet at the front of the input, with length and tag.
     coming: Option<usize>,
 }
 
-/// A packet that was deciphered.
+/// A decrypted packet.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// Where in the packet the message is.
+    /// The message's position in the packet.
     Within(Range<usize>),
     /// The message, decompressed.
     Apart(Vec<u8>),
 }
 
 impl Opener {
-    /// Deciphers nothing yet.
+    /// Without decryption yet.
     pub fn clear() -> Self {
         Self { cipher: Cipher::Clear, number: 0, used: Use::new(), inflate: None, coming: None }
     }
 
-    /// Takes new keys. `restart`: packets are counted from 0 again (strict key exchange).
+    /// Switches to new keys. `restart`: packets are counted from 0 again (strict key exchange).
     pub fn renew(&mut self, cipher: Cipher, restart: bool) {
         self.cipher = cipher;
         self.used = Use::new();
@@ -166,7 +165,7 @@ impl Opener {
         self.inflate = Some(Inflate::new());
     }
 
-    /// Whether keys should be exchanged anew, after `limit` bytes for example.
+    /// Whether keys should be exchanged again, after `limit` bytes for example.
     pub fn is_used_up(&self, limit: u64) -> bool {
         self.used.is_over(limit)
     }
@@ -176,10 +175,11 @@ impl Opener {
         self.number
     }
 
-    /// How long the packet at the front of `input` is, with all around it, if that can be told yet.
+    /// Bytes of the packet at the front of `input`, with length and tag. `None` until its length field has
+    /// arrived.
     ///
     /// # Errors
-    /// A length that no packet has. Nothing is allocated for it.
+    /// An invalid length. Nothing is allocated for it.
     pub fn coming(&mut self, input: &mut [u8]) -> Result<Option<usize>, End> {
         if self.coming.is_none() && input.len() >= self.cipher.head() {
             let length = self.cipher.length(self.number, input)?;
@@ -198,10 +198,10 @@ impl Opener {
         Ok(self.coming)
     }
 
-    /// Deciphers a packet as long as [`Opener::coming`] said.
+    /// Decrypts a packet of the length that [`Opener::coming`] returned.
     ///
     /// # Errors
-    /// A packet that the far end did not send, or that is none.
+    /// The packet was forged or is malformed.
     pub fn open(&mut self, packet: &mut [u8]) -> Result<Opened, End> {
         self.coming = None;
         self.cipher.open(self.number, packet)?;
@@ -268,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_all_lengths_pass_through_every_cipher_however_they_are_cut() {
+    fn messages_of_all_lengths_pass_through_every_cipher_byte_by_byte() {
         for suite in suites() {
             let (mut sealer, mut opener) = pair(suite);
             for length in (1..70).chain([4095, 32_768, 200_000]) {
                 let mut wire = Vec::new();
                 sealer.seal(&mut wire, |out| out.extend(message(length))).unwrap();
-                // A byte at a time at first, as far as the length and the first block.
+                // One byte at a time past the length and the first block.
                 let mut come = Vec::new();
                 let mut whole = None;
                 for &byte in wire.iter().take(40) {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_of_which_any_bit_was_changed_is_refused_by_every_cipher() {
+    fn every_cipher_refuses_a_packet_with_any_bit_flipped() {
         for suite in suites() {
             let mut wire = Vec::new();
             pair(suite).0.seal(&mut wire, |out| out.extend(message(20))).unwrap();
@@ -300,7 +300,7 @@ mod tests {
                 let mut changed = wire.clone();
                 changed[bit / 8] ^= 1 << (bit % 8);
                 let opened = match opener.coming(&mut changed) {
-                    // Another length: what is there is not all of it, or not the packet.
+                    // The length may have changed: the packet is then incomplete or cut.
                     Ok(Some(whole)) if whole <= changed.len() => {
                         changed.truncate(whole);
                         opener.open(&mut changed).is_ok()
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_change_places_are_refused() {
+    fn reordered_packets_are_refused() {
         for suite in suites() {
             let (mut sealer, mut opener) = pair(suite);
             let mut packets = [Vec::new(), Vec::new()];

@@ -1,6 +1,5 @@
-//! The task that reads: packets are deciphered, keys exchanged, and everything is handed to whom it
-//! is for. It waits for the link alone, and for a person who has to judge a host key or is shown a
-//! banner.
+//! The connection's reader task: decrypts packets, exchanges keys, and passes messages on to channels and
+//! authentication. It waits only for the link, and for the user to decide on a host key or see a banner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,34 +31,34 @@ const KEX_METHODS: std::ops::RangeInclusive<u8> = 30..=49;
 /// Messages of the connection protocol (RFC 4254).
 const CONNECTION: std::ops::RangeInclusive<u8> = message::GLOBAL_REQUEST..=message::CHANNEL_FAILURE;
 
-/// Data up to this length is copied out of the buffer that it was read into: a short answer that
-/// somebody keeps would keep all of the buffer.
+/// Data up to this length is copied out of the read buffer: a slice that is kept keeps the whole buffer
+/// alive, which is not worth it for a short response.
 const SHORT: usize = 4 << 10;
 
-/// What is known of the host, and who has a say in whether it is the right one.
+/// What the connections to one host share.
 #[derive(Debug)]
 pub struct Host {
-    /// Who decides on the host key.
+    /// Decides on host keys.
     pub judge: Arc<HostKeyJudge>,
-    /// What the host keys are compared with.
+    /// The known host keys.
     pub known: Arc<KnownHosts>,
-    /// Where key exchanges are counted.
+    /// Counts key exchanges.
     pub key_exchanges: KeyExchanges,
-    /// What the server has agreed on before.
+    /// What earlier connections have agreed on.
     pub memory: Arc<Memory>,
 }
 
-/// When a silent server is asked whether it is there, and after how many questions it is given up.
+/// When keepalives are sent to a silent server, and after how many the connection is closed.
 #[derive(Debug, Clone, Copy)]
 pub struct Alive {
     pub interval: Option<Duration>,
     pub questions: u32,
 }
 
-/// How far an exchange of keys is.
+/// The stage of a key exchange.
 #[derive(Debug)]
 enum Keys {
-    /// None is under way, or only our offer is.
+    /// None is in progress, or only our offer was sent.
     Settled,
     /// Our half was sent.
     Begun(Box<Begun>),
@@ -83,7 +82,7 @@ pub struct Receiver {
     opener: Opener,
     keys: Keys,
     agreed: Option<Agreed>,
-    /// The key that was accepted.
+    /// The accepted host key.
     accepted: Option<Bytes>,
     host: Host,
     greeter: Arc<Greeter>,
@@ -91,14 +90,14 @@ pub struct Receiver {
     alive: Alive,
     unanswered: u32,
     skip: bool,
-    /// Whether what comes is under the first keys, or later ones.
+    /// Whether incoming packets are encrypted already.
     keyed: bool,
     authenticated: bool,
     began: Instant,
 }
 
 impl Receiver {
-    /// Of a connection whose beginning was sent.
+    /// Reads from a connection whose first flight was sent.
     pub fn new(
         connection: Arc<Connection>,
         source: Source,
@@ -127,7 +126,7 @@ impl Receiver {
         }
     }
 
-    /// Reads until the connection ends, and says how it did.
+    /// Reads until the connection ends, and records how it ended.
     pub async fn run(mut self) {
         let Err(end) = self.read().await;
         self.connection.finish(end);
@@ -149,7 +148,7 @@ impl Receiver {
         }
     }
 
-    /// The first line that is one of SSH.
+    /// The server's identification line.
     async fn identification(&mut self) -> Result<String, End> {
         let mut lines = Identification::default();
         loop {
@@ -162,8 +161,8 @@ impl Receiver {
         }
     }
 
-    /// Reads what there is, with room for a packet of `whole` bytes; asks the server whether it is
-    /// there if nothing comes.
+    /// Reads what has arrived, with room for a packet of `whole` bytes. Sends keepalives while nothing
+    /// arrives.
     async fn fill(&mut self, whole: usize) -> Result<(), End> {
         self.read_buffer.make_room(whole);
         let interval = self.alive.interval.filter(|_| self.connection.is_open());
@@ -180,7 +179,7 @@ impl Receiver {
                     let mut question = vec![message::GLOBAL_REQUEST];
                     question.string(b"keepalive@openssh.com");
                     question.boolean(true);
-                    self.answer(&question)?;
+                    self.send(&question)?;
                 }
             }
         };
@@ -190,12 +189,12 @@ impl Receiver {
         }
         self.unanswered = 0;
         self.read_buffer.read(read);
-        // Later ones are no first.
+        // Only the first read is recorded.
         let _ = self.connection.state.first_exchange.set(self.began.elapsed());
         Ok(())
     }
 
-    /// The next whole message that was read.
+    /// The next complete message in the read buffer.
     fn next_message(&mut self) -> Result<Option<Bytes>, End> {
         let Some(whole) = self.opener.coming(&mut self.read_buffer.buffer)? else {
             return Ok(None);
@@ -215,8 +214,8 @@ impl Receiver {
         let number = message[0];
         let mut reader = Reader::new(&message[1..]);
         // Between its KEXINIT and its NEWKEYS a server sends nothing else (RFC 4253, 7.1). Some servers
-        // go on with channels while keys are renewed (asyncssh), and clients take it: the packets are
-        // protected by the keys before.
+        // continue with channels while keys are renewed (asyncssh), and clients accept that: the packets
+        // are protected by the previous keys.
         let renewing_channels = self.keyed && CONNECTION.contains(&number);
         let exchanging = !renewing_channels && (!self.keyed || !matches!(self.keys, Keys::Settled));
         if std::mem::take(&mut self.skip) && KEX_METHODS.contains(&number) {
@@ -236,8 +235,8 @@ impl Receiver {
             _ => {}
         }
         if exchanging {
-            // Strictness is of the first exchange, in which an attacker can insert packets. What comes
-            // before the server's offer is counted there.
+            // Strict mode concerns the first exchange, where an attacker can insert packets. Packets before
+            // the server's offer are checked by their number in `offered`.
             let strict = !self.keyed && self.agreed.as_ref().is_some_and(|agreed| agreed.strict);
             return match number {
                 message::IGNORE | message::DEBUG | message::UNIMPLEMENTED if !strict => Ok(()),
@@ -260,29 +259,29 @@ impl Receiver {
             message::GLOBAL_REQUEST => {
                 reader.string()?;
                 if reader.boolean()? {
-                    self.answer(&[message::REQUEST_FAILURE])?;
+                    self.send(&[message::REQUEST_FAILURE])?;
                 }
                 Ok(())
             }
             message::CHANNEL_OPEN => {
                 reader.string()?;
-                // haul asks for nothing that makes a server open channels.
+                // haul requests nothing for which a server may open channels.
                 let mut refusal = super::channel::to(message::CHANNEL_OPEN_FAILURE, reader.u32()?);
                 refusal.u32(1);
                 refusal.string(b"");
                 refusal.string(b"");
-                self.answer(&refusal)
+                self.send(&refusal)
             }
             message::CHANNEL_OPEN_CONFIRMATION..=message::CHANNEL_FAILURE => self.channel(&message),
             _ => {
                 let mut unknown = vec![message::UNIMPLEMENTED];
                 unknown.u32(self.opener.number().wrapping_sub(1));
-                self.answer(&unknown)
+                self.send(&unknown)
             }
         }
     }
 
-    /// Data, by far the most of what comes.
+    /// Data: by far the most messages.
     fn data(&mut self, mut message: Bytes) -> Result<(), End> {
         let mut reader = Reader::new(&message[1..]);
         let id = reader.u32()?;
@@ -300,7 +299,7 @@ impl Receiver {
         entry.line.deliver(&entry.inbox, Event::Data(data))
     }
 
-    /// The server's offer: ours goes out, if it has not, and our half of the exchange.
+    /// The server's offer: sends ours, unless that was done, and our half of the exchange.
     fn offered(&mut self, theirs: &[u8]) -> Result<(), End> {
         if !matches!(self.keys, Keys::Settled) {
             return Err(violation("KEXINIT during a key exchange"));
@@ -321,15 +320,15 @@ impl Receiver {
         self.skip = agreed.skip;
         connection.agree(&agreed);
         let strict = self.agreed.as_ref().map(|first| first.strict);
-        // Only what the first exchange says of it counts.
+        // Strict mode is decided in the first exchange only.
         self.agreed = Some(Agreed { strict: strict.unwrap_or(agreed.strict), ..agreed });
-        // Of its own, for what it was read into is used again.
+        // Copied, because the read buffer is reused.
         let theirs = Bytes::copy_from_slice(theirs);
         self.keys = Keys::Begun(Box::new(Begun { exchange, ours, theirs }));
         Ok(())
     }
 
-    /// The server's half: the host key is verified and judged, and the keys are there.
+    /// The server's half: verifies and judges the host key, then derives the keys.
     async fn replied(&mut self, message: &Bytes) -> Result<(), End> {
         let (Keys::Begun(begun), Some(agreed)) =
             (std::mem::replace(&mut self.keys, Keys::Settled), self.agreed.clone())
@@ -381,7 +380,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// What the server sends from here on is under the new keys.
+    /// NEWKEYS: from here on the server uses the new keys.
     fn renewed(&mut self) -> Result<(), End> {
         let (Keys::Awaited(cipher), Some(agreed)) =
             (std::mem::replace(&mut self.keys, Keys::Settled), &self.agreed)
@@ -394,14 +393,14 @@ impl Receiver {
         Ok(())
     }
 
-    /// What a server says about itself (RFC 8308).
+    /// EXT_INFO (RFC 8308).
     fn extensions(&mut self, mut reader: Reader<'_>) -> Result<(), End> {
         for _ in 0..reader.u32()? {
             let (name, value) = (reader.string()?, reader.string()?);
             if name == b"server-sig-algs" {
                 let names = String::from_utf8_lossy(value);
                 let names = names.split(',').map(str::to_owned).collect();
-                // The first is the one that authentication may use already.
+                // The first list holds: authentication may be using it already.
                 let _ = self.connection.state.signatures.set(names);
             }
         }
@@ -424,13 +423,13 @@ impl Receiver {
                 }
             }
         }
-        // One answer is waited for at a time.
+        // At most one response is awaited at a time.
         self.answers
             .try_send(Bytes::copy_from_slice(message))
             .map_err(|_| violation("responses to no authentication request"))
     }
 
-    /// Everything about channels but data.
+    /// Messages about channels except data.
     fn channel(&mut self, message: &Bytes) -> Result<(), End> {
         let mut reader = Reader::new(&message[1..]);
         let id = reader.u32()?;
@@ -476,12 +475,12 @@ impl Receiver {
                 event
             }
             message::CHANNEL_FAILURE => Some(Event::Failure),
-            // What comes is over when it is closed; a request that was granted needs no word.
+            // EOF: the close that follows ends the channel. Successful requests need no event.
             _ => None,
         };
         drop(channels);
         if let Some(reply) = reply {
-            self.answer(&reply)?;
+            self.send(&reply)?;
         }
         if let Some(event) = event {
             line.deliver(&inbox, event)?;
@@ -489,7 +488,8 @@ impl Receiver {
         Ok(())
     }
 
-    fn answer(&self, message: &[u8]) -> Result<(), End> {
+    /// Sends a message, unless the server has left too many responses unread.
+    fn send(&self, message: &[u8]) -> Result<(), End> {
         let mut output = self.connection.output();
         output.check_answers()?;
         output.put(message);
@@ -499,7 +499,7 @@ impl Receiver {
     }
 }
 
-/// What a server says of the program on a channel, and whether it wants an answer.
+/// Parses a CHANNEL_REQUEST about the remote program; the flag says whether the server wants a reply.
 fn request(reader: &mut Reader<'_>) -> Result<(Option<Event>, bool), End> {
     let kind = reader.string()?;
     let wants_reply = reader.boolean()?;
@@ -509,7 +509,7 @@ fn request(reader: &mut Reader<'_>) -> Result<(Option<Event>, bool), End> {
             Some(Event::Status {
                 text: format!("ended with status {status}"),
                 good: status == 0,
-                // What the shell says of a program that is missing or cannot be run.
+                // The shell's status for a program that is missing or cannot be run.
                 never: [126, 127].contains(&status),
             })
         }

@@ -1,4 +1,4 @@
-//! An authenticated connection: channels, streams to other hosts, and the end.
+//! An authenticated connection: opens channels and streams to other hosts, and closes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use super::state::printable;
 use super::wire::{Put, message};
 use haul_net::with_port;
 
-/// How long the far end may take to see a farewell.
+/// How long to wait for a DISCONNECT to be sent.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Dropping it ends a connection: what was sent leaves, and nothing is waited for.
+/// Closes the connection when dropped: pending output is still sent, but nothing is awaited.
 #[derive(Debug)]
 pub struct Knife {
     pub connection: Arc<Connection>,
@@ -33,11 +33,11 @@ impl Drop for Knife {
     }
 }
 
-/// A session channel that was asked for.
+/// The result of opening a session channel.
 #[derive(Debug)]
 pub enum Opened {
     Channel(Channel),
-    /// It has another number than was guessed, so that what was sent on it is lost, and with it the
+    /// The channel has another number than guessed: what was sent on it is lost, and so is the
     /// connection.
     WrongGuess,
 }
@@ -54,13 +54,13 @@ impl Session {
         Self { connection: Arc::clone(&knife.connection), patience, _knife: knife }
     }
 
-    /// What the server calls itself.
+    /// The server's identification.
     pub fn server_version(&self) -> String {
         self.connection.state.server_version().to_owned()
     }
 
-    /// Opens a session channel and asks for a subsystem on it, without waiting for the answer to
-    /// that: it comes through `Incoming::next`. `first` is sent with the request.
+    /// Opens a session channel and requests a subsystem on it, without waiting for the response to
+    /// that, which `Incoming::next` reports. `first` is sent with the request.
     ///
     /// # Errors
     /// `Busy` if the server opens no more channels; a lost connection.
@@ -73,7 +73,7 @@ impl Session {
         Ok(channel)
     }
 
-    /// The channel of an early flight. Without one there is nothing to wait for.
+    /// The channel that was requested early, or else one opened now.
     ///
     /// # Errors
     /// As of [`Session::subsystem`].
@@ -92,7 +92,8 @@ impl Session {
         Ok(Opened::Channel(channel))
     }
 
-    /// OpenSSH opens the window while it handles the request, and before that says 0.
+    /// Whether `first` may be sent before the window opens: OpenSSH announces a window of 0 and opens it
+    /// while it handles the subsystem request.
     fn takes_at_once(&self, first: &[u8]) -> bool {
         first.len() <= EARLY && is_openssh(self.connection.state.server_version())
     }
@@ -127,10 +128,10 @@ impl Session {
         Ok((source, Sink::Tunnel(channel.outgoing)))
     }
 
-    /// Waits until a channel is open. Whether its number was guessed wrong.
+    /// Waits until a channel is open; `true` if its number was guessed wrong.
     async fn confirmed(&self, channel: &mut Channel) -> Result<bool> {
         let state = &self.connection.state;
-        // Keepalives end the connection if nothing comes; the limit is for servers that answer
+        // Keepalives close the connection if nothing arrives; the limit is for servers that respond to
         // these and nothing else.
         match state.patiently(self.patience, "open a channel", channel.opened()).await? {
             Event::Opened => Ok(false),
@@ -145,15 +146,15 @@ impl Session {
         }
     }
 
-    /// Says goodbye and waits a moment for it to be sent.
+    /// Sends DISCONNECT and waits up to a second until it is sent.
     pub async fn close(&self) {
         self.connection.farewell();
-        // Whether it was heard makes no difference: the connection ends either way.
+        // The connection ends either way.
         let _ = timeout(FAREWELL, self.connection.state.ended()).await;
     }
 }
 
-/// Gives a channel a number, under which the reader knows it.
+/// Registers a channel with the reader under a free number.
 pub fn register(connection: &Connection) -> (Arc<Line>, mpsc::UnboundedReceiver<Event>) {
     let (inbox, events) = mpsc::unbounded_channel();
     let mut channels = connection.channels();
@@ -162,14 +163,14 @@ pub fn register(connection: &Connection) -> (Arc<Line>, mpsc::UnboundedReceiver<
         id += 1;
     }
     let line = Arc::new(Line::new(id));
-    // On a connection that has ended nobody puts anything into it.
+    // On a connection that has ended, the inbox is dropped, so that `events` ends too.
     if connection.state.end().is_none() {
         channels.insert(id, Entry { line: Arc::clone(&line), inbox });
     }
     (line, events)
 }
 
-/// The request for a session channel.
+/// The message that opens a session channel.
 pub fn session_channel(line: &Line) -> Vec<u8> {
     open_message("session", line)
 }
@@ -183,12 +184,12 @@ fn open_message(kind: &str, line: &Line) -> Vec<u8> {
     open
 }
 
-/// Whether a server is OpenSSH, by what it calls itself.
+/// Whether a server is OpenSSH, by its identification.
 pub fn is_openssh(version: &str) -> bool {
     version.starts_with("SSH-2.0-OpenSSH_")
 }
 
-/// Why a channel was not opened (RFC 4254, 5.1), in the server's words if it had any.
+/// Why a channel was not opened (RFC 4254, 5.1), with the server's description if it sent one.
 fn refusal(reason: u32, said: &str) -> String {
     let what = match reason {
         1 => "the server does not allow it",

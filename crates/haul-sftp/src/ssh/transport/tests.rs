@@ -1,5 +1,5 @@
-//! A server that does what no real one does: wrong numbers, forged packets, floods. In [`exchanges`] it
-//! misbehaves while keys are exchanged, and in [`logins`] while somebody logs in.
+//! Tests with a misbehaving server: wrong numbers, forged packets, floods; in [`exchanges`] during key
+//! exchange, in [`logins`] during authentication.
 
 mod exchanges;
 mod logins;
@@ -32,21 +32,21 @@ struct Server {
     sealer: Sealer,
     opener: Opener,
     buffer: BytesMut,
-    /// What the client calls itself.
+    /// The client's identification.
     version: String,
     /// The hash of the first exchange.
     session_id: Option<Vec<u8>>,
-    /// Messages that were received and are to be heard again.
+    /// Received messages to return again from `receive`.
     read_already: Vec<Vec<u8>>,
 }
 
-/// What a server does in an exchange of keys.
+/// What the server does in a key exchange.
 #[derive(Clone)]
 struct Plan {
     kex: Vec<&'static str>,
     host_keys: Vec<&'static str>,
     suite: Suite,
-    /// Whether it says that a guess follows its offer.
+    /// Whether it announces that a guess follows its offer.
     guess: bool,
     /// Messages before its offer, behind it, and between its half and NEWKEYS.
     before_offer: Vec<Vec<u8>>,
@@ -54,9 +54,9 @@ struct Plan {
     behind_half: Vec<Vec<u8>>,
     /// A message before NEWKEYS that an attacker inserts: the server does not count it.
     inserted: Option<Vec<u8>>,
-    /// Its host key is made of so many of this byte.
+    /// The seed of its host key is 32 of this byte.
     seed: u8,
-    /// What it shows in place of its key and of its public value.
+    /// What it sends in place of its host key and its public value.
     blob: Option<Vec<u8>>,
     value: Option<Vec<u8>>,
     /// Whether it signs something else.
@@ -101,19 +101,19 @@ impl Plan {
 }
 
 impl Server {
-    /// Takes a connection, and exchanges keys.
+    /// Accepts a connection and exchanges keys.
     async fn accept(listener: &TcpListener) -> Self {
         Self::accept_with(listener, &Plan::default()).await
     }
 
-    /// Takes a connection, and exchanges keys as planned.
+    /// Accepts a connection and exchanges keys as planned.
     async fn accept_with(listener: &TcpListener, plan: &Plan) -> Self {
         let mut server = Self::before_exchange(listener).await;
         server.exchange(plan).await;
         server
     }
 
-    /// Takes a connection, and exchanges identifications.
+    /// Accepts a connection and exchanges identifications.
     async fn before_exchange(listener: &TcpListener) -> Self {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.set_nodelay(true).unwrap();
@@ -134,7 +134,7 @@ impl Server {
         }
     }
 
-    /// Exchanges keys, for the first time or anew.
+    /// Exchanges keys, for the first time or again.
     async fn exchange(&mut self, plan: &Plan) {
         for message in &plan.before_offer {
             self.send(message).await;
@@ -196,7 +196,7 @@ impl Server {
         self.opener.renew(cipher(*b"ACE"), strict);
     }
 
-    /// The next message of a kind; others are passed over.
+    /// The next message with this number; others are skipped.
     async fn receive_one(&mut self, number: u8) -> Vec<u8> {
         loop {
             let message = self.receive().await;
@@ -206,7 +206,7 @@ impl Server {
         }
     }
 
-    /// Takes a connection, and lets in whoever it is.
+    /// Accepts a connection and authenticates any user.
     async fn let_in(listener: &TcpListener) -> Self {
         let mut server = Self::accept(listener).await;
         assert_eq!(server.receive().await[0], message::SERVICE_REQUEST);
@@ -215,7 +215,7 @@ impl Server {
         server
     }
 
-    /// Takes a connection with its first channel, which is given a number.
+    /// Accepts a connection and its first channel, under the given number.
     async fn with_channel(listener: &TcpListener, number: u32) -> Self {
         let mut server = Self::let_in(listener).await;
         assert_eq!(server.receive().await[0], message::CHANNEL_OPEN);
@@ -305,7 +305,7 @@ async fn pair() -> (SshConnection, Channel, Server) {
 }
 
 #[tokio::test]
-async fn a_channel_whose_number_was_guessed_wrong_is_opened_without_a_guess() {
+async fn after_a_wrong_channel_number_the_next_connection_does_not_guess() {
     let (listener, host) = listen().await;
     let serving = async {
         let mut first = Server::with_channel(&listener, 5).await;
@@ -325,10 +325,10 @@ async fn a_channel_whose_number_was_guessed_wrong_is_opened_without_a_guess() {
 }
 
 #[tokio::test]
-async fn a_packet_that_was_changed_anywhere_ends_the_connection() {
+async fn a_corrupted_packet_ends_the_connection() {
     let mut data = to(message::CHANNEL_DATA, 0);
     data.string(b"true");
-    // Padding, message and tag; the length is tried below.
+    // Padding, message and tag; the next test tries the length.
     for at in [4, 5, 9, 17, 20, 36] {
         let (_connection, mut channel, mut server) = pair().await;
         let mut packet = server.sealed(&data);
@@ -341,7 +341,7 @@ async fn a_packet_that_was_changed_anywhere_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_length_that_no_packet_has_is_refused_before_anything_is_allocated() {
+async fn an_invalid_packet_length_is_refused() {
     for length in [0, 1, 5, 17, (256 << 10) + 16, u32::MAX] {
         let (_connection, mut channel, mut server) = pair().await;
         server.stream.write_all(&length.to_be_bytes()).await.unwrap();
@@ -351,7 +351,7 @@ async fn a_length_that_no_packet_has_is_refused_before_anything_is_allocated() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_without_taking_the_answers_is_cut_off() {
+async fn a_server_that_floods_requests_and_reads_no_responses_is_disconnected() {
     let (_connection, mut channel, mut server) = pair().await;
     let mut question = vec![message::GLOBAL_REQUEST];
     question.string(b"are-you-there");
@@ -375,7 +375,7 @@ async fn more_data_than_the_window_allows_ends_the_connection() {
     let (connection, channel, mut server) = pair().await;
     let mut data = to(message::CHANNEL_DATA, 0);
     data.string(&vec![0; 64 << 10]);
-    // Nobody reads from the channel, so that nothing is given back.
+    // The channel is not read, so its window stays closed.
     let sending = async {
         for _ in 0..=(super::channel::WINDOW / (64 << 10)) {
             let packet = server.sealed(&data);
@@ -392,8 +392,8 @@ async fn more_data_than_the_window_allows_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn whatever_a_server_says_is_heard_to_its_end() {
-    // Every message, cut short, with fields that are too long, and with what is no text.
+async fn no_message_whatever_its_body_makes_the_client_panic_or_hang() {
+    // Every message number, with truncated fields, fields that are too long, and invalid text.
     for body in [&[][..], &[0; 5], &[0xff; 40], &[0, 0, 0, 1, 0xff, 0, 0, 0, 9, 1, 2]] {
         for number in 0..=u8::MAX {
             let (_connection, mut channel, mut server) = pair().await;

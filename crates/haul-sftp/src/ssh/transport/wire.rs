@@ -1,13 +1,11 @@
-//! The data types of SSH (RFC 4251, 5): read from a message without trusting it, and appended to
-//! one.
+//! The data types of SSH (RFC 4251, 5): parsed from untrusted messages, and appended to messages.
 
 use super::end::{End, violation};
 
-/// The longest packet that is taken, and the longest message after it is decompressed: what OpenSSH
-/// takes.
+/// The longest packet that is accepted, and the longest decompressed message: the limit of OpenSSH.
 pub const PACKET_MAX: usize = 256 << 10;
 
-/// Numbers of messages (RFC 4250, 4.1; RFC 8308).
+/// Message numbers (RFC 4250, 4.1; RFC 8308).
 pub mod message {
     pub const DISCONNECT: u8 = 1;
     pub const IGNORE: u8 = 2;
@@ -18,7 +16,7 @@ pub mod message {
     pub const EXT_INFO: u8 = 7;
     pub const KEXINIT: u8 = 20;
     pub const NEWKEYS: u8 = 21;
-    /// Of all methods that haul has; the names differ (RFC 4253, 8; RFC 5656, 7.1).
+    /// Used by all methods that haul supports, under different names (RFC 4253, 8; RFC 5656, 7.1).
     pub const KEX_INIT: u8 = 30;
     pub const KEX_REPLY: u8 = 31;
     pub const USERAUTH_REQUEST: u8 = 50;
@@ -49,7 +47,7 @@ pub mod message {
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Of what follows a message's number.
+    /// Reads what follows a message's number.
     pub fn new(message: &'a [u8]) -> Self {
         Self(message)
     }
@@ -72,19 +70,19 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(length).unwrap_or(usize::MAX))
     }
 
-    /// A string for people; what is not UTF-8 in it is replaced.
+    /// Human-readable text; invalid UTF-8 in it is replaced.
     pub fn text(&mut self) -> Result<String, End> {
         Ok(String::from_utf8_lossy(self.string()?).into_owned())
     }
 
-    /// A list of names. Names are of ASCII; others match none that haul knows.
+    /// A list of names. Names are ASCII; others match none that haul knows.
     pub fn names(&mut self) -> Result<Vec<&'a str>, End> {
         let list = std::str::from_utf8(self.string()?)
             .map_err(|_| violation("a list of names is not text"))?;
         Ok(list.split(',').filter(|name| !name.is_empty()).collect())
     }
 
-    /// Passes so many bytes.
+    /// The next `length` bytes.
     pub fn take(&mut self, length: usize) -> Result<&'a [u8], End> {
         let (taken, rest) = self
             .0
@@ -127,14 +125,13 @@ impl Put for Vec<u8> {
     }
 }
 
-/// A length as it goes over the wire. Nothing that is sent comes near the limit: it would be cut
-/// off by the far end's own.
+/// A length in its wire encoding. Nothing that haul sends comes near the limit of 32 bits.
 pub fn length(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// A positive number of any size as the inside of an mpint: without leading zeros, and with one
-/// where it would look negative.
+/// The bytes of an mpint for a positive number: without leading zeros, except for one where it would
+/// look negative.
 pub fn positive(number: &[u8]) -> Vec<u8> {
     let start = number.iter().position(|&byte| byte != 0).unwrap_or(number.len());
     let number = &number[start..];
@@ -151,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_as_in_rfc_4251() {
+    fn mpints_are_encoded_as_in_rfc_4251() {
         let mpint = |number: &[u8]| {
             let mut bytes = Vec::new();
             bytes.string(&positive(number));
@@ -166,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_says_to_be_longer_than_its_message_is_an_error() {
+    fn a_field_longer_than_its_message_is_an_error() {
         for message in [&[0, 0, 0, 2, b'x'][..], &[255, 255, 255, 255, b'x'], &[0, 0]] {
             assert!(Reader::new(message).string().is_err());
         }

@@ -1,7 +1,7 @@
 //! `haul config add`.
 //!
 //! ```text
-//! arguments, questions → a remote → the text of the file with it → a connection → the file
+//! arguments, prompts → a remote → the text of the file with it → a test connection → the file
 //! ```
 
 use std::path::Path;
@@ -65,7 +65,7 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
-/// Whether the remote lets us in, or the person says that this does not matter.
+/// Whether the remote can be connected to, or the user wants to add it anyway.
 async fn is_reached(
     args: &ConfigAddArgs,
     config: &Config,
@@ -102,7 +102,7 @@ async fn is_reached(
     }
 }
 
-/// What was given, and who is asked for the rest.
+/// The given arguments, and the user who is prompted for the rest.
 struct Answers<'a> {
     args: &'a ConfigAddArgs,
     config: &'a Config,
@@ -164,7 +164,7 @@ impl Answers<'_> {
         Ok(NewRemote { url, user: new_user, port: new_port, password_command: command })
     }
 
-    /// What a location means, and how it is written.
+    /// The URL to store for a location, and its parsed form.
     fn written(&self, text: &str) -> Result<(String, Location), Stop> {
         let parsed = Location::parse(text).map_err(|error| Stop::Usage(error.to_string()))?;
         if let Location::Named { name, .. } = &parsed
@@ -182,13 +182,13 @@ impl Answers<'_> {
                 Ok((url.to_owned(), Location::Local(absolute.clone())))
             }
             Location::Peer { .. } => Err(usage("a peer's ticket is not supported by this build")),
-            // A URL can have what is not shown.
+            // A URL is stored as typed: its displayed form may omit parts.
             remote if text.contains("://") => Ok((text.to_owned(), remote)),
             remote => Ok((remote.to_string(), remote)),
         }
     }
 
-    /// The URL of what the options say, or the person.
+    /// The URL from the options, or from prompts.
     async fn url(&self) -> Result<String, Stop> {
         let args = self.args;
         let Some(person) = self.person else { return self.url_of_options() };
@@ -254,11 +254,11 @@ impl Answers<'_> {
         Ok(url_of(scheme, &host.map_err(|cause| usage(&cause))?, path))
     }
 
-    /// The user where none is named.
+    /// The default user, for the prompt.
     fn usual_user(&self, scheme: Scheme, host: &str, port: Option<u16>) -> String {
         match scheme {
             Scheme::Sftp => {
-                // What is wrong with ssh_config is told when it is connected.
+                // Errors in ssh_config are reported when connecting.
                 let settings =
                     settings_of(None, host, port, &self.args.connection).unwrap_or_default();
                 let user = settings.into_iter().find(|setting| setting.name == "user");
@@ -289,7 +289,7 @@ fn protocol_named(answer: &str) -> Result<ProtocolArg, String> {
     })
 }
 
-/// `None`: no server.
+/// `None` for local paths.
 const fn scheme_of(protocol: ProtocolArg) -> Option<Scheme> {
     Some(match protocol {
         ProtocolArg::Sftp => Scheme::Sftp,
@@ -312,7 +312,7 @@ const fn usual_port(scheme: Scheme) -> u16 {
     }
 }
 
-/// A host as it stands in a URL.
+/// Checks a host, and returns it as it is written in a URL.
 fn check_host(host: &str) -> Result<String, String> {
     let host = needed(host, "a host")?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -334,7 +334,7 @@ fn needed(answer: &str, what: &str) -> Result<String, String> {
     if answer.is_empty() { Err(format!("{what} is needed")) } else { Ok(answer.to_owned()) }
 }
 
-/// An empty answer is none.
+/// `None` for an empty answer.
 fn optional<T>(
     answer: &str,
     check: impl Fn(&str) -> Result<T, String>,
@@ -342,7 +342,7 @@ fn optional<T>(
     if answer.is_empty() { Ok(None) } else { check(answer).map(Some) }
 }
 
-/// A path of this machine as a location: one with a colon would be a host.
+/// A local path as a location: with a colon but without `./` it would be a host.
 fn local(path: &str) -> String {
     let home = path.strip_prefix("~/").and_then(|below| {
         let home = std::env::home_dir()?.join(below);
@@ -352,7 +352,8 @@ fn local(path: &str) -> String {
     if path.starts_with('/') { path } else { format!("./{path}") }
 }
 
-/// The URL of a path on a server. Without a leading slash it is below the home, where a protocol has one.
+/// The URL of a path on a server. Without a leading slash it is below the home directory, if the protocol has
+/// one.
 fn url_of(scheme: Scheme, host: &str, path: &str) -> String {
     let has_home = matches!(scheme, Scheme::Sftp | Scheme::Ftp | Scheme::Ftps);
     let path = match path {

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, json};
 
-/// Remotes that are connected to at a time.
+/// Number of remotes to connect to at the same time.
 const SIDE_BY_SIDE: usize = 8;
 
 /// Runs it.
@@ -43,7 +43,7 @@ pub(super) async fn run(
     Ok(if faults.is_empty() && unreachable == 0 { Exit::Done } else { Exit::Failed })
 }
 
-/// Connects to each remote; how many cannot be connected to.
+/// Connects to each remote; returns how many failed.
 async fn remotes(
     args: &ConfigCheckArgs,
     config: &Config,

@@ -1,4 +1,4 @@
-//! `haul config show`: each setting, and where it comes from. A secret is never among them, only its place.
+//! `haul config show`: prints each setting and where it comes from. Of secrets it prints only the latter.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ pub(super) fn run(
     Ok(Exit::Done)
 }
 
-/// What applies to every transfer.
+/// The settings of every transfer.
 fn of_transfers(config: &Config, named: Option<&Path>) -> Vec<Row> {
     let mut rows = Vec::new();
     if let Some(file) = crate::config::config_path(named) {
@@ -98,11 +98,11 @@ fn of_transfers(config: &Config, named: Option<&Path>) -> Vec<Row> {
         let in_profile = own.as_ref().and_then(|section| config.entry(section, &option));
         let in_defaults = config.entry(&Section::Defaults, &option);
         if option == "include" || option == "exclude" {
-            // These are tried one after the other.
+            // The rules of both apply, in this order.
             rows.extend(in_profile.into_iter().chain(in_defaults).map(file));
             continue;
         }
-        // What it names is used up.
+        // The `profile` of a profile is its base, which has been resolved.
         let in_profile = in_profile.filter(|_| option != "profile");
         let row = if let Some(entry) = in_profile {
             file(entry)
@@ -133,7 +133,7 @@ fn of_environment() -> Vec<Row> {
     }
     for variable in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
         let upper = variable.to_uppercase();
-        // As in curl, that of plain HTTP is read in small letters only: a CGI's client could set the other.
+        // As in curl, `HTTP_PROXY` in capitals is ignored: the client of a CGI script could set it.
         let names = [variable, upper.as_str()];
         let names = names.iter().take(if variable == "http_proxy" { 1 } else { 2 });
         let found = names.copied().find_map(|name| Some((name, set(name)?)));
@@ -156,7 +156,7 @@ fn of_environment() -> Vec<Row> {
     rows
 }
 
-/// What is known of a remote before it is connected to.
+/// The settings of a remote that are known before connecting.
 fn of_remote(
     name: &str,
     args: &ConfigShowArgs,
@@ -193,7 +193,7 @@ fn of_remote(
                 Origin::Default => Source::Default,
             };
             rows.push(match setting.name {
-                // As that of a password, such a command can have a secret in it.
+                // Like a password command, it may contain a secret.
                 "proxy-command" => Row::secret(setting.name, source),
                 name => Row::new(name, setting.value, source),
             });
@@ -223,7 +223,7 @@ fn of_remote(
     Ok(rows)
 }
 
-/// Where the password or the token comes from, in the order in which they are looked for.
+/// Where the password or the token comes from, in the order of precedence.
 fn sign_in(name: &str, config: &Config, location: &Location, printer: &Printer) -> Option<Row> {
     let Location::Remote { scheme, user, host, .. } = location else { return None };
     let is_web = !is_ftp(*scheme) && *scheme != Scheme::Sftp;

@@ -1,11 +1,11 @@
-//! The built-in defaults, for people. Tests compare it with what haul does.
+//! The built-in defaults as `haul config show` prints them. Tests compare them with the actual ones.
 
-/// The default of an option; `None` where there is none worth a line.
+/// The default of an option; `None` if there is nothing to show.
 pub(super) fn default_of(option: &str) -> Option<&'static str> {
     DEFAULTS.iter().find(|(name, _)| *name == option).map(|(_, value)| *value)
 }
 
-/// What a built-in profile sets.
+/// The value that a built-in profile sets for an option.
 pub(super) fn of_profile(name: &str, option: &str) -> Option<&'static str> {
     let (_, values) = PROFILES.iter().find(|(profile, _)| *profile == name)?;
     values.iter().find(|(name, _)| *name == option).map(|(_, value)| *value)
@@ -62,14 +62,14 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_change_nothing() {
+    fn a_configuration_with_all_defaults_changes_nothing() {
         let resolved = |config: &str| {
             let Command::Cp(args) = Cli::parse_from(["haul", "cp", "a", "b"]).command else {
                 panic!("it is cp")
             };
             let resolved = resolve(&args.transfer, &Config::of(config)).unwrap();
             let mut engine = resolved.engine;
-            // It has an address.
+            // Its debug output contains an address.
             engine.filter = haul_engine::Settings::default().filter;
             format!("{engine:?} {:?} {:?}", resolved.manifest, resolved.split)
         };
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_profiles_set_what_is_shown() {
+    fn the_shown_values_of_built_in_profiles_are_the_actual_ones() {
         for (name, values) in PROFILES {
             let (_, options) = built_in(name).unwrap();
             let shown = Config::of(&text(values)).defaults;

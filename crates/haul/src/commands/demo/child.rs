@@ -16,10 +16,10 @@ use crate::exit::Stop;
 use crate::output::Printer;
 use crate::signals::Signals;
 
-/// How long a signal may wait to be seen.
+/// The longest delay until a signal is noticed.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How a copy ends its message about a link to where there are none.
+/// The end of the error message for a link that the destination cannot store.
 const NO_LINKS: &str = "the destination has no symbolic links";
 
 /// When a child ends.
@@ -27,7 +27,7 @@ const NO_LINKS: &str = "the destination has no symbolic links";
 pub(super) enum Until {
     /// By itself.
     End,
-    /// By kill -9, when it has moved so many bytes.
+    /// By kill -9, once it has moved this many bytes.
     Bytes(u64),
 }
 
@@ -36,14 +36,14 @@ pub(super) enum Until {
 pub(super) struct Outcome {
     /// Files that it finished.
     pub(super) files: u64,
-    /// Their bytes, or more as its progress said.
+    /// Bytes of those files, or more if its progress reports more.
     pub(super) bytes: u64,
-    /// Whether it came to its end by itself.
+    /// Whether it ended by itself.
     pub(super) completed: bool,
     finished: u64,
     summary: Value,
     errors: Vec<String>,
-    /// Nothing failed but links.
+    /// Whether nothing failed but links.
     only_links: bool,
     status: ExitStatus,
 }
@@ -69,8 +69,8 @@ impl Child {
         if !printer.shows_progress() || printer.is_json() {
             command.arg("--no-progress");
         }
-        // What is shown depends neither on a configuration nor on keys of the user, and leaves
-        // nothing in his home.
+        // The demo neither depends on the user's configuration and keys, nor leaves anything in the
+        // home directory.
         command.arg("--").args(paths).env("HAUL_CONFIG", "").env("HOME", home);
         for name in ["XDG_STATE_HOME", "SSH_AUTH_SOCK", "NETRC"] {
             command.env_remove(name);
@@ -78,7 +78,7 @@ impl Child {
         for name in haul_net::secret_variables() {
             command.env_remove(name);
         }
-        // Its servers are on this machine, where no proxy finds them.
+        // The servers are on this machine, where a proxy cannot reach them.
         command.env("NO_PROXY", "*").env("no_proxy", "*");
         let mut process =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
@@ -95,7 +95,7 @@ impl Child {
         Ok(Self { process, lines })
     }
 
-    /// Reads what it says until it ends.
+    /// Reads its output until it ends.
     pub(super) fn run(mut self, until: Until, signals: &Signals) -> Result<Outcome, Stop> {
         let mut outcome = Outcome::default();
         loop {
@@ -103,7 +103,7 @@ impl Child {
                 return Err(interrupted());
             }
             match self.lines.recv_timeout(PATIENCE) {
-                Ok(line) => outcome.hear(&line),
+                Ok(line) => outcome.on_line(&line),
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -122,7 +122,7 @@ impl Child {
     }
 
     fn kill(&mut self) {
-        // It may have ended in the meantime; either way it is gone after this.
+        // Errors are ignored: it may have ended in the meantime, and either way it is gone after this.
         drop(self.process.kill());
         drop(self.process.wait());
     }
@@ -138,7 +138,7 @@ impl Drop for Child {
 }
 
 impl Outcome {
-    /// Sets errors about links aside that the destination cannot have; how many there were.
+    /// Drops errors about links that the destination cannot store; returns how many there were.
     pub(super) fn without_links(&mut self) -> usize {
         let all = self.errors.len();
         self.errors.retain(|error| !error.ends_with(NO_LINKS));
@@ -160,7 +160,7 @@ impl Outcome {
         Err(Error::new(ErrorKind::Other, step).at(place.display()).because(cause).into())
     }
 
-    fn hear(&mut self, line: &str) {
+    fn on_line(&mut self, line: &str) {
         let Ok(event) = serde_json::from_str::<Value>(line) else { return };
         let count = |name: &str| event[name].as_u64().unwrap_or_default();
         match event["event"].as_str() {
@@ -168,7 +168,7 @@ impl Outcome {
             Some("file") => {
                 self.files += 1;
                 self.finished += count("bytes");
-                // Progress, which comes less often, knows of files on their way, too.
+                // Progress events are rarer, but also count partial files.
                 self.bytes = self.bytes.max(self.finished);
             }
             Some("error") => {

@@ -1,5 +1,5 @@
-//! Compares two trees, trusting nothing but the file system: every name and byte, and of modes, times
-//! and links what the way between them can keep.
+//! Compares two trees, trusting nothing but the file system: every name and byte, and those modes,
+//! times and links that the protocol between them preserves.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -13,18 +13,18 @@ use super::interrupt::interrupted;
 use crate::exit::Stop;
 use crate::signals::Signals;
 
-/// What the copy has in addition.
+/// The only entry that the copy has in addition.
 const MANIFEST: &str = "SHA256SUMS";
 const BLOCK: usize = 1 << 20;
 
-/// What a copy can have of its source besides names and bytes.
+/// The metadata that a copy preserves, besides names and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// All that a file system keeps.
+    /// All that a file system stores.
     Everything,
-    /// What version 3 of SFTP does: times in seconds.
+    /// As SFTP version 3: times in seconds.
     BySftp,
-    /// What WebDAV does: of files times in seconds; no modes, no links.
+    /// As WebDAV: times of files in seconds; no modes, no links.
     ByDav,
 }
 
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_of_a_second_makes_a_difference_where_times_have_one() {
+    fn fractions_of_a_second_are_compared_where_they_are_preserved() {
         use std::time::{Duration, UNIX_EPOCH};
         let directory = tempfile::tempdir().unwrap();
         let (a, b) = (directory.path().join("a"), directory.path().join("b"));

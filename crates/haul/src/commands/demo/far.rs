@@ -1,4 +1,4 @@
-//! The far end of the demo: a server in this process, and a home for its clients that knows it.
+//! The far end of the demo: a server in this process, and a home directory with its clients' credentials.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -10,20 +10,20 @@ use haul_sftp::server::{AuthorizedKeys, Credentials, HostKey, Password, SftpServ
 use haul_storage::{Error, ErrorKind};
 use tokio::runtime::{Builder, Runtime};
 
-/// The only one who may log in.
+/// The only user who may log in.
 const USER: &str = "demo";
 
 /// A running server.
 #[derive(Debug)]
 pub(super) enum Far {
     Sftp(SftpServer),
-    /// With its threads: this program's own wait for its children.
+    /// With threads of its own: those of the program block while children run.
     Dav(DavServer, Runtime),
 }
 
 impl Far {
-    /// Serves `directory` on the loopback interface. Who may log in is a key made for this run, which
-    /// lies with the server's own in `home` where a client looks for them.
+    /// Serves `directory` on the loopback interface. Clients log in with a key made for this run; it
+    /// and the server's public key are in `home`, where a client looks for them.
     pub(super) async fn sftp(directory: &Path, home: &Path) -> Result<Self, Error> {
         make(directory)?;
         let key = HostKey::read_or_create(&home.join(".ssh/id_ed25519"))?;
@@ -38,8 +38,8 @@ impl Far {
         Ok(Self::Sftp(server))
     }
 
-    /// Serves `directory` on the loopback interface to who knows a password made for this run, which
-    /// is in `home` where a client looks for it.
+    /// Serves `directory` on the loopback interface. Clients log in with a password made for this run,
+    /// which is in `home`, where a client looks for it.
     pub(super) async fn dav(directory: &Path, home: &Path) -> Result<Self, Error> {
         make(directory)?;
         let (_, password) = Password::random()?;
@@ -72,7 +72,7 @@ impl Far {
         Ok(Self::Dav(server, runtime))
     }
 
-    /// Something in its directory, as a location.
+    /// The location of `name` in the served directory.
     pub(super) fn location(&self, name: &str) -> String {
         let (scheme, address) = match self {
             Self::Sftp(server) => ("sftp", server.address()),
@@ -81,13 +81,13 @@ impl Far {
         format!("{scheme}://{USER}@{address}/{name}")
     }
 
-    /// Ends it, and returns when nobody is connected any longer.
+    /// Stops the server, and returns when no client is connected any longer.
     pub(super) async fn stop(self) {
         match self {
             Self::Sftp(server) => server.stop().await,
             Self::Dav(server, runtime) => {
                 server.stop().await;
-                // It may not be waited for here, and nothing runs on it any longer.
+                // A blocking shutdown is not allowed here, and nothing runs on it any longer.
                 runtime.shutdown_background();
             }
         }

@@ -4,7 +4,7 @@ use haul_storage::{Error, ErrorKind};
 
 use crate::exit::Stop;
 
-/// The error of a step that was stopped by a signal; nobody gets to see it.
+/// The error of a step that was stopped by a signal; it is never printed.
 pub(super) fn interrupted() -> Stop {
     Error::new(ErrorKind::Interrupted, "go on").into()
 }

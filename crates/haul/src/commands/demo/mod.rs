@@ -1,4 +1,4 @@
-//! `haul demo`: the main job on real data of this machine, in a minute, with nothing installed.
+//! `haul demo`: copies real data of this machine in several ways, in a minute, with nothing installed.
 //!
 //! ```text
 //! pick a tree → local: copy, and kill -9 half way → copy again → verify the manifest → compare the trees
@@ -6,9 +6,9 @@
 //!               dav:   the same
 //! ```
 //!
-//! Every step but the last is a child process of this very program, as a user would run it; servers
-//! run in this one. What it makes lies in one temporary directory that is removed at the end, however
-//! that comes.
+//! Every step but the last runs this program as a child process, as a user would; servers run in this
+//! process. All copies are in one temporary directory, which is removed at the end, also after errors
+//! and signals.
 
 mod child;
 mod compare;
@@ -35,7 +35,7 @@ use far::Far;
 use tree::Tree;
 use workspace::Workspace;
 
-/// Copies that lie there at once: over a network one on the server and one that came back.
+/// Copies that exist at the same time: over a network one on the server and one copied back.
 const COPIES: u64 = 2;
 
 /// A line of the table.
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &DemoArgs, printer: &Printer) -> Result<Exit, Stop
     let demo = Demo { tree: &tree, workspace: &workspace, printer, signals: &signals };
     demo.head();
     let outcome = demo.everything().await;
-    // Removed before the end is reported: after a signal nobody comes back to it.
+    // Remove it before reporting the end: after a signal nothing does that later.
     drop(workspace);
     match (signals.exit(), outcome) {
         (Some(exit), _) => Ok(exit),
@@ -117,7 +117,7 @@ impl Demo<'_> {
         self.workspace.remove(&served)
     }
 
-    /// Copies to a server and from there, and compares what came back.
+    /// Copies to a server and back, and compares the result.
     fn there_and_back(&self, way: &str, far: &Far, over: &str, kept: Kept) -> Result<(), Stop> {
         let back = self.workspace.path().join("back");
         let there = far.location("copy");
@@ -140,7 +140,7 @@ impl Demo<'_> {
         kept: Kept,
     ) -> Result<(), Stop> {
         let started = Instant::now();
-        // No configuration of ssh either; the home says which key and whom to trust.
+        // No ssh_config either; the key and the known hosts are in the child's home.
         let mut outcome = self.child(&["cp", "--json", "-F", "none"], &paths, Until::End)?;
         if kept == Kept::ByDav {
             let links = outcome.without_links();
@@ -154,7 +154,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// What is in the tree, as a source.
+    /// The content of the tree as a source: with a trailing slash.
     fn source(&self) -> OsString {
         let mut source = self.tree.root.clone().into_os_string();
         source.push("/");
@@ -166,7 +166,7 @@ impl Demo<'_> {
         child.run(until, self.signals)
     }
 
-    /// Copies, killed half way, and again to the end.
+    /// Copies, is killed half way, and copies again to the end.
     fn copy(&self, way: &str, copy: &Path) -> Result<(), Stop> {
         let source = self.source();
         let line = ["cp", "--json", "--manifest"];

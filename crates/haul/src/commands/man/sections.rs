@@ -1,11 +1,11 @@
-//! What a manual page of one command has besides its options: examples, files, environment, exit status.
+//! The sections of a command's manual page besides its options: examples, files, environment, exit status.
 
 use std::fmt::Write as _;
 
-/// Command lines of a command, each with what it does.
+/// Example command lines, each with a description.
 pub(super) type Examples = &'static [(&'static str, &'static str)];
 
-/// The examples of a command, by its name in full (`serve dav`).
+/// The examples of a command, by its full name (`serve dav`).
 pub(super) fn examples(command: &str) -> Examples {
     EXAMPLES.iter().find(|(name, _)| *name == command).map_or(&[], |(_, examples)| examples)
 }
@@ -174,7 +174,7 @@ const EXIT_STATUS: &[(&str, &str)] = &[
     ("130, 143", "Interrupted, terminated; run the same command again to continue."),
 ];
 
-/// The sections, in the language of troff.
+/// The sections as troff source.
 pub(super) fn sections(command: &str) -> String {
     let mut page = String::new();
     section(&mut page, "EXAMPLES", examples(command));
@@ -195,10 +195,10 @@ fn section(page: &mut String, heading: &str, entries: &[(&str, &str)]) {
     }
 }
 
-/// Text that troff takes for text.
+/// Escapes text for troff.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
-    // A line that begins so would be a command.
+    // A line that begins with one of these would be a command.
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
 }
 
@@ -210,7 +210,7 @@ mod tests {
     use crate::args::Cli;
 
     #[test]
-    fn every_command_has_examples_that_are_understood() {
+    fn every_command_has_examples_that_parse() {
         for (command, examples) in EXAMPLES {
             for (line, _) in *examples {
                 let words = line.split(" | ").find(|part| part.starts_with("haul ")).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_no_command_of_troff() {
+    fn escaped_text_is_not_a_troff_command() {
         assert_eq!(escaped(".NAME-x"), "\\&.NAME\\-x");
         assert_eq!(escaped("a\\b"), "a\\eb");
     }

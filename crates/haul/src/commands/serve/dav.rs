@@ -1,7 +1,7 @@
 //! `haul serve dav`.
 //!
 //! ```text
-//! who may come, certificate, address → a running server → one result → until a signal
+//! credentials, certificate, address → a running server → one result → until a signal
 //! ```
 
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::output::Printer;
 use crate::signals::Signals;
 use crate::units::duration;
 
-/// What is printed when it serves.
+/// Printed once the server runs.
 #[derive(Debug, Serialize)]
 struct Serving<'a> {
     event: &'static str,
@@ -101,11 +101,11 @@ fn print(serving: &Serving<'_>, printer: &Printer) {
             printer.result(format!("certificate  SHA-256 {fingerprint}"));
         }
     }
-    // Whoever started it may be waiting for exactly this.
+    // The process that started it may be waiting for this output.
     printer.flush();
 }
 
-/// Who may come; nobody needs a password if there are none.
+/// The credentials that clients need; `None` if everyone is allowed.
 fn credentials(args: &ServeDavArgs, listen: SocketAddr) -> Result<Option<Credentials>, Stop> {
     let Some(command) = &args.password_command else {
         if args.anonymous || listen.ip().is_loopback() {
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_strangers_call_themselves_is_escaped() {
+    fn the_user_names_of_refused_clients_are_escaped() {
         let said = words(&ClientAction::Refused { user: "me\n\u{1b}[31m".to_owned() });
         assert_eq!(said, "refused as me\\n\\u{1b}[31m");
     }

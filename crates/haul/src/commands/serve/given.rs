@@ -1,4 +1,4 @@
-//! What the protocols make of their arguments: password, address, the name of who runs it, keys.
+//! Arguments that all protocols share: the password, the address, the default user name, the path of the key.
 
 use std::env;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,7 +9,7 @@ use haul_storage::{Error, ErrorKind};
 
 use crate::exit::Stop;
 
-/// The password that a command prints. What it prints is never shown, not even in an error.
+/// The password that a command prints. Its output is never shown, not even in an error.
 pub(super) fn asked(command: &str) -> Result<String, Error> {
     let failed =
         || Error::new(ErrorKind::InvalidInput, "ask for the password").at("--password-command");
@@ -30,7 +30,7 @@ pub(super) fn asked(command: &str) -> Result<String, Error> {
     }
 }
 
-/// An address to listen on; `example` is one.
+/// The address to listen on; `example` shows the form in the error message.
 pub(super) fn resolved(listen: &str, example: &str) -> Result<SocketAddr, Stop> {
     let wrong = || {
         let listen = listen.escape_debug();
@@ -42,7 +42,7 @@ pub(super) fn resolved(listen: &str, example: &str) -> Result<SocketAddr, Stop> 
     listen.to_socket_addrs().map_err(|_| wrong())?.next().ok_or_else(wrong)
 }
 
-/// The name of who runs this, as the shell knows it.
+/// The name of the current user, as the shell knows it.
 pub(super) fn own_name() -> String {
     ["USER", "LOGNAME"]
         .into_iter()
@@ -51,8 +51,8 @@ pub(super) fn own_name() -> String {
         .unwrap_or_else(|| "haul".to_owned())
 }
 
-/// Where a key of the server is kept (XDG Base Directory Specification: state). `instead` is the option
-/// that says another place.
+/// The default path of a key of the server (XDG Base Directory Specification: state). `instead` is the
+/// option that sets another path.
 pub(super) fn kept(name: &str, instead: &str) -> Result<PathBuf, Stop> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME")

@@ -1,7 +1,7 @@
 //! `haul serve sftp`.
 //!
 //! ```text
-//! who may log in, host key, address → a running server → one result → until a signal
+//! credentials, host key, address → a running server → one result → until a signal
 //! ```
 
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::output::Printer;
 use crate::signals::Signals;
 use crate::units::duration;
 
-/// What is printed when it serves.
+/// Printed once the server runs.
 #[derive(Debug, Serialize)]
 struct Serving<'a> {
     event: &'static str,
@@ -92,11 +92,11 @@ fn print(serving: &Serving<'_>, printer: &Printer) {
             printer.result(format!("password  {password} (made for this run)"));
         }
     }
-    // Whoever started it may be waiting for exactly this.
+    // The process that started it may be waiting for this output.
     printer.flush();
 }
 
-/// Who may log in, and the password if one was made.
+/// The credentials that clients need, and the password if one was generated.
 fn credentials(
     args: &ServeSftpArgs,
     user: &str,
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_strangers_call_themselves_is_escaped() {
+    fn the_user_names_of_refused_clients_are_escaped() {
         let user = "me\n\u{1b}[31m".to_owned();
         let said = words(&ClientAction::Refused { user, with: Proof::Password });
         assert_eq!(said, "refused as me\\n\\u{1b}[31m with password");

@@ -31,7 +31,7 @@ impl<'a> Event<'a> {
         })
     }
 
-    /// How connecting to a remote ended: whether there is something, or why it failed.
+    /// The outcome of connecting to a remote: whether its path exists, or the error.
     pub(crate) fn connection(
         remote: &'a str,
         location: String,

@@ -1,4 +1,4 @@
-//! The events and their fields. The files beside it fill them in, by subject.
+//! The events and their fields. The modules next to this one fill them in, by subject.
 
 use std::borrow::Cow;
 
@@ -26,7 +26,7 @@ pub(crate) enum Event<'a> {
         #[serde(flatten)]
         error: ErrorFields<'a>,
     },
-    /// A host that has sent nothing for long.
+    /// A host has sent nothing for a long time.
     Waiting {
         location: &'a str,
         #[serde(rename = "for")]
@@ -39,7 +39,7 @@ pub(crate) enum Event<'a> {
     },
     Error(ErrorFields<'a>),
     Summary(SummaryFields),
-    /// How it ended for one of many hosts; its name is in `host`.
+    /// The outcome for one of many hosts; its name is in `host`.
     Host(HostFields<'a>),
     /// The end of `haul verify`.
     #[serde(rename = "summary")]
@@ -87,7 +87,7 @@ pub(crate) enum Event<'a> {
     Path(PlaceFields<'a>),
     /// A fault that `haul config check` has found.
     Fault(FaultFields<'a>),
-    /// How connecting to a remote ended.
+    /// The outcome of connecting to a remote.
     Connection(ConnectionFields<'a>),
     /// The end of `haul config check`.
     #[serde(rename = "summary")]
@@ -99,7 +99,7 @@ pub(crate) enum Event<'a> {
     },
 }
 
-/// How it ended for one of many hosts.
+/// The outcome for one of many hosts.
 #[derive(Debug, Serialize)]
 pub(crate) struct HostFields<'a> {
     /// `done`, `failed` or `stopped`.
@@ -112,11 +112,11 @@ pub(crate) struct HostFields<'a> {
     pub(super) bytes_per_second: u64,
     pub(super) failed: u64,
     pub(super) retries: u64,
-    /// The first failure, in words.
+    /// The message of the first failure.
     pub(super) error: Option<&'a str>,
 }
 
-/// Where a transfer stands.
+/// The progress of a transfer.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProgressFields {
     pub(super) phase: &'static str,
@@ -184,7 +184,7 @@ pub(crate) struct SummaryFields {
     pub(super) many: Option<ManyFields>,
 }
 
-/// What the end of a copy to or from many hosts says besides.
+/// Further fields in the summary of a copy to or from many hosts.
 #[derive(Debug, Serialize)]
 pub(super) struct ManyFields {
     pub(super) hosts: u64,
@@ -239,7 +239,7 @@ pub(crate) struct RemovedFields<'a> {
     pub(super) dry_run: bool,
 }
 
-/// What a directory holds.
+/// The size of a directory's content.
 #[derive(Debug, Serialize)]
 pub(crate) struct UsageFields<'a> {
     #[serde(flatten)]
@@ -259,7 +259,7 @@ pub(crate) struct DifferenceFields<'a> {
     pub(super) path: PathFields<'a>,
     /// `differs`, `missing` or `extra`.
     pub(super) what: &'static str,
-    /// Of what one side lacks.
+    /// The kind of a missing or extra entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kind: Option<&'static str>,
     /// What differs: `size`, `time`, `content`, `kind` or `target`.
@@ -316,7 +316,7 @@ pub(crate) struct FaultFields<'a> {
     pub(super) hint: Option<&'a str>,
 }
 
-/// How connecting to a remote ended.
+/// The outcome of connecting to a remote.
 #[derive(Debug, Serialize)]
 pub(crate) struct ConnectionFields<'a> {
     pub(crate) remote: &'a str,

@@ -1,4 +1,4 @@
-//! What events of all kinds have in them: names, digests, errors, times.
+//! Values in events of all kinds: names, digests, errors, times.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(super) struct DigestFields {
     pub(super) hex: String,
 }
 
-/// A name, without loss.
+/// A name; if it is not UTF-8, `path_bytes` has its bytes in hexadecimal.
 #[derive(Debug, Serialize)]
 pub(super) struct PathFields<'a> {
     pub(super) path: Cow<'a, str>,
@@ -68,7 +68,7 @@ pub(super) fn kind_of(entry: &Entry) -> &'static str {
     }
 }
 
-/// `NotFound` as `not_found`; the kinds are an open list, so their names are taken as they are.
+/// `NotFound` as `not_found`; the kinds are non-exhaustive, so their names are derived.
 fn kind_name(kind: ErrorKind) -> String {
     let mut name = String::new();
     for letter in format!("{kind:?}").chars() {

@@ -8,7 +8,7 @@ use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::session::{Ran, Session};
 use crate::sftp::Far;
 
-/// Everything below `base`, a location that ends with a slash. `there` is the same directory on this
+/// Runs all cases below `base`, a location that ends with a slash. `there` is the same directory on this
 /// machine; `hidden`: the server lists names that begin with a dot (nginx does not).
 fn works_with_names(
     session: &Session,
@@ -42,13 +42,13 @@ fn works_with_names(
     assert!(!session.has("down/c.log") && !session.has("down/.hidden.txt"));
     run(&format!("ls {base}to/src/*.none")).status(1).stderr_has("nothing matches this pattern");
 
-    // How much it is.
+    // Disk usage.
     let usage = run(&format!("du -s --json {base}to/src")).status(0).objects().remove(0);
     let expected = if hidden { (&12.into(), &5.into()) } else { (&11.into(), &4.into()) };
     assert_eq!((&usage["bytes"], &usage["files"]), expected);
     assert_eq!(run(&format!("du {base}to")).status(0).out().lines().count(), 5);
 
-    // Whether it is the same.
+    // Comparison.
     run(&format!("check src {base}to/src")).status(0).stdout("");
     run(&format!("check --checksum {base}to/src src")).status(0).stdout("");
     std::fs::write(there.join("to/src/a.txt"), "AAAA").unwrap();
@@ -69,7 +69,7 @@ fn works_with_names(
     );
     assert_eq!(run(&format!("cp {base}to/src/c.log -")).status(0).out(), "c");
 
-    // Renamed there, moved here, moved there.
+    // Renamed on the server, moved from it, moved to it.
     run(&format!("mv {base}to/big {base}to/x/renamed")).status(0);
     assert!(there.join("to/x/renamed").is_file() && !there.join("to/big").exists());
     run(&format!("mv {base}to/x/renamed here")).status(0);
@@ -80,7 +80,7 @@ fn works_with_names(
     assert!(!session.has("local"));
     assert_eq!(std::fs::read(there.join("to/local/two/three")).unwrap(), b"3");
 
-    // Onto itself: by its own location, and by the server's.
+    // Moved onto itself: both on the server, then from the local path to the server.
     run(&format!("mv {base}to/local {base}to")).status(1);
     run(&format!("mv {base}to/local/one {base}to/local/one")).status(1);
     run(&format!("mv {} {base}to/local/two/", there.join("to/local/two/three").display()))
@@ -89,7 +89,7 @@ fn works_with_names(
     assert_eq!(std::fs::read(there.join("to/local/two/three")).unwrap(), b"3");
     assert_eq!(std::fs::read(there.join("to/local/one")).unwrap(), b"1");
 
-    // And removed.
+    // Removed.
     run(&format!("rm {base}to/src")).status(1).stderr_has("-r removes it");
     run(&format!("rm {base}to/src/*.txt")).status(0);
     assert!(!there.join("to/src/a.txt").exists() && there.join("to/src/c.log").exists());
@@ -102,7 +102,7 @@ fn works_with_names(
 }
 
 #[test]
-fn names_on_an_ssh_server_are_worked_with() {
+fn commands_work_with_names_on_an_ssh_server() {
     let far = Far::start();
     let there = far.session.path("far");
     works_with_names(&far.session, &there, "@/", true, |line| far.haul(line));
@@ -115,7 +115,7 @@ fn names_on_an_ssh_server_are_worked_with() {
 }
 
 #[test]
-fn names_on_servers_of_webdav_are_worked_with() {
+fn commands_work_with_names_on_webdav_servers() {
     let session = Session::new();
     let haul = dav::haul(&session);
     works_with_names(&session, &haul.root, &haul.url, true, |line| session.haul(line));
@@ -129,7 +129,7 @@ fn names_on_servers_of_webdav_are_worked_with() {
 }
 
 #[test]
-fn names_on_an_ftp_server_are_worked_with() {
+fn commands_work_with_names_on_an_ftp_server() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
     let session = Session::new();
     let base = format!("ftp://127.0.0.1:{}/up/", server.port());

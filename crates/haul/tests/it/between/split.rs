@@ -1,4 +1,4 @@
-//! Long files that are stored as folders of parts while they come from a server.
+//! Long files from a server that are stored as folders of parts.
 
 use crate::content::content;
 use crate::dav::{self, servers};
@@ -16,7 +16,7 @@ fn split(session: &Session, url: &str, name: &str) {
     eprintln!("{name}: {resumed} of {} bytes were continued", 24 << 20);
     assert!(resumed > 1 << 20, "{name}: {summary}");
     assert!(session.path("dst/04").is_file(), "{name}: it has no parts");
-    // With --split a folder of parts is a file; in parts again, they are joined here.
+    // With --split a folder of parts is read as a file; the parts of the copy are joined here.
     session.haul("cp --split 5M dst back").status(0);
     let parts = (0..5).map(|n| std::fs::read(session.path(format!("back/{n:02}"))).unwrap());
     assert!(parts.flatten().eq(content(3, 24 << 20)), "{name}: other bytes");
@@ -26,7 +26,7 @@ fn split(session: &Session, url: &str, name: &str) {
 }
 
 #[test]
-fn a_file_from_a_server_is_stored_in_parts_and_continued_after_a_kill() {
+fn a_file_from_a_server_is_stored_in_parts_and_resumed_after_a_kill() {
     let session = Session::new().file("src", content(3, 24 << 20));
     let there = dav::haul(&session);
     session.tool("cp src far/f");
@@ -41,7 +41,7 @@ fn a_file_from_a_server_is_stored_in_parts_and_continued_after_a_kill() {
     }
 }
 
-/// Whatever the size of the parts was.
+/// The option does not name the size of the parts.
 #[test]
 fn parts_of_any_size_are_joined_again() {
     let session = Session::new().file("tree/big", content(5, 3_000_000)).file("tree/small", "s");
@@ -49,7 +49,7 @@ fn parts_of_any_size_are_joined_again() {
     session.write("tree/pictures/02", "no part");
     session.haul("cp --split 700000 tree split").status(0);
     assert!(session.path("split/tree/big/04").is_file());
-    // Without it they stay what they are.
+    // Without --join they stay parts.
     session.haul("cp split/tree/big plain").status(0);
     assert!(session.path("plain/big/04").is_file() || session.path("plain/04").is_file());
     session.haul("cp --join split/tree/big one").status(0);
@@ -58,7 +58,7 @@ fn parts_of_any_size_are_joined_again() {
     session.tool("diff -r tree all/tree");
     let again = session.haul("cp --join --json split/tree all").status(0).summary();
     assert_eq!(again["moved_bytes"], 0, "{again}");
-    // A directory at the destination is one, whatever its files are called.
+    // A directory at the destination stays one, whatever the names of its files.
     session.write("dst/tree/small/00", "0");
     session.write("dst/tree/small/01", "1");
     session.haul("cp --join tree dst").status(1);

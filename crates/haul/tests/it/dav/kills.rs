@@ -1,11 +1,11 @@
-//! A program that is killed while it writes.
+//! Uploads by a program that is killed while it writes.
 
 use super::{Far, haul, other, servers};
 use crate::content::{content, unfinished};
 use crate::session::Session;
 use crate::sftp::Running;
 
-/// Kills an upload of 24 MiB and runs it again; how many bytes were continued.
+/// Kills an upload of 24 MiB and runs it again; returns the number of resumed bytes.
 pub(crate) fn killed_upload(session: &Session, url: &str, root: &std::path::Path) -> u64 {
     session.write("src", content(9, 24 << 20));
     let line = format!("cp --json --window 2M src {url}dst");
@@ -28,20 +28,20 @@ fn continued(session: &Session, far: &Far) -> u64 {
 }
 
 #[test]
-fn an_upload_to_haul_is_continued() {
+fn an_upload_to_haul_is_resumed() {
     let session = Session::new();
     let far = haul(&session);
     assert!(continued(&session, &far) > 1 << 20);
 }
 
 #[test]
-fn an_upload_to_apache_is_continued() {
+fn an_upload_to_apache_is_resumed() {
     let Some(far) = other("Apache", servers::apache()) else { return };
     assert!(continued(&Session::new(), &far) > 1 << 20);
 }
 
 #[test]
-fn an_upload_to_what_cannot_continue_is_begun_anew() {
+fn an_upload_to_a_server_that_cannot_resume_starts_over() {
     for far in [other("nginx", servers::nginx()), other("rclone", servers::rclone())] {
         let Some(far) = far else { continue };
         assert_eq!(continued(&Session::new(), &far), 0);

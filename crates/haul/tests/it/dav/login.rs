@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Authentication.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use super::{Far, other, servers};
 use crate::serve::Serving;
 use crate::session::Session;
 
-/// Cases of one server that knows "ada" with "right horse".
+/// Cases for a server with the user "ada" and the password "right horse".
 fn let_in(session: &Session, url: &str, root: &std::path::Path) {
     session.write("src", "content");
     let with = |password: &str| {
@@ -15,11 +15,11 @@ fn let_in(session: &Session, url: &str, root: &std::path::Path) {
         let output = command.env("HAUL_PASSWORD", password).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (status, said) = with("wrong");
-    assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("password") || said.contains("401"), "{said}");
-    assert!(!said.contains("wrong horse") && !root.join("up").exists(), "{said}");
-    eprintln!("{said}");
+    let (status, stderr) = with("wrong");
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("password") || stderr.contains("401"), "{stderr}");
+    assert!(!stderr.contains("wrong horse") && !root.join("up").exists(), "{stderr}");
+    eprintln!("{stderr}");
     assert_eq!(with("right horse").0, Some(0));
     assert_eq!(fs::read_to_string(root.join("up")).unwrap(), "content");
     // The same from ~/.netrc, which only its owner may read.
@@ -33,7 +33,7 @@ fn let_in(session: &Session, url: &str, root: &std::path::Path) {
 }
 
 #[test]
-fn haul_lets_in_who_knows_the_password() {
+fn haul_accepts_only_the_right_password() {
     let session = Session::new().directory("far").file("secret", "right horse\n");
     let line = "serve dav far --listen 127.0.0.1:0 --user ada --password-command cat<secret";
     let (_serving, object) = Serving::json(&session, line);
@@ -41,7 +41,7 @@ fn haul_lets_in_who_knows_the_password() {
     let_in(&session, &url, &session.path("far"));
 }
 
-/// Apache that lets ada in by Digest; `None` without Apache.
+/// Apache with Digest authentication for ada; `None` without Apache.
 pub(crate) fn apache_by_digest(session: &Session) -> Option<Far> {
     // MD5 of "ada:far:right horse", as htdigest writes it (RFC 7616, A1).
     session.write("secret", "ada:far:right horse");
@@ -62,7 +62,7 @@ pub(crate) fn apache_by_digest(session: &Session) -> Option<Far> {
 }
 
 #[test]
-fn apache_lets_in_by_digest_who_knows_the_password() {
+fn apache_with_digest_accepts_only_the_right_password() {
     let session = Session::new();
     let Some(far) = apache_by_digest(&session) else { return };
     let url = far.url.replacen("dav://", "dav://ada@", 1);

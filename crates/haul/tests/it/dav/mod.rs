@@ -1,4 +1,4 @@
-//! WebDAV as its users see it: the program against its own server and against those that people run.
+//! WebDAV end to end: the program against its own server and against common ones.
 
 #[path = "../../../../haul-http/tests/client/servers.rs"]
 #[expect(dead_code, reason = "the tests of the client use the rest")]
@@ -17,7 +17,7 @@ pub(crate) use self::trees::write_tree;
 use crate::serve::Serving;
 use crate::session::Session;
 
-/// A server, and where on this machine its directory is.
+/// A server, and its directory on this machine.
 pub(crate) struct Far {
     pub(crate) name: &'static str,
     /// Its directory as a location, with a slash.
@@ -32,7 +32,7 @@ enum Runs {
     Other(Server),
 }
 
-/// Haul's own server of the directory `far` of the session.
+/// haul's own server, for the session's directory `far`.
 pub(crate) fn haul(session: &Session) -> Far {
     std::fs::create_dir_all(session.path("far")).unwrap();
     let (serving, object) = Serving::json(session, "serve dav far --listen 127.0.0.1:0");

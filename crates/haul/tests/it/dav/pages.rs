@@ -1,4 +1,4 @@
-//! Plain web servers, whose directories are pages for people.
+//! Plain web servers, whose directory listings are HTML pages.
 
 use std::path::Path;
 
@@ -24,31 +24,31 @@ fn downloaded_from(session: &Session, root: &Path, url: &str, name: &str) {
 }
 
 #[test]
-fn what_nginx_lists_is_downloaded() {
+fn a_directory_that_nginx_lists_is_downloaded() {
     downloaded(servers::nginx(), "nginx");
 }
 
 #[test]
-fn what_haul_lists_is_downloaded() {
+fn a_directory_that_haul_lists_is_downloaded() {
     let session = Session::new();
     let server = super::haul(&session);
     let url = server.url.replacen("dav", "http", 1);
     downloaded_from(&session, &server.root, &url, "haul");
-    // With the times, as far as seconds.
+    // Times are kept to the second.
     session.haul(&format!("cp {url}dir/ dst/")).status(0).stderr_has("moved 0 B");
 }
 
 #[test]
-fn what_apache_lists_is_downloaded() {
+fn a_directory_that_apache_lists_is_downloaded() {
     downloaded(servers::apache(), "Apache");
 }
 
 #[test]
-fn what_rclone_lists_is_downloaded() {
+fn a_directory_that_rclone_lists_is_downloaded() {
     downloaded(servers::rclone_web(), "rclone");
 }
 
 #[test]
-fn what_python_lists_is_downloaded() {
+fn a_directory_that_python_lists_is_downloaded() {
     downloaded(servers::python(), "Python");
 }

@@ -4,8 +4,8 @@ use super::{Far, haul, other, servers};
 use crate::content::content;
 use crate::session::Session;
 
-/// A tree of what is often wrong: empty files and directories, names that mean something in a URL, many
-/// small files, and something in between.
+/// A tree of cases that often fail: empty files and directories, names with special characters of URLs, many
+/// small files, and a file of medium size.
 pub(crate) fn write_tree(session: &Session, many: usize) {
     for name in
         ["empty", "a b/ün ï", "100%", "50%41", "hash#tag", "what?x=1", "semi;colon&+", "deep/er/f"]
@@ -17,7 +17,7 @@ pub(crate) fn write_tree(session: &Session, many: usize) {
         session.write(format!("src/many{}/{n}", n % 7), content(n as u64, n % 1000));
     }
     session.write("src/middle", content(1, 3_000_001));
-    // A rerun has to tell them by their times, where those are kept.
+    // A rerun has to recognise them by their times, where those are kept.
     session.tool("find src -type f -exec touch -d 2020-01-02T03:04:05 {} +");
 }
 
@@ -47,7 +47,7 @@ fn tree_round_trip(session: &Session, far: &Far, many: usize, keeps_times: bool)
     }
     session.haul(&format!("cp --manifest src/deep {url}listed/")).status(0);
     session.haul(&format!("verify {url}listed/")).status(0);
-    // Another length, so that it shows without times, too.
+    // Another length, so that the change is found without times too.
     std::fs::remove_dir_all(session.path("src/many1")).unwrap();
     session.write("src/empty", "no longer");
     let synced = session.haul(&format!("sync --delete src/ {url}up/src")).status(0);
@@ -98,7 +98,7 @@ fn a_large_file_goes_to_every_server_and_back() {
     }
 }
 
-/// Everything went over the network to be compared.
+/// Formerly, all files were downloaded to be compared.
 #[test]
 fn contents_are_compared_by_the_digests_that_the_server_reports() {
     let session = Session::new().file("src/a", "12345").file("src/d/b", "bb");
@@ -107,7 +107,7 @@ fn contents_are_compared_by_the_digests_that_the_server_reports() {
     let checked = session.haul(&format!("check --checksum src {url}src")).status(0).stdout("");
     let expected = "2 same; 2 of these by digests from the server; read 7 B in ";
     assert!(checked.err().starts_with(expected), "{}", checked.err());
-    // The same size and time, and other bytes.
+    // The same size and time, but different bytes.
     let file = root.join("src/a");
     let modified = std::fs::metadata(&file).unwrap().modified().unwrap();
     std::fs::write(&file, "54321").unwrap();

@@ -1,5 +1,5 @@
 //! A server that is reached by an IPv6 address with a zone: all connections to it need the zone, and no
-//! certificate has one. In a network namespace of the test's own, whose loopback device has such an address.
+//! certificate has one. Runs in a network namespace of its own, whose loopback device has such an address.
 //!
 //! vsftpd listens on all addresses: with `listen_address6` it cannot bind here.
 
@@ -60,6 +60,6 @@ fn an_address_with_a_zone_is_reached_by_all_connections() {
     command.args(["--net", "sh", "-ec", SCRIPT]).current_dir(session.path(""));
     command.env("HAUL", env!("CARGO_BIN_EXE_haul")).env("XDG_STATE_HOME", session.path("state"));
     let output = command.env_remove("HAUL_CONFIG").env_remove("HAUL_PASSWORD").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! What a scripted server answers: a file as it should be, and what may be wrong with it.
+//! Responses of a scripted server: a file as it should be sent, and possible faults.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::server::Asked;
 
-/// How a body says where it ends.
+/// How the end of a body is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     /// `Content-Length`.
@@ -18,7 +18,7 @@ pub(super) enum Framing {
     End,
 }
 
-/// What becomes of the connection after an answer.
+/// What happens to the connection after a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// The next request is read.
@@ -27,22 +27,22 @@ pub(super) enum End {
     Closes,
     /// A reset (RST).
     Resets,
-    /// Whatever the system makes of it: a reset if something was not read.
+    /// As the system closes it: a reset if received data was not read.
     Drops,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) version: &'static str,
-    /// Sent before everything: interim answers.
+    /// Sent first: interim responses.
     pub(super) before: String,
     pub(super) status: u16,
     pub(super) fields: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
     pub(super) framing: Framing,
     pub(super) end: End,
-    /// Only so many bytes of the body are sent.
+    /// If set, only this many bytes of the body are sent.
     pub(super) cut: Option<usize>,
     /// Bytes per second.
     pub(super) rate: Option<usize>,
@@ -67,46 +67,46 @@ impl Answer {
         }
     }
 
-    /// Bytes that are no answer; the connection ends with them.
+    /// Bytes that are not a response; the connection ends with them.
     pub(super) fn raw(bytes: impl Into<Vec<u8>>) -> Self {
         Self { raw: Some(bytes.into()), end: End::Closes, ..Self::new(200, "") }
     }
 
-    /// A page for people.
+    /// An HTML page.
     pub(super) fn page(status: u16) -> Self {
         let page = format!("<html><body><h1>{status}: please come back later</h1></body></html>\n");
         Self::new(status, page).with("Content-Type", "text/html")
     }
 
-    /// To somewhere else.
+    /// A redirect to the URL `to`.
     pub(super) fn redirect(status: u16, to: &str) -> Self {
         Self::new(status, "").with("Location", to)
     }
 
-    /// With a header field; one that is there is replaced.
+    /// Sets a header field; an existing one is replaced.
     pub(super) fn with(self, name: &str, value: impl Into<String>) -> Self {
         let mut answer = self.without(name);
         answer.fields.push((name.to_owned(), value.into()));
         answer
     }
 
-    /// Without a header field.
+    /// Removes a header field.
     pub(super) fn without(mut self, name: &str) -> Self {
         self.fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self
     }
 
-    /// With an end of the connection.
+    /// Sets the end of the connection.
     pub(super) fn then(self, end: End) -> Self {
         Self { end, ..self }
     }
 
-    /// The connection ends after so many bytes of the body.
+    /// The connection ends after this many bytes of the body.
     pub(super) fn cut(self, after: usize, end: End) -> Self {
         Self { cut: Some(after), end, ..self }
     }
 
-    /// With a body that ends otherwise.
+    /// Sets how the end of the body is marked.
     pub(super) fn framed(self, framing: Framing) -> Self {
         let end = if framing == Framing::End { End::Closes } else { self.end };
         Self { framing, end, ..self }
@@ -133,7 +133,7 @@ impl Answer {
         to.write_all(format!("{head}\r\n").as_bytes())?;
         if !head_only {
             let body = &self.body[..self.cut.unwrap_or(usize::MAX).min(self.body.len())];
-            // Ten times a second, if it is to be slow.
+            // With a rate, ten pieces per second.
             let piece = self.rate.map_or(64 << 10, |rate| rate / 10).max(1);
             for piece in body.chunks(piece) {
                 match self.framing {
@@ -156,7 +156,7 @@ impl Answer {
     }
 }
 
-/// A file, and how a good server gives it.
+/// A file, as a correct server sends it.
 #[derive(Debug, Clone)]
 pub(super) struct File {
     pub(super) content: Arc<Vec<u8>>,
@@ -164,7 +164,7 @@ pub(super) struct File {
     pub(super) tag: Option<String>,
     /// `Last-Modified`.
     pub(super) modified: Option<String>,
-    /// Whether parts of it can be had.
+    /// Whether the server supports ranges of it.
     pub(super) ranged: bool,
 }
 
@@ -195,7 +195,7 @@ impl File {
         }
     }
 
-    /// The answer of a good server (RFC 9110, 13 and 14).
+    /// The response of a correct server (RFC 9110, 13 and 14).
     pub(super) fn answer(&self, asked: &Asked) -> Answer {
         let size = self.content.len();
         let same = asked.field("if-range").is_none_or(|version| {

@@ -1,4 +1,4 @@
-//! A file that becomes another one while it is read arrives in one version.
+//! A file that changes while it is read is copied in one consistent version.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ const SIZE: usize = 2 << 20;
 const OPTIONS: &str = "--lanes 2 --chunk 128K --retries 2";
 const DATES: [&str; 2] = ["Mon, 01 Jan 2024 10:00:00 GMT", "Tue, 02 Jan 2024 10:00:00 GMT"];
 
-/// Two versions, and what tells them from each other.
+/// Pairs of versions, each with what distinguishes them.
 fn versions() -> Vec<(&'static str, File, File)> {
     let (old, new) = (content(1, SIZE), content(2, SIZE));
     let longer = content(2, SIZE + 1000);
@@ -53,14 +53,14 @@ fn a_file_that_changes_half_way_arrives_in_its_new_version() {
                 let version = if asked.number <= at { &old } else { &new };
                 version.answer(asked)
             });
-            let said = arrives(&server, OPTIONS, &bytes).err();
-            assert!(said.contains("changed"), "{what}, {at}: {said}");
+            let text = arrives(&server, OPTIONS, &bytes).err();
+            assert!(text.contains("changed"), "{what}, {at}: {text}");
         }
     }
 }
 
 #[test]
-fn a_server_that_does_not_know_if_range_is_found_out_all_the_same() {
+fn a_change_is_detected_on_a_server_that_ignores_if_range() {
     for (what, old, new) in versions() {
         let bytes = new.content.clone();
         let server = Server::start(move |asked| {
@@ -68,13 +68,13 @@ fn a_server_that_does_not_know_if_range_is_found_out_all_the_same() {
             let asked = asked.without("if-range");
             version.answer(&asked)
         });
-        let said = arrives(&server, OPTIONS, &bytes).err();
-        assert!(said.contains("changed"), "{what}: {said}");
+        let text = arrives(&server, OPTIONS, &bytes).err();
+        assert!(text.contains("changed"), "{what}: {text}");
     }
 }
 
 #[test]
-fn a_change_that_only_a_last_look_shows_is_seen() {
+fn a_change_that_only_the_final_head_request_shows_is_detected() {
     for (what, old, new) in versions() {
         let bytes = new.content.clone();
         let looked = AtomicBool::new(false);
@@ -83,13 +83,13 @@ fn a_change_that_only_a_last_look_shows_is_seen() {
             let version = if looked.fetch_or(head, Ordering::SeqCst) || head { &new } else { &old };
             version.answer(asked)
         });
-        let said = arrives(&server, OPTIONS, &bytes).err();
-        assert!(said.contains("changed"), "{what}: {said}");
+        let text = arrives(&server, OPTIONS, &bytes).err();
+        assert!(text.contains("changed"), "{what}: {text}");
     }
 }
 
 #[test]
-fn a_file_without_ranges_that_changes_when_it_is_asked_for_again_arrives_in_one_version() {
+fn a_file_without_ranges_that_changes_before_a_retry_arrives_in_one_version() {
     let mut old = File::new(content(1, SIZE));
     old.ranged = false;
     let mut new = File::version(content(2, SIZE), "\"two\"", DATES[1]);
@@ -99,8 +99,8 @@ fn a_file_without_ranges_that_changes_when_it_is_asked_for_again_arrives_in_one_
         1 => old.answer(asked).cut(1_000_000, End::Closes),
         _ => new.answer(asked),
     });
-    let said = arrives(&server, OPTIONS, &bytes).err();
-    assert!(said.contains("changed"), "{said}");
+    let text = arrives(&server, OPTIONS, &bytes).err();
+    assert!(text.contains("changed"), "{text}");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_file_that_disappears_half_way_is_an_error() {
 }
 
 #[test]
-fn what_an_earlier_run_left_of_another_version_is_not_continued() {
+fn a_partial_file_of_another_version_is_not_resumed() {
     for (what, old, new) in versions() {
         let failing =
             Server::start(
@@ -144,7 +144,7 @@ fn what_an_earlier_run_left_of_another_version_is_not_continued() {
     }
 }
 
-/// nginx lists times by the minute and without a zone, so none is taken from its pages.
+/// nginx lists times by the minute and without a zone, so haul takes no times from its pages.
 #[test]
 fn a_file_that_changed_and_kept_its_length_is_copied_where_pages_list_no_times() {
     let Some(nginx) = Nginx::start("", "autoindex on;") else { return };
@@ -165,7 +165,7 @@ fn a_file_that_changed_and_kept_its_length_is_copied_where_pages_list_no_times()
     copied("old");
     put("new", 1_700_000_001);
     copied("new");
-    // And what is the same is left alone.
+    // An unchanged file is not replaced.
     let before = std::fs::metadata(session.path("dst/f")).unwrap();
     copied("new");
     let after = std::fs::metadata(session.path("dst/f")).unwrap();

@@ -33,7 +33,7 @@ fn a_file_with_another_digest_does_not_appear() {
         assert!(!session.has("dst/f") && unfinished(&session.path("")).is_empty(), "{size}");
         session.haul(&format!("cp --expect sha-256={sum} {url} dst/")).status(0);
         whole(&session, &bytes);
-        // What is there is proven, whatever its time; and replaced if it is not right.
+        // An existing file is verified, whatever its time, and replaced if it is wrong.
         session.tool("touch -d 2001-02-03 dst/f");
         let ran = session.haul(&format!("cp --expect sha256:{sum} {url} dst/")).status(0);
         ran.stderr_has("1 unchanged");
@@ -49,13 +49,13 @@ fn a_file_with_another_digest_does_not_appear() {
             .unwrap();
         session.haul(&format!("cp --expect sha256:{sum} {url} dst/")).status(0);
         whole(&session, &bytes);
-        // It is not replaced by something wrong.
+        // A file with a wrong digest does not replace it.
         session.haul(&format!("cp --expect sha256:{WRONG} {url} dst/")).status(1);
         whole(&session, &bytes);
     }
 }
 
-/// It was left alone without a look.
+/// Formerly, it was left alone unchecked.
 #[test]
 fn a_hard_link_of_the_source_is_checked() {
     let (session, bytes) = (Session::new(), content(36, 100_000));
@@ -68,7 +68,7 @@ fn a_hard_link_of_the_source_is_checked() {
 }
 
 #[test]
-fn what_an_earlier_run_has_left_is_part_of_the_digest() {
+fn a_resumed_partial_file_is_part_of_the_digest() {
     let Some(nginx) = Nginx::start("", "") else { return };
     let (session, bytes) = (Session::new(), content(32, 24 << 20));
     fs::write(nginx.www("f"), &bytes).unwrap();
@@ -96,7 +96,7 @@ fn what_an_earlier_run_has_left_is_part_of_the_digest() {
 }
 
 #[test]
-fn the_digest_beside_a_file_is_found_in_any_form_and_checked() {
+fn the_digest_next_to_a_file_is_found_in_any_form_and_checked() {
     let Some(nginx) = Nginx::start("", "") else { return };
     let (session, bytes) = (Session::new(), content(33, 200_000));
     fs::write(nginx.www("f"), &bytes).unwrap();
@@ -134,9 +134,9 @@ fn the_digest_beside_a_file_is_found_in_any_form_and_checked() {
         .stderr_has("SHA256SUMS (does not list it)");
 }
 
-/// Whichever mirror answered said what is right.
+/// Formerly, any mirror that responded could provide the digest.
 #[test]
-fn of_mirrors_only_the_first_says_which_digest_is_right() {
+fn only_the_preferred_location_provides_the_expected_digest() {
     let Some(nginx) = Nginx::start("", "") else { return };
     let (session, bytes) = (Session::new(), content(37, 200_000));
     fs::create_dir(nginx.www("m")).unwrap();
@@ -144,8 +144,8 @@ fn of_mirrors_only_the_first_says_which_digest_is_right() {
     let (url, mirror, sum) = (nginx.url("/f"), nginx.url("/m/f"), sha256(&session, &bytes));
     fs::write(nginx.www("m/f.sha256"), format!("{sum}\n")).unwrap();
     let line = format!("cp --expect-beside --mirror {mirror} {url} dst/");
-    let said = format!("haul: {url}: cannot verify (no digest found next to it");
-    session.haul(&line).status(1).stderr_has(&said);
+    let text = format!("haul: {url}: cannot verify (no digest found next to it");
+    session.haul(&line).status(1).stderr_has(&text);
     assert!(!session.has("dst/f"));
     fs::write(nginx.www("f.sha256"), format!("{sum}\n")).unwrap();
     session.haul(&line).status(0);
@@ -153,7 +153,7 @@ fn of_mirrors_only_the_first_says_which_digest_is_right() {
 }
 
 #[test]
-fn the_digest_beside_a_file_of_a_disk_is_found_as_well() {
+fn the_digest_next_to_a_file_on_a_disk_is_found_as_well() {
     let session = Session::new().file("usb/a", "a").file("usb/b", "b");
     session.tool("sh -c cd${IFS}usb&&sha256sum${IFS}a${IFS}b>SHA256SUMS");
     session.haul("cp --expect-beside usb/a usb/b dst").status(0);
@@ -164,7 +164,7 @@ fn the_digest_beside_a_file_of_a_disk_is_found_as_well() {
 }
 
 #[test]
-fn nothing_is_asked_for_beside_a_file_unless_that_is_wanted() {
+fn no_digest_file_is_requested_unless_the_option_is_given() {
     let session = Session::new();
     let file = File::new(content(34, 1000));
     let server = Server::start(move |asked| match asked.target.as_str() {
@@ -176,9 +176,9 @@ fn nothing_is_asked_for_beside_a_file_unless_that_is_wanted() {
 }
 
 #[test]
-fn what_cannot_be_proven_is_refused() {
+fn digests_that_cannot_be_checked_are_refused() {
     let session = Session::new().file("a", "a").file("b", "b");
-    for (line, said) in [
+    for (line, text) in [
         ("cp --expect sha256:00 a c", "a sha256 digest has 64 hexadecimal digits, this one has 2"),
         ("cp --expect md5:00 a c", "unsupported digest 'md5'; haul supports sha256 and blake3"),
         ("cp --expect SUM a b d", "--mirror and --expect need exactly one SOURCE"),
@@ -188,7 +188,7 @@ fn what_cannot_be_proven_is_refused() {
         ("cp --expect SUM --manifest --digest blake3 a c", "write --digest sha256"),
     ] {
         let line = line.replace("SUM", &format!("sha256:{WRONG}"));
-        session.haul(&line).status(2).stderr_has(said);
+        session.haul(&line).status(2).stderr_has(text);
     }
     assert!(!session.has("c"));
 }

@@ -1,4 +1,4 @@
-//! Header fields and cookies that the user gives: who gets them, and who sees them.
+//! Header fields and cookies that the user gives: which servers get them, and where they must not appear.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(super) fn haul(session: &Session, line: &str, arguments: &[&str]) -> Ran {
     session.ran(&format!("{line} {arguments:?}"), command.output().unwrap())
 }
 
-/// What of the secrets below a request has.
+/// Which of the values below a request has.
 fn has(asked: &Asked) -> Vec<bool> {
     let field = |name: &str, value: &str| asked.field(name) == Some(value);
     vec![
@@ -43,7 +43,7 @@ const SECRETS: [&str; 8] = [
     "Me/1",
 ];
 
-/// Nothing that haul has written has the secret in it.
+/// Asserts that nothing haul has written contains the secret.
 fn is_nowhere(session: &Session, ran: &Ran) {
     fn search(directory: &Path) {
         for entry in fs::read_dir(directory).unwrap().flatten() {
@@ -62,7 +62,7 @@ fn is_nowhere(session: &Session, ran: &Ran) {
 }
 
 #[test]
-fn headers_go_with_every_request_to_the_server_that_is_named_and_to_no_other() {
+fn headers_are_sent_with_every_request_to_the_named_server_and_to_no_other() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
     let here = file.clone();
@@ -82,7 +82,7 @@ fn headers_go_with_every_request_to_the_server_that_is_named_and_to_no_other() {
         assert_eq!(has(&asked), [true; 4], "{asked:?}");
     }
     for asked in other.asked() {
-        // Who haul says it is, is no secret, and what some servers look at.
+        // The User-Agent is not a secret, and some servers check it.
         assert_eq!(has(&asked), [false, false, false, true], "{asked:?}");
     }
     let before = server.asked().len();
@@ -93,7 +93,7 @@ fn headers_go_with_every_request_to_the_server_that_is_named_and_to_no_other() {
 }
 
 #[test]
-fn a_run_that_fails_has_no_header_in_what_it_says_and_leaves() {
+fn a_run_that_fails_has_no_header_in_its_output_and_files() {
     let file = File::new(content(1, SIZE));
     let server = Server::start(move |asked| match asked.range() {
         Some((first, _)) if first > SIZE / 2 => Answer::page(500),
@@ -108,7 +108,7 @@ fn a_run_that_fails_has_no_header_in_what_it_says_and_leaves() {
 }
 
 #[test]
-fn headers_of_a_remote_are_for_it_alone_and_the_command_line_goes_first() {
+fn headers_of_a_remote_are_sent_to_it_alone_and_the_command_line_takes_precedence() {
     let file = || {
         let file = File::new(content(1, 1000));
         Server::start(move |asked| file.answer(asked))
@@ -138,9 +138,9 @@ fn headers_of_a_remote_are_for_it_alone_and_the_command_line_goes_first() {
     assert!(!ran.err().contains(SECRET));
 }
 
-/// A list by another author could have them sent to a server of theirs.
+/// The author of a list could otherwise have them sent to their own server.
 #[test]
-fn headers_go_to_no_second_server_that_a_list_or_a_mirror_names() {
+fn headers_are_not_sent_to_a_second_server_that_a_list_or_a_mirror_names() {
     let file = File::new(content(1, 1000));
     let server = Server::start(move |asked| file.answer(asked));
     let (one, other) = (server.url("/f"), "http://127.0.0.1:1/g");
@@ -149,8 +149,8 @@ fn headers_go_to_no_second_server_that_a_list_or_a_mirror_names() {
     for line in ["cp --input-file list dst", &mirrored[..]] {
         for (option, value) in [("--header", "X-A: open-sesame"), ("--cookie", "a=open-sesame")] {
             let ran = haul(&session, line, &[option, value]).status(2);
-            let said = format!("{option} would be sent to each of 2 servers: ");
-            assert!(ran.err().contains(&said), "{}", ran.err());
+            let text = format!("{option} would be sent to each of 2 servers: ");
+            assert!(ran.err().contains(&text), "{}", ran.err());
             assert!(ran.err().contains("hint: ") && !ran.err().contains(SECRET), "{}", ran.err());
         }
     }
@@ -160,11 +160,11 @@ fn headers_go_to_no_second_server_that_a_list_or_a_mirror_names() {
 }
 
 #[test]
-fn what_cannot_be_saved_as_cookies_stays_as_it_was() {
+fn a_cookie_file_is_kept_without_requests_and_replaced_through_links() {
     let jar = "# Netscape HTTP Cookie File\n127.0.0.1\tFALSE\t/\tFALSE\t0\tid\t7\n";
     let session = Session::new().file("jar", jar);
     std::os::unix::fs::symlink("jar", session.path("link")).unwrap();
-    // No server was asked.
+    // No request was sent.
     for line in ["--save-cookies jar", "--save-cookies link"] {
         session.haul(&format!("cp {line} nosuch dst/")).status(1);
         assert_eq!(session.read("jar"), jar);
@@ -184,9 +184,9 @@ fn what_cannot_be_saved_as_cookies_stays_as_it_was() {
 }
 
 #[test]
-fn a_header_that_cannot_be_sent_is_wrong_usage_that_repeats_no_value() {
+fn a_header_that_cannot_be_sent_is_a_usage_error_without_its_value() {
     let session = Session::new().file("fields", "X-A: 1\n\n# comment\nopen-sesame\n");
-    for (option, value, said) in [
+    for (option, value, text) in [
         ("--header", "Host: open-sesame", "--header: host cannot be set: haul takes it from the"),
         ("--header", "Content-Length: open-sesame", "content-length cannot be set: it marks the"),
         ("--header", "Range: open-sesame", "range cannot be set: haul requests the ranges"),
@@ -198,14 +198,14 @@ fn a_header_that_cannot_be_sent_is_wrong_usage_that_repeats_no_value() {
         ("--cookie", "open-sesame", "hint: for a file of cookies write --load-cookies FILE"),
     ] {
         let ran = haul(&session, "cp http://127.0.0.1:1/f dst/", &[option, value]).status(2);
-        assert!(ran.err().contains(said), "{value}: {}", ran.err());
+        assert!(ran.err().contains(text), "{value}: {}", ran.err());
         assert!(!ran.err().contains(SECRET), "{}", ran.err());
         assert!(!session.has("dst"));
     }
 }
 
 #[test]
-fn an_authorization_of_the_user_takes_the_place_of_haul_s_own() {
+fn an_authorization_header_of_the_user_replaces_that_of_haul() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
     let server = Server::start(move |asked| match asked.field("authorization") {
@@ -224,7 +224,7 @@ fn an_authorization_of_the_user_takes_the_place_of_haul_s_own() {
 }
 
 #[test]
-fn nginx_lets_in_who_has_the_header_and_the_cookie() {
+fn nginx_accepts_requests_with_the_header_and_the_cookie() {
     let location = "if ($http_x_token != \"open-sesame\") { return 403; }
                     if ($cookie_id != \"7\") { return 403; }";
     let Some(nginx) = Nginx::start("", location) else { return };

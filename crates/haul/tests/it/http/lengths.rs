@@ -18,9 +18,9 @@ pub(super) fn index(files: &[(&str, usize)]) -> Answer {
     Answer::new(200, page + "</pre></body></html>").with("Content-Type", "text/html")
 }
 
-/// The page of a login was stored in place of a file.
+/// Formerly, a login page was stored in place of a file.
 #[test]
-fn an_answer_of_another_length_than_is_listed_is_not_stored() {
+fn a_response_of_another_length_than_listed_is_not_stored() {
     for listed in [5_000_000, 5000, 3] {
         let server = Server::start(move |asked| match &asked.target[..] {
             "/d/" => index(&[("f", listed), ("good", 10)]),
@@ -28,8 +28,8 @@ fn an_answer_of_another_length_than_is_listed_is_not_stored() {
             _ => Answer::new(200, "login"),
         });
         let session = Session::new();
-        let said = format!("it is listed with {listed} bytes, but opening it gives 5 bytes");
-        copy(&session, "--retries 1", &server.url("/d/")).status(1).stderr_has(&said);
+        let text = format!("it is listed with {listed} bytes, but opening it gives 5 bytes");
+        copy(&session, "--retries 1", &server.url("/d/")).status(1).stderr_has(&text);
         assert!(!session.has("dst/f"), "{listed} listed");
         assert!(session.has("dst/good"));
     }
@@ -50,7 +50,7 @@ fn a_file_whose_length_is_not_reported_is_read_to_its_end() {
 }
 
 #[test]
-fn a_file_whose_length_is_not_reported_is_no_file_when_it_is_cut_off() {
+fn a_file_whose_length_is_not_reported_is_an_error_when_it_is_cut_off() {
     let file = File::new(content(1, 3 << 20));
     let server = Server::start(move |_| {
         Answer::new(200, &file.content[..]).framed(Framing::Chunked).cut(2 << 20, End::Closes)
@@ -100,13 +100,13 @@ fn a_malformed_content_length_is_an_error() {
     assert_eq!(fs::read(session.path("dst/f")).unwrap(), b"hello");
 }
 
-/// Half of one version and half of another made one file.
+/// Formerly, half of one version and half of another made one file.
 #[test]
-fn a_file_without_a_time_and_a_tag_is_not_continued_by_another_run() {
+fn a_file_without_a_time_and_a_tag_is_not_resumed_by_another_run() {
     const SIZE: usize = 8 << 20;
     let session = Session::new();
     let old = File::version(content(1, SIZE), None, None);
-    // The last bytes never come.
+    // The last bytes are never sent.
     let server = Server::start(move |asked| {
         let answer = old.answer(asked);
         match asked.range() {

@@ -32,7 +32,7 @@ fn all_sources_of_a_list_share_the_lanes_of_their_host() {
 }
 
 #[test]
-fn a_list_may_say_more_of_a_source_as_aria2_has_it() {
+fn a_list_may_have_options_of_a_source_in_the_format_of_aria2() {
     let Some(nginx) = Nginx::start("", "") else { return };
     let bytes = content(41, 200_000);
     fs::write(nginx.www("f"), &bytes).unwrap();
@@ -48,13 +48,13 @@ fn a_list_may_say_more_of_a_source_as_aria2_has_it() {
     session.haul("cp --input-file list dst").status(0);
     assert!(fs::read(session.path("dst/deep/a/b.iso")).unwrap() == bytes);
     assert_eq!(session.read("dst/g"), "g");
-    // The same by standard input; further sources stand in the command.
+    // The same from standard input; further sources are in the command.
     let mut command = session.command("cp --input-file - dst/old two");
     let mut running = command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     running.stdin.take().unwrap().write_all(list.as_bytes()).unwrap();
     assert!(running.wait().unwrap().success());
     assert!(session.has("two/deep/a/b.iso") && session.has("two/g") && session.has("two/old"));
-    // A wrong digest is the failure of its file, and of no other.
+    // A wrong digest fails its own file only.
     session.write("list", list.replace(&sum[..8], "00000000"));
     session.haul("cp --input-file list three").status(1).stderr_has("and should be 00000000");
     assert!(session.has("three/g") && !session.has("three/deep/a/b.iso"));
@@ -65,7 +65,7 @@ fn nothing_is_copied_if_a_line_of_the_list_is_wrong() {
     let server = Server::start(|_| Answer::new(200, "x"));
     let url = server.url("/f");
     let session = Session::new();
-    for (wrong, said) in [
+    for (wrong, text) in [
         (
             "  header=Cookie: x",
             "list:3: unknown option 'header'; a list may have out, dir and checksum",
@@ -78,7 +78,7 @@ fn nothing_is_copied_if_a_line_of_the_list_is_wrong() {
         session.write("list", format!("{url}\n\n{wrong}\n"));
         let ran = session.haul("cp --input-file list dst").status(2);
         assert!(ran.err().starts_with("haul: list:3: "), "{}", ran.err());
-        ran.stderr_has(said);
+        ran.stderr_has(text);
     }
     session
         .haul("cp --input-file none dst")
@@ -97,7 +97,7 @@ fn nothing_is_copied_if_a_line_of_the_list_is_wrong() {
 }
 
 #[test]
-fn two_sources_of_one_name_are_refused_with_the_line_of_the_second() {
+fn two_sources_with_the_same_name_are_refused_with_the_line_of_the_second() {
     let Some(nginx) = Nginx::start("", "") else { return };
     fs::create_dir(nginx.www("d")).unwrap();
     for path in ["f", "d/f"] {

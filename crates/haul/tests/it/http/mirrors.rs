@@ -13,10 +13,10 @@ use crate::content::{content, unfinished};
 use crate::serve::Serving;
 use crate::session::Session;
 
-/// So that a file takes a while, each connection is slow.
+/// Each connection is slow, so that a file takes a while.
 const SLOW: &str = "limit_rate 8m;";
 
-/// The same time everywhere: that is what tells mirrors from other files.
+/// Writes a file with a time: mirrors have the same time, other files do not.
 fn put(session: &Session, path: &Path, bytes: &[u8], time: &str) {
     fs::write(path, bytes).unwrap();
     session.tool(&format!("touch -d {time} {}", path.display()));
@@ -53,7 +53,7 @@ fn all_mirrors_of_a_file_are_read() {
 }
 
 #[test]
-fn a_mirror_that_ends_in_the_middle_is_made_up_for_by_the_other() {
+fn when_a_mirror_ends_half_way_the_other_takes_over() {
     for ends_first in [true, false] {
         for expect in [false, true] {
             let Some(nginx) = Nginx::start("", SLOW) else { return };
@@ -100,7 +100,7 @@ fn a_mirror_with_another_size_or_time_is_left_out_with_a_warning() {
     whole(&session, &bytes);
 }
 
-/// It is not known which of them it was.
+/// Without the digest it is not known which of them is wrong.
 #[test]
 fn a_mirror_with_other_content_is_found_by_the_digest() {
     let servers = [Nginx::start("", SLOW), Nginx::start("", SLOW)];
@@ -118,7 +118,7 @@ fn a_mirror_with_other_content_is_found_by_the_digest() {
             wrong.url("/f")
         ));
         whole(&session, &bytes);
-        // If none is right nothing appears, and nothing is left.
+        // If none is right there is no file, and no part file is left.
         fs::remove_file(session.path("dst/f")).unwrap();
         let sum = sum.replace(['0', '1', '2'], "3");
         session.haul(&format!("cp --expect sha256:{sum} {urls}")).status(1).stderr_has(&sum);
@@ -133,7 +133,7 @@ fn mirrors_that_cannot_be_opened_are_left_out_as_long_as_there_is_one() {
     put(&session, &nginx.www("g"), &bytes, TIME);
     fs::create_dir(nginx.www("d")).unwrap();
     let (missing, there) = (nginx.url("/f"), nginx.url("/g"));
-    // The file has the name of the first, although that is not there.
+    // The file has the name of the first, although that does not exist.
     session
         .haul(&format!("cp --mirror {there} {missing} dst/"))
         .status(0)
@@ -148,7 +148,7 @@ fn mirrors_that_cannot_be_opened_are_left_out_as_long_as_there_is_one() {
 }
 
 #[test]
-fn a_copy_from_mirrors_resumes_from_whichever_is_there() {
+fn a_copy_from_mirrors_resumes_from_any_of_them() {
     let servers = [Nginx::start("", SLOW), Nginx::start("", SLOW)];
     let [Some(one), Some(other)] = servers else { return };
     let (session, bytes) = (Session::new(), content(27, 24 << 20));
@@ -161,7 +161,7 @@ fn a_copy_from_mirrors_resumes_from_whichever_is_there() {
     wait_for_bytes(&session.path("dst"), 6 << 20);
     running.kill().unwrap();
     running.wait().unwrap();
-    // The one that gave it its name.
+    // The mirror that gave the file its name.
     drop(one);
     let summary = session.haul(&format!("cp --json {line}")).status(0).summary();
     assert_ne!(summary["resumed_bytes"], 0, "{summary}");

@@ -1,5 +1,5 @@
-//! Downloads over HTTP as their users see them when something goes wrong: the program against servers
-//! that do what a script says, and against real ones with a bad network between.
+//! Faults in downloads over HTTP, as the user sees them: the program against scripted servers, and
+//! against real ones over a bad network.
 
 mod answer;
 mod busy;
@@ -34,7 +34,7 @@ fn copy(session: &Session, options: &str, url: &str) -> Ran {
     session.haul(&format!("cp {options} {url} dst/"))
 }
 
-/// The file at `/f` arrives, and nothing else.
+/// Asserts that the file at `/f` arrives, and nothing else.
 #[track_caller]
 fn arrives(server: &Server, options: &str, content: &[u8]) -> Ran {
     let session = Session::new();
@@ -43,7 +43,7 @@ fn arrives(server: &Server, options: &str, content: &[u8]) -> Ran {
     ran
 }
 
-/// What was copied is this, and nothing else is there.
+/// Asserts that the copy has this content, and that there is no other file.
 #[track_caller]
 fn whole(session: &Session, content: &[u8]) {
     let arrived = fs::read(session.path("dst/f")).unwrap();
@@ -53,11 +53,11 @@ fn whole(session: &Session, content: &[u8]) {
     assert_eq!(fs::read_dir(session.path("dst")).unwrap().count(), 1, "something is left over");
 }
 
-/// The file at `/f` does not arrive, and this is said about it.
+/// Asserts that the file at `/f` does not arrive, and that `text` is reported.
 #[track_caller]
-fn fails(server: &Server, options: &str, said: &str) -> Ran {
+fn fails(server: &Server, options: &str, text: &str) -> Ran {
     let session = Session::new();
-    let ran = copy(&session, options, &server.url("/f")).status(1).stderr_has(said);
+    let ran = copy(&session, options, &server.url("/f")).status(1).stderr_has(text);
     assert!(!session.has("dst/f"), "there is something under the final name");
     ran
 }

@@ -20,8 +20,8 @@ pub(super) struct Nginx {
 }
 
 impl Nginx {
-    /// With further lines for `http` and for `location /`. `None`, and the test says that it is
-    /// skipped, where there is no nginx.
+    /// With further lines for `http` and for `location /`. `None`, with the reason printed, where
+    /// there is no nginx.
     pub(super) fn start(http: &str, location: &str) -> Option<Self> {
         if !Path::new(NGINX).exists() {
             eprintln!("skipped: there is no {NGINX} (Debian: nginx-light)");
@@ -44,18 +44,18 @@ impl Nginx {
              }}"
         );
         fs::write(root.join("config"), config).unwrap();
-        // Who may be somebody else does not read what is below a directory of root's.
+        // nginx would switch to another user, who cannot read below root's directory.
         let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
         let mut command = Command::new(NGINX);
         command.args(["-p", &at.to_string(), "-c", "config", "-e", "errors", "-g", user]);
-        let said = File::create(root.join("said")).unwrap();
+        let log = File::create(root.join("stderr")).unwrap();
         let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap();
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let begun = Instant::now();
         while TcpStream::connect(address).is_err() {
             let ended = child.try_wait().unwrap();
-            let said = || fs::read_to_string(root.join("said")).unwrap();
-            assert!(ended.is_none(), "nginx does not start: {}", said());
+            let log = || fs::read_to_string(root.join("stderr")).unwrap();
+            assert!(ended.is_none(), "nginx does not start: {}", log());
             assert!(begun.elapsed() < Duration::from_secs(20), "nginx does not listen");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -66,7 +66,7 @@ impl Nginx {
         self.address
     }
 
-    /// A path below what it shows.
+    /// A path below the served directory.
     pub(super) fn www(&self, path: &str) -> PathBuf {
         self.directory.path().join("www").join(path)
     }

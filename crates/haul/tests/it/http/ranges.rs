@@ -1,5 +1,5 @@
-//! Answers to requests for a part that are none: never written, and an error unless another try
-//! brings what was asked for.
+//! Wrong responses to requests for ranges: never written, and an error unless a retry gets the right
+//! one.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
@@ -15,8 +15,8 @@ use crate::session::Session;
 
 const SIZE: usize = 2 << 20;
 
-/// Requests for later parts of a file are answered by `wrong`: all of them, or one that is in the
-/// middle of others.
+/// Requests for later ranges of a file get the response of `wrong`: all of them, or one in the
+/// middle.
 fn later(always: bool, wrong: fn(&Asked, Answer) -> Answer) -> Server {
     let file = File::new(content(1, SIZE));
     Server::start(move |asked| {
@@ -29,7 +29,7 @@ fn later(always: bool, wrong: fn(&Asked, Answer) -> Answer) -> Server {
 const OPTIONS: &str = "--lanes 2 --chunk 128K --retries 2";
 
 #[test]
-fn a_part_that_is_another_than_was_asked_for_is_refused() {
+fn a_range_other_than_the_requested_one_is_refused() {
     let server = later(true, |asked, answer| {
         let (first, last) = asked.range().unwrap();
         answer.with("Content-Range", format!("bytes {}-{}/{SIZE}", first - 100, last - 100))
@@ -38,7 +38,7 @@ fn a_part_that_is_another_than_was_asked_for_is_refused() {
 }
 
 #[test]
-fn a_part_that_begins_right_and_is_shorter_or_longer_is_refused() {
+fn a_range_that_begins_right_and_is_shorter_or_longer_is_refused() {
     for (by, framing) in [(-10, Framing::Length), (10, Framing::Length), (10, Framing::Chunked)] {
         let file = File::new(content(1, SIZE));
         let server = Server::start(move |asked| {
@@ -56,7 +56,7 @@ fn a_part_that_begins_right_and_is_shorter_or_longer_is_refused() {
 }
 
 #[test]
-fn a_part_of_a_file_of_another_length_is_refused() {
+fn a_range_of_a_file_of_another_length_is_refused() {
     let server = later(true, |asked, answer| {
         let (first, last) = asked.range().unwrap();
         answer.with("Content-Range", format!("bytes {first}-{last}/{}", SIZE + 1))
@@ -65,7 +65,7 @@ fn a_part_of_a_file_of_another_length_is_refused() {
 }
 
 #[test]
-fn a_part_that_does_not_say_which_it_is_is_refused() {
+fn a_range_without_content_range_is_refused() {
     let server = later(true, |_, answer| answer.without("Content-Range"));
     fails(&server, OPTIONS, "without Content-Range");
     let file = File::new(content(1, SIZE));
@@ -74,7 +74,7 @@ fn a_part_that_does_not_say_which_it_is_is_refused() {
 }
 
 #[test]
-fn a_part_that_says_where_it_is_in_words_that_nobody_understands_is_refused() {
+fn a_range_with_a_malformed_content_range_is_refused() {
     for words in ["bytes", "bytes 5-4/10", "bytes */2097152", "lines 1-2/3", "bytes 1-2/x", ""] {
         let file = File::new(content(1, SIZE));
         let server = Server::start(move |asked| {
@@ -86,7 +86,7 @@ fn a_part_that_says_where_it_is_in_words_that_nobody_understands_is_refused() {
 }
 
 #[test]
-fn a_body_of_another_length_than_its_part_is_refused() {
+fn a_body_of_another_length_than_its_range_is_refused() {
     for by in [-7, 7] {
         let file = File::new(content(1, SIZE));
         let server = Server::start(move |asked| {
@@ -104,7 +104,7 @@ fn a_body_of_another_length_than_its_part_is_refused() {
 }
 
 #[test]
-fn bytes_behind_the_end_of_a_part_are_not_taken_for_those_that_follow() {
+fn bytes_after_the_end_of_a_range_are_not_written() {
     for framing in [Framing::Chunked, Framing::End] {
         let file = File::new(content(1, SIZE));
         let bytes = file.content.clone();
@@ -118,7 +118,7 @@ fn bytes_behind_the_end_of_a_part_are_not_taken_for_those_that_follow() {
         });
         let session = Session::new();
         let ran = copy(&session, OPTIONS, &server.url("/f"));
-        // Refusing it is as good.
+        // Refusing it is acceptable too.
         if session.has("dst/f") {
             ran.status(0);
             whole(&session, &bytes);
@@ -128,17 +128,17 @@ fn bytes_behind_the_end_of_a_part_are_not_taken_for_those_that_follow() {
     }
 }
 
-/// It was asked for parts 2500 times, and then given up.
+/// Formerly, ranges were requested 2500 times before haul gave up.
 #[test]
-fn a_server_that_refuses_the_parts_of_a_file_gives_it_in_one_stream() {
+fn a_file_of_a_server_that_refuses_ranges_is_read_in_one_stream() {
     fn whole() -> File {
         File { ranged: false, ..File::new(content(1, SIZE)) }
     }
-    // It says that it has parts, and never gives one.
+    // The server announces ranges, and never sends one.
     let server = Server::start(move |asked| whole().answer(asked).with("Accept-Ranges", "bytes"));
     arrives(&server, OPTIONS, &content(1, SIZE));
     assert!(server.asked().iter().all(|asked| !asked.is_later_part()));
-    // It gives the first part only.
+    // The server sends the first range only.
     let server = later(true, |asked, answer| whole().answer(asked).then(answer.end));
     arrives(&server, OPTIONS, &content(1, SIZE));
     let refused = server.asked().iter().filter(|asked| asked.is_later_part()).count();
@@ -146,7 +146,7 @@ fn a_server_that_refuses_the_parts_of_a_file_gives_it_in_one_stream() {
 }
 
 #[test]
-fn a_server_that_sends_the_whole_file_once_is_asked_again() {
+fn a_range_is_requested_again_after_one_response_with_the_whole_file() {
     let server = later(false, |asked, answer| {
         File { ranged: false, ..File::new(content(1, SIZE)) }.answer(asked).then(answer.end)
     });
@@ -154,7 +154,7 @@ fn a_server_that_sends_the_whole_file_once_is_asked_again() {
 }
 
 #[test]
-fn a_page_for_people_in_place_of_a_part_is_never_written() {
+fn an_html_page_in_place_of_a_range_is_never_written() {
     for status in [200, 404, 500, 403, 400] {
         let page = move |_: &Asked, _: Answer| match status {
             200 => Answer::page(200),
@@ -167,19 +167,19 @@ fn a_page_for_people_in_place_of_a_part_is_never_written() {
         let server = Server::start(move |asked| {
             if asked.is_later_part() { page(asked, Answer::page(200)) } else { file.answer(asked) }
         });
-        let said = match status {
+        let text = match status {
             200 => "it has changed: it had 2097152 bytes",
             404 => "the server returned 404",
             403 => "the server returned 403",
             400 => "the server returned 400",
             _ => "the server returned 500",
         };
-        fails(&server, OPTIONS, said);
+        fails(&server, OPTIONS, text);
     }
 }
 
 #[test]
-fn a_page_for_people_that_comes_once_makes_no_difference() {
+fn a_single_html_page_in_place_of_a_range_is_retried() {
     for wrong in [
         (|_, _| Answer::page(200)) as fn(&Asked, Answer) -> Answer,
         |_, _| Answer::page(404),
@@ -192,8 +192,8 @@ fn a_page_for_people_that_comes_once_makes_no_difference() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_said() {
-    for (status, said) in [
+fn an_error_status_is_reported() {
+    for (status, text) in [
         (404, "the server returned 404"),
         (410, "the server returned 410"),
         (403, "the server returned 403"),
@@ -201,12 +201,12 @@ fn a_file_that_is_not_there_is_said() {
         (418, "the server returned 418"),
     ] {
         let server = Server::start(move |_| Answer::page(status));
-        fails(&server, "--retries 0", said);
+        fails(&server, "--retries 0", text);
     }
 }
 
 #[test]
-fn a_server_without_ranges_gives_its_file_in_one_stream() {
+fn a_file_of_a_server_without_ranges_is_read_in_one_stream() {
     for size in [0, 1, 65_536, 300_000, 5 << 20] {
         let file = File { ranged: false, ..File::new(content(2, size)) };
         let bytes = file.content.clone();
@@ -217,7 +217,7 @@ fn a_server_without_ranges_gives_its_file_in_one_stream() {
 }
 
 #[test]
-fn a_part_of_who_knows_how_much_is_not_taken_for_the_whole() {
+fn a_range_without_a_total_size_is_not_taken_for_the_whole_file() {
     let unsaid = |asked: &Asked, answer: Answer| match asked.range() {
         Some((first, last)) => answer.with("Content-Range", format!("bytes {first}-{last}/*")),
         None => answer,
@@ -228,7 +228,7 @@ fn a_part_of_who_knows_how_much_is_not_taken_for_the_whole() {
         let server = Server::start(move |asked| unsaid(asked, file.answer(asked)));
         arrives(&server, OPTIONS, &bytes);
     }
-    // Only parts, whatever is asked for.
+    // The server sends ranges only, whatever is requested.
     let file = File::new(content(1, SIZE));
     let server = Server::start(move |_| {
         Answer::new(206, &file.content[..65_536]).with("Content-Range", "bytes 0-65535/*")
@@ -237,7 +237,7 @@ fn a_part_of_who_knows_how_much_is_not_taken_for_the_whole() {
 }
 
 #[test]
-fn files_of_every_length_arrive_by_parts() {
+fn files_of_every_length_arrive_in_ranges() {
     for size in [0, 1, 65_535, 65_536, 65_537, 262_144, 262_145, 3_000_000] {
         let file = File::new(content(2, size));
         let bytes = file.content.clone();
@@ -248,7 +248,7 @@ fn files_of_every_length_arrive_by_parts() {
 }
 
 #[test]
-fn the_server_of_python_gives_its_files() {
+fn files_of_the_server_of_python_are_copied() {
     let port = free_port();
     let shown = Session::new();
     let server = Command::new("python3")

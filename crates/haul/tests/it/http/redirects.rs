@@ -1,4 +1,4 @@
-//! Files that are elsewhere.
+//! Redirects.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -13,8 +13,8 @@ const SIZE: usize = 2 << 20;
 const OPTIONS: &str = "--lanes 2 --chunk 128K --retries 2";
 
 #[test]
-fn redirects_without_end_are_an_error_soon() {
-    // To itself, around, and ever further.
+fn endless_redirects_are_an_error_after_few_requests() {
+    // To itself, in a circle, and to ever new targets.
     let to_itself = Server::start(|_| Answer::redirect(302, "/f"));
     fails(&to_itself, "", "too many redirects");
     let around = Server::start(|asked| {
@@ -44,7 +44,7 @@ fn every_kind_of_redirect_is_followed() {
 }
 
 #[test]
-fn a_redirect_to_nowhere_is_an_error() {
+fn a_redirect_to_an_unusable_target_is_an_error() {
     for to in ["ftp://127.0.0.1/f", "http://", "http://[::1", "mailto:a@example.org", "//"] {
         let server = Server::start(move |_| Answer::redirect(302, to));
         fails(&server, "", "/f: cannot ");
@@ -70,8 +70,8 @@ fn a_file_on_another_server_is_fetched_from_there() {
 }
 
 #[test]
-fn a_place_that_expires_half_way_is_asked_for_anew() {
-    // What a URL is good for: so many requests.
+fn a_redirect_target_that_expires_half_way_is_requested_anew() {
+    // The number of requests that a URL is valid for.
     const GOOD: u64 = 4;
     for status in [403, 401, 404, 410] {
         let file = File::new(content(1, SIZE));
@@ -95,8 +95,8 @@ fn a_place_that_expires_half_way_is_asked_for_anew() {
 }
 
 #[test]
-fn a_place_that_can_only_be_read_need_not_be_looked_at() {
-    // As those that are signed for GET and nothing else.
+fn a_redirect_target_that_accepts_only_get_is_read() {
+    // As URLs that are signed for GET only.
     for status in [403, 405, 404, 501] {
         let file = File::new(content(1, SIZE));
         let bytes = file.content.clone();

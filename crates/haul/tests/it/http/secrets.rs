@@ -1,4 +1,4 @@
-//! Who we are is told to the server that the user named, and to no other.
+//! Credentials are sent to the server that the user named, and to no other.
 
 use super::answer::{Answer, File};
 use super::server::{Asked, Server};
@@ -24,13 +24,13 @@ fn challenge() -> Answer {
     Answer::page(401).with("WWW-Authenticate", "Basic realm=\"here\"")
 }
 
-/// Whether any of a request's header fields has a secret in it.
-fn tells(asked: &Asked) -> bool {
+/// Whether any of a request's header fields contains a secret.
+fn has_secret(asked: &Asked) -> bool {
     asked.field("authorization").is_some() || format!("{asked:?}").contains(SECRET)
 }
 
 #[test]
-fn a_password_is_not_told_to_the_server_that_a_file_is_redirected_to() {
+fn a_password_is_not_sent_to_the_target_of_a_redirect() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
     let other = Server::start(move |asked| file.answer(asked));
@@ -43,14 +43,14 @@ fn a_password_is_not_told_to_the_server_that_a_file_is_redirected_to() {
     let ran = copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(0);
     whole(&session, &bytes);
     assert!(!format!("{}{}", ran.out(), ran.err()).contains(SECRET));
-    assert!(server.asked().iter().any(tells));
+    assert!(server.asked().iter().any(has_secret));
     assert!(other.asked().len() > 5);
-    assert!(!other.asked().iter().any(tells), "{:?}", other.asked());
+    assert!(!other.asked().iter().any(has_secret), "{:?}", other.asked());
 }
 
-/// Both were told to every server of the command.
+/// Formerly, both were sent to every server of the command.
 #[test]
-fn a_secret_that_could_be_for_two_servers_is_told_to_neither() {
+fn a_secret_that_could_be_for_two_servers_is_sent_to_neither() {
     let server = || {
         let file = File::new(content(1, SIZE));
         Server::start(move |asked| match asked.field("authorization") {
@@ -73,12 +73,12 @@ fn a_secret_that_could_be_for_two_servers_is_told_to_neither() {
         assert!(!ran.err().contains(SECRET));
     }
     for server in [&one, &other] {
-        assert!(!server.asked().iter().any(tells), "{:?}", server.asked());
+        assert!(!server.asked().iter().any(has_secret), "{:?}", server.asked());
     }
 }
 
 #[test]
-fn of_two_servers_the_one_with_a_user_is_told_the_password() {
+fn of_two_servers_only_the_one_with_a_user_gets_the_password() {
     let file = File::new(content(1, SIZE));
     let (bytes, public) = (file.content.clone(), File::new(content(2, SIZE)));
     let server = Server::start(move |asked| match asked.field("authorization") {
@@ -90,7 +90,7 @@ fn of_two_servers_the_one_with_a_user_is_told_the_password() {
     let urls = format!("{} {}", as_me(&server), other.url("/g"));
     copy_as(&session, "HAUL_PASSWORD", &urls).status(0);
     assert!(std::fs::read(session.path("dst/f")).unwrap() == bytes[..]);
-    assert!(!other.asked().iter().any(tells));
+    assert!(!other.asked().iter().any(has_secret));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_remote_of_the_configuration_has_a_token_of_its_own() {
 }
 
 #[test]
-fn another_server_that_asks_for_a_password_gets_none() {
+fn a_redirect_target_that_requires_a_password_gets_none() {
     let both = || challenge().with("WWW-Authenticate", "Basic realm=\"here\", Bearer");
     let other = Server::start(move |_| both());
     let to = other.url("/f");
@@ -124,11 +124,11 @@ fn another_server_that_asks_for_a_password_gets_none() {
         assert!(!ran.err().contains(SECRET));
     }
     assert!(!other.asked().is_empty());
-    assert!(!other.asked().iter().any(tells), "{:?}", other.asked());
+    assert!(!other.asked().iter().any(has_secret), "{:?}", other.asked());
 }
 
 #[test]
-fn another_server_that_begins_to_ask_half_way_gets_no_password() {
+fn a_redirect_target_that_requires_a_password_half_way_gets_none() {
     let file = File::new(content(1, SIZE));
     let other = Server::start(move |asked| match asked.number {
         1..=3 => file.answer(asked),
@@ -142,11 +142,11 @@ fn another_server_that_begins_to_ask_half_way_gets_no_password() {
     let session = Session::new();
     copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(1);
     assert!(!session.has("dst/f"));
-    assert!(!other.asked().iter().any(tells), "{:?}", other.asked());
+    assert!(!other.asked().iter().any(has_secret), "{:?}", other.asked());
 }
 
 #[test]
-fn the_same_host_at_another_port_is_another_server_also_by_way_of_a_third() {
+fn the_same_host_at_another_port_is_another_server_also_after_two_redirects() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
     let last = Server::start(move |asked| file.answer(asked));
@@ -161,12 +161,12 @@ fn the_same_host_at_another_port_is_another_server_also_by_way_of_a_third() {
     copy_as(&session, "HAUL_TOKEN", &server.url("/f")).status(0);
     whole(&session, &bytes);
     for other in [&middle, &last] {
-        assert!(!other.asked().is_empty() && !other.asked().iter().any(tells));
+        assert!(!other.asked().is_empty() && !other.asked().iter().any(has_secret));
     }
 }
 
 #[test]
-fn whoever_comes_back_to_the_first_server_is_known_there() {
+fn a_redirect_back_to_the_first_server_gets_the_password() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
     let back = Server::start(|asked| {
@@ -188,11 +188,11 @@ fn whoever_comes_back_to_the_first_server_is_known_there() {
     let session = Session::new();
     copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(0);
     whole(&session, &bytes);
-    assert!(!back.asked().iter().any(tells));
+    assert!(!back.asked().iter().any(has_secret));
 }
 
 #[test]
-fn a_password_that_is_refused_is_said_and_not_repeated() {
+fn a_rejected_password_is_reported_and_not_sent_again() {
     let server = Server::start(|_| challenge());
     let session = Session::new();
     let ran = copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(1);

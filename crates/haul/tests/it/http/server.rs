@@ -1,7 +1,7 @@
-//! A server of HTTP/1.1 that answers what a test's script says, and remembers what it was asked.
+//! An HTTP/1.1 server that sends the responses of a test's script, and records the requests.
 //!
 //! ```text
-//! connection → request after request, also if they come behind each other → script → Answer → bytes
+//! connection → one request after the other, also pipelined ones → script → Answer → bytes
 //! ```
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -18,11 +18,11 @@ use super::answer::{Answer, End};
 /// A request.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
-    /// Which it is of all, from 1.
+    /// Its number among all requests, from 1.
     pub(super) number: u64,
-    /// Which connection it came on, from 1.
+    /// The number of its connection, from 1.
     pub(super) connection: u64,
-    /// Which it is on its connection, from 1.
+    /// Its number on its connection, from 1.
     pub(super) nth: u64,
     /// Connections that are open at this moment.
     pub(super) open: u64,
@@ -38,7 +38,7 @@ impl Asked {
         fields.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// The request, had it not had a header field.
+    /// The request without a header field.
     pub(super) fn without(&self, name: &str) -> Self {
         let mut asked = self.clone();
         asked.fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
@@ -51,7 +51,7 @@ impl Asked {
         Some((first.parse().ok()?, last.parse().unwrap_or(usize::MAX)))
     }
 
-    /// Whether it is for a part that does not begin with the first byte.
+    /// Whether it is for a range that does not begin with the first byte.
     pub(super) fn is_later_part(&self) -> bool {
         self.range().is_some_and(|(first, _)| first > 0)
     }
@@ -91,12 +91,12 @@ pub(super) struct Server {
 struct Shared {
     script: Box<Script>,
     tls: Option<Arc<ServerConfig>>,
-    /// A connection on which nothing is asked for so long is closed.
+    /// A connection without a request for this long is closed.
     patience: Option<Duration>,
     /// More connections than this are closed as soon as they are accepted.
     most_open: u64,
     asked: Mutex<Vec<Asked>>,
-    /// Names of the header fields of all answers.
+    /// Names of the header fields of all responses.
     answered: Mutex<Vec<String>>,
     accepted: AtomicU64,
     closed: AtomicU64,
@@ -104,12 +104,12 @@ struct Shared {
 }
 
 impl Server {
-    /// Answers as `script` says.
+    /// Starts a server with the responses of `script`.
     pub(super) fn start(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
         Self::start_with(u64::MAX, None, None, script)
     }
 
-    /// As [`Server::start`], with a bound on connections, and on how long they may rest.
+    /// As [`Server::start`], with a bound on connections, and on how long they may be idle.
     pub(super) fn with_most_open(
         most_open: u64,
         patience: impl Into<Option<Duration>>,
@@ -166,7 +166,7 @@ impl Server {
         self.shared.asked.lock().unwrap().clone()
     }
 
-    /// How many answers had a header field.
+    /// Number of responses with a header field.
     pub(super) fn answers_with(&self, name: &str) -> u64 {
         self.shared.answered.lock().unwrap().iter().filter(|known| *known == name).count() as u64
     }
@@ -180,7 +180,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::SeqCst);
-        // It waits for a connection.
+        // Wakes the thread, which waits for a connection.
         drop(TcpStream::connect(self.address));
     }
 }
@@ -201,7 +201,7 @@ impl Shared {
             }
             let this = Arc::clone(&self);
             thread::spawn(move || {
-                // A client that goes away is no failure of the server.
+                // It is not a failure of the server if the client disconnects.
                 drop(this.serve(connection, &stream));
                 this.closed.fetch_add(1, Ordering::SeqCst);
             });
@@ -240,8 +240,8 @@ impl Shared {
                 End::Stays => sent?,
                 End::Closes => {
                     tcp.shutdown(Shutdown::Write)?;
-                    // With something unread in it the connection would be reset, and what was
-                    // sent might be lost.
+                    // With unread data the connection would be reset, and the response might be
+                    // lost.
                     tcp.set_read_timeout(Some(Duration::from_secs(2)))?;
                     while stream.get_mut().read(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
                     return Ok(());

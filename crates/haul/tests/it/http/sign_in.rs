@@ -1,5 +1,6 @@
-//! Files behind a server that signs in by redirects and cookies, as archives of data are: the server of the data sends
-//! who has no cookie of its own to another one, which wants name and password and sends them back with a code.
+//! Files behind a login with redirects and cookies, as at data archives: the data server redirects clients
+//! without its cookie to a login server, which requires name and password, and redirects them back with a
+//! code.
 
 use std::collections::HashSet;
 use std::fs;
@@ -28,20 +29,20 @@ struct Archive {
     bytes: Arc<Vec<u8>>,
 }
 
-/// How the server that signs in says that it wants to know who asks.
+/// How the login server requests credentials.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asks {
     ByStatus,
-    /// By a page for people, as some do that want the password with the first request.
+    /// By an HTML page, as some servers do that expect the password with the first request.
     ByPage,
 }
 
 impl Archive {
-    /// A session at the server of the data is good for `good` requests.
+    /// A session at the data server is valid for `good` requests.
     fn start(asks: Asks, good: u64) -> Self {
         let file = File::new(content(1, SIZE));
         let bytes = file.content.clone();
-        // The server of the data is known only when it runs.
+        // The address of the data server is known only when it runs.
         let home: Arc<Mutex<String>> = Arc::default();
         let back = Arc::clone(&home);
         let codes = AtomicU64::new(0);
@@ -61,7 +62,7 @@ impl Archive {
                 (false, Asks::ByPage) => Answer::page(200),
             }
         });
-        // By another name: a cookie of the one is none of the other.
+        // By another host name, so that the servers do not share cookies.
         let at = format!("http://localhost:{}/authorize?to=", login.address().port());
         let sessions: Mutex<HashSet<String>> = Mutex::default();
         let served = AtomicU64::new(0);
@@ -91,7 +92,7 @@ impl Archive {
         session.haul_where(&line, variables)
     }
 
-    /// Nobody was told what is not for them.
+    /// Asserts that neither server got credentials of the other.
     fn kept_apart(&self) {
         for asked in self.data.asked() {
             assert!(asked.field("authorization").is_none(), "{asked:?}");
@@ -131,16 +132,16 @@ fn with_netrc() -> Session {
 }
 
 #[test]
-fn the_netrc_signs_in_at_the_server_that_is_redirected_to() {
+fn the_netrc_has_the_password_for_the_target_of_a_redirect() {
     for asks in [Asks::ByStatus, Asks::ByPage] {
         let archive = Archive::start(asks, u64::MAX);
         let session = with_netrc();
-        // What is for the server that is named is for no other.
+        // The token is for the server that is named, and for no other.
         let ran = archive.copy(&session, "-v", &[("HAUL_TOKEN", "other-secret")]).status(0);
         whole(&session, &archive.bytes);
         archive.kept_apart_but_for_the_token();
         assert!(!format!("{}{}", ran.out(), ran.err()).contains(SECRET));
-        // The walk is done once, whatever number of parts is read.
+        // The login is done once, whatever the number of ranges.
         assert_eq!(archive.passwords(), 1);
         assert_eq!(archive.login.asked().len(), 1);
         assert!(archive.data.asked().len() > 10, "it was not read by parts");
@@ -148,7 +149,7 @@ fn the_netrc_signs_in_at_the_server_that_is_redirected_to() {
 }
 
 impl Archive {
-    /// The token may go to the server of the data, which never asks for it.
+    /// The token may go to the data server, which never requests it.
     fn kept_apart_but_for_the_token(&self) {
         self.kept_apart();
         for asked in self.login.asked() {
@@ -158,20 +159,20 @@ impl Archive {
 }
 
 #[test]
-fn a_session_that_ends_half_way_is_begun_anew() {
+fn a_session_that_expires_half_way_is_renewed() {
     let archive = Archive::start(Asks::ByStatus, 12);
     let session = with_netrc();
     archive.copy(&session, "", &[]).status(0);
     whole(&session, &archive.bytes);
     archive.kept_apart();
-    // One request of those that notice it signs in.
+    // Of the requests that notice it, one logs in.
     let (walks, asked) = (archive.login.asked().len(), archive.data.asked().len());
     assert_eq!(archive.passwords(), walks);
     assert!(walks >= 2 && walks * 6 <= asked + 12, "{walks} walks for {asked} requests");
 }
 
 #[test]
-fn many_files_are_signed_in_for_once() {
+fn many_files_need_one_login() {
     let archive = Archive::start(Asks::ByStatus, u64::MAX);
     let session = with_netrc();
     let urls: Vec<_> = (0..20).map(|number| archive.data.url(&format!("/f{number}"))).collect();
@@ -182,22 +183,22 @@ fn many_files_are_signed_in_for_once() {
 }
 
 #[test]
-fn without_a_line_of_its_own_a_server_that_is_redirected_to_gets_nothing() {
+fn a_redirect_target_without_a_line_in_the_netrc_gets_no_credentials() {
     let variables = [("HAUL_PASSWORD", SECRET), ("HAUL_TOKEN", SECRET)];
-    for (asks, said) in [
+    for (asks, text) in [
         (Asks::ByStatus, "requires credentials; those of http://127.0.0.1"),
         (Asks::ByPage, "which returned a web page instead of the file"),
     ] {
         let archive = Archive::start(asks, u64::MAX);
         let session = Session::new();
-        // Who has no name in it names no server.
+        // A `default` line names no server.
         netrc(
             &session,
             "machine 127.0.0.1 login ada password open-sesame\ndefault login ada password open-sesame\n",
         );
         let line = format!("cp {} dst/x.h5", archive.data.url("/f.h5"));
         let ran = session.haul_where(&line, &variables[1..]).status(1);
-        assert!(ran.err().contains(said), "{}", ran.err());
+        assert!(ran.err().contains(text), "{}", ran.err());
         let hint = "machine localhost login USER password PASSWORD";
         assert!(ran.err().contains("hint: ") && ran.err().contains(hint), "{}", ran.err());
         assert!(!session.has("dst/x.h5"));
@@ -211,7 +212,7 @@ fn without_a_line_of_its_own_a_server_that_is_redirected_to_gets_nothing() {
 }
 
 #[test]
-fn a_wrong_password_is_sent_once_whatever_number_of_files_there_is() {
+fn a_wrong_password_is_sent_once_whatever_the_number_of_files() {
     let archive = Archive::start(Asks::ByStatus, u64::MAX);
     let session = Session::new();
     netrc(&session, "machine localhost login ada password wrong-sesame\n");
@@ -223,7 +224,7 @@ fn a_wrong_password_is_sent_once_whatever_number_of_files_there_is() {
 }
 
 #[test]
-fn cookies_that_are_saved_spare_the_next_run_the_password() {
+fn with_saved_cookies_the_next_run_needs_no_password() {
     let archive = Archive::start(Asks::ByStatus, u64::MAX);
     let session = with_netrc();
     archive.copy(&session, "--save-cookies jar", &[]).status(0);
@@ -237,7 +238,7 @@ fn cookies_that_are_saved_spare_the_next_run_the_password() {
     let sso_at = format!("#HttpOnly_localhost:{}\tFALSE\t/\tFALSE\t", ports[1]);
     assert!(jar.contains(&sso_at), "{jar}");
     fs::remove_file(session.path("home/.netrc")).unwrap();
-    // With the session of the data nobody signs in; with that of the other one nobody is asked.
+    // With the data server's cookie there is no login; with that of the login server no password is sent.
     for (drop, walks) in [("sso", 1), ("session", 2)] {
         let left: String = jar
             .lines()
@@ -254,7 +255,7 @@ fn cookies_that_are_saved_spare_the_next_run_the_password() {
     archive.kept_apart();
     let line = format!("cp {} dst/ --save-cookies no/where", archive.data.url("/f"));
     session.haul(&line).status(2).stderr_has("no/where: cannot write (not found)");
-    // curl knows of no ports.
+    // curl's format has no ports.
     session.write("for-curl", session.read("some").replace(&format!(":{}\t", ports[0]), "\t"));
     let curl = std::process::Command::new("curl")
         .args(["-s", "-f", "-b", "for-curl", "-o", "by-curl", &archive.data.url("/f")])
@@ -267,7 +268,8 @@ fn cookies_that_are_saved_spare_the_next_run_the_password() {
     }
 }
 
-/// Each waited for the one before, and was asked again when that had arrived, until it was an error.
+/// Formerly, each request waited for the one before, and was sent again after that one's response, until it
+/// failed.
 #[test]
 fn requests_do_not_wait_for_a_server_that_signs_in_without_cookies() {
     let file = File::new(content(1, 1000));
@@ -288,13 +290,13 @@ fn requests_do_not_wait_for_a_server_that_signs_in_without_cookies() {
     let session = with_netrc();
     session.haul(&format!("cp --retries 0 {} dst/", data.url("/d/"))).status(0);
     assert_eq!(fs::read_dir(session.path("dst")).unwrap().count(), 40);
-    // Each file is looked at and read, first among others and then alone.
+    // Each file is looked at and read, first together with others and then alone.
     assert!(data.asked().len() <= 200, "{} requests", data.asked().len());
     assert!(data.asked().iter().all(|asked| asked.field("authorization").is_none()));
 }
 
 #[test]
-fn a_cookie_of_a_redirect_to_the_same_place_is_seen_there() {
+fn a_cookie_of_a_redirect_to_the_same_url_is_sent_there() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
     let server = Server::start(move |asked| match has_cookie(asked, "seen=1") {
@@ -317,12 +319,12 @@ fn a_cookie_that_no_redirect_needs_is_not_sent() {
     let line = format!("cp {OPTIONS} {} dst/", server.url("/f"));
     session.haul(&line).status(0);
     assert!(server.asked().iter().all(|asked| asked.field("cookie").is_none()));
-    // Who has cookies of their own wants all of them.
+    // With cookies on the command line, all cookies are sent.
     haul(&session, &line.replace("dst/", "other/"), &["--cookie", "a=b"]).status(0);
     assert!(server.asked().iter().any(|asked| has_cookie(asked, "track=me")));
 }
 
-/// The page has the name of the file, and would be stored as its content.
+/// The page would be stored under the name of the file.
 #[test]
 fn a_login_page_of_the_same_server_is_not_stored_as_the_file() {
     let server = Server::start(|asked| match asked.target.as_str() {
@@ -333,6 +335,6 @@ fn a_login_page_of_the_same_server_is_not_stored_as_the_file() {
     let ran = session.haul(&format!("cp --retries 0 {} dst/", server.url("/big.iso"))).status(1);
     ran.stderr_has("redirected to /login, which returned a web page instead of the file");
     assert!(!session.path("dst/big.iso").exists());
-    // A page that was asked for as a page is a page.
+    // A page that was requested as a page is stored.
     session.haul(&format!("cp --retries 0 {} dst/", server.url("/about.html"))).status(0);
 }

@@ -1,4 +1,4 @@
-//! SOCKS5 proxies: the one that OpenSSH has (`ssh -D`).
+//! SOCKS5 proxies: the one of OpenSSH (`ssh -D`).
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -26,7 +26,7 @@ struct Socks {
 }
 
 impl Socks {
-    /// `None`, and the test says that it is skipped, where there is no OpenSSH.
+    /// `None`, with the reason printed, where there is no OpenSSH.
     fn start() -> Option<Self> {
         if !Path::new("/usr/bin/ssh").exists() {
             eprintln!("skipped: there is no /usr/bin/ssh (Debian: openssh-client)");
@@ -99,26 +99,26 @@ fn a_file_comes_through_a_socks_proxy_of_option_or_environment() {
             whole(&session, &bytes);
             let asked = server.asked().split_off(before);
             assert!(asked.len() > 5);
-            // A SOCKS proxy is no HTTP proxy: the server is asked as if it were not there.
+            // A SOCKS proxy is not an HTTP proxy: the server gets the same requests as without it.
             assert!(asked.iter().all(|asked| asked.target == "/f"));
             assert!(asked.iter().all(|asked| asked.field("proxy-authorization").is_none()));
         }
     }
-    // Where a name is looked up.
+    // A name is resolved by the proxy (socks5h) or here (socks5).
     let nowhere = "http://nowhere.invalid/f";
     let session = Session::new();
     let there = get(&session, &through[0].0, nowhere, ("a", "b")).status(1);
     assert!(there.err().contains("the proxy socks5h://127.0.0.1"), "{}", there.err());
     let here = get(&session, &through[1].0, nowhere, ("a", "b")).status(1);
     assert!(!here.err().contains("socks5"), "{}", here.err());
-    // It was the proxy that they went through.
+    // Without the proxy they fail, so they went through it.
     socks.stop();
     let accepted = server.accepted();
     for (options, variable) in &through {
         let ran = get(&session, options, &server.url("/f"), *variable).status(1);
-        let said = format!("127.0.0.1:{} cannot be reached: ", socks.port);
+        let text = format!("127.0.0.1:{} cannot be reached: ", socks.port);
         assert!(
-            ran.err().contains("the proxy socks5") && ran.err().contains(&said),
+            ran.err().contains("the proxy socks5") && ran.err().contains(&text),
             "{}",
             ran.err()
         );
@@ -152,14 +152,14 @@ fn ftp_and_its_data_connections_go_through_a_socks_proxy() {
     assert!(refused.err().contains("the proxy socks5h://127.0.0.1"), "{}", refused.err());
     let http = session.haul(&format!("ls --proxy http://127.0.0.1:9 {url}/")).status(1);
     assert!(http.err().contains("FTP goes through SOCKS proxies only"), "{}", http.err());
-    // An HTTP proxy of the environment is for others.
+    // An HTTP proxy of the environment is for other protocols.
     let variables = [("all_proxy", "http://127.0.0.1:9"), ("ftp_proxy", "http://127.0.0.1:9")];
     session.haul_where(&format!("ls {url}/"), &variables).status(0);
     let through = [("all_proxy", &socks.url("socks5")[..])];
     session.haul_where(&format!("ls {url}/"), &through).status(1);
 }
 
-/// The name of the server that the next client of a SOCKS proxy asks for. The proxy does not allow it.
+/// Acts as a SOCKS proxy for one client: refuses its request, and returns the host name in it.
 fn refuse_one(listener: &TcpListener) -> String {
     let (mut client, _) = listener.accept().unwrap();
     let mut greeting = [0; 3];
@@ -177,7 +177,7 @@ fn refuse_one(listener: &TcpListener) -> String {
 }
 
 #[test]
-fn a_host_name_beyond_ascii_is_looked_up_as_dns_knows_it() {
+fn a_host_name_beyond_ascii_is_resolved_in_its_dns_form() {
     for scheme in ["http", "https", "dav", "davs", "ftp", "ftps"] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = format!("socks5h://{}", listener.local_addr().unwrap());
@@ -193,7 +193,7 @@ fn a_host_name_beyond_ascii_is_looked_up_as_dns_knows_it() {
 #[test]
 fn a_proxy_that_cannot_be_used_is_named_without_its_password() {
     let session = Session::new();
-    for (value, said) in [
+    for (value, text) in [
         ("socks4://u:open-sesame@h", "--proxy names a SOCKS proxy of another version than 5"),
         ("ftp://u:open-sesame@h", "--proxy names a proxy whose scheme is not http, https, socks5"),
         ("http://u:open-sesame@h/x", "--proxy is not the URL of a proxy"),
@@ -201,10 +201,10 @@ fn a_proxy_that_cannot_be_used_is_named_without_its_password() {
     ] {
         let variable = [("all_proxy", value)];
         let ran = session.haul_where("ls http://127.0.0.1:1/", &variable).status(1);
-        assert!(ran.err().contains(&said.replace("--proxy", "all_proxy")), "{}", ran.err());
+        assert!(ran.err().contains(&text.replace("--proxy", "all_proxy")), "{}", ran.err());
         assert!(!ran.err().contains("open-sesame"), "{}", ran.err());
         let ran = session.haul(&format!("ls --proxy {value} http://127.0.0.1:1/")).status(2);
-        assert!(ran.err().contains(said), "{}", ran.err());
+        assert!(ran.err().contains(text), "{}", ran.err());
         assert!(!ran.err().contains("open-sesame"), "{}", ran.err());
     }
 }

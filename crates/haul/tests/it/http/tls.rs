@@ -1,4 +1,4 @@
-//! Whom the program believes over TLS, and that nothing is said to anybody else.
+//! Which servers the program trusts over TLS, and that nothing is sent to others.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ struct Authority {
     pem: String,
 }
 
-/// What a server shows, and how that is written in a file.
+/// The certificate of a server, as its configuration and as a file.
 struct Shown {
     config: Arc<ServerConfig>,
     pem: String,
@@ -37,7 +37,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// A certificate for a host, perhaps from long ago.
+    /// A certificate for a host, which may have expired.
     fn certificate(&self, host: &str, expired: bool) -> Shown {
         let mut params = CertificateParams::new([host.to_owned()]).unwrap();
         if expired {
@@ -73,7 +73,7 @@ fn serving(shown: &Shown) -> Server {
     Server::with_tls(Arc::clone(&shown.config), move |asked| file.answer(asked))
 }
 
-/// Copies with these authorities, and a password at hand that would be worth stealing.
+/// Copies with these authorities, and with a password that must not be sent.
 fn copy(session: &Session, options: &str, server: &Server, authorities: &str) -> Ran {
     session.write("ca.pem", authorities);
     let url = server.url("/f").replacen("://", "://me@", 1);
@@ -82,7 +82,7 @@ fn copy(session: &Session, options: &str, server: &Server, authorities: &str) ->
 }
 
 #[test]
-fn a_server_with_a_certificate_of_a_named_authority_is_believed() {
+fn a_server_with_a_certificate_of_a_named_authority_is_trusted() {
     let authority = Authority::named("one");
     let server = serving(&authority.certificate("127.0.0.1", false));
     let session = Session::new();
@@ -91,7 +91,7 @@ fn a_server_with_a_certificate_of_a_named_authority_is_believed() {
 }
 
 #[test]
-fn a_self_signed_certificate_that_is_named_is_believed_and_no_other() {
+fn a_self_signed_certificate_that_is_named_is_trusted_and_no_other() {
     let certificate = self_signed("127.0.0.1");
     let server = serving(&certificate);
     let session = Session::new();
@@ -103,10 +103,10 @@ fn a_self_signed_certificate_that_is_named_is_believed_and_no_other() {
 }
 
 #[test]
-fn nothing_is_said_to_a_server_that_cannot_prove_who_it_is() {
+fn nothing_is_sent_to_a_server_without_a_valid_certificate() {
     let (authority, other) = (Authority::named("one"), Authority::named("another"));
-    for (what, certificate, said) in [
-        // It says that it is the authority, and is not.
+    for (what, certificate, text) in [
+        // It has the name of the authority, but another key.
         (
             "a false authority",
             Authority::named("one").certificate("127.0.0.1", false),
@@ -120,13 +120,13 @@ fn nothing_is_said_to_a_server_that_cannot_prove_who_it_is() {
         let server = serving(&certificate);
         let session = Session::new();
         let ran = copy(&session, "--cacert ca.pem", &server, &authority.pem).status(1);
-        let expected = [said, "not from an authority"];
-        assert!(expected.iter().any(|said| ran.err().contains(said)), "{what}: {}", ran.err());
+        let expected = [text, "not from an authority"];
+        assert!(expected.iter().any(|text| ran.err().contains(text)), "{what}: {}", ran.err());
         assert!(ran.err().contains("nothing was sent"), "{what}: {}", ran.err());
         assert!(!session.has("dst/f"));
         assert!(server.asked().is_empty(), "{what}: {:?}", server.asked());
         assert!(server.accepted() <= 2, "{what}: it was tried {} times", server.accepted());
-        // The authorities of the system do not know it either.
+        // The authorities of the system do not trust it either.
         let ran = copy(&session, "", &server, "").status(1);
         assert!(ran.err().contains("certificate") || ran.err().contains("authorities"));
         assert!(server.asked().is_empty(), "{what}: {:?}", server.asked());
@@ -134,7 +134,7 @@ fn nothing_is_said_to_a_server_that_cannot_prove_who_it_is() {
 }
 
 #[test]
-fn whoever_wants_to_may_believe_everybody_and_is_warned() {
+fn insecure_accepts_any_certificate_with_a_warning() {
     let certificate = Authority::named("one").certificate("example.org", true);
     let server = serving(&certificate);
     let session = Session::new();
@@ -177,7 +177,7 @@ fn a_redirect_from_http_to_https_is_followed_and_verified() {
 }
 
 #[test]
-fn a_port_without_tls_is_said_and_told_nothing() {
+fn a_port_without_tls_is_an_error() {
     let server = Server::start(|_| Answer::new(200, "plain"));
     let session = Session::new();
     let url = server.url("/f").replacen("http://", "https://", 1);
@@ -187,7 +187,7 @@ fn a_port_without_tls_is_said_and_told_nothing() {
 }
 
 #[test]
-fn an_authority_that_is_no_file_or_no_certificate_is_said() {
+fn an_authority_that_is_no_file_or_no_certificate_is_reported() {
     let server = serving(&self_signed("127.0.0.1"));
     let session = Session::new();
     let ran = copy(&session, "--cacert ca.pem", &server, "no certificate\n").status(1);

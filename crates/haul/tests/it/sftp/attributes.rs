@@ -1,5 +1,5 @@
-//! Servers that set no times or modes, or say that they do: the files are copied all the same, one warning says
-//! what is not kept, and a later run knows it before it compares the first file.
+//! Servers that do not set times or modes, or only claim to: the files are copied nevertheless, one warning
+//! says what is not preserved, and a later run knows it before it compares the first file.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -32,7 +32,7 @@ fn old_tree(far: &Far) {
     }
 }
 
-/// Copies it up three times: all is copied once, with a warning, then nothing any more.
+/// Uploads the tree three times: everything is copied once, with one warning, and then nothing.
 #[track_caller]
 fn copied_once(far: &Far, warning: &str) {
     old_tree(far);
@@ -46,7 +46,7 @@ fn copied_once(far: &Far, warning: &str) {
 }
 
 #[test]
-fn a_server_that_refuses_attributes_in_any_words_gets_the_files_and_a_rerun_copies_nothing() {
+fn a_server_that_refuses_attributes_with_any_status_gets_the_files_and_a_rerun_copies_nothing() {
     for refusal in [Status::Unsupported, Status::PermissionDenied, Status::Failure] {
         let far = far(&[Habit::NoAttributes(refusal)]);
         copied_once(&far, "does not set modes and times; they are not preserved");
@@ -54,14 +54,14 @@ fn a_server_that_refuses_attributes_in_any_words_gets_the_files_and_a_rerun_copi
 }
 
 #[test]
-fn an_sshd_that_was_told_to_refuse_attributes_gets_the_files() {
+fn an_sshd_that_is_configured_to_refuse_attributes_gets_the_files() {
     let line = "Subsystem sftp internal-sftp -P setstat,fsetstat";
     let far = Far::on(Sshd::builder().line(line).start());
     copied_once(&far, "does not set modes and times; they are not preserved");
 }
 
 #[test]
-fn what_stays_private_where_modes_are_refused_is_reported() {
+fn files_that_stay_private_where_modes_are_refused_are_reported() {
     let line = "Subsystem sftp internal-sftp -P setstat,fsetstat";
     let far = Far::on(Sshd::builder().line(line).start());
     far.session.write("src/d/large", content(2, 2 << 20));
@@ -95,13 +95,13 @@ fn modes_are_set_where_only_times_are_refused() {
 }
 
 #[test]
-fn a_server_that_only_says_that_it_sets_times_is_not_believed_twice() {
+fn a_server_that_ignores_times_is_remembered() {
     let far = far(&[Habit::IgnoresTimes]);
     copied_once(&far, "does not set times; they are not preserved");
 }
 
 #[test]
-fn set_id_bits_go_with_their_owner_only() {
+fn set_id_bits_are_kept_only_with_their_owner() {
     if !is_root() {
         return;
     }
@@ -115,14 +115,14 @@ fn set_id_bits_go_with_their_owner_only() {
         let found = fs::metadata(far.far(path)).unwrap();
         (found.uid(), found.mode() & 0o7777)
     };
-    // Without its owner it does not lend the rights of another one.
+    // Without its owner, the bit would give the rights of another one.
     far.haul("cp src @/plain").status(0);
     assert_eq!(of("plain/src/f"), (0, 0o755));
     far.haul("cp --preserve=mode,times,owner src @/owned").status(0);
     assert_eq!(of("owned/src/f"), (12_345, 0o4755));
 }
 
-/// As AWS Transfer Family lists: a packet of more than 260 KiB was an error.
+/// As AWS Transfer Family lists. Formerly, a packet of more than 260 KiB was an error.
 #[test]
 fn a_directory_that_is_listed_in_one_packet_is_read_whatever_its_length() {
     let far = far(&[Habit::ListsAtOnce]);
@@ -135,7 +135,7 @@ fn a_directory_that_is_listed_in_one_packet_is_read_whatever_its_length() {
     far.same("far/many", "down/many");
 }
 
-/// A private file became public where modes are not copied.
+/// Formerly, a private file became public where modes are not copied.
 #[test]
 fn a_file_that_is_replaced_keeps_its_mode_where_modes_are_not_copied() {
     let far = Far::on(Sshd::builder().start());

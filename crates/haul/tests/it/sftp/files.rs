@@ -1,4 +1,4 @@
-//! Files that cannot be read or written, change meanwhile, have strange names, or cannot get theirs.
+//! Files that cannot be read or written, change during the copy, have unusual names, or cannot get theirs.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,7 +18,7 @@ fn with_server(command: &str) -> Sshd {
 }
 
 #[test]
-fn a_full_disk_at_the_far_end_is_said_and_with_more_room_a_rerun_continues() {
+fn a_full_disk_at_the_far_end_is_reported_and_with_more_space_a_rerun_succeeds() {
     for length in [20 << 20, (8 << 20) + 1, 200 << 10] {
         let far = Far::start();
         let size = if length < 1 << 20 { "size=100k" } else { "size=8m" };
@@ -26,7 +26,7 @@ fn a_full_disk_at_the_far_end_is_said_and_with_more_room_a_rerun_continues() {
         far.session.write("src", content(1, length));
         let ran = far.haul("cp --no-space-check src @/disk/f").status(1);
         assert!(ran.err().contains("disk/f: cannot write ("), "{}", ran.err());
-        // Version 3 has no word for it; haul asks the file system.
+        // SFTP version 3 has no status for it; haul requests the free space.
         assert!(ran.err().contains("no space left"), "{}", ran.err());
         assert!(!far.session.has("far/disk/f"), "{length} bytes");
         let room = Command::new("mount").args(["-o", "remount,size=30m"]).arg(disk.path()).status();
@@ -37,7 +37,7 @@ fn a_full_disk_at_the_far_end_is_said_and_with_more_room_a_rerun_continues() {
 }
 
 #[test]
-fn a_file_that_may_not_be_read_or_replaced_fails_alone() {
+fn a_file_that_may_not_be_read_or_replaced_does_not_affect_the_others() {
     if !is_root() {
         eprintln!("skipped: to be somebody else on the server needs root");
         return;
@@ -63,7 +63,7 @@ fn a_file_that_may_not_be_read_or_replaced_fails_alone() {
     }
     assert!(ran.err().to_lowercase().contains("permission denied"), "{}", ran.err());
     assert_eq!(fs::read_dir(far.session.path("down/src")).unwrap().count(), 19);
-    // A directory into which nobody may write.
+    // A directory that the user may not write to.
     fs::create_dir_all(far.far("up/src/closed")).unwrap();
     far.session.write("src/closed/in", "x");
     for path in ["far/up", "far/up/src"] {
@@ -89,7 +89,7 @@ pub(super) fn arrives_in_one_version(far: &Far) {
     ];
     for (name, change) in changes {
         far.session.write("far/f", content(1, 6 << 20));
-        // Version 3 has times of whole seconds.
+        // SFTP version 3 has times in seconds.
         let earlier = SystemTime::now() - Duration::from_secs(100);
         fs::File::options().write(true).open(far.far("f")).unwrap().set_modified(earlier).unwrap();
         let running = far.spawn(&format!("cp --bwlimit 4M @/f to/{name}/dst"));
@@ -101,15 +101,15 @@ pub(super) fn arrives_in_one_version(far: &Far) {
         std::thread::sleep(Duration::from_millis(200));
         change(far);
         let output = running.finish();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(0), "{name}: {said}");
-        assert!(said.contains("changed") || said.contains("ends at byte"), "{name}: {said}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{name}: {text}");
+        assert!(text.contains("changed") || text.contains("ends at byte"), "{name}: {text}");
         far.session.tool(&format!("cmp far/f to/{name}/dst"));
     }
 }
 
 #[test]
-fn every_name_that_a_file_can_have_goes_both_ways() {
+fn every_possible_file_name_is_copied_both_ways() {
     let names: [&[u8]; 6] =
         [b"new\nline", b"not \xff\xfe text", &[b'n'; 255], b"-rf", b" spaces ", b"*?[x]\\"];
     let far = Far::start();

@@ -1,4 +1,4 @@
-//! Hosts on the way: what fails there is said of them.
+//! Jump hosts: an error there names the jump host.
 
 use std::fs;
 
@@ -37,14 +37,14 @@ fn a_failure_at_a_jump_host_names_it_and_not_the_target() {
     let all = [&first, &second, &goal];
     ls(&session(&all, &all), &way).status(0);
 
-    // It lets nobody in.
+    // A jump host refuses the login.
     for (keys, refuses, number) in [([&second, &goal], &first, 1), ([&first, &goal], &second, 2)] {
         let ran = ls(&session(&all, &keys), &way).status(1);
         let start = format!("haul: {}: cannot authenticate (permission denied", place(refuses));
         assert!(ran.err().starts_with(&start), "{}", ran.err());
         ran.stderr_has(&hint(number));
     }
-    // Its key is not known; what to do about that is said too.
+    // Its host key is not known; the hint says what to do about that too.
     for (known, stranger, number) in [([&second, &goal], &first, 1), ([&first, &goal], &second, 2)]
     {
         let ran = ls(&session(&known, &all), &way).status(1);
@@ -52,21 +52,21 @@ fn a_failure_at_a_jump_host_names_it_and_not_the_target() {
         assert!(ran.err().starts_with(&start), "{}", ran.err());
         ran.stderr_has(&format!("{}; compare the fingerprint", hint(number)));
     }
-    // Nobody listens there.
+    // Its port is closed.
     let nobody = format!("me@127.0.0.1:{}", free_port());
     let ran = ls(&session(&all, &all), &format!("{nobody},{}", place(&second))).status(1);
     let start = format!("haul: {nobody}: cannot connect (");
     assert!(ran.err().starts_with(&start), "{}", ran.err());
     ran.stderr_has(&hint(1)).stderr_has("Connection refused");
-    // The first does not reach the second.
+    // The first jump host cannot reach the second.
     let ran = ls(&session(&all, &all), &format!("{},{nobody}", place(&first))).status(1);
     let start = format!("haul: {}: cannot connect through a jump host (", place(&first));
     assert!(ran.err().starts_with(&start), "{}", ran.err());
     ran.stderr_has(&hint(1)).stderr_has("cannot connect to 127.0.0.1");
-    // With one there is no number.
+    // A single jump host has no number.
     let ran = ls(&session(&all, &[&goal]), &place(&first)).status(1);
     ran.stderr_has(&format!("\nhint: this is the jump host on the way to {}\n", place(&goal)));
-    // What fails at the target is said of the target.
+    // An error at the target names the target.
     let ran = ls(&session(&all, &[&first, &second]), &way).status(1);
     let start = format!("haul: {}: cannot connect (permission denied", place(&goal));
     assert!(ran.err().starts_with(&start) && !ran.err().contains("jump"), "{}", ran.err());

@@ -1,4 +1,4 @@
-//! Slow links, and servers that allow little or can do little.
+//! Slow links, and servers with low limits or few features.
 
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use crate::faults::is_root;
 use crate::port::free_port;
 use crate::session::Session;
 
-/// A tree with something large and something small in it, at both ends.
+/// A tree with a large file and small ones, at both ends.
 pub(super) fn tree(far: &Far, large: usize) {
     for root in ["src", "far/src"] {
         far.session.write(format!("{root}/large"), content(1, large));
@@ -30,7 +30,7 @@ pub(super) fn both_ways(far: &Far, options: &str) {
     far.same("src", "far/up/src");
 }
 
-/// At both ends a file, and between them a link of so many bytes a second.
+/// A file at both ends, and a link of this rate between them.
 fn slow_link(bytes_per_second: u64, large: usize) -> Far {
     let far = Far::behind_proxy();
     far.session.write("src/large", content(1, large));
@@ -56,18 +56,18 @@ fn a_very_slow_link_is_no_error_while_bytes_move() {
     let patience = "-o ServerAliveInterval=1 -o ServerAliveCountMax=2";
     far.haul(&format!("cp {patience} @/src down")).status(0);
     far.same("src", "down/src");
-    // Of what is sent sshd says every 96 KiB that it has come; that is silence of 5 s.
+    // sshd acknowledges received data every 96 KiB; that is silence of 5 s.
     let patience = "-o ServerAliveInterval=3 -o ServerAliveCountMax=2";
     far.haul(&format!("cp {patience} src @/up")).status(0);
     far.same("src", "far/up/src");
 }
 
 #[test]
-fn a_server_that_drops_connections_at_random_is_adapted_to() {
+fn copies_adapt_to_a_server_that_drops_connections_at_random() {
     for limit in ["10:30:100", "2:50:3"] {
         let far =
             Far::on(Sshd::builder().line(&format!("MaxStartups {limit}")).start()).with_proxy();
-        // A long path opens lanes side by side from the beginning.
+        // On a long path, lanes are opened in parallel from the beginning.
         for direction in Direction::BOTH {
             let delay = Fault::delay(Duration::from_millis(15));
             far.proxy().set(Connections::All, direction, delay);
@@ -78,32 +78,32 @@ fn a_server_that_drops_connections_at_random_is_adapted_to() {
 }
 
 #[test]
-fn a_server_of_one_session_a_connection_is_enough() {
+fn a_server_with_one_session_per_connection_is_enough() {
     let far = Far::on(Sshd::builder().line("MaxSessions 1").start());
     tree(&far, 6 << 20);
     both_ways(&far, "--lanes 4");
 }
 
 #[test]
-fn a_server_without_extensions_gets_and_gives_everything() {
+fn copies_work_with_a_server_without_extensions() {
     let refuse = "posix-rename,statvfs,fstatvfs,hardlink,fsync,lsetstat,limits,expand-path,copy-data,\
                   home-directory,users-groups-by-id";
     let subsystem = format!("Subsystem sftp /usr/lib/openssh/sftp-server -P {refuse}");
     let far = Far::on(Sshd::builder().line(&subsystem).start());
     tree(&far, 6 << 20);
     both_ways(&far, "");
-    // Over what is there already, too.
+    // Existing files are replaced, too.
     far.session.write("src/large", content(7, 5 << 20));
     far.haul("cp src @/up").status(0);
     far.same("src", "far/up/src");
 }
 
-/// Dropbear, which starts OpenSSH's sftp-server. It lets in who has the key of the session, in a mount
-/// namespace in which the home is another one.
+/// Dropbear, which starts OpenSSH's sftp-server. It accepts the key of the session, and runs in a mount
+/// namespace with another home directory.
 struct Dropbear(Child);
 
 impl Dropbear {
-    /// Starts it; its port.
+    /// Starts it; returns its port.
     fn start(session: &Session) -> Option<(Self, u16)> {
         let home = std::env::home_dir()?;
         let installed = Command::new("dropbear").arg("-V").output().is_ok();
@@ -115,8 +115,8 @@ impl Dropbear {
         keygen.args(["-q", "-t", "ed25519", "-N", "", "-f", "key"]).current_dir(session.path(""));
         assert!(keygen.status().unwrap().success());
         session.tool("dropbearkey -t ed25519 -f host");
-        let said = session.tool("dropbearkey -y -f host");
-        let key = said.lines().find(|line| line.starts_with("ssh-ed25519")).unwrap();
+        let text = session.tool("dropbearkey -y -f host");
+        let key = text.lines().find(|line| line.starts_with("ssh-ed25519")).unwrap();
         session.write("root/.ssh/authorized_keys", session.read("key.pub"));
         let port = free_port();
         session.write("known", format!("[127.0.0.1]:{port} {key}\n"));
@@ -146,7 +146,7 @@ impl Drop for Dropbear {
 }
 
 #[test]
-fn dropbear_gets_and_gives_everything() {
+fn copies_work_with_dropbear() {
     let session = Session::new().directory("far");
     let Some((_server, port)) = Dropbear::start(&session) else { return };
     session.write("src/large", content(1, 70 << 20));

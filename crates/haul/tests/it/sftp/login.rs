@@ -1,4 +1,4 @@
-//! Hosts that are not reached, and people that are not let in.
+//! Hosts that cannot be reached, and logins that are refused.
 
 use std::fs;
 
@@ -6,23 +6,23 @@ use super::sshd::Sshd;
 use super::{Far, content};
 
 #[test]
-fn a_wrong_key_is_said_with_what_was_tried() {
+fn a_refused_key_is_reported_with_what_was_tried() {
     let far = Far::start();
     let stranger = far.sshd.new_key("stranger", "ed25519", "");
     let line = far
         .line("cp @/x dst")
         .replace(&far.sshd.user_key().display().to_string(), &stranger.display().to_string());
     let ran = far.session.haul(&line).status(1);
-    let said = ran.err();
-    assert!(said.contains(&format!("{}@{}", far.sshd.user(), far.sshd.address())), "{said}");
-    assert!(said.contains("permission denied for root"), "{said}");
-    assert!(said.contains(&stranger.display().to_string()), "{said}");
-    assert!(!said.contains("again in"), "{said}");
+    let text = ran.err();
+    assert!(text.contains(&format!("{}@{}", far.sshd.user(), far.sshd.address())), "{text}");
+    assert!(text.contains("permission denied for root"), "{text}");
+    assert!(text.contains(&stranger.display().to_string()), "{text}");
+    assert!(!text.contains("again in"), "{text}");
     assert!(!far.session.has("dst"));
 }
 
 #[test]
-fn a_wrong_password_is_said_and_not_tried_again() {
+fn a_wrong_password_is_reported_and_not_tried_again() {
     let sshd = Sshd::builder().password("open sesame").start();
     let far = Far::on(sshd);
     far.session.write("far/x", "content");
@@ -32,13 +32,13 @@ fn a_wrong_password_is_said_and_not_tried_again() {
         let output = command.env("HAUL_PASSWORD", password).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (status, said) = run("open barley");
-    assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("tried the password of HAUL_PASSWORD"), "{said}");
-    assert!(!said.contains("barley") && !said.contains("sesame"), "{said}");
+    let (status, text) = run("open barley");
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("tried the password of HAUL_PASSWORD"), "{text}");
+    assert!(!text.contains("barley") && !text.contains("sesame"), "{text}");
     assert_eq!(far.sshd.log().matches("Failed password").count(), 1, "{}", far.sshd.log());
-    let (status, said) = run("open sesame");
-    assert_eq!(status, Some(0), "{said}");
+    let (status, text) = run("open sesame");
+    assert_eq!(status, Some(0), "{text}");
     assert_eq!(far.session.read("dst"), "content");
 }
 
@@ -83,15 +83,15 @@ fn a_host_name_that_does_not_exist_is_tried_once() {
         let ran = session.haul(&format!("{line} -F none")).status(1);
         assert!(ran.err().contains("no-such-host.invalid"), "{}", ran.err());
         assert!(ran.err().contains("failed to lookup address"), "{}", ran.err());
-        let said = ran.err();
-        let errors = said.lines().filter(|line| line.starts_with("haul: "));
-        assert_eq!(errors.count(), 1, "{said}");
-        assert!(!said.contains("again in"), "{said}");
+        let text = ran.err();
+        let errors = text.lines().filter(|line| line.starts_with("haul: "));
+        assert_eq!(errors.count(), 1, "{text}");
+        assert!(!text.contains("again in"), "{text}");
     }
 }
 
 #[test]
-fn a_port_where_nobody_listens_is_tried_once() {
+fn a_closed_port_is_tried_once() {
     let mut far = Far::start();
     far.sshd.stop();
     far.session.write("src", content(1, 100));
@@ -101,18 +101,18 @@ fn a_port_where_nobody_listens_is_tried_once() {
 }
 
 #[test]
-fn with_v_it_says_once_a_host_what_connecting_took() {
+fn verbose_prints_once_per_host_how_long_connecting_took() {
     let far = Far::start();
     far.session.write("src/a", "a");
     for (line, lines) in [("cp -v src @/dst", 1), ("cp -v @/dst/src @/again", 1), ("cp src @/x", 0)]
     {
-        let said = far.haul(line).status(0).err();
-        let connected = said.lines().filter(|line| line.contains(": connected in "));
+        let text = far.haul(line).status(0).err();
+        let connected = text.lines().filter(|line| line.contains(": connected in "));
         let connected: Vec<&str> = connected.collect();
-        assert_eq!(connected.len(), lines, "{said}");
+        assert_eq!(connected.len(), lines, "{text}");
         let place = format!("{}@{}: ", far.sshd.user(), far.sshd.address());
         for line in connected {
-            assert!(line.starts_with(&place) && line.contains(" round trips; latency "), "{said}");
+            assert!(line.starts_with(&place) && line.contains(" round trips; latency "), "{text}");
         }
     }
 }

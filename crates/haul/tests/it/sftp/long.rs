@@ -1,5 +1,5 @@
-//! A long way, on which lanes are opened side by side and everything is asked for as early as it can
-//! be: a client and a server with network stacks of their own, and the link between them.
+//! A long path, on which lanes are opened in parallel and everything is requested as early as possible:
+//! a client and a server with network stacks of their own, and the link between them.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::limits::{both_ways, tree};
 use super::sshd::Sshd;
 use super::{Far, content};
 
-/// Runs `test` at the near end of a long way. Without the right to make namespaces it is skipped,
-/// and says so.
+/// Runs `test` at the near end of a long path. Without the right to create namespaces it is skipped,
+/// with the reason printed.
 fn far_away(test: impl FnOnce(&Far) + Send) {
     if let Err(error) = Namespace::new() {
         eprintln!("skipped: {error}");
@@ -27,7 +27,7 @@ fn far_away(test: impl FnOnce(&Far) + Send) {
 }
 
 #[test]
-fn every_file_gets_its_own_bytes() {
+fn every_file_has_the_right_content() {
     far_away(|far| {
         tree(far, 3 << 20);
         both_ways(far, "");
@@ -35,9 +35,9 @@ fn every_file_gets_its_own_bytes() {
 }
 
 #[test]
-fn a_file_alone_gets_its_own_bytes_whatever_its_length() {
+fn a_single_file_has_the_right_content_whatever_its_length() {
     far_away(|far| {
-        // It is opened, and a piece of it read, with the greeting of every lane.
+        // It is opened, and a piece of it is read, along with the greeting of every lane.
         for (n, length) in [0, 1, 60_000, 65_536, 70_000, 600_000, 5 << 20].into_iter().enumerate()
         {
             far.session.write("src/one", content(n as u64, length));
@@ -54,11 +54,11 @@ fn a_file_alone_gets_its_own_bytes_whatever_its_length() {
 }
 
 #[test]
-fn a_part_file_that_is_made_anew_is_not_the_one_that_was_there_on_any_lane() {
+fn a_new_part_file_is_not_confused_with_the_old_one_on_any_lane() {
     far_away(|far| {
         far.session.write("src/one", content(1, 12 << 20));
         for other in [content(2, 14 << 20), Vec::new()] {
-            // Nothing tells where it comes from, so it is not continued.
+            // Its source is not recorded, so it is not resumed.
             far.session.write("far/up/.one.haul-part", other);
             far.haul("cp src/one @/up/").status(0);
             far.same("src/one", "far/up/one");
@@ -69,12 +69,12 @@ fn a_part_file_that_is_made_anew_is_not_the_one_that_was_there_on_any_lane() {
 
 #[test]
 fn a_source_that_changes_while_it_is_read_arrives_in_one_version() {
-    // Whether it has changed is looked at behind the last reads.
+    // The check for changes is sent behind the last reads.
     far_away(arrives_in_one_version);
 }
 
 #[test]
-fn a_run_that_was_killed_is_continued() {
+fn a_run_that_was_killed_is_resumed() {
     far_away(|far| {
         far.session.write("src/one", content(1, 24 << 20));
         far.session.write("far/src/one", content(1, 24 << 20));

@@ -1,19 +1,19 @@
-//! Servers that do not keep to the protocol, or to anything: right results where that is possible,
-//! and otherwise a clear error; never wrong bytes, and never waiting for ever.
+//! Servers that violate the protocol: correct results where that is possible, and otherwise a clear
+//! error; never wrong bytes, and never an endless wait.
 
 use super::content;
 use super::limits::{both_ways, tree};
 use super::strange::{Habit, far};
 
 #[test]
-fn a_server_without_strange_habits_gets_and_gives_everything() {
+fn copies_work_with_a_server_without_quirks() {
     let far = far(&[]);
     tree(&far, 5 << 20);
     both_ways(&far, "");
 }
 
 #[test]
-fn short_answers_and_answers_in_any_order_make_no_difference() {
+fn short_responses_and_responses_in_any_order_make_no_difference() {
     for habits in [
         &[Habit::ShortReads(10_000)][..],
         &[Habit::Backwards],
@@ -27,7 +27,7 @@ fn short_answers_and_answers_in_any_order_make_no_difference() {
 }
 
 #[test]
-fn limits_that_a_server_names_are_kept() {
+fn limits_that_a_server_announces_are_respected() {
     for limit in [32_768, 5_000] {
         let far = far(&[Habit::Limits(limit)]);
         tree(&far, 2 << 20);
@@ -36,8 +36,8 @@ fn limits_that_a_server_names_are_kept() {
 }
 
 #[test]
-fn answers_that_cannot_be_are_errors_and_no_file_comes_of_them() {
-    for (habit, said) in [
+fn impossible_responses_are_errors_and_leave_no_file() {
+    for (habit, text) in [
         (Habit::WrongIds, "a response to the unknown request"),
         (Habit::TooMuch, ""),
         (Habit::Nothing, "neither data nor end-of-file"),
@@ -48,14 +48,14 @@ fn answers_that_cannot_be_are_errors_and_no_file_comes_of_them() {
             let far = far(&[habit]);
             far.session.write("far/src/f", content(1, length));
             let ran = far.haul("cp --retries 1 @/src dst").status(1);
-            assert!(ran.err().contains(said), "{habit:?}, {length}: {}", ran.err());
+            assert!(ran.err().contains(text), "{habit:?}, {length}: {}", ran.err());
             assert!(!far.session.has("dst/src/f"), "{habit:?}, {length}");
         }
     }
 }
 
 #[test]
-fn a_session_that_ends_within_an_answer_is_replaced() {
+fn a_session_that_ends_within_a_response_is_replaced() {
     let far = far(&[Habit::EndsWithin(20)]);
     far.session.write("far/src/f", content(1, 3 << 20));
     far.session.write("far/src/g", content(2, 1000));
@@ -65,7 +65,7 @@ fn a_session_that_ends_within_an_answer_is_replaced() {
 }
 
 #[test]
-fn a_session_that_never_gets_anywhere_is_an_error_in_the_end() {
+fn a_session_that_never_makes_progress_is_an_error_after_retries() {
     let far = far(&[Habit::EndsWithin(1)]);
     far.session.write("far/f", content(1, 1 << 20));
     let ran = far.haul("cp --retries 2 @/f dst").status(1);
@@ -74,8 +74,8 @@ fn a_session_that_never_gets_anywhere_is_an_error_in_the_end() {
 }
 
 #[test]
-fn greetings_that_are_none_are_errors() {
-    for (habit, said) in [
+fn invalid_greetings_are_errors() {
+    for (habit, text) in [
         (Habit::Version(2), "version 2"),
         (Habit::Says(b"Welcome to this machine!\r\n"), "bytes, when"),
         (Habit::Says(b"\0\0\0\x01\xff"), "packet of type 255"),
@@ -86,7 +86,7 @@ fn greetings_that_are_none_are_errors() {
         far.session.write("src", "content");
         for line in ["cp @/f dst", "cp src @/g", "ls @/"] {
             let ran = far.haul(line).status(1);
-            assert!(ran.err().contains(said), "{habit:?}, {line}: {}", ran.err());
+            assert!(ran.err().contains(text), "{habit:?}, {line}: {}", ran.err());
         }
         assert!(!far.session.has("dst") && !far.session.has("far/g"));
     }
@@ -105,7 +105,7 @@ fn names_that_lead_elsewhere_are_refused_and_the_rest_is_copied() {
         assert_eq!(find, "dst/src/good\n");
         assert_eq!(far.session.read("evil"), "untouched");
     }
-    // These every directory has.
+    // Every directory has these names.
     for name in [&b"."[..], b".."] {
         let far = far(&[Habit::Lists(name)]);
         far.session.write("far/src/good", "content");
@@ -114,9 +114,9 @@ fn names_that_lead_elsewhere_are_refused_and_the_rest_is_copied() {
     }
 }
 
-/// `sync --delete` lists directories in which links are being replaced, and failed.
+/// `sync --delete` lists directories in which links are being replaced; formerly it failed then.
 #[test]
-fn a_link_that_is_removed_while_it_is_listed_is_no_error() {
+fn a_link_that_is_removed_while_it_is_listed_is_not_an_error() {
     let far = far(&[Habit::ListsGoneLink]);
     far.session.write("far/src/good", "content");
     far.haul("cp @/src dst").status(0);
@@ -124,7 +124,7 @@ fn a_link_that_is_removed_while_it_is_listed_is_no_error() {
 }
 
 #[test]
-fn a_write_that_fails_for_no_said_reason_fails_the_file_and_leaves_none() {
+fn a_write_that_fails_without_a_reason_fails_the_file_and_leaves_none() {
     let far = far(&[Habit::Quota(3 << 20)]);
     far.session.write("src", content(1, 8 << 20));
     let ran = far.haul("cp src @/f").status(1);

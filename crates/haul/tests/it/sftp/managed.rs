@@ -1,5 +1,5 @@
-//! Servers before an object store, and others that can do less than a file system: haul finds out
-//! by itself, and what it cannot do it does not get wrong.
+//! Servers in front of an object store, and others that can do less than a file system: haul detects
+//! that by itself, and never produces a wrong file.
 
 use std::fs;
 
@@ -11,14 +11,14 @@ use super::strange::{Habit, far};
 use super::{Far, content};
 
 #[test]
-fn a_server_that_takes_writes_in_order_only_gets_them_in_order() {
+fn a_server_that_accepts_writes_in_order_only_gets_them_in_order() {
     for refusal in [Status::Failure, Status::Unsupported, Status::PermissionDenied] {
         let far = far(&[Habit::InOrder(refusal)]);
         tree(&far, 9 << 20);
         far.session.write("src/other", content(9, 5 << 20));
         far.session.write("far/src/other", content(9, 5 << 20));
         both_ways(&far, "");
-        // Over what is there, over several lanes, with a digest, and read back.
+        // Replacing files, over several lanes, with a digest, and read back.
         far.session.write("src/large", content(3, 8 << 20));
         far.haul("cp --lanes 4 --digest sha256 --verify src @/up").status(0);
         far.same("src", "far/up/src");
@@ -26,14 +26,14 @@ fn a_server_that_takes_writes_in_order_only_gets_them_in_order() {
 }
 
 #[test]
-fn a_server_that_appends_whatever_it_is_told_gets_writes_in_order() {
+fn a_server_that_always_appends_gets_writes_in_order() {
     let far = far(&[Habit::Appends]);
     tree(&far, 9 << 20);
     both_ways(&far, "--lanes 3");
 }
 
 #[test]
-fn an_upload_in_order_that_is_cut_starts_anew_by_itself() {
+fn an_upload_in_order_that_is_cut_starts_over_by_itself() {
     for options in ["", "--digest sha256", "--digest blake3 --verify"] {
         let far = far(&[Habit::InOrder(Status::Failure)]).with_proxy();
         far.session.write("src", content(1, 8 << 20));
@@ -54,7 +54,7 @@ fn an_upload_in_order_that_is_cut_starts_anew_by_itself() {
 }
 
 #[test]
-fn an_upload_in_order_that_is_cut_again_and_again_is_an_error_and_a_rerun_starts_it_anew() {
+fn an_upload_in_order_that_is_cut_repeatedly_is_an_error_and_a_rerun_starts_over() {
     let far = far(&[Habit::InOrder(Status::Failure)]).with_proxy();
     far.session.write("src", content(1, 8 << 20));
     let cut = Fault::CutHard { after: 2 << 20 };
@@ -79,20 +79,20 @@ fn a_server_that_opens_a_file_once_is_read_and_written_over_one_lane() {
 }
 
 #[test]
-fn a_server_that_opens_a_file_once_gets_anew_what_a_killed_run_has_left() {
+fn a_server_that_opens_a_file_once_gets_the_whole_file_again_after_a_kill() {
     let far = far(&[Habit::OneHandleAFile]);
     far.session.write("src", content(1, 12 << 20));
     let running = far.spawn("cp --bwlimit 8M --window 1M src @/f");
     super::cuts::wait_for_bytes(&far.far(""), 4 << 20);
     running.kill();
-    // Until the server has seen that nobody is there any more.
+    // Until the server has noticed that the client is gone.
     std::thread::sleep(std::time::Duration::from_millis(500));
     far.haul("cp --digest sha256 src @/f").status(0);
     far.session.tool("cmp src far/f");
 }
 
 #[test]
-fn a_server_of_one_handle_a_session_gets_a_session_for_each() {
+fn a_server_with_one_handle_per_session_gets_a_session_for_each() {
     let far = far(&[Habit::OneHandleASession]);
     tree(&far, 6 << 20);
     far.session.write("src/other", content(9, 5 << 20));
@@ -102,7 +102,7 @@ fn a_server_of_one_handle_a_session_gets_a_session_for_each() {
 }
 
 #[test]
-fn all_of_it_together_is_still_no_reason_to_fail() {
+fn a_server_with_all_quirks_together_is_handled() {
     let far = far(&[
         Habit::InOrder(Status::Failure),
         Habit::OneHandleAFile,
@@ -113,13 +113,13 @@ fn all_of_it_together_is_still_no_reason_to_fail() {
     ]);
     tree(&far, 4 << 20);
     both_ways(&far, "");
-    // And over what is there.
+    // And replacing existing files.
     far.haul("cp src @/up").status(0);
     far.same("src", "far/up/src");
 }
 
 #[test]
-fn a_server_that_refuses_to_resolve_paths_or_to_copy_is_served_otherwise() {
+fn copies_work_with_a_server_that_refuses_to_resolve_paths_or_to_copy() {
     for refusal in [Status::Unsupported, Status::PermissionDenied, Status::Failure] {
         let far = far(&[Habit::NoRealpath(refusal), Habit::NoCopies(refusal)]);
         tree(&far, 2 << 20);
@@ -130,7 +130,7 @@ fn a_server_that_refuses_to_resolve_paths_or_to_copy_is_served_otherwise() {
 }
 
 #[test]
-fn from_one_place_of_such_a_server_to_another() {
+fn a_copy_within_a_server_with_quirks_is_right() {
     for habits in [
         &[Habit::OneHandleASession][..],
         &[Habit::OneHandleASession, Habit::InOrder(Status::Failure)],
@@ -143,7 +143,7 @@ fn from_one_place_of_such_a_server_to_another() {
 }
 
 #[test]
-fn a_directory_that_a_server_makes_again_is_not_taken_for_new() {
+fn an_existing_directory_that_a_server_creates_again_is_not_taken_for_new() {
     let far = far(&[Habit::MakesAgain]);
     far.session.write("src/d/f", b"new");
     far.session.write("far/src/d/f", b"older");
@@ -155,16 +155,16 @@ fn a_directory_that_a_server_makes_again_is_not_taken_for_new() {
     assert_eq!(again.summary()["moved_bytes"], 0, "{}", again.out());
 }
 
-/// As sftpgo does it, whose parts run side by side: it was taken for one that takes bytes
+/// As sftpgo, whose parts run concurrently: formerly it was taken for a server that accepts bytes
 /// in order only.
 #[test]
-fn a_server_that_looks_before_it_has_written_is_asked_again_and_gets_what_is_continued() {
+fn a_resumed_upload_is_right_on_a_server_that_reports_sizes_before_it_has_written() {
     continued(&far(&[Habit::LooksEarly]).with_proxy());
 }
 
-/// As paramiko's server does it: what had been continued was a file of zeros in the end.
+/// As paramiko's server: formerly, a resumed file was all zeros in the end.
 #[test]
-fn a_server_that_empties_a_file_to_set_its_length_gets_what_is_continued_and_what_ends_in_a_hole() {
+fn resumed_files_and_trailing_holes_are_right_on_a_server_that_empties_files_to_set_lengths() {
     let far = far(&[Habit::EmptiesToSetLength]).with_proxy();
     continued(&far);
     let hole = fs::File::create(far.session.path("hole")).unwrap();
@@ -174,7 +174,7 @@ fn a_server_that_empties_a_file_to_set_its_length_gets_what_is_continued_and_wha
     far.session.tool("cmp hole far/hole");
 }
 
-/// An upload that is cut, and continued by the next run.
+/// Asserts that an upload that is cut is resumed by the next run.
 #[track_caller]
 fn continued(far: &Far) {
     far.session.write("src", content(1, 24 << 20));

@@ -1,5 +1,5 @@
-//! SFTP as its users see it when something goes wrong: the program against a real sshd, with a bad
-//! network between, or behind the sshd a server that does not keep to the protocol.
+//! Faults in SFTP, as the user sees them: the program against a real sshd, over a bad network, or with
+//! a server behind sshd that violates the protocol.
 //!
 //! In a command `@/` is the directory `far` of the session on the server, so that a test can look
 //! at both ends.
@@ -35,17 +35,17 @@ use crate::session::{Ran, Session};
 pub(crate) struct Far {
     pub(crate) session: Session,
     sshd: Sshd,
-    /// What the program talks to instead of the server.
+    /// The program connects to it instead of the server.
     proxy: Option<FaultProxy>,
 }
 
 impl Far {
-    /// A server as it comes.
+    /// A server with default settings.
     pub(crate) fn start() -> Self {
         Self::on(Sshd::start())
     }
 
-    /// A server with a proxy before it.
+    /// A server with a proxy in front of it.
     fn behind_proxy() -> Self {
         Self::start().with_proxy()
     }
@@ -78,7 +78,7 @@ impl Far {
         format!("sftp://{}{}/", self.address(), self.session.path("far").display())
     }
 
-    /// The options with which the program gets in.
+    /// The options with which the program can log in.
     fn options(&self) -> String {
         let mut options = format!("-F none -i {}", self.sshd.user_key().display());
         for option in self.sshd.isolated() {
@@ -104,12 +104,12 @@ impl Far {
         self.session.haul(&self.line(line))
     }
 
-    /// Starts the program; what it prints is kept for its end.
+    /// Starts the program; its output is available at its end.
     pub(crate) fn spawn(&self, line: &str) -> Running {
         Running::start(&self.session, &self.line(line))
     }
 
-    /// Both directories have the same in them.
+    /// Asserts that both directories have the same content.
     #[track_caller]
     pub(crate) fn same(&self, one: &str, other: &str) {
         let output = Command::new("diff")
@@ -117,32 +117,32 @@ impl Far {
             .args([self.session.path(one), self.session.path(other)])
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     }
 }
 
-/// The program while it runs; it ends with its test.
+/// The running program, killed when dropped.
 pub(crate) struct Running(Option<Child>);
 
 impl Running {
-    /// Starts it; what it prints is kept for its end.
+    /// Starts it; its output is available at its end.
     pub(crate) fn start(session: &Session, line: &str) -> Self {
         let mut command = session.command(line);
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Self(Some(command.spawn().unwrap()))
     }
 
-    /// The number of its process.
+    /// Its process ID.
     pub(crate) fn id(&self) -> u32 {
         self.0.as_ref().unwrap().id()
     }
 
-    /// Waits until so many bytes have moved, as it says with `--json`.
+    /// Waits until this many bytes have moved, as it reports with `--json`.
     #[track_caller]
     pub(crate) fn until_moved(&mut self, bytes: u64) {
-        let said = BufReader::new(self.0.as_mut().unwrap().stdout.as_mut().unwrap());
-        let moved = said.lines().map_while(Result::ok).any(|line| {
+        let output = BufReader::new(self.0.as_mut().unwrap().stdout.as_mut().unwrap());
+        let moved = output.lines().map_while(Result::ok).any(|line| {
             let event: serde_json::Value = serde_json::from_str(&line).unwrap();
             event["moved_bytes"].as_u64().is_some_and(|moved| moved >= bytes)
                 && event["event"] == "progress"

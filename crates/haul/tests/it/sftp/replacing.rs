@@ -7,7 +7,7 @@ use super::sshd::Sshd;
 use super::strange::{Habit, far};
 use super::{Far, content, unfinished};
 
-/// Between the old file and the new one haul used to remove the old one.
+/// Small and large files. Formerly, haul removed the old file before the new one got its name.
 const LENGTHS: [usize; 3] = [100, 1 << 20, 5 << 20];
 
 const PART: Habit = Habit::KeepsName(".haul-part");
@@ -32,7 +32,7 @@ fn a_file_is_replaced_where_a_rename_does_not_replace() {
 }
 
 #[test]
-fn an_old_file_stays_where_the_new_one_does_not_get_its_name() {
+fn an_old_file_stays_where_the_new_one_cannot_be_renamed() {
     for length in LENGTHS {
         let far = far(&[PART]);
         far.session.write("src", content(1, length));

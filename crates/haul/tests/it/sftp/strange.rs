@@ -1,5 +1,5 @@
-//! A server of SFTP behind a real sshd that is not as servers should be. Its files are those of the
-//! machine; a [`Habit`] says in what it is different.
+//! An SFTP server with quirks behind a real sshd. Its files are those of the machine; each [`Habit`]
+//! is one deviation.
 //!
 //! ```text
 //! program → sshd → script (the subsystem) → TCP on the loopback → a thread here for each session
@@ -27,81 +27,81 @@ use super::Far;
 use super::sshd::Sshd;
 use crate::session::Session;
 
-/// In what a server is different.
+/// How a server deviates from a correct one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Habit {
-    /// READ gives at most so many bytes.
+    /// READ returns at most this many bytes.
     ShortReads(usize),
-    /// What comes together is answered from the last to the first.
+    /// Requests that arrive together get their responses in reverse order.
     Backwards,
-    /// READ and WRITE get answers to requests that nobody made.
+    /// READ and WRITE get responses with the IDs of requests that were not sent.
     WrongIds,
-    /// READ gives a byte more than was asked for.
+    /// READ returns a byte more than was requested.
     TooMuch,
-    /// READ gives no bytes at all.
+    /// READ returns no bytes at all.
     Nothing,
-    /// The answer to READ says that it is 1 GiB long.
+    /// The response to READ claims to be 1 GiB long.
     Oversized,
-    /// The session ends in the middle of the answer to the READ with this number, in every session.
+    /// Every session ends in the middle of the response to its READ with this number.
     EndsWithin(usize),
-    /// Every handle is forgotten after so many requests on it.
+    /// Every handle is forgotten after this many requests on it.
     Forgets(usize),
     /// Greets with this version.
     Version(u32),
-    /// Says this before it greets.
+    /// Sends this before it greets.
     Says(&'static [u8]),
     /// Ends without a greeting.
     Silent,
     /// Lists this name in every directory.
     Lists(&'static [u8]),
-    /// Lists a symbolic link in every directory that is gone when its target is asked for.
+    /// Lists a symbolic link in every directory that is gone when its target is requested.
     ListsGoneLink,
-    /// So many bytes in one READ or WRITE and no more, which it says.
+    /// Announces a limit of bytes in one READ or WRITE, and enforces it.
     Limits(usize),
-    /// WRITE fails when so many bytes are in all files together.
+    /// WRITE fails when this many bytes are in all files together.
     Quota(u64),
-    /// WRITE has to begin where the last one ended; the refusal is this.
+    /// WRITE has to begin where the last one ended; others are refused with this status.
     InOrder(Status),
-    /// WRITE puts its bytes at the end, wherever they should go.
+    /// WRITE appends its bytes, whatever their offset.
     Appends,
     /// A file can be open once.
     OneHandleAFile,
     /// A session can have one file or directory open.
     OneHandleASession,
-    /// What is written fails to become a file when it is closed.
+    /// CLOSE of a file that was written fails.
     FailsToClose,
-    /// It knows a rename that replaces.
+    /// It supports a rename that replaces.
     Replaces,
-    /// It announces a rename that replaces, and does not know it.
+    /// It announces a rename that replaces, but does not support it.
     AnnouncesReplacing,
-    /// RENAME of a name that ends so is refused where something has the new name, and where nothing has it.
+    /// RENAME of a name with this ending is refused, whether the new name exists or not.
     KeepsName(&'static str),
-    /// RENAME of a name that ends so is done, the first time, and the session ends without a response.
+    /// The first RENAME of a name with this ending is done, and the session ends without a response.
     EndsAfterRename(&'static str),
-    /// FSTAT does not wait for a WRITE that came before it: behind one of a single byte it gives the
+    /// FSTAT does not wait for a WRITE that came before it: after one of a single byte it returns the
     /// length from before.
     LooksEarly,
     /// A file whose length is set is emptied first.
     EmptiesToSetLength,
-    /// Attributes cannot be set; the refusal is this.
+    /// Setting attributes is refused with this status.
     NoAttributes(Status),
     /// Times cannot be set, modes can.
     NoTimes,
-    /// Times are set, it says, and are not.
+    /// Setting times is reported as done, but has no effect.
     IgnoresTimes,
     /// A directory is listed in one packet.
     ListsAtOnce,
     /// REALPATH is refused.
     NoRealpath(Status),
-    /// It announces COPY-DATA and refuses it.
+    /// It announces COPY-DATA, and refuses it.
     NoCopies(Status),
-    /// MKDIR of what is there succeeds.
+    /// MKDIR of an existing directory succeeds.
     MakesAgain,
 }
 
 use Habit as H;
 
-/// A server with `habits`, and a session whose far end it has.
+/// A server with `habits`, and a session whose directory `far` it serves.
 pub(super) fn far(habits: &[Habit]) -> Far {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -111,7 +111,7 @@ pub(super) fn far(habits: &[Habit]) -> Far {
         written: Mutex::default(),
         ended: AtomicBool::new(false),
     });
-    // It ends with the process: sessions come as long as the sshd is there.
+    // The thread ends with the process: sessions may come as long as the sshd runs.
     std::thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
             let server = Arc::clone(&server);
@@ -119,8 +119,8 @@ pub(super) fn far(habits: &[Habit]) -> Far {
         }
     });
     let session = Session::new().directory("far");
-    // The way in has a copy of its own: a job in the background has no standard input. Where either
-    // way ends, both do.
+    // The background job reads from a copy of standard input, since it has none of its own. When either
+    // direction ends, both do.
     let script = format!(
         "#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/{port} 4<&0\n(cat <&4 >&3; kill $$) &\nexec cat <&3\n"
     );
@@ -133,20 +133,20 @@ pub(super) fn far(habits: &[Habit]) -> Far {
 #[derive(Debug)]
 struct Server {
     habits: Vec<Habit>,
-    /// How often each file is open.
+    /// The number of open handles of each file.
     open: Mutex<HashMap<PathBuf, usize>>,
     written: Mutex<u64>,
     ended: AtomicBool,
 }
 
-/// What one session has open.
+/// The state of one session.
 struct Serving<'a> {
     server: &'a Server,
     stream: TcpStream,
     handles: HashMap<Handle, Open>,
     opened: u64,
     reads: usize,
-    /// The length that the next FSTAT gives.
+    /// The length that the next FSTAT returns.
     early: Option<u64>,
 }
 
@@ -188,7 +188,7 @@ impl Server {
             reads: 0,
             early: None,
         };
-        // A session that ends from either side ends.
+        // Errors are ignored: either side may end the session.
         drop(serving.run());
         let handles = std::mem::take(&mut serving.handles);
         handles.into_values().for_each(|open| self.forget(&open));
@@ -476,7 +476,7 @@ impl Serving<'_> {
         Response::Handle(handle)
     }
 
-    /// An open file, and how much of it has been written in order.
+    /// An open file, and where the last WRITE ended.
     fn file(&mut self, handle: &Handle) -> io::Result<(&File, &mut u64)> {
         let most = self.server.habit(|habit| match habit {
             H::Forgets(most) => Some(most),

@@ -1,6 +1,6 @@
 //! Files in motion in virtual time, over storages that fail, stall and reorder. Each case checks at every
-//! step that bytes are written exactly once, in order where that is needed, and that in the end nothing is
-//! missing, in flight, or held.
+//! step that bytes are written exactly once, in order where needed, and that in the end nothing is missing,
+//! in flight, or held.
 
 mod world;
 
@@ -18,7 +18,7 @@ fn reads() -> impl Strategy<Value = Reads> {
     prop::sample::select(vec![Reads::Ranges, Reads::Long, Reads::Whole])
 }
 
-/// Pieces of a file, all of them long enough for a hole.
+/// Pieces of a file, each long enough for a hole.
 fn pieces(size: u64) -> impl Strategy<Value = RangeSet> {
     let piece = (0..=size, 64 * KIB..400 * KIB);
     prop::collection::vec(piece, 0..4).prop_map(move |pieces| {
@@ -58,7 +58,7 @@ prop_compose! {
         case.mode.write_bytes = write_bytes;
         case.written = written;
         if in_order {
-            // What came in order has no gaps.
+            // Bytes written in order have no gaps.
             let first = case.written.iter().next().map_or(0, |first| first.len());
             case.written = RangeSet::new();
             case.written.insert(Range::new(0, first));
@@ -73,7 +73,7 @@ prop_compose! {
         if is_endless {
             case.mode.reads = Reads::Whole;
             (case.mode.is_endless, case.mode.direct, case.mode.journal) = (true, false, false);
-            // Nothing of it is retried, so nothing of it fails here.
+            // It is not retried, so nothing fails here.
             (case.holes, case.written, case.failing) = (RangeSet::new(), RangeSet::new(), 0);
         }
         case
@@ -84,13 +84,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn every_byte_arrives_once_whatever_fails(case in cases()) {
+    fn every_byte_arrives_once_despite_failures(case in cases()) {
         let outcome = case.run();
         prop_assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
     }
 
     #[test]
-    fn a_file_that_is_stopped_lets_what_is_in_flight_end(case in cases(), millis in 0u64..300) {
+    fn a_stopped_file_lets_operations_in_flight_end(case in cases(), millis in 0u64..300) {
         let case = Case { stops_at: Some(Duration::from_millis(millis)), ..case };
         let may_fail = case.failing > 0;
         let failure = case.run().failure;
@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn a_write_that_fails_for_good_ends_the_file(case in cases(), at in any::<prop::sample::Index>()) {
+    fn a_permanently_failed_write_ends_the_file(case in cases(), at in any::<prop::sample::Index>()) {
         let mut passed = case.written.clone();
         case.holes.iter().filter(|_| !case.mode.writes_in_order).for_each(|hole| passed.insert(hole));
         let missing = passed.gaps(Range::new(0, case.size));
@@ -127,9 +127,9 @@ proptest! {
         prop_assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
     }
 
-    /// The lane that it holds may be what others wait for who have all the room.
+    /// The files that have all the room may be waiting for the lane that this one holds.
     #[test]
-    fn a_file_in_order_over_a_link_goes_on_without_room(case in cases()) {
+    fn a_file_in_order_over_a_link_continues_without_room(case in cases()) {
         let mut case = Case { is_starved: true, ..case };
         (case.mode.writes_in_order, case.mode.destination) = (true, Medium::Link);
         (case.mode.keeps_permits, case.mode.direct) = (false, false);
@@ -139,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn a_file_that_keeps_its_permits_goes_on_without_room(case in cases()) {
+    fn a_file_that_keeps_its_permits_continues_without_room(case in cases()) {
         let mut case = Case { is_starved: true, has_lanes: false, ..case };
         (case.mode.journal, case.mode.keeps_permits) = (false, true);
         let outcome = case.run();
@@ -155,7 +155,7 @@ fn a_file_of_unknown_length_ends_when_its_stream_breaks() {
     assert_eq!(failure, Some(Retry::Later), "it is begun anew");
 }
 
-/// The last 64 KiB were read with a request of their own.
+/// Once, the last 64 KiB were read with a request of their own.
 #[test]
 fn a_long_read_in_order_is_one_request() {
     for size in [1, 70_001, 3_000_000, (5 << 20) + 100] {
@@ -170,7 +170,7 @@ fn a_long_read_in_order_is_one_request() {
 }
 
 #[test]
-fn the_half_of_a_long_read_is_taken_over_by_a_free_lane() {
+fn a_free_lane_takes_over_half_of_a_long_read() {
     let mut case = Case::new(7, 64 << 20, Reads::Long);
     (case.has_lanes, case.window) = (true, 16 << 20);
     let outcome = case.run();
@@ -189,9 +189,9 @@ fn a_stalled_range_is_withdrawn_and_read_by_another() {
     assert!(withdrawn > 20, "{withdrawn}");
 }
 
-/// There had to be room for 512 KiB beside what it has.
+/// Once, this needed room for another 512 KiB besides that of the stalled range.
 #[test]
-fn a_stalled_range_is_taken_over_however_small_the_window_is() {
+fn a_stalled_range_is_taken_over_even_in_a_small_window() {
     let mut withdrawn = 0;
     for seed in 0..40 {
         let mut case = Case::new(seed, 2 << 20, Reads::Ranges);
@@ -202,7 +202,7 @@ fn a_stalled_range_is_taken_over_however_small_the_window_is() {
 }
 
 #[test]
-fn a_rate_is_kept_in_virtual_time() {
+fn the_rate_limit_holds_in_virtual_time() {
     for reads in [Reads::Ranges, Reads::Long, Reads::Whole] {
         let mut case = Case::new(3, 8 << 20, reads);
         (case.bandwidth_limit, case.late) = (Some(1 << 20), 0);
@@ -211,9 +211,9 @@ fn a_rate_is_kept_in_virtual_time() {
     }
 }
 
-/// Each range that was stuck doubled the time after which the next one counted as stuck.
+/// Once, each stuck range doubled the time after which the next one counted as stuck.
 #[test]
-fn many_stalled_lanes_in_a_row_do_not_hold_a_file_up() {
+fn many_stalled_lanes_in_a_row_do_not_delay_a_file() {
     let mut case = Case::new(15_147_104_774_422_752_810, 3_357_870, Reads::Ranges);
     case.mode.digest = Some(DigestKind::Blake3);
     (case.has_lanes, case.window, case.stalling) = (true, 8192 * KIB, 10);
