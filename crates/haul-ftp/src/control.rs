@@ -44,8 +44,12 @@ pub(crate) struct Control {
     stream: Option<Stream>,
     received: BytesMut,
     parser: ReplyParser,
-    /// Verbs of the commands whose final replies have not arrived.
-    owed: VecDeque<&'static str>,
+    /// The commands whose final replies have not arrived.
+    owed: VecDeque<Owed>,
+    /// The argument of the last command if its reply was 3xx: the next reply concerns both.
+    sequence: Vec<u8>,
+    /// The working directory, as it was sent.
+    directory: Vec<u8>,
     /// Number of replies to the commands that were sent last.
     answered: usize,
     /// The server is known to accept several commands at once.
@@ -55,6 +59,19 @@ pub(crate) struct Control {
     learnt: Arc<Learnt>,
 }
 
+/// A command whose final reply has not arrived.
+#[derive(Debug)]
+struct Owed {
+    verb: &'static str,
+    argument: Vec<u8>,
+}
+
+impl Owed {
+    fn of(command: &Command) -> Self {
+        Self { verb: command.verb(), argument: command.argument().to_vec() }
+    }
+}
+
 impl Control {
     /// A control connection on which nothing has been read yet: the greeting is owed.
     pub(crate) fn new(stream: Stream, learnt: Arc<Learnt>) -> Self {
@@ -62,7 +79,9 @@ impl Control {
             stream: Some(stream),
             received: BytesMut::new(),
             parser: ReplyParser::default(),
-            owed: VecDeque::from([GREETING]),
+            owed: VecDeque::from([Owed { verb: GREETING, argument: Vec::new() }]),
+            sequence: Vec::new(),
+            directory: Vec::new(),
             answered: 0,
             pipelines: false,
             began: false,
@@ -151,7 +170,7 @@ impl Control {
     pub(crate) async fn send(&mut self, commands: &[Command]) -> Result<()> {
         let lines: Vec<u8> =
             commands.iter().flat_map(|command| command.line().iter().copied()).collect();
-        self.owed.extend(commands.iter().map(Command::verb));
+        self.owed.extend(commands.iter().map(Owed::of));
         self.answered = 0;
         let Some(stream) = &mut self.stream else { return Err(gone()) };
         let outcome = stream.send("send a command", &lines).await;
@@ -187,9 +206,8 @@ impl Control {
         loop {
             let taken = self.take_reply();
             if let Some(reply) = self.unless_broken(taken)? {
-                let verb = self.owed.front().copied().unwrap_or(GREETING);
+                let (verb, reply) = self.attributed(reply);
                 if !reply.is_preliminary() {
-                    self.owed.pop_front();
                     self.answered += 1;
                     self.pipelines |= self.answered > 1;
                 }
@@ -208,6 +226,23 @@ impl Control {
             let outcome = self.receive().await;
             self.unless_broken(outcome)?;
         }
+    }
+
+    /// The verb of the command that a reply belongs to, and the reply with the names that it may quote. The
+    /// command is no longer owed if the reply is final.
+    fn attributed(&mut self, reply: Reply) -> (&'static str, Reply) {
+        let Some(Owed { verb, argument }) = self.owed.front() else { return (GREETING, reply) };
+        let verb = *verb;
+        let sent = [&self.directory[..], &self.sequence, argument].join(&b'/');
+        let reply = reply.about(sent);
+        if !reply.is_preliminary() {
+            let argument = self.owed.pop_front().map(|owed| owed.argument).unwrap_or_default();
+            if verb == "CWD" && reply.is_done() {
+                self.directory.clone_from(&argument);
+            }
+            self.sequence = if reply.is_pending() { argument } else { Vec::new() };
+        }
+        (verb, reply)
     }
 
     async fn receive(&mut self) -> Result<()> {
@@ -253,7 +288,7 @@ impl Control {
     /// For messages: the reply that is due next.
     fn awaited(&self) -> String {
         match self.owed.front() {
-            Some(verb) if *verb != GREETING => format!("reply to {verb}"),
+            Some(Owed { verb, .. }) if *verb != GREETING => format!("reply to {verb}"),
             _ => "greeting".to_owned(),
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! FTP has few codes: 550 is "no such file" as well as "permission denied" and "directory not empty".
 //! On many servers the text tells them apart; otherwise the caller looks at what is there
-//! ([`Inner::explain`](crate::inner::Inner::explain)).
+//! ([`Inner::explain`](crate::inner::Inner::explain)). Words in names that the server quotes do not
+//! count ([`Reply::says`]).
 
 use std::io;
 
@@ -38,16 +39,22 @@ pub(crate) fn broken(operation: &'static str, error: io::Error) -> Error {
 
 /// Whether the server refuses because it has too many connections.
 pub(crate) fn is_too_many(reply: &Reply) -> bool {
-    let text = reply.text().to_ascii_lowercase();
-    let words =
-        ["too many", "maximum number", "connection limit", "max clients", "maximum allowed"];
-    reply.code() == 421 || (!reply.is_done() && words.iter().any(|word| text.contains(word)))
+    const WORDS: [&str; 4] = ["too many", "maximum number", "connection limit", "max clients"];
+    let says_so = || WORDS.iter().any(|words| reply.says(words));
+    match reply.code() {
+        421 => true,
+        // A full disk or a quota.
+        452 | 552 => false,
+        // About a file, whose size may be more than the maximum allowed.
+        450 | 451 | 550 | 551 | 553 => says_so(),
+        _ => !reply.is_done() && (says_so() || reply.says("maximum allowed")),
+    }
 }
 
 /// Whether a data connection was refused because it did not resume the control connection's TLS
 /// session. A new lane has a new session.
 pub(crate) fn wants_resumption(reply: &Reply) -> bool {
-    reply.code() == 522 && reply.text().to_ascii_lowercase().contains("reuse")
+    reply.code() == 522 && reply.says("reuse")
 }
 
 /// Whether the server's process for this connection has crashed: vsftpd sends this before it exits,
@@ -84,7 +91,7 @@ fn kind_of(reply: &Reply) -> (ErrorKind, Retry) {
 
 /// The kind by the texts of strerror(3) and of Windows, which most servers pass on.
 fn by_words(reply: &Reply) -> Option<ErrorKind> {
-    const WORDS: [(&str, ErrorKind); 15] = [
+    const WORDS: [(&str, ErrorKind); 17] = [
         ("no such file", ErrorKind::NotFound),
         ("cannot find", ErrorKind::NotFound),
         ("not found", ErrorKind::NotFound),
@@ -100,12 +107,14 @@ fn by_words(reply: &Reply) -> Option<ErrorKind> {
         ("no space left", ErrorKind::NoSpace),
         ("quota exceeded", ErrorKind::NoSpace),
         ("file name too long", ErrorKind::InvalidInput),
+        // Not too many connections.
+        ("too many levels of symbolic links", ErrorKind::Io),
+        ("too many links", ErrorKind::Io),
     ];
     if !matches!(reply.code(), 450..=452 | 550..=553) {
         return None;
     }
-    let text = reply.text().to_ascii_lowercase();
-    WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, kind)| *kind)
+    WORDS.iter().find(|(words, _)| reply.says(words)).map(|(_, kind)| *kind)
 }
 
 #[cfg(test)]
@@ -114,7 +123,13 @@ mod tests {
     use crate::wire::ReplyParser;
 
     fn error(line: &str) -> Error {
-        refused("store", &ReplyParser::default().line(line.as_bytes()).unwrap().unwrap())
+        error_about("", line)
+    }
+
+    /// The error of a reply to a command with this argument.
+    fn error_about(argument: &str, line: &str) -> Error {
+        let reply = ReplyParser::default().line(line.as_bytes()).unwrap().unwrap();
+        refused("store", &reply.about(argument.as_bytes().to_vec()))
     }
 
     #[test]
@@ -128,6 +143,12 @@ mod tests {
             ("451 No space left on device", ErrorKind::NoSpace, Retry::Never),
             ("452 full", ErrorKind::NoSpace, Retry::Never),
             ("552 quota", ErrorKind::NoSpace, Retry::Never),
+            ("552 More than the maximum allowed.", ErrorKind::NoSpace, Retry::Never),
+            ("552 Too many files: quota reached", ErrorKind::NoSpace, Retry::Never),
+            ("550 Larger than the maximum allowed.", ErrorKind::Other, Retry::Never),
+            ("550 /a: Too many levels of symbolic links", ErrorKind::Io, Retry::Never),
+            ("550 /a: Too many open files", ErrorKind::Busy, Retry::Later),
+            ("530 The maximum allowed connections are reached", ErrorKind::Busy, Retry::Later),
             ("530 Login incorrect.", ErrorKind::Unauthenticated, Retry::Never),
             ("530 Sorry, the maximum number of clients", ErrorKind::Busy, Retry::Later),
             ("522 SSL connection failed: session reuse", ErrorKind::Unreachable, Retry::Later),
@@ -141,5 +162,28 @@ mod tests {
             assert_eq!((error.kind(), error.retry()), (kind, retry), "{line}");
             assert!(error.to_string().contains(line), "{error}");
         }
+    }
+
+    #[test]
+    fn a_quoted_name_does_not_decide_about_the_kind() {
+        const DENIED: ErrorKind = ErrorKind::PermissionDenied;
+        for (argument, line, kind) in [
+            ("/up/not found.txt", "550 not found.txt: Permission denied", DENIED),
+            ("/up/not found.txt", "550 /up/not found.txt: Permission denied", DENIED),
+            ("/up/no such file", "550 \"/home/ada/up/no such file\": Access is denied.", DENIED),
+            ("/file exists/x", "550 Can't open /file exists/x: No such file", ErrorKind::NotFound),
+            ("/up/too many.txt", "550 too many.txt: Not a regular file", ErrorKind::Other),
+            ("/up/max clients", "553 max clients: Operation not permitted", DENIED),
+            ("/up/no space left", "550 no space left: Not permitted", ErrorKind::Other),
+            ("/up/file", "550 No such file or directory", ErrorKind::NotFound),
+        ] {
+            let error = error_about(argument, line);
+            assert_eq!(error.kind(), kind, "{argument}: {line}");
+            assert!(error.to_string().contains("the server replied: 55"), "{error}");
+        }
+        // Display shows 300 characters of a reply, which a long path may fill.
+        let path = format!("/{}", "a".repeat(400));
+        let error = error_about(&path, &format!("550 {path}: Permission denied"));
+        assert_eq!(error.kind(), DENIED, "{error}");
     }
 }

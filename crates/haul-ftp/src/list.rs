@@ -25,7 +25,7 @@ use crate::look;
 use crate::read::NO_OPENING;
 use crate::stream::Stream;
 use crate::wire::listing::{Found, Line, facts, is_heading, list_line};
-use crate::wire::{Command, Reply, parse_time};
+use crate::wire::{Command, Reply, parse_time, says};
 
 /// Batches that are queued for the consumer.
 const WAITING: usize = 4;
@@ -164,13 +164,13 @@ async fn open(inner: &Inner, path: &RelPath) -> Result<(Lane, Way, Option<Stream
         let way = if known { Way::All } else { Way::MaybeAll };
         match lane.transfer(0, Command::new("LIST", "-a")?, "list").await {
             Ok(data) => return Ok((lane, way, Some(data))),
-            Err(error) if known && is_empty(&error) => return Ok((lane, way, None)),
+            Err(error) if known && is_empty(&error, &on_server) => return Ok((lane, way, None)),
             Err(error) if error.kind() == ErrorKind::Unreachable || !lane.is_usable() => {
                 return Err(error);
             }
             Err(error) => match lane.transfer(0, Command::bare("LIST"), "list").await {
                 Ok(data) => {
-                    if error.kind() != ErrorKind::Busy && !is_empty(&error) {
+                    if error.kind() != ErrorKind::Busy && !is_empty(&error, &on_server) {
                         learnt.learn(Lesson::ListPlain);
                     }
                     return Ok((lane, Way::Plain, Some(data)));
@@ -193,7 +193,7 @@ async fn why(
     way: Way,
     error: Error,
 ) -> Result<(Lane, Way, Option<Stream>)> {
-    if is_empty(&error) {
+    if is_empty(&error, &inner.on_server(path)) {
         return Ok((lane, way, None));
     }
     if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Busy) {
@@ -209,8 +209,8 @@ async fn why(
     }
 }
 
-/// Whether a refusal means that the directory, which is known to exist, is empty.
-fn is_empty(error: &Error) -> bool {
+/// Whether a refusal means that the directory at `path`, which is known to exist, is empty.
+fn is_empty(error: &Error, path: &[u8]) -> bool {
     const WORDS: [&str; 6] = [
         "no files",
         "no members",
@@ -219,8 +219,8 @@ fn is_empty(error: &Error) -> bool {
         "directory is empty",
         "empty directory",
     ];
-    let said = error.cause().to_ascii_lowercase();
-    error.kind() != ErrorKind::Unreachable && WORDS.iter().any(|words| said.contains(words))
+    let cause = error.cause();
+    error.kind() != ErrorKind::Unreachable && WORDS.iter().any(|words| says(&cause, path, words))
 }
 
 struct Listing {
@@ -288,7 +288,9 @@ impl Listing {
         let learnt = &self.inner.server.learnt;
         let data = match lane.transfer(0, Command::bare("LIST"), "list").await {
             Ok(data) => data,
-            Err(error) if is_empty(&error) => return Ok(Some(all)),
+            Err(error) if is_empty(&error, &self.inner.on_server(&self.directory)) => {
+                return Ok(Some(all));
+            }
             Err(_) if !all.found.is_empty() && lane.is_usable() => return Ok(Some(all)),
             Err(error) => return Err(error),
         };

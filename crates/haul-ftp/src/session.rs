@@ -484,7 +484,10 @@ async fn begin(
     }
     if reply.is_preliminary() {
         learnt.learn(Lesson::SaysBegin);
-        return Ok(Begun::Starts(announced_size(reply.last_line())));
+        // A name may end with `(12 bytes)`.
+        let announced = announced_size(reply.last_line());
+        let announced = announced.filter(|bytes| reply.says(&format!("({bytes} byte")));
+        return Ok(Begun::Starts(announced));
     }
     if reply.is_done() { Ok(Begun::Over) } else { Err(refused(operation, &reply)) }
 }

@@ -56,6 +56,13 @@ impl Command {
         self.verb
     }
 
+    /// The argument; empty if there is none, or if it is a password.
+    pub fn argument(&self) -> &[u8] {
+        let end = self.line.len().saturating_sub(b"\r\n".len());
+        let argument = self.line.get(self.verb.len() + 1..end).unwrap_or_default();
+        if self.secret { &[] } else { argument }
+    }
+
     /// Verb and argument for reports; never a password.
     pub fn shown(&self) -> String {
         match self.secret {
@@ -97,6 +104,8 @@ mod tests {
     fn names_are_bytes_and_keep_their_spaces() {
         let command = Command::new("SIZE", b"/ a  \xfeb ").unwrap();
         assert_eq!(command.line(), b"SIZE / a  \xfeb \r\n");
+        assert_eq!(command.argument(), b"/ a  \xfeb ");
+        assert_eq!(Command::bare("PWD").argument(), b"");
     }
 
     #[test]
@@ -104,6 +113,7 @@ mod tests {
         let password = Command::password("hunter2").unwrap();
         assert!(!format!("{password:?}").contains("hunter2"));
         assert_eq!(password.shown(), "PASS");
+        assert_eq!(password.argument(), b"");
         assert_eq!(Command::new("RETR", "/a b").unwrap().shown(), "RETR /a b");
     }
 }

@@ -8,9 +8,17 @@ pub struct Reply {
     code: u16,
     /// The text, line by line; the first and the last without their code.
     lines: Vec<Vec<u8>>,
+    /// What was sent and may be quoted in the text; see [`Reply::about`].
+    sent: Vec<u8>,
 }
 
 impl Reply {
+    /// The same reply to commands with these arguments, which the server may quote in its text.
+    #[must_use]
+    pub fn about(self, sent: Vec<u8>) -> Self {
+        Self { sent, ..self }
+    }
+
     /// The three digits.
     pub const fn code(&self) -> u16 {
         self.code
@@ -60,6 +68,11 @@ impl Reply {
         let shown = text.chars().take(LONGEST);
         shown.map(|c| if c.is_control() { ' ' } else { c }).collect()
     }
+
+    /// Whether the text has these words, in lower case, outside the names that were sent.
+    pub fn says(&self, words: &str) -> bool {
+        says(&String::from_utf8_lossy(&self.lines.join(&b' ')), &self.sent, words)
+    }
 }
 
 impl fmt::Display for Reply {
@@ -72,6 +85,28 @@ impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reply({self})")
     }
+}
+
+/// Whether `text` has these words, in lower case, outside the names of `sent`: servers quote names, and
+/// `not found.txt: Permission denied` does not mean that the file was not found.
+///
+/// A server may show a path shortened, below another root or with doubled quotes, so each component counts
+/// as a name. A name that the words are longer than hides none: a file called `file` is no reason to
+/// overlook `no such file`.
+pub fn says(text: &str, sent: &[u8], words: &str) -> bool {
+    let mut text = text.to_ascii_lowercase();
+    if !text.contains(words) {
+        return false;
+    }
+    // Bytes that servers do not quote as they are also separate names.
+    let separates = |byte: &u8| !matches!(byte, b' '..=b'~') || matches!(byte, b'/' | b'\\' | b'"');
+    for name in sent.split(separates) {
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        if name.contains(words) {
+            text = text.replace(&name, "\0");
+        }
+    }
+    text.contains(words)
 }
 
 /// Assembles replies from lines.
@@ -100,7 +135,8 @@ impl ReplyParser {
         let head = head(line);
         let Some(mut reply) = self.unfinished.take() else {
             let (code, last, text) = head.ok_or("its reply does not begin with a code")?;
-            return Ok(self.continued(Reply { code, lines: vec![text.to_vec()] }, last));
+            let reply = Reply { code, lines: vec![text.to_vec()], sent: Vec::new() };
+            return Ok(self.continued(reply, last));
         };
         match head {
             Some((code, true, text)) if code == reply.code => {
@@ -197,6 +233,24 @@ mod tests {
         let mut parser = ReplyParser::default();
         let reply = parser.line(b"550 \x1b[31mred\x07").unwrap().unwrap();
         assert!(!reply.text().contains('\x1b'));
+    }
+
+    #[test]
+    fn words_in_a_quoted_name_are_not_the_servers() {
+        let words = "not found";
+        for (text, sent, expected) in [
+            ("/a/x: Not found", "/a/x", true),
+            ("not found.txt: Permission denied", "/a/not found.txt", false),
+            ("\"/home/a/Not Found.txt\": denied", "/a/Not Found.txt", false),
+            ("C:\\a\\not found\\x denied", "/a/not found/x", false),
+            ("\"/a \"\"not found\"\"\" denied", "/a \"not found\"", false),
+            ("/a/not found.txt: not found", "/a/not found.txt", true),
+            ("/a/found: not found", "/a/found", true),
+            ("X: not found", "/x", true),
+            ("denied", "/a/not found", false),
+        ] {
+            assert_eq!(says(text, sent.as_bytes(), words), expected, "{text}");
+        }
     }
 
     proptest! {

@@ -143,6 +143,29 @@ async fn an_empty_directory_may_be_reported_in_several_ways() {
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
 }
 
+/// The refusal was taken for "not found", so an unreadable file was reported as missing.
+#[tokio::test]
+async fn a_quoted_name_does_not_make_a_refused_file_missing() {
+    let answers = &[
+        ("MLST /up/not found.txt", "550 not found.txt: Permission denied"),
+        ("MLST", "250-Facts\r\n type=dir; up\r\n250 End"),
+    ];
+    let script = Script { features: FACTS, answers, ..Script::default() };
+    let (_server, _journals, storage) = storage(script).await;
+    let error = storage.stat(&path("not found.txt")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+}
+
+/// The name was taken for the server's words, so a refused directory was listed as empty.
+#[tokio::test]
+async fn a_quoted_name_does_not_make_a_refused_directory_empty() {
+    let answers =
+        &[("CWD /up/no files", "250 There."), ("LIST", "550 /up/no files: Permission denied")];
+    let (_server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
+    let error = storage.list(&path("no files")).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+}
+
 /// The bytes on the data connection count, whether or not the transfer is announced.
 #[tokio::test]
 async fn a_transfer_without_a_150_reply_is_complete() {
@@ -221,6 +244,20 @@ async fn a_file_of_unknown_length_is_not_empty() {
     let script = Script { features: FACTS, answers: facts, listing, ..Script::default() };
     let (_server, _journals, storage) = storage(script).await;
     assert_eq!(listed(&storage).await.unwrap()[0].size, 7);
+}
+
+#[tokio::test]
+async fn a_length_in_a_quoted_name_is_not_that_of_the_file() {
+    let answers = &[
+        ("MLST /up/f (3 bytes)", "250-\r\n type=file; f (3 bytes)\r\n250 End"),
+        ("MLST", "250-\r\n type=dir; up\r\n250 End"),
+        ("SIZE", "502 No."),
+    ];
+    let begins = "150 Opening data channel for \"/up/f (3 bytes)\"";
+    let script = Script { features: FACTS, answers, begins, ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    server.put("/up/f (3 bytes)", b"content");
+    assert_eq!(storage.stat(&path("f (3 bytes)")).await.unwrap().size, 7);
 }
 
 /// It used to be listed with 0 bytes, so that an existing copy seemed to differ in each run.
