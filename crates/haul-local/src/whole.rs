@@ -122,12 +122,15 @@ impl Volume {
                     Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {}
                     Err(errno) => return Err(self.error("lock", path, errno)),
                 }
+                // A journal is of another run that is writing, or of an interrupted one. Only the owner of
+                // the part file may remove it; see `Part::create`.
                 let journal = journal_name(path.name());
-                let part = part_name(path.name());
-                match rustix::fs::unlinkat(to, journal, AtFlags::empty()) {
-                    Ok(()) | Err(Errno::NOENT) => {}
+                match rustix::fs::statat(to, journal, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(_) => return Ok(false),
+                    Err(Errno::NOENT) => {}
                     Err(errno) => return Err(self.error("commit", path, errno)),
                 }
+                let part = part_name(path.name());
                 match self.platform.link_unnamed(file.as_fd(), to, &part) {
                     Ok(()) => {}
                     // Of an interrupted run, to be resumed or replaced, or of another one that is

@@ -84,6 +84,44 @@ async fn concurrent_writers_never_share_a_part_file() {
     assert_eq!(names(root.path()), ["file"]);
 }
 
+/// Its journal used to be removed, so that the other run could not resume after a kill.
+#[tokio::test]
+async fn a_small_write_leaves_the_journal_of_another_run_alone() {
+    let root = tempfile::tempdir().unwrap();
+    for storage in both(root.path()) {
+        put(&*storage, "file", b"old").await.unwrap();
+        let source = Some(source(10));
+        let resume = CreateOptions { resume: true, source, ..CreateOptions::default() };
+        let writer = storage.create(&path("file"), &resume).await.unwrap();
+        writer.write_at(0, block(b"good")).await.unwrap();
+        writer.record(ranges(0, 4)).await.unwrap();
+        put(&*storage, "file", b"new").await.unwrap();
+        assert_eq!(content(&*storage, "file").await.unwrap(), b"new");
+        assert_eq!(names(root.path()), [".file.haul-journal", ".file.haul-part", "file"]);
+        drop(writer);
+        let writer = storage.create(&path("file"), &resume).await.unwrap();
+        assert_eq!(*writer.held(), Held::Ranges(ranges(0, 4)));
+        writer.abort(false).await.unwrap();
+        // An interrupted run leaves both, and the small write replaces them.
+        drop(storage.create(&path("file"), &resume).await.unwrap());
+        put(&*storage, "file", b"newer").await.unwrap();
+        assert_eq!(names(root.path()), ["file"]);
+    }
+}
+
+/// A journal without its part file must not stay for a part file that is created later.
+#[tokio::test]
+async fn a_small_write_removes_a_stale_journal() {
+    let root = tempfile::tempdir().unwrap();
+    for storage in both(root.path()) {
+        put(&*storage, "file", b"old").await.unwrap();
+        fs::write(root.path().join(".file.haul-journal"), "stale").unwrap();
+        put(&*storage, "file", b"new").await.unwrap();
+        assert_eq!(content(&*storage, "file").await.unwrap(), b"new");
+        assert_eq!(names(root.path()), ["file"]);
+    }
+}
+
 /// Otherwise ranges of the old journal would be taken for data of the new part file.
 #[tokio::test]
 async fn a_journal_without_its_part_file_is_removed() {
