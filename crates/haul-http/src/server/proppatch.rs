@@ -1,12 +1,13 @@
 //! PROPPATCH: sets modification times and dead properties (RFC 4918, section 9.2).
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use dav_server::davpath::DavPath;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
-use rustix::fs::{FileType, OFlags, Timespec, Timestamps, UTIME_NOW, futimens};
+use rustix::fs::{FileType, OFlags, Timespec, Timestamps, UTIME_NOW, fstat, futimens};
 use rustix::io::Errno;
 
 use super::body::Body;
@@ -134,6 +135,8 @@ fn refused(changes: &[(Name, Change)]) -> Option<Vec<StatusCode>> {
     is_refused.then_some(statuses)
 }
 
+/// Applies all changes, or none. The time is set first, because it can be restored if the properties do
+/// not fit.
 async fn apply(
     share: &Arc<Share>,
     path: &DavPath,
@@ -148,22 +151,35 @@ async fn apply(
         _ => None,
     });
     let kept: Vec<_> = kept.collect();
-    share
-        .properties
-        .change(path.as_bytes(), &kept)
-        .map_err(|_| StatusCode::INSUFFICIENT_STORAGE)?;
+    let mut before = None;
     if let Some(time) = times.next_back() {
         let (inside, name) = (Arc::clone(share), path.as_bytes().to_vec());
         let done = share.pool.run(move || set_time(&inside, &name, time)).await;
-        done.map_err(refusal::of)?;
+        before = Some(done.map_err(refusal::of)?);
     }
-    Ok(())
+    let stored = share.properties.change(path.as_bytes(), &kept);
+    if let (Err(_), Some((file, times))) = (&stored, before) {
+        // The first error is the one to report.
+        let _ = share.pool.run(move || futimens(&file, &times)).await;
+    }
+    stored.map_err(|_| StatusCode::INSUFFICIENT_STORAGE)
 }
 
-fn set_time(share: &Share, path: &[u8], time: SystemTime) -> Result<(), Errno> {
+/// Sets the modification time. Returns the file and its times before.
+fn set_time(share: &Share, path: &[u8], time: SystemTime) -> Result<(OwnedFd, Timestamps), Errno> {
     // The file must be opened: futimens fails on an O_PATH descriptor.
     let file = share.jail.resolve(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-    futimens(&file, &modified(time))
+    let stat = fstat(&file)?;
+    let at = |seconds: i64, nanos: u64| Timespec {
+        tv_sec: seconds,
+        tv_nsec: i64::try_from(nanos).unwrap_or(0),
+    };
+    let before = Timestamps {
+        last_access: at(stat.st_atime, stat.st_atime_nsec),
+        last_modification: at(stat.st_mtime, stat.st_mtime_nsec),
+    };
+    futimens(&file, &modified(time))?;
+    Ok((file, before))
 }
 
 /// The arguments of futimens. The access time is set to now: file systems on libfuse 2 ignore a
@@ -202,6 +218,9 @@ fn answer(link: &str, changes: &[(Name, Change)], statuses: &[StatusCode]) -> Re
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::net::UnixListener;
+
     use super::*;
 
     fn read(text: &str) -> Vec<Change> {
@@ -225,6 +244,35 @@ mod tests {
         assert_eq!(changes[..2], [Change::Time(time), Change::Time(time)]);
         assert_eq!(changes[2..4], [Change::Protected, Change::Invalid]);
         assert_eq!(changes[4..], [Change::Keep(Some("<q>1</q>".to_owned())), Change::Keep(None)]);
+    }
+
+    #[tokio::test]
+    async fn if_one_change_fails_none_is_applied() {
+        let directory = tempfile::tempdir().unwrap();
+        let share = Arc::new(Share::open(directory.path(), false).unwrap());
+        let date = dates::parsed("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        let name = |local: &str| Name { namespace: String::new(), local: local.to_owned() };
+        let changes = |value: &str| {
+            let value = Change::Keep(Some(value.to_owned()));
+            [(name("color"), value), (name("time"), Change::Time(date))]
+        };
+        // A socket cannot be opened, so its time cannot be set.
+        let _socket = UnixListener::bind(directory.path().join("socket")).unwrap();
+        let path = DavPath::new("/socket").unwrap();
+        apply(&share, &path, &changes("red")).await.unwrap_err();
+        assert!(share.properties.of(b"/socket").is_empty());
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        let time = || fs::metadata(&file).unwrap().modified().unwrap();
+        let (before, path) = (time(), DavPath::new("/file").unwrap());
+        let too_long = "x".repeat(limits::PROPERTIES);
+        let outcome = apply(&share, &path, &changes(&too_long)).await;
+        assert_eq!(outcome, Err(StatusCode::INSUFFICIENT_STORAGE));
+        assert!(share.properties.of(b"/file").is_empty());
+        assert_eq!(time(), before);
+        apply(&share, &path, &changes("red")).await.unwrap();
+        assert_eq!(share.properties.of(b"/file").len(), 1);
+        assert_eq!(time(), date);
     }
 
     #[test]
