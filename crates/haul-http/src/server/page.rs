@@ -40,7 +40,7 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove
 
 /// Returns the page of a directory.
 pub(super) async fn show(share: &Arc<Share>, method: &Method, path: &DavPath) -> Response<Body> {
-    let (entries, is_all) = match entries(share, path.as_bytes()).await {
+    let (entries, is_all) = match entries(share, path.as_bytes(), limits::PAGE).await {
         Ok(found) => found,
         Err(errno) => return refusal::status(refusal::of(errno)),
     };
@@ -60,20 +60,27 @@ pub(super) async fn show(share: &Arc<Share>, method: &Method, path: &DavPath) ->
     response
 }
 
-/// Entries of the directory, directories first, each group by name, and whether they are complete.
-/// Part files are omitted.
-async fn entries(share: &Arc<Share>, path: &[u8]) -> rustix::io::Result<(Vec<Entry>, bool)> {
+/// Entries of the directory, directories first, each group by name, and whether they are complete. If
+/// not, there are at least `most`. Part files are omitted.
+async fn entries(
+    share: &Arc<Share>,
+    path: &[u8],
+    most: usize,
+) -> rustix::io::Result<(Vec<Entry>, bool)> {
     let mut listing = Listing::open(share, path.to_vec(), Links::Follow).await?;
     let mut entries = Vec::new();
-    let mut is_all = false;
-    while entries.len() < limits::PAGE {
+    let is_all = loop {
         let some = listing.next().await?;
         if some.is_empty() {
-            is_all = true;
-            break;
+            break true;
         }
-        entries.extend(some.into_iter().filter(|entry| !is_part_name(&entry.name)));
-    }
+        let mut shown = some.into_iter().filter(|entry| !is_part_name(&entry.name)).peekable();
+        // A page that is full may be complete nevertheless.
+        if entries.len() >= most && shown.peek().is_some() {
+            break false;
+        }
+        entries.extend(shown);
+    };
     entries.sort_by_cached_key(|entry| {
         let shown = String::from_utf8_lossy(&entry.name).to_lowercase();
         (!entry.described.is_directory(), shown, entry.name.clone())
@@ -216,6 +223,21 @@ mod tests {
         assert_eq!(encoded(b"<%2f?#\xff \"'"), "%3C%252f%3F%23%FF%20%22%27");
         assert_eq!(text(b"a\xffb\n"), "a\u{fffd}b\u{fffd}");
         assert_eq!(text("gpj\u{202e}.exe".as_bytes()), "gpj\u{fffd}.exe");
+    }
+
+    /// Clients refuse an incomplete listing.
+    #[tokio::test]
+    async fn a_full_page_is_complete_if_nothing_follows() {
+        let directory = tempfile::tempdir().unwrap();
+        let share = Arc::new(Share::open(directory.path(), false).unwrap());
+        let write = |name: &str| std::fs::write(directory.path().join(name), "").unwrap();
+        (0..limits::ENTRIES).for_each(|number| write(&number.to_string()));
+        write(".x.haul-part");
+        let (found, is_all) = entries(&share, b"/", limits::ENTRIES).await.unwrap();
+        assert_eq!((found.len(), is_all), (limits::ENTRIES, true));
+        write("more");
+        let (found, is_all) = entries(&share, b"/", 1).await.unwrap();
+        assert!(found.len() <= limits::ENTRIES && !is_all, "{}", found.len());
     }
 
     #[test]
