@@ -13,7 +13,7 @@ use rustix::fs::{
     StatVfsMountFlags, Timespec, Timestamps, Uid, chmodat, copy_file_range, fadvise, fchmod,
     fchown, fstat, fsync, ftruncate, futimens,
 };
-use rustix::io::{Errno, IoSlice, pread, pwrite, pwritev};
+use rustix::io::{Errno, IoSlice, pread, pwritev};
 
 use super::listing;
 use super::status::Refusal;
@@ -243,15 +243,10 @@ impl File {
 
     fn copy_step(&self, offset: u64, to: &Self, to_offset: u64, step: usize) -> Result<usize> {
         let mut buffer = vec![0; step];
-        let read = pread(&self.file, &mut buffer[..], offset)?;
-        let mut written = 0;
-        while written < read {
-            match pwrite(&to.file, &buffer[written..read], to_offset + written as u64)? {
-                0 => return Err(Errno::IO.into()),
-                count => written += count,
-            }
-        }
-        Ok(read)
+        let read = self.read_into(offset, &mut buffer)?;
+        buffer.truncate(read);
+        let (_, written) = to.write(to_offset, &Block::from(Bytes::from(buffer)));
+        written.map(|()| read)
     }
 }
 

@@ -285,6 +285,21 @@ async fn a_long_copy_is_complete_and_later_requests_on_the_file_wait_for_it() {
     assert!(found[2..] == content[1..69_000_001]);
 }
 
+/// The kernel does not copy into a file that is open for appending.
+#[tokio::test]
+async fn a_copy_into_a_file_open_for_appending_is_complete() {
+    let dir = ServedDir::new();
+    let content: Vec<u8> = (0..700_000_u32).map(|at| (at / 251) as u8).collect();
+    fs::write(dir.path("a"), &content).unwrap();
+    fs::write(dir.path("log"), "one ").unwrap();
+    let mut client = dir.session().await;
+    let from = client.open("a", OpenFlags::READ).await;
+    let to = client.open("log", OpenFlags::WRITE.and(OpenFlags::APPEND)).await;
+    let data = Extended::CopyData { from, from_offset: 0, length: 0, to, to_offset: 0 };
+    assert_eq!(client.status(&Request::Extended(data)).await, Status::Ok);
+    assert!(fs::read(dir.path("log")).unwrap() == [b"one ".as_slice(), &content].concat());
+}
+
 fn digest_of(path: &str) -> Request {
     Request::Extended(Extended::CheckFileName {
         path: bytes(path),
