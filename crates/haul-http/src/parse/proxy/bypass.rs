@@ -15,7 +15,8 @@ use haul_storage::ascii_host;
 /// | `192.0.2.0/24`, `2001:db8::/32` | the addresses in that network |
 /// | `host:8080`, `[2001:db8::1]:8080` | the same, at that port only |
 ///
-/// Names are not resolved, so a network in the list does not match a name with an address in it.
+/// Names are not resolved, so a network in the list does not match a name with an address in it. An entry
+/// with an invalid port names nothing.
 pub fn bypasses(list: &str, host: &str, port: u16) -> bool {
     // The zone of an address does not matter.
     let bare = host.split('%').next().unwrap_or_default();
@@ -64,16 +65,22 @@ fn has_address(entry: &str, address: IpAddr) -> bool {
     }
 }
 
-/// The entry without brackets, and its port.
+/// The entry without brackets, and its port. With an invalid port it is the whole entry, which is neither
+/// a name nor an address.
 fn split_port(entry: &str) -> (&str, Option<u16>) {
+    let valid = |name, port: &str| match port.parse::<u16>() {
+        Ok(port) => (name, Some(port)),
+        Err(_) => (entry, None),
+    };
     if let Some((address, rest)) = entry.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        return (address, rest.strip_prefix(':').and_then(|port| port.parse().ok()));
+        return match rest.strip_prefix(':') {
+            Some(port) => valid(address, port),
+            None if rest.is_empty() => (address, None),
+            None => (entry, None),
+        };
     }
     match entry.split_once(':') {
-        Some((name, port)) if !port.contains(':') => match port.parse() {
-            Ok(port) => (name, Some(port)),
-            Err(_) => (entry, None),
-        },
+        Some((name, port)) if !port.contains(':') => valid(name, port),
         // Several colons: an IPv6 address without a port.
         _ => (entry, None),
     }

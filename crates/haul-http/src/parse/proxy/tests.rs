@@ -121,6 +121,9 @@ fn hosts_of_no_proxy_are_reached_without_one() {
         assert!(!bypasses("", host, port));
     }
     assert!(bypasses("0.0.0.0/0,::/0", "8.8.8.8", 1) && bypasses("::/0", "fe80::1%eth0", 1));
+    for wrong in ["h:xx", "h:", "h:65536", "[::1]:xx", "[::1]:", "[::1]:65536", "[::1]x"] {
+        assert!(!bypasses(wrong, "h", 80) && !bypasses(wrong, "::1", 80), "{wrong}");
+    }
     let set = [("http_proxy", "p:1"), ("NO_PROXY", "h")];
     assert_eq!(of_http(&set), None);
 }
