@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use haul_storage::Result;
 
+use super::account::Query;
 pub use super::origin::Origin;
+use super::settings::Settings;
 use super::world::RealWorld;
-use super::{HostConfig, Route, StrictHostKeys, account, finish, gather, refused};
+use super::{HostConfig, Route, StrictHostKeys, account, checked_tokens, finish, gather, refused};
 use crate::ssh::options::SshOptions;
 
 /// One setting of a host.
@@ -34,6 +36,7 @@ pub fn describe(
     let query = account::query(host);
     let (settings, origins) = gather(&RealWorld, &query, user, port, options)?;
     let config = finish(&settings, &query, options).map_err(|cause| refused(host, cause))?;
+    let named = named_files(&settings, &query, &origins).map_err(|cause| refused(host, cause))?;
     let origin_of = |keyword: &str| {
         let found = origins.iter().find(|(name, _)| name == keyword);
         found.map(|(_, origin)| origin.clone())
@@ -62,7 +65,7 @@ pub fn describe(
         }
         Route::Command(command) => add("proxy-command", command.clone(), of("proxycommand")),
     }
-    for (file, origin) in identity_files(&config, options, &origins) {
+    for (file, origin) in identity_files(&config, options, &named) {
         add("identity-file", file.display().to_string(), origin);
     }
     if let Some(agent) = &config.agent {
@@ -83,14 +86,25 @@ pub fn describe(
     Ok(list)
 }
 
+/// The files of all `IdentityFile` lines that count, with their origins. `none` names no key file, but is
+/// among them.
+fn named_files(
+    settings: &Settings,
+    query: &Query,
+    origins: &[(String, Origin)],
+) -> Result<Vec<(PathBuf, Origin)>, String> {
+    let tokens = checked_tokens(settings, query)?;
+    let origins = origins.iter().filter(|(name, _)| name == "identityfile");
+    let lines = settings.identity_files.iter().zip(origins);
+    lines.map(|(file, (_, origin))| Ok((tokens.path(file)?, origin.clone()))).collect()
+}
+
 /// The key files with their origins. Of the defaults, only those that exist.
 fn identity_files(
     config: &HostConfig,
     options: &SshOptions,
-    origins: &[(String, Origin)],
+    named: &[(PathBuf, Origin)],
 ) -> Vec<(PathBuf, Origin)> {
-    let mut named = origins.iter().filter(|(name, _)| name == "identityfile");
-    let files = config.identity_files.iter();
     let origin = |file: &PathBuf| {
         if options.identities.contains(file) {
             return Some(Origin::CommandLine);
@@ -98,13 +112,11 @@ fn identity_files(
         if !config.identities_named {
             return file.exists().then_some(Origin::Default);
         }
-        named.next().map(|(_, origin)| origin.clone()).or(Some(Origin::Default))
+        let line = named.iter().find(|(path, _)| path == file);
+        Some(line.map_or(Origin::Default, |(_, origin)| origin.clone()))
     };
-    files
-        .map(origin)
-        .zip(&config.identity_files)
-        .filter_map(|(origin, file)| Some((file.clone(), origin?)))
-        .collect()
+    let files = config.identity_files.iter();
+    files.filter_map(|file| Some((file.clone(), origin(file)?))).collect()
 }
 
 #[cfg(test)]
@@ -145,5 +157,29 @@ mod tests {
         let found = describe(None, "nas", None, &plain).unwrap();
         let port = found.iter().find(|setting| setting.name == "port").unwrap();
         assert_eq!((&port.value[..], &port.origin), ("22", &Origin::Default));
+    }
+    #[test]
+    fn each_key_file_has_the_origin_of_its_own_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let text = "IdentityFile /k/given\nIdentityFile none\nIdentityFile /k/other\n\
+                    IdentityFile /k/%n\nIdentityFile /k/nas\nIdentityFile /k/last\n";
+        std::fs::write(&path, text).unwrap();
+        let options = SshOptions {
+            config: ConfigFile::Path(path.clone()),
+            identities: vec![PathBuf::from("/k/given")],
+            ..SshOptions::default()
+        };
+        let found = describe(None, "nas", None, &options).unwrap();
+        let found = found.into_iter().filter(|setting| setting.name == "identity-file");
+        let found: Vec<_> = found.map(|setting| (setting.value, setting.origin)).collect();
+        let at = |line| Origin::File { path: path.clone(), line };
+        let expected = [
+            ("/k/given", Origin::CommandLine),
+            ("/k/other", at(3)),
+            ("/k/nas", at(4)),
+            ("/k/last", at(6)),
+        ];
+        assert_eq!(found, expected.map(|(value, origin)| (value.to_owned(), origin)));
     }
 }
