@@ -85,7 +85,7 @@ fn device_of(stat: &Stat) -> u64 {
 
 #[cfg(not(target_os = "linux"))]
 fn device_of(stat: &Stat) -> u64 {
-    u64::from(stat.st_dev.cast_unsigned())
+    stat.st_dev as u64
 }
 
 pub(crate) fn id_of(stat: &Stat) -> FileId {

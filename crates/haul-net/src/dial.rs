@@ -226,17 +226,15 @@ async fn connect(address: SocketAddr, options: &DialOptions) -> io::Result<Diall
 
 /// Keepalives reveal a dead link only to a reader. With this, the kernel fails a connection whose
 /// sent bytes are not acknowledged for `limit`; a slow link that moves bytes is not affected.
-#[cfg(target_os = "linux")]
+/// Only Linux has such a limit.
 fn limit_silence(stream: &TcpStream, limit: Option<Duration>) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
     if let Some(limit) = limit {
         let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
         rustix::net::sockopt::set_tcp_user_timeout(stream, millis)?;
     }
-    Ok(())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn limit_silence(_stream: &TcpStream, _options: &DialOptions) -> io::Result<()> {
+    #[cfg(not(target_os = "linux"))]
+    let _ = (stream, limit);
     Ok(())
 }
 

@@ -19,7 +19,6 @@ use haul_storage::{
     Result, Retry, WriteAt,
 };
 use http::{HeaderName, HeaderValue, Method};
-use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -89,8 +88,10 @@ impl ChunkUpload {
     ) -> Result<Self> {
         let size = options.size.unwrap_or_default();
         let mut id = [0; 16];
-        let random = getrandom(&mut id, GetRandomFlags::empty());
-        random.map_err(|errno| Error::from_io("create", errno.into()))?;
+        aws_lc_rs::rand::fill(&mut id).map_err(|_| {
+            let error = Error::new(ErrorKind::Other, "create");
+            error.because("the system's random number generator failed")
+        })?;
         let id = data_encoding::HEXLOWER.encode(&id);
         let place = chunks.with_path(&format!("{}haul-{id}/", chunks.path()));
         let destination = HeaderValue::try_from(inner.url(path).absolute()).map_err(|_| {
