@@ -161,7 +161,7 @@ impl Journal {
 
 fn header(path: &Path, source: &SourceVersion) -> Header {
     let boot = [boot_id(), mount_of(path)].concat();
-    Header { boot, source: source.to_string().into_bytes() }
+    Header::new(boot, source.to_string())
 }
 
 /// Identifies the mount of the directory of `path`: data written before a disk was unplugged may be missing

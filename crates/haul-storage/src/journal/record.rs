@@ -9,10 +9,11 @@
 //! | 1 range | offset and length (64 bits each) that have reached the part file |
 //! | 2 synced | nothing: everything above is durable |
 //!
-//! The header comes first. Reading stops at the first record that is truncated or has a wrong CRC:
+//! The header comes first. A source identity that is too long for it is stored as its beginning and its
+//! SHA-256. Reading stops at the first record that is truncated or has a wrong CRC:
 //! whatever follows a torn write is meaningless.
 
-use crate::Range;
+use crate::{Digest, DigestKind, Range};
 
 const MAGIC: &[u8] = b"haul journal";
 /// The version that this program writes, and the only one it resumes.
@@ -20,6 +21,10 @@ pub const VERSION: u16 = 1;
 const FRAME: usize = 8;
 /// The longest payload; a longer length is damage, for which nothing is allocated.
 const PAYLOAD_MAX: usize = 16 << 10;
+/// The longest source identity that is stored as it is: the rest of a header takes less than 1 KiB.
+const SOURCE_MAX: usize = 15 << 10;
+/// The characters of a longer one that are stored, for messages.
+const SOURCE_SHOWN: usize = 1 << 10;
 
 /// The contents of the first record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +33,19 @@ pub struct Header {
     pub boot: Vec<u8>,
     /// The source and its version.
     pub source: Vec<u8>,
+}
+
+impl Header {
+    /// The header of a journal of `source`, such that its record can be decoded: an escaped path or a URL
+    /// may be longer than a record.
+    pub fn new(boot: Vec<u8>, source: String) -> Self {
+        if source.len() <= SOURCE_MAX {
+            return Self { boot, source: source.into_bytes() };
+        }
+        let digest = Digest::of(DigestKind::Sha256, source.as_bytes());
+        let start: String = source.chars().take(SOURCE_SHOWN).collect();
+        Self { boot, source: format!("{start}\u{2026} (SHA-256 {digest})").into_bytes() }
+    }
 }
 
 /// One record.
@@ -44,7 +62,8 @@ pub enum Record {
 }
 
 impl Record {
-    /// Appends the record with its frame to `out`.
+    /// Appends the record with its frame to `out`. A header must be one of [`Header::new`], or have been
+    /// decoded, to be decoded again.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut payload = Vec::with_capacity(17);
         match self {
@@ -67,6 +86,7 @@ impl Record {
             }
             Self::Synced => payload.push(2),
         }
+        debug_assert!(payload.len() <= PAYLOAD_MAX, "a record of {} bytes", payload.len());
         out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
         out.extend_from_slice(&crc32fast::hash(&payload).to_le_bytes());
         out.extend_from_slice(&payload);

@@ -29,6 +29,26 @@ fn appended_ranges_are_loaded_again() {
     );
 }
 
+/// Its header used to be longer than a record may be, so that each run started over.
+#[test]
+fn a_journal_of_a_source_with_a_long_name_is_resumed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    // Around the longest that is stored as it is, the length of a record, and that of an escaped path.
+    for length in [15_000, 15_300, 15_400, 16_000, 16_400, 100_000] {
+        let name = "\u{e4}".repeat(length / 2);
+        let mut journal = Journal::start(&path, &source(100, &name), &RangeSet::new()).unwrap();
+        journal.append([Range::new(0, 10)]).unwrap();
+        let ranges = written(Journal::load(&path, &source(100, &name)).unwrap());
+        assert_eq!(ranges, [Range::new(0, 10)], "{length}");
+        let other = source(100, &format!("{name}x"));
+        let Loaded::Unusable(why) = Journal::load(&path, &other).unwrap() else {
+            panic!("{length}");
+        };
+        assert!(why.starts_with("it belongs to another source"), "{why:.100}");
+    }
+}
+
 #[test]
 fn a_torn_tail_is_ignored_at_every_length() {
     let dir = tempfile::tempdir().unwrap();
