@@ -43,11 +43,14 @@ pub fn of_broken(broken: &Broken, operation: &'static str, url: &Url) -> Error {
             (ErrorKind::Unreachable, words)
         }
         Broken::Within(how) => (ErrorKind::Unreachable, format!("the response ended early: {how}")),
-        Broken::Unreadable(how) => {
-            (ErrorKind::Protocol, format!("the response is malformed: {how}"))
-        }
+        Broken::Unreadable(how) => (ErrorKind::Protocol, malformed(how)),
+        Broken::Stray(how) => (ErrorKind::Unreachable, malformed(how)),
     };
     Error::new(kind, operation).at(url).because(words)
+}
+
+fn malformed(how: &str) -> String {
+    format!("the response is malformed: {how}")
 }
 
 /// A redirect led to a web page instead of a file.
@@ -63,4 +66,23 @@ pub fn page_of_sign_in(url: &Url, found: &Url) -> Error {
             "if that is a login page, add a line to ~/.netrc (machine {host} login USER password \
              PASSWORD), or pass the cookies of a logged-in browser with --load-cookies FILE"
         ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_malformed_response_is_reported_as_such_and_retried_only_on_a_reused_connection() {
+        let url = Url::parse("http://h/f").unwrap();
+        for (is_reused, kind, retry) in [
+            (false, ErrorKind::Protocol, Retry::Never),
+            (true, ErrorKind::Unreachable, Retry::Later),
+        ] {
+            let broken = Broken::Unreadable("it has two lengths".to_owned()).on_reused(is_reused);
+            let error = of_broken(&broken, "read", &url);
+            assert_eq!((error.kind(), error.retry()), (kind, retry));
+            assert_eq!(error.cause(), "the response is malformed: it has two lengths");
+        }
+    }
 }

@@ -352,8 +352,8 @@ impl Exchange {
                 Ok(response) => return Ok(self.learn_from(response)),
                 // The server closed an idle connection.
                 Err(Broken::Lost { is_sent: false }) if used => {}
-                Err(Broken::Lost { .. } | Broken::Within(_)) if used && request.is_repeatable() => {
-                }
+                Err(Broken::Lost { .. } | Broken::Within(_) | Broken::Stray(_))
+                    if used && request.is_repeatable() => {}
                 Err(broken) => return Err(error::of_broken(&broken, request.operation, url)),
             }
         }

@@ -63,6 +63,8 @@ pub enum Broken {
     Within(String),
     /// The bytes are not a valid response, or not one that haul supports.
     Unreadable(String),
+    /// The same on a reused connection, where the bytes may be left from an earlier response.
+    Stray(String),
     /// The body arrives so slowly that it will never end.
     Endless {
         /// Bytes of the body so far.
@@ -74,10 +76,10 @@ pub enum Broken {
 
 impl Broken {
     /// The same for a request on a reused connection: unreadable bytes there may be left from an
-    /// earlier response, so the response to this request counts as lost.
+    /// earlier response, so another connection may work.
     pub fn on_reused(self, is_reused: bool) -> Self {
         match self {
-            Self::Unreadable(how) if is_reused => Self::Within(how),
+            Self::Unreadable(how) if is_reused => Self::Stray(how),
             other => other,
         }
     }
