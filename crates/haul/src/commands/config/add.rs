@@ -140,7 +140,7 @@ impl Answers<'_> {
         let mut command = args.password_command.clone();
         if let Some(person) = self.person {
             if new_port.is_none() && !is_whole {
-                let question = format!("Port [{}]", usual_port(*scheme));
+                let question = format!("Port [{}]", scheme.default_port());
                 new_port = person.ask(&question, |answer| optional(answer, port_number)).await?;
             }
             if new_user.is_none() && user.is_none() {
@@ -303,15 +303,6 @@ const fn scheme_of(protocol: ProtocolArg) -> Option<Scheme> {
     })
 }
 
-const fn usual_port(scheme: Scheme) -> u16 {
-    match scheme {
-        Scheme::Sftp => 22,
-        Scheme::Http | Scheme::Dav => 80,
-        Scheme::Https | Scheme::Davs => 443,
-        Scheme::Ftp | Scheme::Ftps => 21,
-    }
-}
-
 /// Checks a host, and returns it as it is written in a URL.
 fn check_host(host: &str) -> Result<String, String> {
     let host = needed(host, "a host")?;
@@ -360,7 +351,9 @@ fn url_of(scheme: Scheme, host: &str, path: &str) -> String {
         "" if scheme == Scheme::Sftp => "/~".to_owned(),
         "~" if has_home => "/~".to_owned(),
         // A directory of that name, not the home.
-        _ if has_home && path.starts_with("/~") => path.replacen("/~", "/%7E", 1),
+        _ if has_home && path.starts_with("/~") => {
+            encode_path(path.as_bytes()).replacen("/~", "/%7E", 1)
+        }
         _ if path.starts_with('/') => encode_path(path.as_bytes()),
         _ if has_home && !path.is_empty() => {
             format!("/~/{}", encode_path(path.strip_prefix("~/").unwrap_or(path).as_bytes()))
@@ -386,6 +379,7 @@ mod tests {
             (Scheme::Sftp, "photos", "sftp://h/~/photos"),
             (Scheme::Sftp, "/srv/data", "sftp://h/srv/data"),
             (Scheme::Sftp, "/~x", "sftp://h/%7Ex"),
+            (Scheme::Sftp, "/~x/a b%41?c/~y", "sftp://h/%7Ex/a%20b%2541%3Fc/~y"),
             (Scheme::Davs, "", "davs://h/"),
             (Scheme::Davs, "files/ada", "davs://h/files/ada"),
             (Scheme::Ftp, "up", "ftp://h/~/up"),
