@@ -6,6 +6,8 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -89,12 +91,12 @@ fn names(command: &CommandLine, text: &str) -> Vec<CompletionCandidate> {
 fn remote_paths(command: &CommandLine, directory: &str, name: &str) -> Vec<CompletionCandidate> {
     let cache = cache_directory().map(|path| Cache::below(&path));
     let Some(key) = command.key(directory) else { return Vec::new() };
-    let known = cache.as_ref().and_then(|cache| cache.get(&key));
+    let known = cache.as_ref().and_then(|cache| cache.get(key));
     let names = known.or_else(|| {
         let names = listed(command, directory)?;
         if let Some(cache) = &cache {
             // If it cannot be cached, it is listed again next time.
-            drop(cache.put(&key, &names));
+            drop(cache.put(key, &names));
         }
         Some(names)
     });
@@ -187,10 +189,16 @@ impl CommandLine {
         Self { config, remote }
     }
 
-    /// The cache key of a listing: the location, and the options about servers as `Debug` shows them.
-    fn key(&self, directory: &str) -> Option<String> {
+    /// The cache key of a listing: a hash of the location, the options about servers, the configuration, and the
+    /// secrets of the environment. `Debug` shows neither header fields nor proxies.
+    fn key(&self, directory: &str) -> Option<u64> {
         let location = self.places()?.locate(OsStr::new(directory)).ok()?;
-        Some(format!("{location}\n{directory}\n{:?}", self.remote))
+        let config = self.config.file.as_deref().and_then(|file| fs::read(file).ok());
+        let names = haul_net::secret_variables().into_iter();
+        let secrets: Vec<_> = names.map(|name| (env::var_os(&name), name)).collect();
+        let mut hasher = DefaultHasher::new();
+        (directory, location, &self.remote, config, secrets).hash(&mut hasher);
+        Some(hasher.finish())
     }
 
     fn places(&self) -> Option<Places<'_>> {
