@@ -44,6 +44,7 @@ pub(super) fn text(file: &ConfigPath) -> Result<(Option<String>, Config), Stop> 
 /// Prints a fault.
 pub(super) fn print(fault: &Fault, printer: &Printer) {
     if printer.is_json() {
+        printer.log(&format!("haul: {fault}"));
         return printer.object(&json::Event::fault(fault));
     }
     match &fault.hint {
