@@ -19,9 +19,9 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// The cache below the user's cache directory.
+    /// The cache below haul's cache directory.
     pub(super) fn below(cache: &Path) -> Self {
-        Self { directory: cache.join("haul").join("completion") }
+        Self { directory: cache.join("completion") }
     }
 
     /// The names of a directory, if they are cached. `key` is a hash of all that the listing depends on.

@@ -22,6 +22,7 @@ use super::hosts;
 use crate::args::{Cli, OutputArgs, RemoteArgs};
 use crate::backends::Places;
 use crate::config::Config;
+use crate::directories;
 use crate::exit::Stop;
 use crate::output::Printer;
 
@@ -89,7 +90,7 @@ fn names(command: &CommandLine, text: &str) -> Vec<CompletionCandidate> {
 
 /// Entries of a directory on a server that begin with `name`.
 fn remote_paths(command: &CommandLine, directory: &str, name: &str) -> Vec<CompletionCandidate> {
-    let cache = cache_directory().map(|path| Cache::below(&path));
+    let cache = directories::cache().map(|path| Cache::below(&path));
     let Some(key) = command.key(directory) else { return Vec::new() };
     let known = cache.as_ref().and_then(|cache| cache.get(key));
     let names = known.or_else(|| {
@@ -157,11 +158,6 @@ async fn list(command: &CommandLine, directory: &str) -> Result<Vec<String>, Sto
 /// The innermost subcommand: `show` in `haul config show`.
 fn innermost(matches: &ArgMatches) -> &ArgMatches {
     matches.subcommand().map_or(matches, |(_, below)| innermost(below))
-}
-
-fn cache_directory() -> Option<PathBuf> {
-    let set = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    set.or_else(|| Some(env::home_dir().filter(|home| home.is_absolute())?.join(".cache")))
 }
 
 /// The configuration, and the options about servers, in the command line so far.

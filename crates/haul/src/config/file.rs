@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use haul_storage::{Error, ErrorKind, Result};
 
+use crate::directories;
+
 /// The path of the configuration file, which need not exist.
 #[derive(Debug, Clone)]
 pub(crate) struct ConfigPath {
@@ -32,17 +34,9 @@ pub(crate) fn config_path(named: Option<&Path>) -> Option<ConfigPath> {
     let option = named.map(|path| (path.to_owned(), NamedBy::Option));
     let variable =
         || env::var_os("HAUL_CONFIG").map(|name| (PathBuf::from(name), NamedBy::Variable));
-    let default = || default_path().map(|path| (path, NamedBy::Default));
+    let default = || Some((directories::config()?.join("config.toml"), NamedBy::Default));
     let (path, named_by) = option.or_else(variable).or_else(default)?;
     (!path.as_os_str().is_empty()).then_some(ConfigPath { path, named_by })
-}
-
-/// `haul/config.toml` in `$XDG_CONFIG_HOME` or `~/.config`.
-fn default_path() -> Option<PathBuf> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let directory = absolute("XDG_CONFIG_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
-    Some(directory.join("haul/config.toml"))
 }
 
 /// The content of a file; `None` if it does not exist.
