@@ -15,7 +15,7 @@ use super::person::Person;
 use crate::args::{ConfigAddArgs, ProtocolArg};
 use crate::backends::{Places, location_of, settings_of};
 use crate::config::edit::{self, NewRemote};
-use crate::config::{Config, check_name, location, replace, user_name};
+use crate::config::{Config, check_name, location, user_name};
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, json};
 
@@ -30,14 +30,16 @@ pub(super) async fn run(
     let name = &args.name;
     let usage = |cause: String| Stop::Usage(format!("'{}': {cause}", name.escape_debug()));
     check_name(name).map_err(usage)?;
-    if let Some(remote) = config.remote.get(name) {
-        return Err(Stop::Usage(format!(
+    let refuse_another = |config: &Config| match config.remote.get(name) {
+        Some(remote) => Err(Stop::Usage(format!(
             "{}:{}: there is a remote '{name}' already\nhint: haul config remove {name} removes it, haul config \
              edit opens the file",
             config_file.path.display(),
             remote.line
-        )));
-    }
+        ))),
+        None => Ok(()),
+    };
+    refuse_another(&config)?;
     let person = Person::find();
     let new = Answers { args, config: &config, person: person.as_ref() }.remote().await?;
     let before = text.as_deref().unwrap_or_default();
@@ -47,7 +49,11 @@ pub(super) async fn run(
         printer.note(format!("{} is unchanged", config_file.path.display()));
         return Ok(Exit::Failed);
     }
-    replace(&config_file.path, text.as_deref().map(str::as_bytes), &edited)?;
+    let edited = file::change(&config_file, |text, config| {
+        refuse_another(config)?;
+        edit::with_remote(text, name, &new).map_err(usage)
+    })?;
+    let (config, _) = Config::parse(&config_file.path, &edited);
     let remote = config.named(name).map_err(Stop::Usage)?;
     let (at, file) = (location_of(remote).to_string(), config_file.path.display().to_string());
     if printer.is_json() {
