@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(difference(), "1 files too many");
     }
 
-    /// Formerly, links to files went unnoticed, and the number of files of a copy with a link to a directory overflowed.
+    /// Formerly, links to files went unnoticed, and with a link to a directory the number of extra files overflowed.
     #[test]
     fn a_link_is_no_copy() {
         for name in ["d0001", "d0001/f000004"] {
