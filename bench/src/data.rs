@@ -144,8 +144,14 @@ impl Dataset {
         if let Some(difference) = first?.or(second?) {
             return Ok(Some(difference));
         }
-        let files = count_files(copy)?;
-        let extra = files - u64::from(self.spec.files);
+        let files = match count_files(copy)? {
+            Ok(files) => files,
+            Err(other) => {
+                let name = other.strip_prefix(copy).unwrap_or(&other).display();
+                return Ok(Some(format!("{name} is neither a file nor a directory")));
+            }
+        };
+        let extra = files.saturating_sub(u64::from(self.spec.files));
         Ok((extra > 0).then(|| format!("{extra} files too many")))
     }
 
@@ -189,14 +195,25 @@ impl Dataset {
     }
 }
 
-/// Number of entries below `directory` that are not directories.
-fn count_files(directory: &Path) -> io::Result<u64> {
+/// Number of files below `directory`, or the first entry that is neither a file nor a directory. Such an entry may be
+/// a link to the data set itself.
+fn count_files(directory: &Path) -> io::Result<Result<u64, PathBuf>> {
     let mut count = 0;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        count += if entry.file_type()?.is_dir() { count_files(&entry.path())? } else { 1 };
+        let kind = entry.file_type()?;
+        count += if kind.is_file() {
+            1
+        } else if kind.is_dir() {
+            match count_files(&entry.path())? {
+                Ok(below) => below,
+                other => return Ok(other),
+            }
+        } else {
+            return Ok(Err(entry.path()));
+        };
     }
-    Ok(count)
+    Ok(Ok(count))
 }
 
 /// splitmix64: fast and incompressible.
@@ -216,6 +233,8 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     fn copied(spec: DataSpec) -> (tempfile::TempDir, Dataset, PathBuf) {
@@ -258,6 +277,22 @@ mod tests {
         fs::write(&file, &good).expect("writable");
         fs::write(copy.join("left.part"), "").expect("writable");
         assert_eq!(difference(), "1 files too many");
+    }
+
+    /// Formerly, links to files went unnoticed, and with a link to a directory the number of extra files overflowed.
+    #[test]
+    fn a_link_is_no_copy() {
+        for name in ["d0001", "d0001/f000004"] {
+            let (_place, set, copy) = copied(SMALL);
+            let link = copy.join(name);
+            match link.is_dir() {
+                true => fs::remove_dir_all(&link).expect("removable"),
+                false => fs::remove_file(&link).expect("removable"),
+            }
+            symlink(set.root().join(name), &link).expect("a link");
+            let expected = format!("{name} is neither a file nor a directory");
+            assert_eq!(set.difference(&copy).expect("readable"), Some(expected));
+        }
     }
 
     #[test]

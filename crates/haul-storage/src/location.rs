@@ -71,6 +71,16 @@ impl Scheme {
         Self::NAMES.iter().find(|(_, scheme)| *scheme == self).map_or("", |(name, _)| name)
     }
 
+    /// The port of servers whose location has none. `ftps` is FTP that switches to TLS (RFC 4217), at the port of FTP.
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Sftp => 22,
+            Self::Http | Self::Dav => 80,
+            Self::Https | Self::Davs => 443,
+            Self::Ftp | Self::Ftps => 21,
+        }
+    }
+
     /// True if URLs of this scheme can have a query and a fragment.
     const fn has_query(self) -> bool {
         matches!(self, Self::Http | Self::Https)

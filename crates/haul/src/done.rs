@@ -1,9 +1,7 @@
 //! Actions after a transfer has ended: `--on-done` and `--bell`.
 
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,9 +10,6 @@ use haul_storage::{Error, ErrorKind, Result};
 
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
-
-/// Prefixes of variables that hold secrets, see `backends::secrets`.
-const SECRET: [&[u8]; 2] = [b"HAUL_PASSWORD", b"HAUL_TOKEN"];
 
 /// The actions at the end. Clones share their figures.
 #[derive(Debug, Clone, Default)]
@@ -84,8 +79,7 @@ impl Done {
         let output = output.map_err(|error| cannot().with_source(error))?;
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).stdin(Stdio::null()).stdout(output);
-        let names = std::env::vars_os().map(|(name, _)| name);
-        for name in names.filter(|name| is_secret(name)) {
+        for name in haul_net::secret_variables() {
             shell.env_remove(name);
         }
         shell
@@ -97,8 +91,4 @@ impl Done {
         let status = shell.status().map_err(|error| cannot().with_source(error))?;
         if status.success() { Ok(()) } else { Err(cannot().because(status.to_string())) }
     }
-}
-
-fn is_secret(name: &OsStr) -> bool {
-    SECRET.iter().any(|secret| name.as_bytes().starts_with(secret))
 }

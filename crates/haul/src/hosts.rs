@@ -82,7 +82,7 @@ fn to_many(
         None => destination.hosts().map_err(|error| list_error(&error))?,
     };
     let hosts = wanted(&list, &args.hosts)?;
-    let located = hosts.iter().map(|host| places.locate_listed(&destination.with(host)));
+    let located = hosts.iter().map(|host| places.locate_listed(&destination.with(host), 0));
     let ways = Ways::To(located.collect::<Result<_, _>>()?);
     Ok(Many { hosts, ways })
 }
@@ -111,8 +111,9 @@ fn from_many(
     let hosts = each_once(hosts);
     let mut ways = Vec::new();
     for host in &hosts {
-        let own = sources.iter().zip(&lists).filter(|(_, list)| list.contains(host));
-        let own = own.map(|(source, _)| places.locate_listed(&source.with(host)));
+        let own =
+            sources.iter().zip(&lists).enumerate().filter(|(_, (_, list))| list.contains(host));
+        let own = own.map(|(at, (source, _))| places.locate_listed(&source.with(host), at));
         ways.push((own.collect::<Result<_, _>>()?, directory_of(&base, host)));
     }
     Ok(Many { hosts, ways: Ways::From(ways) })

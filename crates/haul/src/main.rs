@@ -10,6 +10,7 @@ mod beside;
 mod commands;
 mod complete;
 mod config;
+mod directories;
 mod done;
 mod exit;
 mod filter;

@@ -74,7 +74,7 @@ impl<const MIN: u64, const MAX: u64> FromStr for SizeIn<MIN, MAX> {
 }
 
 /// A whole number between `MIN` and `MAX`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Count<const MIN: u64, const MAX: u64>(pub(crate) u64);
 
 impl<const MIN: u64, const MAX: u64> FromStr for Count<MIN, MAX> {

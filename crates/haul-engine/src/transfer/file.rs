@@ -9,6 +9,7 @@ use haul_storage::{
 };
 
 use super::compare::{Verdict, verdict};
+use super::in_the_way::remove_directory;
 use super::moved::{Copy, remove_source};
 use super::outcome::{Moved, current, is_small, keeps_mode, keeps_out, planned, say};
 use super::{backup, bytes, expected, large, link, listed, open, small, times};
@@ -243,25 +244,7 @@ async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
     };
     let Some(existing) = found else { return Ok(None) };
     if existing.is_dir() {
-        let in_the_way = |cause: &str| {
-            Error::new(ErrorKind::IsADirectory, "write")
-                .at(item.job.destination_name(&item.destination))
-                .because(cause)
-        };
-        if !context.settings.delete || context.settings.existing_only {
-            return Err(in_the_way("a directory is in the way of the file"));
-        }
-        crate::plan::remove(context, &item.job, &existing).await?;
-        if context.settings.dry_run {
-            return Ok(None);
-        }
-        // What is excluded stays, and its directories with it.
-        return match item.job.job.destination.find(&item.destination).await? {
-            Some(left) if left.is_dir() => {
-                Err(in_the_way("a directory with excluded files is in the way of the file"))
-            }
-            left => Ok(left),
-        };
+        return remove_directory(context, item, &existing, "write", "file").await;
     }
     Ok(Some(existing))
 }

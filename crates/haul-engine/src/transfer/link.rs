@@ -4,6 +4,7 @@ use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, LinkKind, Metadata, Result, StorageExt, Timestamp,
 };
 
+use super::in_the_way::remove_directory;
 use super::moved::{Copy, remove_source};
 use super::{backup, times};
 use crate::context::Context;
@@ -27,18 +28,19 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
     if existing.is_none() && context.settings.existing_only {
         return Ok(());
     }
-    if let Some(existing) = existing {
-        let same = existing.kind == item.source.kind;
+    if let Some(existing) = &existing {
         let is_link = matches!(existing.kind, EntryKind::Symlink(_));
         reason = if is_link { Reason::Target } else { Reason::Kind };
-        if existing.is_dir() {
-            if !context.settings.delete || context.settings.existing_only {
-                return Err(Error::new(ErrorKind::IsADirectory, "create link")
-                    .at(item.job.destination_name(&item.destination))
-                    .because("a directory is in the way of the symbolic link"));
-            }
-            crate::plan::remove(context, &item.job, &existing).await?;
-        } else if context.settings.overwrite == Overwrite::Never {
+    }
+    let existing = match existing {
+        Some(existing) if existing.is_dir() => {
+            remove_directory(context, item, &existing, "create link", "symbolic link").await?
+        }
+        existing => existing,
+    };
+    if let Some(existing) = existing {
+        let same = existing.kind == item.source.kind;
+        if context.settings.overwrite == Overwrite::Never {
             action = Action::Unchanged;
         } else if same {
             action = Action::Unchanged;

@@ -6,6 +6,7 @@ mod compare;
 mod expected;
 mod file;
 mod finish;
+mod in_the_way;
 mod large;
 mod link;
 mod listed;

@@ -480,3 +480,24 @@ fn over_a_short_path_no_second_lane_is_tried_when_little_is_left() {
     };
     assert_eq!((most_lanes(u64::MAX), most_lanes(100_000_000)), (2, 1));
 }
+
+/// The wait once was counted from when the window was made: later searches tried a second lane as soon as they had
+/// settled.
+#[test]
+fn each_search_over_a_short_path_waits_before_it_tries_a_second_lane() {
+    for restarts in [false, true] {
+        let mut window = Window::new(Limits::default());
+        window.on_link(Duration::ZERO, link(1, 0, 0, 0));
+        let from = Duration::from_secs(60);
+        if restarts {
+            flow(&mut window, Duration::ZERO, Duration::from_secs(1), 450_000_000);
+            window.forget(from);
+            window.on_link(from, link(1, 0, 0, 0));
+        }
+        let tried = (0..400u32).find(|step| {
+            flow(&mut window, from + MS * 10 * *step, MS * 10, 450_000_000);
+            window.decision().lanes > 1
+        });
+        assert!(tried.is_some_and(|step| step >= 190), "after {tried:?} steps of 10 ms");
+    }
+}

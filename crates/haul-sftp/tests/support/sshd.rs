@@ -167,11 +167,10 @@ impl Sshd {
     /// Kills the daemon and all its children, as if the machine lost power.
     pub fn kill_all(&mut self) {
         let Some(process) = &self.process else { return };
-        let own = process.id();
         // The children are listed first, then the daemon is killed before them, so that it starts no more.
-        let family = descendants(own);
+        let children = descendants(process.id());
         self.stop();
-        for pid in family.into_iter().filter(|pid| *pid != own) {
+        for pid in children {
             // The process may have ended with the daemon.
             drop(Command::new("kill").args(["-s", "KILL", &pid.to_string()]).output());
         }
@@ -228,21 +227,14 @@ impl Drop for Sshd {
         }
         // A session lives on without its daemon: for ever if its network namespace disappears before it
         // learns that the client is gone.
-        let sessions = self.process.as_ref().map_or(Vec::new(), |process| below(process.id()));
+        let sessions =
+            self.process.as_ref().map_or(Vec::new(), |process| descendants(process.id()));
         self.stop();
         for session in sessions {
             // Most sessions have ended by themselves.
             drop(Command::new("kill").arg(session.to_string()).stderr(Stdio::null()).status());
         }
     }
-}
-
-/// All descendants of a process, without itself.
-fn below(process: u32) -> Vec<u32> {
-    let path = format!("/proc/{process}/task/{process}/children");
-    let children = fs::read_to_string(path).unwrap_or_default();
-    let children = children.split_whitespace().filter_map(|id| id.parse().ok());
-    children.flat_map(|child| [vec![child], below(child)].concat()).collect()
 }
 
 impl Builder {
@@ -398,17 +390,12 @@ pub fn public(key: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// A process and all its descendants.
-fn descendants(root: u32) -> Vec<u32> {
-    let mut family = vec![root];
-    let mut at = 0;
-    while at < family.len() {
-        let children = format!("/proc/{0}/task/{0}/children", family[at]);
-        let children = fs::read_to_string(children).unwrap_or_default();
-        family.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-        at += 1;
-    }
-    family
+/// All descendants of a process, without itself.
+fn descendants(process: u32) -> Vec<u32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let children = fs::read_to_string(path).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|id| id.parse().ok());
+    children.flat_map(|child| [vec![child], descendants(child)].concat()).collect()
 }
 
 /// The standard output of a command, without the line end.

@@ -11,7 +11,7 @@ use super::SshArgs;
 use crate::units::Count;
 
 /// Options for servers of any protocol.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Hash, Args)]
 pub(crate) struct RemoteArgs {
     #[command(flatten)]
     pub(crate) ssh: SshArgs,
@@ -28,7 +28,7 @@ pub(crate) struct RemoteArgs {
 
 /// Options about HTTP and WebDAV. Values stay text here: clap would print one that it rejects, and it may be a
 /// secret.
-#[derive(Clone, Default, Args)]
+#[derive(Clone, Default, Hash, Args)]
 #[command(next_help_heading = "HTTP and WebDAV")]
 pub(crate) struct WebArgs {
     /// Send a header field, or those in FILE, to the servers named in the command; may be repeated
@@ -63,7 +63,7 @@ impl fmt::Debug for WebArgs {
 }
 
 /// Options about connections of any protocol.
-#[derive(Clone, Default, Args)]
+#[derive(Clone, Default, Hash, Args)]
 #[command(next_help_heading = "Network")]
 pub(crate) struct NetworkArgs {
     /// Use IPv4 only
@@ -124,7 +124,7 @@ impl NetworkArgs {
 }
 
 /// Options about TLS: https, davs, ftps.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Hash, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArgs {
     /// Trust the certificate authorities in FILE (PEM) instead of the system's; may be repeated

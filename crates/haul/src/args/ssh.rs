@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 /// SSH options.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Hash, Args)]
 #[command(next_help_heading = "SSH")]
 pub(crate) struct SshArgs {
     /// Port of SSH hosts whose location has none

@@ -126,22 +126,23 @@ impl<'a> Places<'a> {
 
     /// Parses an argument: any form of [`Location`], or a remote of the configuration.
     pub(crate) fn locate(&self, argument: &OsStr) -> Result<Location, Stop> {
-        self.locate_one(argument, false)
+        self.locate_one(argument, None)
     }
 
-    /// The same for one of the arguments that a host list expands to.
-    pub(crate) fn locate_listed(&self, argument: &OsStr) -> Result<Location, Stop> {
-        self.locate_one(argument, true)
+    /// The same for one of the arguments that a host list expands to. Each argument with a list has its own `list`
+    /// number.
+    pub(crate) fn locate_listed(&self, argument: &OsStr, list: usize) -> Result<Location, Stop> {
+        self.locate_one(argument, Some(list))
     }
 
-    fn locate_one(&self, argument: &OsStr, is_listed: bool) -> Result<Location, Stop> {
+    fn locate_one(&self, argument: &OsStr, list: Option<usize>) -> Result<Location, Stop> {
         let usage = |error: haul_storage::LocationError| Stop::Usage(error.to_string());
         let location = Location::parse(argument).map_err(usage)?;
         let location = match &location {
             Location::Named { name, path } => match self.config.remote.get(name) {
                 Some(remote) => {
                     let location = below(remote, path);
-                    self.remotes.note(&location, Some(name.as_str()), is_listed);
+                    self.remotes.note(&location, Some(name.as_str()), list);
                     if let Some(command) = &remote.password_command {
                         self.remotes.password_command(&location, command);
                     }
@@ -162,7 +163,7 @@ impl<'a> Places<'a> {
             },
             _ => location,
         };
-        self.remotes.note(&location, None, is_listed);
+        self.remotes.note(&location, None, list);
         let protocol = match &location {
             Location::Local(_) | Location::Remote { .. } => return Ok(location),
             Location::Named { .. } => "sftp",

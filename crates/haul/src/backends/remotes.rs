@@ -74,10 +74,10 @@ impl Remotes {
         Ok(())
     }
 
-    /// Notes a host of the command: the name of its remote in the configuration, if any, and whether it is
-    /// from a host list.
-    pub(super) fn note(&self, location: &Location, remote: Option<&str>, is_listed: bool) {
-        self.secrets.note(location, remote, is_listed);
+    /// Notes a host of the command: the name of its remote in the configuration, if any, and the number of the
+    /// host list that it is from, if any.
+    pub(super) fn note(&self, location: &Location, remote: Option<&str>, list: Option<usize>) {
+        self.secrets.note(location, remote, list);
     }
 
     /// Sets the command that prints the password of a host.

@@ -9,6 +9,7 @@
 //! If it is ambiguous which host a secret is for, that is an error: sending it to the wrong host would reveal
 //! it. Every argument is [noted](Secrets::note) before the first place is opened.
 
+use std::collections::{BTreeSet, HashSet};
 use std::env;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -38,8 +39,8 @@ struct Noted {
     host: Host,
     /// For error messages.
     shown: String,
-    /// Whether it is from a host list.
-    is_listed: bool,
+    /// The host lists that have it, by number; `None` if an argument names it alone.
+    lists: Option<BTreeSet<usize>>,
     password: Option<PasswordSource>,
     token: Option<PasswordSource>,
     /// Whether the configuration has a `password_command` for it.
@@ -53,20 +54,24 @@ impl Secrets {
         Self { password, token, hosts: Mutex::default() }
     }
 
-    /// Notes a host of the command, which may be a `remote` of the configuration, and may be from a
-    /// host list.
-    pub(super) fn note(&self, location: &Location, remote: Option<&str>, is_listed: bool) {
+    /// Notes a host of the command, which may be a `remote` of the configuration, and may be from the
+    /// host list of this number.
+    pub(super) fn note(&self, location: &Location, remote: Option<&str>, list: Option<usize>) {
         let Some(host) = host_of(location) else { return };
         let own = |kind: &str| variable(&format!("{kind}_{}", in_capitals(remote?)));
         let (password, token) = (own("HAUL_PASSWORD"), own("HAUL_TOKEN"));
         let mut hosts = self.lock();
         if !hosts.iter().any(|known| known.host == host) {
             let shown = shown(&host);
-            let (host, password, token, has_command) = (host.clone(), None, None, false);
-            hosts.push(Noted { host, shown, is_listed, password, token, has_command });
+            let (host, lists) = (host.clone(), Some(BTreeSet::new()));
+            let (password, token, has_command) = (None, None, false);
+            hosts.push(Noted { host, shown, lists, password, token, has_command });
         }
         let Some(known) = hosts.iter_mut().find(|known| known.host == host) else { return };
-        known.is_listed &= is_listed;
+        known.lists = known.lists.take().zip(list).map(|(mut lists, list)| {
+            lists.insert(list);
+            lists
+        });
         known.password = known.password.take().or(password);
         known.token = known.token.take().or(token);
     }
@@ -121,11 +126,12 @@ fn pick_secret<'a>(
         return Ok(Some(own));
     }
     let Some(general) = general else { return Ok(None) };
-    // A host list counts as one, represented by its first host.
-    let mut seen_list = false;
-    let others: Vec<_> = others
-        .filter(|other| !other.is_listed || !std::mem::replace(&mut seen_list, true))
-        .collect();
+    let candidates: Vec<_> = others.collect();
+    // A host list counts as one, represented by its first host. Several arguments may have the same list.
+    let mut seen = HashSet::new();
+    let is_first =
+        |other: &&Noted| other.lists.as_ref().is_none_or(|lists| seen.insert(lists.clone()));
+    let others: Vec<_> = candidates.iter().copied().filter(is_first).collect();
     let named: Vec<_> = others.iter().copied().filter(|other| other.host.user.is_some()).collect();
     let only = match (&others[..], &named[..]) {
         ([], _) => return Ok(None),
@@ -145,7 +151,10 @@ fn pick_secret<'a>(
             ));
         }
     };
-    let is_it = only.host == host || only.is_listed && noted.is_some_and(|noted| noted.is_listed);
+    let is_only = |noted: &Noted| {
+        noted.host == only.host || noted.lists.is_some() && noted.lists == only.lists
+    };
+    let is_it = candidates.iter().any(|noted| noted.host == host && is_only(noted));
     Ok(is_it.then(|| general.clone()))
 }
 
@@ -204,21 +213,25 @@ mod tests {
         let (password, token) = (secret("password"), secret("token"));
         let secrets = Secrets { password, token, hosts: Mutex::default() };
         for text in locations {
-            let (text, is_listed) = match text.strip_prefix("list ") {
-                Some(text) => (text, true),
-                None => (*text, false),
-            };
-            secrets.note(&Location::parse(text).unwrap(), None, is_listed);
+            let (list, text) = listed(text);
+            secrets.note(&Location::parse(text).unwrap(), None, list);
         }
         secrets
+    }
+
+    /// The number of the list that a host is from, and its location: `1 sftp://a/x`.
+    fn listed(text: &str) -> (Option<usize>, &str) {
+        match text.split_once(' ') {
+            Some((list, text)) => (Some(list.parse().unwrap()), text),
+            None => (None, text),
+        }
     }
 
     /// Which of the hosts get the password.
     fn get_it(locations: &[&str]) -> Result<Vec<bool>, String> {
         let secrets = secrets(locations);
         let each = locations.iter().map(|text| {
-            let text = text.strip_prefix("list ").unwrap_or(text);
-            let found = secrets.password(&Location::parse(text).unwrap());
+            let found = secrets.password(&Location::parse(listed(text).1).unwrap());
             found.map(|found| found.is_some()).map_err(|error| error.to_string())
         });
         each.collect()
@@ -236,10 +249,41 @@ mod tests {
 
     #[test]
     fn a_list_of_hosts_counts_as_one() {
-        let list = ["list sftp://n1/x", "list sftp://n2/x"];
+        let list = ["1 sftp://n1/x", "1 sftp://n2/x"];
         assert_eq!(get_it(&list), Ok(vec![true, true]));
-        let named = ["list sftp://ada@n1/x", "list sftp://ada@n2/x", "https://web/f"];
+        let named = ["1 sftp://ada@n1/x", "1 sftp://ada@n2/x", "https://web/f"];
         assert_eq!(get_it(&named), Ok(vec![true, true, false]));
+        // Two arguments with the same list.
+        let twice = ["1 sftp://n1/x", "2 sftp://n1/y", "1 sftp://n2/x", "2 sftp://n2/y"];
+        assert_eq!(get_it(&twice), Ok(vec![true; 4]));
+        let two = ["1 sftp://ada@n1/x", "1 sftp://ada@n2/x", "2 sftp://m1/x", "2 sftp://m2/x"];
+        assert_eq!(get_it(&two), Ok(vec![true, true, false, false]));
+    }
+
+    /// Formerly, all lists of a command counted as one, and the hosts of each got the password.
+    #[test]
+    fn two_lists_of_hosts_are_two() {
+        for hosts in [
+            ["1 sftp://n1/x", "1 sftp://n2/x", "2 sftp://m1/x", "2 sftp://m2/x"],
+            ["1 sftp://n1/x", "2 sftp://n1/x", "1 sftp://n2/x", "2 sftp://n3/x"],
+            ["1 sftp://ada@n1/x", "1 sftp://ada@n2/x", "2 sftp://bob@n1/x", "2 sftp://bob@n2/x"],
+        ] {
+            let error = get_it(&hosts).unwrap_err();
+            assert!(error.contains("HAUL_PASSWORD is the password of one host"), "{error}");
+        }
+    }
+
+    /// Formerly, it got the password of its list.
+    #[test]
+    fn a_listed_host_with_a_password_command_does_not_get_the_general_password() {
+        let secrets = secrets(&["1 sftp://a/x", "1 sftp://b/x", "1 sftp://c/x"]);
+        let of = |text: &str| Location::parse(text).unwrap();
+        secrets.has_command(&of("sftp://b/x"));
+        let gets = |text: &str| secrets.password(&of(text)).unwrap().is_some();
+        assert_eq!(
+            (gets("sftp://a/x"), gets("sftp://b/x"), gets("sftp://c/x")),
+            (true, false, true)
+        );
     }
 
     #[test]
@@ -247,7 +291,8 @@ mod tests {
         for hosts in [
             ["sftp://a/x", "sftp://b/x"],
             ["sftp://ada@a/x", "ftp://ada@b/x"],
-            ["list sftp://a/x", "sftp://b/x"],
+            ["1 sftp://a/x", "sftp://b/x"],
+            ["1 sftp://a/x", "2 sftp://b/x"],
         ] {
             let error = get_it(&hosts).unwrap_err();
             assert!(error.contains("HAUL_PASSWORD is the password of one host"), "{error}");

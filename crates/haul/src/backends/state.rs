@@ -1,7 +1,9 @@
-//! haul's own directories in the XDG state directory, for state that outlives a run.
+//! Directories for state that outlives a run.
 
+use std::fs;
 use std::path::PathBuf;
-use std::{env, fs};
+
+use crate::directories;
 
 /// The directory of upload journals. `None` without a home directory: uploads are not resumed then.
 pub(super) fn journals() -> Option<PathBuf> {
@@ -10,9 +12,7 @@ pub(super) fn journals() -> Option<PathBuf> {
     Some(directory)
 }
 
-/// A directory of haul in the XDG state directory, which need not exist.
+/// A directory below [`directories::state`], which need not exist.
 pub(super) fn state(name: &str) -> Option<PathBuf> {
-    let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".local/state"));
-    Some(state.or_else(home)?.join("haul").join(name))
+    Some(directories::state()?.join(name))
 }

@@ -1,10 +1,9 @@
 //! Caches listings for a minute, so that a second Tab does not connect again.
 //!
-//! One file per directory, readable by its owner only. The key of a listing may contain secrets, so that only
-//! its hash is stored. If a file cannot be read or written, the listing is not cached.
+//! One file per directory, readable by its owner only. The key of a listing is a hash, since the listing depends on
+//! secrets, too. If a file cannot be read or written, the listing is not cached.
 
 use std::fs::{self, DirBuilder};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -20,13 +19,13 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// The cache below the user's cache directory.
+    /// The cache below haul's cache directory.
     pub(super) fn below(cache: &Path) -> Self {
-        Self { directory: cache.join("haul").join("completion") }
+        Self { directory: cache.join("completion") }
     }
 
-    /// The names of a directory, if they are cached. `key` is all that the listing depends on.
-    pub(super) fn get(&self, key: &str) -> Option<Vec<String>> {
+    /// The names of a directory, if they are cached. `key` is a hash of all that the listing depends on.
+    pub(super) fn get(&self, key: u64) -> Option<Vec<String>> {
         let path = self.path(key);
         let metadata = fs::symlink_metadata(&path).ok()?;
         let age = SystemTime::now().duration_since(metadata.modified().ok()?).ok()?;
@@ -39,7 +38,7 @@ impl Cache {
     }
 
     /// Stores the names of a directory, and removes expired listings.
-    pub(super) fn put(&self, key: &str, names: &[String]) -> io::Result<()> {
+    pub(super) fn put(&self, key: u64, names: &[String]) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         self.remove_expired()?;
         // Temporary files are readable by their owner only.
@@ -63,9 +62,7 @@ impl Cache {
         Ok(())
     }
 
-    fn path(&self, key: &str) -> PathBuf {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        self.directory.join(format!("{:016x}", hasher.finish()))
+    fn path(&self, key: u64) -> PathBuf {
+        self.directory.join(format!("{key:016x}"))
     }
 }

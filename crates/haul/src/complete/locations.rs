@@ -6,6 +6,8 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use super::hosts;
 use crate::args::{Cli, OutputArgs, RemoteArgs};
 use crate::backends::Places;
 use crate::config::Config;
+use crate::directories;
 use crate::exit::Stop;
 use crate::output::Printer;
 
@@ -87,14 +90,14 @@ fn names(command: &CommandLine, text: &str) -> Vec<CompletionCandidate> {
 
 /// Entries of a directory on a server that begin with `name`.
 fn remote_paths(command: &CommandLine, directory: &str, name: &str) -> Vec<CompletionCandidate> {
-    let cache = cache_directory().map(|path| Cache::below(&path));
+    let cache = directories::cache().map(|path| Cache::below(&path));
     let Some(key) = command.key(directory) else { return Vec::new() };
-    let known = cache.as_ref().and_then(|cache| cache.get(&key));
+    let known = cache.as_ref().and_then(|cache| cache.get(key));
     let names = known.or_else(|| {
         let names = listed(command, directory)?;
         if let Some(cache) = &cache {
             // If it cannot be cached, it is listed again next time.
-            drop(cache.put(&key, &names));
+            drop(cache.put(key, &names));
         }
         Some(names)
     });
@@ -157,11 +160,6 @@ fn innermost(matches: &ArgMatches) -> &ArgMatches {
     matches.subcommand().map_or(matches, |(_, below)| innermost(below))
 }
 
-fn cache_directory() -> Option<PathBuf> {
-    let set = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    set.or_else(|| Some(env::home_dir().filter(|home| home.is_absolute())?.join(".cache")))
-}
-
 /// The configuration, and the options about servers, in the command line so far.
 struct CommandLine {
     config: Config,
@@ -187,10 +185,16 @@ impl CommandLine {
         Self { config, remote }
     }
 
-    /// The cache key of a listing: the location, and the options about servers as `Debug` shows them.
-    fn key(&self, directory: &str) -> Option<String> {
+    /// The cache key of a listing: a hash of the location, the options about servers, the configuration, and the
+    /// secrets of the environment. `Debug` shows neither header fields nor proxies.
+    fn key(&self, directory: &str) -> Option<u64> {
         let location = self.places()?.locate(OsStr::new(directory)).ok()?;
-        Some(format!("{location}\n{directory}\n{:?}", self.remote))
+        let config = self.config.file.as_deref().and_then(|file| fs::read(file).ok());
+        let names = haul_net::secret_variables().into_iter();
+        let secrets: Vec<_> = names.map(|name| (env::var_os(&name), name)).collect();
+        let mut hasher = DefaultHasher::new();
+        (directory, location, &self.remote, config, secrets).hash(&mut hasher);
+        Some(hasher.finish())
     }
 
     fn places(&self) -> Option<Places<'_>> {

@@ -52,7 +52,19 @@ fn quoted(name: &str) -> String {
     if !name.is_empty() && name.chars().all(is_bare) {
         return name.to_owned();
     }
-    format!("\"{}\"", name.escape_default())
+    let mut quoted = String::from("\"");
+    for letter in name.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            // Control characters end at U+009F.
+            letter if letter.is_control() => {
+                quoted.push_str(&format!("\\u{:04X}", u32::from(letter)));
+            }
+            letter => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// One fault: `FILE:LINE: [SECTION] KEY: CAUSE`.
@@ -151,6 +163,17 @@ mod tests {
         assert_eq!(fault.to_string(), "c.toml:3: [remote.\"my nas\"] port: it is text");
         (fault.section, fault.key) = (Section::Top, None);
         assert_eq!(fault.to_string(), "c.toml:3: it is text");
+    }
+
+    /// Formerly, they had the escapes of Rust: `\u{e4}`, `\'`.
+    #[test]
+    fn names_are_keys_in_toml_syntax() {
+        assert_eq!(Section::Remote("\u{e4}'".into()).to_string(), "[remote.\"\u{e4}'\"]");
+        for name in ["", "a.b", "\u{e4}\u{1f600}", "it's", "a\"b\\c", "a\nb\t\u{1b}\u{7f}\u{9b}"] {
+            let text = Section::Remote(name.into()).to_string();
+            let document: toml_edit::DocumentMut = text.parse().unwrap();
+            assert!(document["remote"].get(name).is_some(), "{text}");
+        }
     }
 
     #[test]

@@ -5,8 +5,18 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use haul_storage::{Error, ErrorKind, Result};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use tempfile::NamedTempFile;
+
+use crate::directories;
+
+/// How long haul waits for another program that has locked the file. haul itself locks it only while it writes.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// The path of the configuration file, which need not exist.
 #[derive(Debug, Clone)]
@@ -32,17 +42,9 @@ pub(crate) fn config_path(named: Option<&Path>) -> Option<ConfigPath> {
     let option = named.map(|path| (path.to_owned(), NamedBy::Option));
     let variable =
         || env::var_os("HAUL_CONFIG").map(|name| (PathBuf::from(name), NamedBy::Variable));
-    let default = || default_path().map(|path| (path, NamedBy::Default));
+    let default = || Some((directories::config()?.join("config.toml"), NamedBy::Default));
     let (path, named_by) = option.or_else(variable).or_else(default)?;
     (!path.as_os_str().is_empty()).then_some(ConfigPath { path, named_by })
-}
-
-/// `haul/config.toml` in `$XDG_CONFIG_HOME` or `~/.config`.
-fn default_path() -> Option<PathBuf> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let directory = absolute("XDG_CONFIG_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
-    Some(directory.join("haul/config.toml"))
 }
 
 /// The content of a file; `None` if it does not exist.
@@ -64,12 +66,17 @@ pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<
     let target = target(path).map_err(failed)?;
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
-    if content(&target)?.as_deref() != before {
-        return Err(Error::new(ErrorKind::Changed, "write")
+    let changed = || {
+        Error::new(ErrorKind::Changed, "write")
             .at(path.display())
             .because("another program changed it in the meantime")
-            .hinting("run the same command again"));
+            .hinting("run the same command again")
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    // From the comparison to the rename, so that of two runs of haul the second sees what the first has written.
+    let lock = locked(&target).map_err(failed)?;
+    if content(&target)?.as_deref() != before {
+        return Err(changed());
     }
     let write = || -> io::Result<()> {
         // The temporary name does not end in .toml; its mode is 0600.
@@ -84,10 +91,71 @@ pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<
             file.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
         }
         file.as_file().sync_all()?;
-        file.persist(&target).map_err(|error| error.error)?;
+        persist(file, &target, before.is_none())?;
         File::open(directory)?.sync_all()
     };
-    write().map_err(failed)
+    let written = write();
+    drop(lock);
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(changed()),
+        written => written.map_err(failed),
+    }
+}
+
+/// Locks a file until the returned one is dropped. `None` if it does not exist, or its file system has no locks.
+///
+/// # Errors
+/// It cannot be opened, or another program keeps it locked.
+fn locked(target: &Path) -> io::Result<Option<File>> {
+    let start = Instant::now();
+    loop {
+        let file = match File::open(target) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // Whoever had locked it may have replaced it.
+            Ok(()) if is_at(&file, target)? => return Ok(Some(file)),
+            Ok(()) | Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) if start.elapsed() < LOCK_WAIT => {
+                sleep(Duration::from_millis(10));
+            }
+            Err(Errno::WOULDBLOCK) => {
+                return Err(io::Error::other("another program has locked it"));
+            }
+            Err(_) => return Ok(None),
+        }
+    }
+}
+
+/// Whether an open file is the one at `path`.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let open = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino()) == (open.dev(), open.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives a file its name. A new one replaces nothing: it could not be locked.
+///
+/// # Errors
+/// `AlreadyExists` if there is a file of this name, and `is_new`.
+fn persist(file: NamedTempFile, target: &Path, is_new: bool) -> io::Result<()> {
+    let file = match is_new {
+        true => match file.persist_noclobber(target) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(error.error);
+            }
+            // The file system may have neither hard links nor such a rename.
+            Err(error) => error.file,
+        },
+        false => file,
+    };
+    file.persist(target).map(drop).map_err(|error| error.error)
 }
 
 /// The path of the file to replace, with symbolic links resolved. It need not exist.
@@ -156,6 +224,35 @@ mod tests {
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
         assert!(target(&link).is_err() && target(directory.path()).is_err());
         assert!(replace(&link, Some(b""), "a").is_err());
+    }
+
+    /// Formerly, both of two runs compared the file before either renamed its own.
+    #[test]
+    fn no_change_is_lost_when_several_write_at_once() {
+        const WRITERS: usize = 4;
+        const CHANGES: usize = 8;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.toml");
+        let append = |line: String| {
+            loop {
+                let before = content(&path).unwrap();
+                let text = String::from_utf8(before.clone().unwrap_or_default()).unwrap() + &line;
+                match replace(&path, before.as_deref(), &text) {
+                    Ok(()) => return,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Changed, "{error}"),
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                scope.spawn(move || {
+                    (0..CHANGES).for_each(|change| append(format!("{writer}.{change}\n")));
+                });
+            }
+        });
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), WRITERS * CHANGES, "{text}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]

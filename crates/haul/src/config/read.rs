@@ -127,10 +127,17 @@ impl Reader<'_> {
         let above = self.text.lines().take(line).map(str::trim);
         let header = above.filter(|line| line.starts_with('[')).last();
         let header = header.and_then(|line| line.trim_start_matches('[').split(']').next());
-        match header.map(|header| header.split_once('.').unwrap_or((header, ""))) {
-            Some(("defaults", _)) => Section::Defaults,
-            Some(("profile", name)) if !name.is_empty() => Section::Profile(name.to_owned()),
-            Some(("remote", name)) if !name.is_empty() => Section::Remote(name.to_owned()),
+        let header = header.unwrap_or_default().trim();
+        let keys: Vec<String> = match toml_edit::Key::parse(header) {
+            Ok(keys) => keys.iter().map(|key| key.get().to_owned()).collect(),
+            // The fault may be in the header itself.
+            Err(_) => header.splitn(2, '.').map(str::to_owned).collect(),
+        };
+        let mut keys = keys.into_iter();
+        match (keys.next().as_deref(), keys.next()) {
+            (Some("defaults"), _) => Section::Defaults,
+            (Some("profile"), Some(name)) if !name.is_empty() => Section::Profile(name),
+            (Some("remote"), Some(name)) if !name.is_empty() => Section::Remote(name),
             _ => Section::Top,
         }
     }
@@ -555,6 +562,21 @@ mod tests {
             twice.len() == 1 && twice[0].starts_with("c.toml:3: [defaults] lanes: "),
             "{twice:?}"
         );
+    }
+
+    /// Formerly, the quotes counted as a part of the name, and tables of a remote as another remote.
+    #[test]
+    fn a_syntax_error_has_the_name_of_its_section() {
+        for (header, shown) in [
+            ("[remote.\"\u{e4}'s\"]", "[remote.\"\u{e4}'s\"]"),
+            ("[ remote . 'my.nas' ] # at home", "[remote.\"my.nas\"]"),
+            ("[remote.nas.headers]", "[remote.nas]"),
+            ("[profile.night]", "[profile.night]"),
+        ] {
+            let found = faults(&format!("{header}\nurl = \n"));
+            let expected = format!("c.toml:2: {shown} url: ");
+            assert!(found[0].starts_with(&expected), "{found:?} {expected}");
+        }
     }
 
     #[test]

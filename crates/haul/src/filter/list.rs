@@ -40,10 +40,10 @@ impl NameList {
         let end = if text.contains(&0) { 0 } else { b'\n' };
         let (mut listed, mut above) = (HashMap::new(), HashSet::new());
         for (at, line) in text.split(|byte| *byte == end).enumerate() {
+            let line = line.strip_suffix(b"\r").filter(|_| end == b'\n').unwrap_or(line);
             if line.is_empty() || end == b'\n' && matches!(line[0], b'#' | b';') {
                 continue;
             }
-            let line = line.strip_suffix(b"\r").filter(|_| end == b'\n').unwrap_or(line);
             let components = line.split(|byte| *byte == b'/');
             let names: Vec<_> =
                 components.filter(|name| !name.is_empty() && *name != b".").collect();
@@ -102,6 +102,16 @@ mod tests {
             assert_eq!(list.takes(path.as_bytes(), is_directory), takes, "{path}");
         }
         assert_eq!(list.missing(), [b"c".as_slice()]);
+    }
+
+    /// Formerly, an empty line was refused as the whole of SOURCE.
+    #[test]
+    fn lines_may_end_with_a_carriage_return() {
+        let list = NameList::parse(b"# a list\r\n\r\na/b\r\n;\r\nc\r\n\r\n").unwrap();
+        assert_eq!(list.missing(), [b"a/b".as_slice(), b"c"]);
+        // Between NUL characters it belongs to the name.
+        let list = NameList::parse(b"a\r\0\0").unwrap();
+        assert_eq!(list.missing(), [b"a\r".as_slice()]);
     }
 
     #[test]

@@ -215,6 +215,9 @@ impl Printer {
     pub(crate) fn failure_of(&self, host: Option<&str>, error: &Error) {
         if self.is_json() {
             self.log(&format!("haul: {}{error}", human::prefix(host)));
+            if let Some(hint) = error.hint() {
+                self.log(&format!("hint: {hint}"));
+            }
             self.object(&json::OfHost::new(host, json::Event::from(error)));
         } else {
             self.error(format_args!("{}{error}", human::prefix(host)));
@@ -242,10 +245,11 @@ impl Printer {
 
     /// Reports a long wait for a host.
     pub(crate) fn waiting(&self, wait: &Wait) {
-        if self.is_quiet() {
-            return;
-        }
         if self.is_json() {
+            self.log(&human::waiting(wait));
+            if self.is_quiet() {
+                return;
+            }
             self.object(&json::Event::waiting(wait));
             // The next output, which would flush it, may be far off.
             self.flush();
@@ -262,17 +266,19 @@ impl Printer {
 
     /// Prints a hint about the error before.
     fn hint(&self, hint: &str) {
+        self.log(&format!("hint: {hint}"));
         self.stderr(&text::line(&format!("hint: {hint}")), true);
     }
 
     /// Prints a fault of the arguments or the configuration; the message may have several lines.
     pub(crate) fn usage(&self, message: &str) {
+        let text = text::lines(&format!("haul: {message}")).into_owned();
+        text.split('\n').for_each(|line| self.log(line));
         // On a standard output that is for file contents, no object is expected.
         if self.is_json() && !self.shared.results_aside.load(Ordering::Relaxed) {
             self.object(&json::Event::usage(message));
             return;
         }
-        let text = text::lines(&format!("haul: {message}")).into_owned();
         text.split('\n').for_each(|line| self.stderr(line, true));
     }
 

@@ -146,6 +146,40 @@ fn bash_completes_paths_after_the_colon_of_a_remote() {
     assert_eq!(bash(&session, &["haul", "ls", "nas:"]).len(), 7);
 }
 
+/// Formerly, `--header`, `--cookie` and `--proxy` had no influence on the key of a cached listing.
+#[test]
+fn a_cached_listing_is_used_for_the_same_options_only() {
+    let session = Session::new();
+    let server = dav::haul(&session);
+    let write = |name: &str| std::fs::write(server.root.join(name), "x").unwrap();
+    let candidates = |options: &[&str]| {
+        let word = format!("{}ph", server.url);
+        let words = [&["haul", "ls"][..], options, &[word.as_str()]].concat();
+        let all = fish(&session, &words);
+        all.iter().map(|all| all.strip_prefix(&server.url).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    write("phone");
+    let options: [&[&str]; 5] = [
+        &["--header", "X-Token: one"],
+        &["--header", "X-Token: two"],
+        &["--cookie", "a=one"],
+        &["--cookie", "a=two"],
+        &["--proxy", "none"],
+    ];
+    for given in options {
+        assert_eq!(candidates(given), ["phone"], "{given:?}");
+    }
+    write("photo");
+    for given in options {
+        assert_eq!(candidates(given), ["phone"], "{given:?}");
+    }
+    assert_eq!(candidates(&["--header", "X-Token: three"]), ["phone", "photo"]);
+    assert_eq!(candidates(&["--cookie", "a=three"]), ["phone", "photo"]);
+    assert_eq!(candidates(&["--proxy", "none", "--cookie", "a=one"]), ["phone", "photo"]);
+    let cache = session.path("cache/haul/completion");
+    assert_eq!(std::fs::read_dir(cache).unwrap().count(), options.len() + 3);
+}
+
 /// There is no password prompt, and the wait for a server is bounded.
 #[test]
 fn a_server_that_cannot_be_listed_completes_to_nothing() {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
 use serde_json::Value;
 
@@ -320,6 +321,26 @@ fn an_unreachable_remote_is_not_added() {
     session.haul("config add --no-test x /x").status(2).stderr_has("fsnyc: unknown key");
     session.haul("config remove x").status(2).stderr_has("fsnyc: unknown key");
     assert_eq!(session.read(USUAL), "[defaults]\nfsnyc = true\n");
+}
+
+/// Formerly, the last of several runs could replace what the others had written.
+#[test]
+fn remotes_that_are_added_at_the_same_time_are_all_kept() {
+    let session = Session::new();
+    let add = |n: usize| {
+        let mut command = session.command(&format!("config add --no-test n{n} /d{n}"));
+        command.stderr(Stdio::null()).spawn().unwrap()
+    };
+    for round in [0..8, 8..16] {
+        let running: Vec<_> = round.map(add).collect();
+        for mut run in running {
+            assert!(run.wait().unwrap().success());
+        }
+    }
+    let out = session.haul("config list").status(0).out();
+    assert_eq!(out.lines().count(), 16, "{out}");
+    let directory = session.path("home/.config/haul");
+    assert_eq!(fs::read_dir(directory).unwrap().count(), 1);
 }
 
 #[test]

@@ -352,6 +352,17 @@ fn the_log_has_every_file_and_every_message() {
     assert!(lines[1].ends_with(" copied s/f (new, 1 B)"), "{log}");
     let time = lines[1].split(' ').next().unwrap();
     assert!(time.parse::<jiff::Timestamp>().is_ok(), "{time}");
+    // Formerly, faults of the arguments and of the configuration, and hints, were not logged.
+    session.write("c.toml", "[defaults]\nfsnyc = true\n");
+    let faults = "cp --log-file faults --config c.toml s d";
+    session.haul(faults).status(2).stderr_has("\nhint: did you mean");
+    session.haul(&format!("{faults} --json")).status(2).stderr("");
+    let log = session.read("faults");
+    let lines: Vec<_> = log.lines().filter_map(|line| line.split_once(' ')).collect();
+    let (fault, hint) =
+        ("haul: c.toml:2: [defaults] fsnyc: unknown key", "hint: did you mean 'fsync'?");
+    let words: Vec<_> = lines.iter().map(|(_, words)| *words).collect();
+    assert_eq!(words, [fault, hint, fault, hint], "{log}");
     session.haul("cp --log-file no/log s d").status(2).stderr_has("no/log: cannot write the log");
 }
 

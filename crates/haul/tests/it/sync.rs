@@ -38,6 +38,24 @@ fn delete_spares_excluded_files_and_the_manifest() {
     session.haul("verify --strict dst").status(0);
 }
 
+/// Formerly, the error for a link was that of the system call: the directory exists.
+#[test]
+fn a_directory_with_excluded_files_stays_in_the_way_of_a_file_and_of_a_link() {
+    let session = Session::new()
+        .file("src/file", "a")
+        .link("src/link", "file")
+        .file("dst/file/kept.old", "")
+        .file("dst/link/kept.old", "")
+        .file("dst/link/other", "");
+    let ran = session.haul("sync -q --delete --exclude *.old src dst").status(1);
+    let cause = "(a directory with excluded files is in the way of the";
+    ran.stderr_has(&format!("dst/file: cannot write {cause} file)"))
+        .stderr_has(&format!("dst/link: cannot create link {cause} symbolic link)"));
+    assert_eq!(session.haul("ls -R dst").out(), "file/\nlink/\nfile/kept.old\nlink/kept.old\n");
+    session.haul("sync -q --delete src dst").status(0);
+    session.tool("diff -r --no-dereference src dst");
+}
+
 #[test]
 fn a_file_is_not_a_valid_source() {
     session()

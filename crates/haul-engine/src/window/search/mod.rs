@@ -149,6 +149,8 @@ pub(in crate::window) struct Search {
     least_ahead: f64,
     /// Lanes that have room already, after the path has become longer.
     lanes_before: Option<usize>,
+    /// When the first round of this search was judged.
+    began: Option<Duration>,
     settled_once: bool,
     /// Whether the path was full when the window was set, and for how many rounds it has not been.
     was_full: bool,
@@ -175,6 +177,7 @@ impl Search {
             open_lanes: 1,
             least_ahead: FIRST_WINDOW as f64,
             lanes_before: None,
+            began: None,
             settled_once: false,
             was_full: false,
             not_full: 0,
@@ -265,6 +268,7 @@ impl Search {
         bounds: &Bounds,
     ) {
         let ramping = lanes.ramping(view.now, view.rtt);
+        self.began.get_or_insert(view.now);
         self.note_lanes(lanes);
         self.open_lanes = lanes.open();
         self.samples.push(goodput);

@@ -33,8 +33,8 @@ const MOST_PAUSE_DOUBLINGS: u32 = 3;
 /// The first trial after the window was narrowed comes sooner, in case it is too narrow.
 const EARLY_PROBE_ROUNDS: u32 = 16;
 
-/// The wait for the first trial on a short path, where more lanes seldom help and cost goodput while they are
-/// tried (measured: two SFTP lanes over loopback move 0.6 of what one moves).
+/// The wait for the first trial on a short path, from the beginning of the search. More lanes seldom help there, and
+/// cost goodput while they are tried (measured: two SFTP lanes over loopback move 0.6 of what one moves).
 const FIRST_LANE_TRIAL: Duration = Duration::from_secs(2);
 
 /// Pause after a trial of lanes that gained nothing; doubles each time, up to 16 times.
@@ -240,7 +240,7 @@ impl Search {
         } else if view.rtt >= LONG_PATH || may_be_capped {
             view.now
         } else {
-            FIRST_LANE_TRIAL.max(view.now)
+            view.now.max(self.began.unwrap_or(view.now) + FIRST_LANE_TRIAL)
         };
         self.next_lane_trial.get_or_insert(due);
     }

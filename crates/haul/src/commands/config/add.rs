@@ -15,7 +15,7 @@ use super::person::Person;
 use crate::args::{ConfigAddArgs, ProtocolArg};
 use crate::backends::{Places, location_of, settings_of};
 use crate::config::edit::{self, NewRemote};
-use crate::config::{Config, check_name, location, replace, user_name};
+use crate::config::{Config, check_name, location, user_name};
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, json};
 
@@ -30,14 +30,16 @@ pub(super) async fn run(
     let name = &args.name;
     let usage = |cause: String| Stop::Usage(format!("'{}': {cause}", name.escape_debug()));
     check_name(name).map_err(usage)?;
-    if let Some(remote) = config.remote.get(name) {
-        return Err(Stop::Usage(format!(
+    let refuse_another = |config: &Config| match config.remote.get(name) {
+        Some(remote) => Err(Stop::Usage(format!(
             "{}:{}: there is a remote '{name}' already\nhint: haul config remove {name} removes it, haul config \
              edit opens the file",
             config_file.path.display(),
             remote.line
-        )));
-    }
+        ))),
+        None => Ok(()),
+    };
+    refuse_another(&config)?;
     let person = Person::find();
     let new = Answers { args, config: &config, person: person.as_ref() }.remote().await?;
     let before = text.as_deref().unwrap_or_default();
@@ -47,7 +49,11 @@ pub(super) async fn run(
         printer.note(format!("{} is unchanged", config_file.path.display()));
         return Ok(Exit::Failed);
     }
-    replace(&config_file.path, text.as_deref().map(str::as_bytes), &edited)?;
+    let edited = file::change(&config_file, |text, config| {
+        refuse_another(config)?;
+        edit::with_remote(text, name, &new).map_err(usage)
+    })?;
+    let (config, _) = Config::parse(&config_file.path, &edited);
     let remote = config.named(name).map_err(Stop::Usage)?;
     let (at, file) = (location_of(remote).to_string(), config_file.path.display().to_string());
     if printer.is_json() {
@@ -140,7 +146,7 @@ impl Answers<'_> {
         let mut command = args.password_command.clone();
         if let Some(person) = self.person {
             if new_port.is_none() && !is_whole {
-                let question = format!("Port [{}]", usual_port(*scheme));
+                let question = format!("Port [{}]", scheme.default_port());
                 new_port = person.ask(&question, |answer| optional(answer, port_number)).await?;
             }
             if new_user.is_none() && user.is_none() {
@@ -303,15 +309,6 @@ const fn scheme_of(protocol: ProtocolArg) -> Option<Scheme> {
     })
 }
 
-const fn usual_port(scheme: Scheme) -> u16 {
-    match scheme {
-        Scheme::Sftp => 22,
-        Scheme::Http | Scheme::Dav => 80,
-        Scheme::Https | Scheme::Davs => 443,
-        Scheme::Ftp | Scheme::Ftps => 21,
-    }
-}
-
 /// Checks a host, and returns it as it is written in a URL.
 fn check_host(host: &str) -> Result<String, String> {
     let host = needed(host, "a host")?;
@@ -360,7 +357,9 @@ fn url_of(scheme: Scheme, host: &str, path: &str) -> String {
         "" if scheme == Scheme::Sftp => "/~".to_owned(),
         "~" if has_home => "/~".to_owned(),
         // A directory of that name, not the home.
-        _ if has_home && path.starts_with("/~") => path.replacen("/~", "/%7E", 1),
+        _ if has_home && path.starts_with("/~") => {
+            encode_path(path.as_bytes()).replacen("/~", "/%7E", 1)
+        }
         _ if path.starts_with('/') => encode_path(path.as_bytes()),
         _ if has_home && !path.is_empty() => {
             format!("/~/{}", encode_path(path.strip_prefix("~/").unwrap_or(path).as_bytes()))
@@ -386,6 +385,7 @@ mod tests {
             (Scheme::Sftp, "photos", "sftp://h/~/photos"),
             (Scheme::Sftp, "/srv/data", "sftp://h/srv/data"),
             (Scheme::Sftp, "/~x", "sftp://h/%7Ex"),
+            (Scheme::Sftp, "/~x/a b%41?c/~y", "sftp://h/%7Ex/a%20b%2541%3Fc/~y"),
             (Scheme::Davs, "", "davs://h/"),
             (Scheme::Davs, "files/ada", "davs://h/files/ada"),
             (Scheme::Ftp, "up", "ftp://h/~/up"),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use haul_storage::{Error, ErrorKind};
 
-use crate::config::{Config, ConfigPath, Fault, Faults, config_path, content};
+use crate::config::{Config, ConfigPath, Fault, Faults, config_path, content, replace};
 use crate::exit::Stop;
 use crate::output::{Printer, json};
 
@@ -41,9 +41,29 @@ pub(super) fn text(file: &ConfigPath) -> Result<(Option<String>, Config), Stop> 
     Err(Stop::Usage(Faults(faults).to_string()))
 }
 
+/// Changes the file, and returns its new text. `edit` makes that of a text and the configuration in it; if another
+/// program changes the file meanwhile, once more.
+///
+/// # Errors
+/// Those of [`text()`] and of `edit`, and if the file cannot be written.
+pub(super) fn change(
+    file: &ConfigPath,
+    edit: impl Fn(&str, &Config) -> Result<String, Stop>,
+) -> Result<String, Stop> {
+    loop {
+        let (before, config) = text(file)?;
+        let edited = edit(before.as_deref().unwrap_or_default(), &config)?;
+        match replace(&file.path, before.as_deref().map(str::as_bytes), &edited) {
+            Err(error) if error.kind() == ErrorKind::Changed => {}
+            written => return written.map(|()| edited).map_err(Stop::from),
+        }
+    }
+}
+
 /// Prints a fault.
 pub(super) fn print(fault: &Fault, printer: &Printer) {
     if printer.is_json() {
+        printer.log(&format!("haul: {fault}"));
         return printer.object(&json::Event::fault(fault));
     }
     match &fault.hint {

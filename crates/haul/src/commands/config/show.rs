@@ -201,7 +201,7 @@ fn of_remote(
     } else {
         rows.push(match port {
             Some(port) => Row::new("port", port.to_string(), port_at()),
-            None => Row::new("port", usual_port(*scheme), Source::Default),
+            None => Row::new("port", scheme.default_port().to_string(), Source::Default),
         });
         let nobody = if is_ftp(*scheme) { "anonymous" } else { "none" };
         rows.push(match user {
@@ -260,15 +260,6 @@ fn in_file(config: &Config, line: usize) -> Source {
 
 const fn is_ftp(scheme: Scheme) -> bool {
     matches!(scheme, Scheme::Ftp | Scheme::Ftps)
-}
-
-const fn usual_port(scheme: Scheme) -> &'static str {
-    match scheme {
-        Scheme::Sftp => "22",
-        Scheme::Http | Scheme::Dav => "80",
-        Scheme::Https | Scheme::Davs => "443",
-        Scheme::Ftp | Scheme::Ftps => "21",
-    }
 }
 
 impl Source {

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use haul_storage::{Error, ErrorKind};
 
+use crate::directories;
 use crate::exit::Stop;
 
 /// The password that a command prints. Its output is never shown, not even in an error.
@@ -51,17 +52,13 @@ pub(super) fn own_name() -> String {
         .unwrap_or_else(|| "haul".to_owned())
 }
 
-/// The default path of a key of the server (XDG Base Directory Specification: state). `instead` is the
-/// option that sets another path.
+/// The default path of a key of the server. `instead` is the option that sets another path.
 pub(super) fn kept(name: &str, instead: &str) -> Result<PathBuf, Stop> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
-    let state = state.ok_or_else(|| {
+    let state = directories::state().ok_or_else(|| {
         Stop::Usage(format!(
             "neither XDG_STATE_HOME nor HOME is set, so the server's key has no default path; \
              use {instead}"
         ))
     })?;
-    Ok(state.join("haul").join(name))
+    Ok(state.join(name))
 }

@@ -1,0 +1,36 @@
+//! A directory at the destination, where a file or a symbolic link is to go.
+
+use haul_storage::{Entry, Error, ErrorKind, Result, StorageExt};
+
+use crate::context::Context;
+use crate::plan::{Item, remove};
+
+/// Removes the directory `existing`, if directories may be removed, and returns what is there afterwards. `what`
+/// takes its place, by `operation`.
+///
+/// # Errors
+/// The directory has to stay, or something below it is excluded, and stays with it.
+pub async fn remove_directory(
+    context: &Context,
+    item: &Item,
+    existing: &Entry,
+    operation: &'static str,
+    what: &str,
+) -> Result<Option<Entry>> {
+    let in_the_way = |directory: &str| {
+        Error::new(ErrorKind::IsADirectory, operation)
+            .at(item.job.destination_name(&item.destination))
+            .because(format!("{directory} is in the way of the {what}"))
+    };
+    if !context.settings.delete || context.settings.existing_only {
+        return Err(in_the_way("a directory"));
+    }
+    remove(context, &item.job, existing).await?;
+    if context.settings.dry_run {
+        return Ok(None);
+    }
+    match item.job.job.destination.find(&item.destination).await? {
+        Some(left) if left.is_dir() => Err(in_the_way("a directory with excluded files")),
+        left => Ok(left),
+    }
+}
