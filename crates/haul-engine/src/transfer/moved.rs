@@ -91,7 +91,7 @@ async fn check(
         Err(Error::new(kind, "remove").because(format!("{why}; the source stays")))
     };
     match destination.find(&item.destination).await? {
-        None => not_removed(ErrorKind::InvalidInput, "it is its own copy, under another name"),
+        None => not_removed(ErrorKind::InvalidInput, "source and destination are the same file"),
         Some(found) if copy.is(&found, &item.source) => Ok(()),
         Some(_) => not_removed(ErrorKind::Changed, "the copy is not what was written"),
     }

@@ -51,7 +51,7 @@ impl From<Error> for Failure {
 impl From<RelPathError> for Failure {
     #[track_caller]
     fn from(error: RelPathError) -> Self {
-        Self::new(format!("a path of the kit {error}"))
+        Self::new(format!("a path of the suite {error}"))
     }
 }
 

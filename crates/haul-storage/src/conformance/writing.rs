@@ -274,7 +274,7 @@ pub(super) async fn writing_out_of_order_where_that_is_impossible_fails(ground: 
     writer.write_at(0, block(b"start")).await?;
     for offset in [6, 1000, 4, 0] {
         let result = writer.write_at(offset, block(b"elsewhere")).await;
-        ensure!(result.is_err(), "a write at {offset} instead of 5 succeeds");
+        ensure!(result.is_err(), "a write at offset {offset} instead of 5 succeeds");
     }
     writer.abort(false).await?;
     ground.is_free(&path).await
@@ -323,7 +323,7 @@ pub(super) async fn copying_from_a_reader_is_true_or_nothing(ground: Ground) -> 
     let foreign_storage = MemoryStorage::new();
     let foreign = content(200_000, 13);
     foreign_storage.add_file("source", &foreign);
-    let foreign_path = "source".parse().map_err(|_| Failure::new("a path of the kit"))?;
+    let foreign_path = "source".parse().map_err(|_| Failure::new("a path of the suite"))?;
 
     let readers = [
         (ground.storage.open(&source).await?, own, "its own"),

@@ -194,7 +194,7 @@ fn refusal(reason: u32, said: &str) -> String {
     let what = match reason {
         1 => "the server does not allow it",
         2 => "the connection failed",
-        3 => "the server does not know this kind",
+        3 => "the server does not support this type of channel",
         4 => "the server is short of resources",
         _ => "the server refuses",
     };
