@@ -528,7 +528,7 @@ fn denied(url: &Url, cause: String) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use haul_net::Nobody;
+    use haul_net::NoPrompter;
     use http::{HeaderMap, StatusCode};
 
     use super::*;
@@ -536,7 +536,7 @@ mod tests {
     fn sign_in(url: &Url, netrc: &[u8]) -> SignIn {
         let netrc = Some(Arc::new(Netrc::parse(netrc).unwrap()));
         let options = HttpOptions { netrc, ..HttpOptions::default() };
-        SignIn::new(url.origin.clone(), None, &options, Arc::new(Nobody))
+        SignIn::new(url.origin.clone(), None, &options, Arc::new(NoPrompter))
     }
 
     async fn unasked(netrc: &[u8]) -> Option<String> {
