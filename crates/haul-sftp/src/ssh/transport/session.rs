@@ -21,12 +21,12 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Closes the connection when dropped: pending output is still sent, but nothing is awaited.
 #[derive(Debug)]
-pub struct Knife {
+pub struct CloseOnDrop {
     pub connection: Arc<Connection>,
     pub reader: AbortHandle,
 }
 
-impl Drop for Knife {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.reader.abort();
         self.connection.close();
@@ -46,12 +46,16 @@ pub enum Opened {
 pub struct Session {
     pub(super) connection: Arc<Connection>,
     patience: Option<Duration>,
-    _knife: Knife,
+    _close_on_drop: CloseOnDrop,
 }
 
 impl Session {
-    pub(super) fn new(knife: Knife, patience: Option<Duration>) -> Self {
-        Self { connection: Arc::clone(&knife.connection), patience, _knife: knife }
+    pub(super) fn new(close_on_drop: CloseOnDrop, patience: Option<Duration>) -> Self {
+        Self {
+            connection: Arc::clone(&close_on_drop.connection),
+            patience,
+            _close_on_drop: close_on_drop,
+        }
     }
 
     /// The server's identification.
