@@ -168,7 +168,7 @@ async fn write_part(
 
 fn check_size(size: u64, block: &Block) -> Result<()> {
     if size != block.len() as u64 {
-        let cause = format!("the server stored {size} of {} bytes", block.len());
+        let cause = format!("the server stored {size} bytes instead of {}", block.len());
         return Err(Error::new(ErrorKind::Changed, "write").because(cause));
     }
     Ok(())

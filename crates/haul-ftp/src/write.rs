@@ -249,7 +249,7 @@ impl WriteAt for FtpUpload {
         if part.size != Some(size) {
             state.broken = true;
             let there = part.size.unwrap_or(0);
-            let cause = format!("the server stored {there} of {size} bytes");
+            let cause = format!("the server stored {there} bytes instead of {size}");
             let error = Error::new(ErrorKind::Changed, "commit").because(cause);
             return Err(self.at(error));
         }

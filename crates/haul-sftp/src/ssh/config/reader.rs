@@ -291,7 +291,8 @@ impl<'a, W: World> Reader<'a, W> {
             "sessiontype" => Ok(list("subsystem")),
             "command" => Ok(list("sftp")),
             "localnetwork" | "version" => Err(Refusal::Unsupported(format!(
-                "haul does not support the Match criterion \"{name}\", which decides about this host"
+                "haul does not support the Match criterion \"{name}\", which decides about this \
+                 host"
             ))),
             _ => Err(Refusal::Bad(format!("haul does not know the criterion \"{name}\" of Match"))),
         }

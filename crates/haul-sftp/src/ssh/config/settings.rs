@@ -148,7 +148,8 @@ impl Settings {
                 let port = one(line)?;
                 let wrong = || {
                     format!(
-                        "\"{port}\" is not a port: neither a number from 1 to 65535 nor a known name"
+                        "\"{port}\" is not a port: neither a number from 1 to 65535 nor a known \
+                         name"
                     )
                 };
                 first(&mut self.port, super::jump::port(port).ok_or_else(wrong)?);
