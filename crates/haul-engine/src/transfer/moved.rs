@@ -28,8 +28,8 @@ pub enum Copy {
 ///
 /// # Errors
 ///
-/// `Changed` if it is another version now, `InvalidInput` if it is its own copy; in both cases it stays. Also
-/// the errors of the storages.
+/// `Changed` if it is another version now, `InvalidInput` if source and destination are the same file; in both
+/// cases it stays. Also the errors of the storages.
 pub async fn remove_source(
     context: &Context,
     item: &Item,
