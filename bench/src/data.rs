@@ -152,7 +152,7 @@ impl Dataset {
             }
         };
         let extra = files.saturating_sub(u64::from(self.spec.files));
-        Ok((extra > 0).then(|| format!("{extra} files too many")))
+        Ok((extra > 0).then(|| format!("{extra} unexpected files")))
     }
 
     fn difference_in(&self, copy: &Path, files: Range<usize>) -> io::Result<Option<String>> {
@@ -173,7 +173,7 @@ impl Dataset {
             }
             // st_blocks counts units of 512 bytes. Metadata such as extent blocks may add some.
             if self.spec.sparse_size.is_some() && found.blocks() * 512 > self.spec.bytes / 10 * 11 {
-                return Ok(Some(format!("{name} has its holes filled")));
+                return Ok(Some(format!("{name} is not sparse any more")));
             }
             let mut hasher = blake3::Hasher::new();
             for (offset, length) in self.spec.pieces() {
@@ -188,7 +188,7 @@ impl Dataset {
                 }
             }
             if hasher.finalize() != *digest {
-                return Ok(Some(format!("{name} has another content")));
+                return Ok(Some(format!("{name} differs in content")));
             }
         }
         Ok(None)
@@ -269,14 +269,14 @@ mod tests {
         bad[999] ^= 1;
         let difference = || set.difference(&copy).expect("readable").expect("a difference");
         fs::write(&file, &bad).expect("writable");
-        assert_eq!(difference(), "d0001/f000004 has another content");
+        assert_eq!(difference(), "d0001/f000004 differs in content");
         fs::write(&file, &good[..999]).expect("writable");
         assert_eq!(difference(), "d0001/f000004 has 999 bytes instead of 1000");
         fs::remove_file(&file).expect("removable");
         assert_eq!(difference(), "d0001/f000004 is missing");
         fs::write(&file, &good).expect("writable");
         fs::write(copy.join("left.part"), "").expect("writable");
-        assert_eq!(difference(), "1 files too many");
+        assert_eq!(difference(), "1 unexpected files");
     }
 
     /// Formerly, links to files went unnoticed, and with a link to a directory the number of extra files overflowed.
@@ -305,10 +305,10 @@ mod tests {
         let file = File::options().write(true).open(copy.join("file")).expect("it exists");
         (&file).seek(SeekFrom::Start(63 << 24)).expect("it can seek");
         (&file).write_all(b"x").expect("writable");
-        assert_eq!(difference().as_deref(), Some("file has another content"));
+        assert_eq!(difference().as_deref(), Some("file differs in content"));
         (&file).seek(SeekFrom::Start(1 << 20)).expect("it can seek");
         (&file).write_all(&vec![0; 1 << 20]).expect("writable");
         file.sync_all().expect("it can be written");
-        assert_eq!(difference().as_deref(), Some("file has its holes filled"));
+        assert_eq!(difference().as_deref(), Some("file is not sparse any more"));
     }
 }

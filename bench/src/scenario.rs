@@ -172,7 +172,7 @@ impl Plan {
                 let matching = self.matching(pattern)?;
                 if matching.is_empty() {
                     return Err(format!(
-                        "'{pattern}' is no set and matches no scenario; `haul-bench list` shows them"
+                        "'{pattern}' is neither a set nor matches a scenario; `haul-bench list` shows them"
                     ));
                 }
                 for index in matching {
@@ -189,7 +189,7 @@ impl Plan {
             GlobBuilder::new(text)
                 .literal_separator(false)
                 .build()
-                .map_err(|error| format!("'{pattern}' is no pattern: {error}"))
+                .map_err(|error| format!("'{pattern}' is not a valid pattern: {error}"))
         };
         let whole = glob(pattern)?.compile_matcher();
         let below = glob(&format!("{pattern}/*"))?.compile_matcher();

@@ -100,7 +100,7 @@ impl Tools {
             let program = tool.program.as_deref().unwrap_or(&tool.name);
             let path = match given.get(&tool.name).or_else(|| own.get(&tool.name)) {
                 Some(path) if is_program(path) => Ok(path.clone()),
-                Some(path) => Err(format!("{} is no program", path.display())),
+                Some(path) => Err(format!("{} is not an executable", path.display())),
                 None => on_path(program).ok_or_else(|| tool.advice(program)),
             };
             let found =

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use haul_sftp::ssh::fuzzing::{self, known_host_lines};
-use haul_sftp::ssh::{ConfigFile, Nobody, SshHost, SshOptions};
+use haul_sftp::ssh::{ConfigFile, NoPrompter, SshHost, SshOptions};
 
 /// A server's first lines.
 pub fn ssh_identification(data: &[u8]) {
@@ -78,7 +78,7 @@ pub fn ssh_config(data: &[u8]) {
     with_file(data, |path| {
         let options =
             SshOptions { config: ConfigFile::Path(path.to_owned()), ..SshOptions::default() };
-        let ours = SshHost::resolve(None, "host", None, &options, Arc::new(Nobody)).ok()?;
+        let ours = SshHost::resolve(None, "host", None, &options, Arc::new(NoPrompter)).ok()?;
         let output = Command::new("ssh").arg("-G").arg("-F").arg(path).arg("host").output().ok()?;
         if !output.status.success() {
             return None;

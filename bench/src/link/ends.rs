@@ -16,7 +16,7 @@ pub(super) struct Ends {
 impl Ends {
     pub(super) fn new(index: usize) -> Result<Self, LinkError> {
         let index = u8::try_from(index)
-            .map_err(|_| LinkError::new("making a network", &"it has 256 servers at most"))?;
+            .map_err(|_| LinkError::new("making a network", &"at most 256 servers are possible"))?;
         Ok(Self { index, client_device: format!("link{index}"), server_device: "link0".to_owned() })
     }
 

@@ -92,7 +92,7 @@ impl LinkSpec {
         let last = self.changes.last().map_or(Duration::ZERO, |last| last.after);
         if change.after <= last {
             return Err(format!(
-                "a change after {} s does not come later than what is before it",
+                "the change at {} s is not later than the previous one",
                 change.after.as_secs_f64()
             ));
         }
@@ -179,7 +179,7 @@ impl TryFrom<LinkTable> for LinkSpec {
 fn megabits(mbit: Option<f64>) -> Result<Option<f64>, String> {
     match mbit {
         Some(mbit) if mbit > 0.0 => Ok(Some(mbit * 1e6)),
-        Some(mbit) => Err(format!("{mbit} Mbit/s is no rate")),
+        Some(mbit) => Err(format!("{mbit} Mbit/s is not a rate; it must be above 0")),
         None => Ok(None),
     }
 }
@@ -192,7 +192,7 @@ impl FromStr for Change {
     fn from_str(text: &str) -> Result<Self, String> {
         let (after, settings) = text
             .split_once(':')
-            .ok_or_else(|| format!("'{text}' is no change such as 4s:rtt=250ms,rate=300mbit"))?;
+            .ok_or_else(|| format!("'{text}' is not a change; write 4s:rtt=250ms,rate=300mbit"))?;
         let mut change = Self { after: after.parse::<Time>()?.0, ..Self::default() };
         let mut back = None;
         for setting in settings.split(',') {
@@ -204,7 +204,9 @@ impl FromStr for Change {
                 "queue" => change.queue = Some(value.parse::<Time>()?.0),
                 "loss" => change.loss = Some(value.parse::<Percent>()?.0),
                 _ => {
-                    return Err(format!("'{name}' is none of rtt, rate, rate-back, queue, loss"));
+                    return Err(format!(
+                        "unknown setting '{name}'; use rtt, rate, rate-back, queue or loss"
+                    ));
                 }
             }
         }
@@ -240,7 +242,7 @@ impl FromStr for Time {
             None => text.strip_suffix('s').map_or((text, 1.0), |number| (number, 1e3)),
         };
         let number: f64 =
-            number.parse().map_err(|_| format!("'{text}' is no time such as 200ms or 1.5s"))?;
+            number.parse().map_err(|_| format!("'{text}' is not a time; write 200ms or 1.5s"))?;
         milliseconds(number * scale).map(Self)
     }
 }
@@ -261,7 +263,7 @@ impl FromStr for Rate {
             .and_then(|(number, scale)| number.parse::<f64>().ok().map(|number| number * scale))
             .filter(|bits| bits.is_finite() && *bits > 0.0)
             .map(Self)
-            .ok_or_else(|| format!("'{text}' is no rate such as 500mbit or 1gbit"))
+            .ok_or_else(|| format!("'{text}' is not a rate; write 500mbit or 1gbit"))
     }
 }
 
@@ -276,7 +278,7 @@ impl FromStr for Percent {
         let number: f64 = text
             .trim_end_matches('%')
             .parse()
-            .map_err(|_| format!("'{text}' is no share such as 0.1%"))?;
+            .map_err(|_| format!("'{text}' is not a share; write 0.1%"))?;
         share(number).map(Self)
     }
 }
@@ -344,13 +346,13 @@ mod tests {
         assert_eq!("1gbit".parse(), Ok(Rate(1e9)));
         assert_eq!("0.1%".parse(), Ok(Percent(0.001)));
         for bad in ["", "x", "-1ms", "1m", "NaN", "inf", "61s"] {
-            assert!(bad.parse::<Time>().is_err(), "{bad:?} is no time");
+            assert!(bad.parse::<Time>().is_err(), "{bad:?} is not a time");
         }
         for bad in ["", "0", "-5mbit", "fast", "inf", "NaN"] {
-            assert!(bad.parse::<Rate>().is_err(), "{bad:?} is no rate");
+            assert!(bad.parse::<Rate>().is_err(), "{bad:?} is not a rate");
         }
         for bad in ["100%", "-1", "NaN", "%"] {
-            assert!(bad.parse::<Percent>().is_err(), "{bad:?} is no share");
+            assert!(bad.parse::<Percent>().is_err(), "{bad:?} is not a share");
         }
     }
 
@@ -364,7 +366,7 @@ mod tests {
         let change: Change = "0.5s:rate-back=50mbit,loss=1%".parse().expect("a change");
         assert_eq!((change.up, change.down, change.loss), (None, Some(5e7), Some(0.01)));
         for bad in ["4s", "rtt=2ms", "4s:rtt", "4s:rtt=2,speed=3", "4s:", "x:rtt=2"] {
-            assert!(bad.parse::<Change>().is_err(), "{bad:?} is no change");
+            assert!(bad.parse::<Change>().is_err(), "{bad:?} is not a change");
         }
     }
 

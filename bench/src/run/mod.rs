@@ -341,7 +341,7 @@ fn first_byte(
     limit: Duration,
 ) -> io::Result<(Measured, Option<Duration>, bool)> {
     let mut output =
-        job.output.take().ok_or_else(|| io::Error::other("the command's output is no pipe"))?;
+        job.output.take().ok_or_else(|| io::Error::other("the command's output is not a pipe"))?;
     let (start, pid) = (job.started(), job.id());
     let reader = std::thread::spawn(move || -> io::Result<_> {
         let mut buffer = vec![0; 4096];

@@ -82,7 +82,7 @@ fn read(stage: &Stage, point: &Path, deadline: Instant) -> io::Result<Result<Vie
         Ok(Err(error)) => Err(format!("{name}: {error}")),
         Ok(Ok((view, digest))) => {
             let right = stage.data.holds(0, &digest);
-            let cause = || format!("{name} has another content");
+            let cause = || format!("{name} differs in content");
             let outcome = if right { Outcome::Ok } else { Outcome::Wrong { cause: cause() } };
             Ok(View { outcome, ..view })
         }

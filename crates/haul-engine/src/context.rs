@@ -22,6 +22,7 @@ use crate::kept_times::LearntTimes;
 use crate::links::Links;
 use crate::long::LongReads;
 use crate::room::Room;
+use crate::sources::Sources;
 use crate::tally::Tally;
 use crate::{Cancel, Job, Settings};
 
@@ -38,6 +39,7 @@ pub struct Context {
     pub cancel: Cancel,
     /// The space at the destination.
     pub room: Room,
+    pub sources: Sources,
     /// The files in flight.
     pub current: Current,
     /// Threads for digests.
@@ -99,6 +101,7 @@ impl Context {
             long_reads: flow.long_reads(),
             flow,
             room: Room::new(jobs, &settings, &tally, &cancel),
+            sources: Sources::of(jobs),
             current: Current::new(settings.shows_current),
             settings,
             tally,

@@ -34,6 +34,7 @@ mod room;
 mod schedule;
 mod selection;
 mod settings;
+mod sources;
 mod tally;
 mod transfer;
 pub mod tree;

@@ -92,6 +92,12 @@ impl Tally {
         self.events.send(Event::Planned { files, bytes });
     }
 
+    /// Whether a file was planned, or all are.
+    pub fn is_plan_begun(&self) -> bool {
+        let state = self.lock();
+        state.planned || state.total_files > 0
+    }
+
     /// Whether the plan is complete.
     pub fn is_planned(&self) -> bool {
         self.lock().planned

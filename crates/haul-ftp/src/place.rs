@@ -78,7 +78,7 @@ impl Inner {
             if placed.is_done() {
                 return Ok(());
             }
-            let cause = format!("{}; nor can the old file be renamed: {moved}", refusal.cause());
+            let cause = format!("{}; and the old file cannot be renamed: {moved}", refusal.cause());
             return Err(self.at(Error::new(refusal.kind(), "replace").because(cause), to));
         }
         self.server.learnt.learn(Lesson::RenameKeeps);

@@ -168,7 +168,7 @@ async fn write_part(
 
 fn check_size(size: u64, block: &Block) -> Result<()> {
     if size != block.len() as u64 {
-        let cause = format!("the server has {size} bytes of it, and {} were sent", block.len());
+        let cause = format!("the server stored {size} bytes instead of {}", block.len());
         return Err(Error::new(ErrorKind::Changed, "write").because(cause));
     }
     Ok(())

@@ -188,7 +188,7 @@ impl WriteAt for FtpUpload {
         };
         if !is_expected {
             let expected = state.at.or(self.found).unwrap_or(0);
-            let cause = format!("a write at {offset} instead of {expected}");
+            let cause = format!("a write at offset {offset} instead of {expected}");
             return Err(self.at(Error::new(ErrorKind::InvalidInput, "write").because(cause)));
         }
         if state.broken {
@@ -233,7 +233,7 @@ impl WriteAt for FtpUpload {
         let mut state = self.state.lock().await;
         let written = state.at.or(self.found).unwrap_or(0);
         if written != size || state.broken {
-            let cause = format!("{written} bytes of {size} were written");
+            let cause = format!("{written} of {size} bytes were written");
             return Err(self.at(Error::new(ErrorKind::InvalidInput, "commit").because(cause)));
         }
         if !state.begun {
@@ -249,7 +249,7 @@ impl WriteAt for FtpUpload {
         if part.size != Some(size) {
             state.broken = true;
             let there = part.size.unwrap_or(0);
-            let cause = format!("the server has {there} bytes of it, and {size} were sent");
+            let cause = format!("the server stored {there} bytes instead of {size}");
             let error = Error::new(ErrorKind::Changed, "commit").because(cause);
             return Err(self.at(error));
         }

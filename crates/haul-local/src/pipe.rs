@@ -377,7 +377,7 @@ impl WriteAt for Writer {
         if written != size {
             return Err(Error::new(ErrorKind::InvalidInput, "write")
                 .at(&self.location)
-                .because(format!("{written} bytes were written of {size}")));
+                .because(format!("{written} of {size} bytes were written")));
         }
         // The next file starts at 0 again.
         self.output.written.store(0, Ordering::Release);

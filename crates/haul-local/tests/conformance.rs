@@ -1,4 +1,4 @@
-//! The conformance kit on local storage: in `TMPDIR`, on tmpfs, with the portable calls, with extreme block
+//! The conformance suite on local storage: in `TMPDIR`, on tmpfs, with the portable calls, with extreme block
 //! sizes, and split.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -51,7 +51,7 @@ async fn local_storage_conforms_with_the_largest_blocks_and_one_thread() {
     conformance::run_all(open(root.path(), options)).await;
 }
 
-/// One part length is a power of two below the kit's file sizes, the other one splits blocks at unaligned
+/// One part length is a power of two below the suite's file sizes, the other one splits blocks at unaligned
 /// offsets.
 #[tokio::test]
 async fn split_storage_conforms() {

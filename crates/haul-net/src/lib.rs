@@ -25,7 +25,7 @@ pub use pace::Pace;
 pub use receive_budget::{BudgetShare, COUNTS_RECEIVED_BYTES, ReceiveBudget};
 pub use rtt::{Hold, RttGauge, RttSample, queueing};
 pub use secret::{
-    MOST_TYPED, Nobody, PasswordSource, Prompter, Secret, TRY_AGAIN, secret_variables,
+    MOST_TYPED, NoPrompter, PasswordSource, Prompter, Secret, TRY_AGAIN, secret_variables,
 };
 pub use server::{Admission, Admitted, ClientEvent, Observer, Running, Stopper};
 #[cfg(target_os = "linux")]

@@ -100,10 +100,10 @@ pub trait Prompter: Send + Sync + fmt::Debug {
 
 /// A prompter without a user: every prompt returns `None`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Nobody;
+pub struct NoPrompter;
 
 #[async_trait]
-impl Prompter for Nobody {
+impl Prompter for NoPrompter {
     async fn secret(&self, _prompt: &str) -> Result<Option<Secret>> {
         Ok(None)
     }

@@ -400,7 +400,7 @@ pub trait StorageExt: Storage {
                     if !self.stat(&current).await?.is_dir() {
                         return Err(Error::new(ErrorKind::NotADirectory, "create directory")
                             .at(self.location().display(&current))
-                            .because("something that is no directory is there"));
+                            .because("something other than a directory is there"));
                     }
                     if missing.is_empty() {
                         return Ok(false);

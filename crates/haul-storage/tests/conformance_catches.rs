@@ -172,7 +172,7 @@ async fn an_operation_that_always_fails_is_detected() {
     ] {
         let storage = MemoryStorage::new();
         storage.faults().on(operation).fail(ErrorKind::Io);
-        assert!(!failing(storage).await.is_empty(), "{operation:?} fails, and the kit passes");
+        assert!(!failing(storage).await.is_empty(), "{operation:?} fails, and the suite passes");
     }
 }
 

@@ -21,7 +21,7 @@ use haul_torture::target::{ALL, Kind, Made, Site, is_root};
 /// Copies random trees with haul and with rsync, and compares the results
 #[derive(Debug, Parser)]
 struct Cli {
-    /// Steps in all
+    /// Total number of steps
     #[arg(long, default_value_t = 200)]
     steps: usize,
 
@@ -49,7 +49,7 @@ struct Cli {
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
 
-    /// Leave the trees of a failed step; end with the first
+    /// Stop at the first failure and keep its trees
     #[arg(long)]
     keep: bool,
 
@@ -298,7 +298,7 @@ impl Campaign<'_> {
             writeln!(
                 out,
                 "{name}: {steps} steps, {kills} kills, {users} as an ordinary user, {copies} files \
-                 copied, {without_oracle} without a verdict of rsync, {:.0} s",
+                 copied, {without_oracle} without a comparison with rsync, {:.0} s",
                 time.as_secs_f64()
             )?;
         }

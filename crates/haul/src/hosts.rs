@@ -59,7 +59,7 @@ pub(crate) fn find(args: &CpArgs, places: &Places<'_>) -> Result<Option<Many>, S
     let file = args.hosts.hosts.as_deref().map(read_file).transpose()?;
     match (destination, sources.iter().any(Option::is_some)) {
         (None, false) if file.is_some() => {
-            usage("with --hosts either DEST or each SOURCE leaves its host out: :/dir/, ada@:/dir/")
+            usage("with --hosts either DEST or each SOURCE omits its host: :/dir/, ada@:/dir/")
         }
         (None, false) if args.hosts.exclude_hosts.is_some() => {
             usage("--exclude-hosts needs a list of hosts")
@@ -130,7 +130,7 @@ fn wanted(list: &HostList, args: &HostArgs) -> Result<Vec<String>, Stop> {
     };
     let wanted = each_once(list.iter().filter(|host| !excluded.contains(host)).collect());
     if wanted.is_empty() {
-        return usage("no host is left");
+        return usage("no host remains");
     }
     Ok(wanted)
 }

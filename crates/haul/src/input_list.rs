@@ -98,7 +98,7 @@ fn option(listed: Option<&mut Listed>, line: &[u8]) -> Result<(), String> {
     };
     let equals = line.iter().position(|byte| *byte == b'=');
     let Some(equals) = equals else {
-        return Err(format!("'{}' is no option; write NAME=VALUE", line.escape_ascii()));
+        return Err(format!("'{}' is not an option; write NAME=VALUE", line.escape_ascii()));
     };
     let (option, value) = (line[..equals].trim_ascii_end(), &line[equals + 1..]);
     match option {
@@ -175,7 +175,7 @@ mod tests {
     fn an_error_names_the_malformed_line() {
         assert!(parse_error("x\n\n  header=A: b\n").starts_with("list:3: unknown option 'header'"));
         assert!(parse_error("  out=a\nx\n").starts_with("list:1: an indented line"));
-        assert!(parse_error("x\n  out\n").starts_with("list:2: 'out' is no option"));
+        assert!(parse_error("x\n  out\n").starts_with("list:2: 'out' is not an option"));
         assert!(
             parse_error("x\n  checksum=md5=00\n")
                 .contains("list:2: checksum=md5=00: unsupported digest")

@@ -311,7 +311,7 @@ fn place(
         if is_named && !taken.insert(destination_path.clone()) {
             let at = wanted.listed_at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default();
             return Err(Stop::Usage(format!(
-                "{at}{location}: another source is copied to {}, too",
+                "{at}{location}: another source is also copied to {}",
                 target.storage.location().display(&destination_path)
             )));
         }

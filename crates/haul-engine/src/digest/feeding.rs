@@ -11,9 +11,9 @@ pub(super) fn misfed(cause: impl Into<String>) -> Error {
 }
 
 pub(super) fn fed_twice(range: Range) -> Error {
-    misfed(format!("some of bytes {range} were fed before"))
+    misfed(format!("some of bytes {range} were already hashed"))
 }
 
 pub(super) fn missing(range: Range) -> Error {
-    misfed(format!("bytes {range} were never fed"))
+    misfed(format!("bytes {range} were never hashed"))
 }

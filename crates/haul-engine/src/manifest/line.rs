@@ -60,7 +60,7 @@ impl fmt::Display for LineError {
             Self::Form => f.write_str("is not a digest and a name"),
             Self::Escape => f.write_str("has an invalid '\\' escape in its name"),
             Self::TooLong => f.write_str("is too long"),
-            Self::Other => f.write_str("is of neither SHA-256 nor BLAKE3"),
+            Self::Other => f.write_str("has neither a SHA-256 nor a BLAKE3 digest"),
             Self::Signature => f.write_str("belongs to a PGP signature"),
             Self::UnendedSignature => f.write_str("begins a PGP signature that does not end"),
             Self::Kind(kind) => write!(f, "has a {} digest", kind.name()),

@@ -252,7 +252,7 @@ impl Reading {
             let chosen = choice.choose(first.as_slice(), bytes, now);
             let mirror =
                 chosen.or_else(|| choice.choose(&usable, bytes, now)).ok_or_else(|| {
-                    Error::new(ErrorKind::Unreachable, "read").because("no mirror of it is left")
+                    Error::new(ErrorKind::Unreachable, "read").because("no mirror is left")
                 })?;
             choice.requested(mirror, bytes, now);
             mirror

@@ -21,8 +21,11 @@ use crate::Job;
 use crate::context::Context;
 use crate::room::{Need, There, part_bytes, stored};
 
-/// A plan that is complete after this time needs no second listing.
+/// A plan that is complete so long after its first file needs no second listing.
 const AFTER: Duration = Duration::from_millis(1500);
+
+/// How often it is checked whether the plan has begun.
+const CHECK: Duration = Duration::from_millis(100);
 
 /// Directories that may wait. Above that the count is given up, since it would need as much memory as the tree.
 const MOST_PENDING: usize = 200_000;
@@ -95,6 +98,10 @@ impl Names {
 /// Counts all jobs and says so to the tally, and what they need to the room. Failures end it: the plan meets and
 /// reports them.
 pub async fn count(context: &Context, jobs: &[Job]) {
+    // Before the first listing has arrived, a second one would only use a lane.
+    while !context.tally.is_plan_begun() {
+        sleep(CHECK).await;
+    }
     sleep(AFTER).await;
     if !is_wanted(context) {
         return;

@@ -56,8 +56,8 @@ async fn plan_job(
     items: &mpsc::Sender<Item>,
     finishes: &mpsc::UnboundedSender<Finish>,
 ) -> Result<()> {
-    let Job { source, source_path, destination, destination_path, expected } = &job.job;
-    let entry = source.stat(source_path).await?;
+    let Job { source_path, destination, destination_path, expected, .. } = &job.job;
+    let entry = context.sources.entry(job.index, &job.job).await?;
     refuse_into_itself(context, job, &entry)?;
     if job.is_local() {
         context.ends.note_source(&entry);

@@ -30,6 +30,7 @@ pub use ledger::Ledger;
 pub use named::part_bytes;
 pub use need::Need;
 
+use crate::sources::Sources;
 use crate::tally::Tally;
 use crate::{Cancel, Job, Settings};
 use file::data_bytes;
@@ -148,10 +149,10 @@ impl Room {
     }
 
     /// Measures the space and the sources that are files, then watches that `min_free` stays; never ends.
-    pub async fn watch(&self, jobs: &[Job]) {
+    pub async fn watch(&self, jobs: &[Job], sources: &Sources) {
         let patience = if self.min_free > 0 { Duration::MAX } else { PATIENCE };
         // Without a response the space stays unknown, and nothing waits for it any longer.
-        drop(timeout(patience, self.start(jobs)).await);
+        drop(timeout(patience, self.start(jobs, sources)).await);
         self.started.send_replace(true);
         if let Some(target) = &self.target {
             let is_disk = target.storage.capabilities().medium == Medium::Disk;
@@ -170,7 +171,7 @@ impl Room {
         std::future::pending::<()>().await;
     }
 
-    async fn start(&self, jobs: &[Job]) {
+    async fn start(&self, jobs: &[Job], sources: &Sources) {
         let Some(target) = &self.target else { return };
         let Some(space) = self.measure().await else {
             if self.min_free > 0 {
@@ -187,7 +188,7 @@ impl Room {
             return;
         }
         self.lock().compares = true;
-        let (need, is_all) = named::need(&self.settings, jobs, space.block).await;
+        let (need, is_all) = named::need(&self.settings, jobs, sources, space.block).await;
         self.slot.plan(need);
         self.lock().is_complete = is_all;
         self.judge().await;

@@ -8,6 +8,7 @@ use haul_storage::{
 
 use super::file::{There, stored};
 use super::need::Need;
+use crate::sources::Sources;
 use crate::{Job, Settings};
 
 /// With more sources none is measured before anything is copied; the count covers them.
@@ -47,12 +48,20 @@ pub async fn compares(settings: &Settings, jobs: &[Job], space: &Space) -> bool 
 }
 
 /// The need of the sources that are files, and whether all sources are.
-pub async fn need(settings: &Settings, jobs: &[Job], block: u64) -> (Need, bool) {
+pub async fn need(
+    settings: &Settings,
+    jobs: &[Job],
+    sources: &Sources,
+    block: u64,
+) -> (Need, bool) {
     let mut sum = Need::default();
     if jobs.len() > MOST {
         return (sum, false);
     }
-    let looks = jobs.iter().map(|job| of(settings, job, block));
+    let looks = jobs.iter().enumerate().map(async |(index, job)| {
+        let entry = sources.entry(index, job).await?;
+        of(settings, job, &entry, block).await
+    });
     let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
     let mut is_all = true;
     while let Some(need) = looks.next().await {
@@ -66,12 +75,11 @@ pub async fn need(settings: &Settings, jobs: &[Job], block: u64) -> (Need, bool)
 }
 
 /// `None` if the source is not a file, or its need is not known.
-async fn of(settings: &Settings, job: &Job, block: u64) -> Result<Option<Need>> {
-    let entry = job.source.stat(&job.source_path).await?;
+async fn of(settings: &Settings, job: &Job, entry: &Entry, block: u64) -> Result<Option<Need>> {
     if !entry.is_file() || entry.known_size().is_none() {
         return Ok(None);
     }
-    if !settings.selection.takes(&entry) {
+    if !settings.selection.takes(entry) {
         return Ok(Some(Need::default()));
     }
     let (existing, part) = tokio::try_join!(
@@ -86,7 +94,7 @@ async fn of(settings: &Settings, job: &Job, block: u64) -> Result<Option<Need>> 
         None => 0,
     };
     let there = There { existing: existing.as_ref(), part_bytes, block };
-    Ok(Need::of(settings, &entry, stored(settings, job, &entry).await, there))
+    Ok(Need::of(settings, entry, stored(settings, job, entry).await, there))
 }
 
 /// The part file of the file `path`.

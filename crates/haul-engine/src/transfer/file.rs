@@ -104,7 +104,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
         _ => {
             if context.settings.remove_source && verdict == Some(Verdict::Leave) {
                 let name = item.job.source_name(&item.source.path);
-                context.tally.skipped(name, "kept: the destination has a file of this name");
+                context.tally.skipped(name, "is not removed: its name exists at the destination");
             }
             Ok(())
         }

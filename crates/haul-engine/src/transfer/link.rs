@@ -70,7 +70,7 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
     if context.settings.overwrite == Overwrite::Never && action == Action::Unchanged {
         if context.settings.remove_source {
             let name = item.job.source_name(&item.source.path);
-            context.tally.skipped(name, "stays: the destination has something of this name");
+            context.tally.skipped(name, "is not removed: its name exists at the destination");
         }
         return Ok(());
     }

@@ -32,7 +32,7 @@ pub async fn look_again(item: &Item) -> Result<Entry> {
     match item.job.job.source.stat(&item.source.path).await {
         Ok(now) if now.is_file() => Ok(now),
         Ok(_) => Err(Error::new(ErrorKind::Changed, "copy")
-            .because("it was a file when it was listed, and is none any more")),
+            .because("it was a file when it was listed, but is not any more")),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(error),
         Err(_) => Ok(item.source.clone()),
     }

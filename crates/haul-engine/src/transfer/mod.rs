@@ -94,7 +94,7 @@ pub async fn transfer_on(
     tokio::select! {
         () = run(&context, jobs) => {}
         () = keep_time(&context) => {}
-        () = context.room.watch(&named) => {}
+        () = context.room.watch(&named, &context.sources) => {}
         () = count_ahead(&context, &named) => {}
         () = grace_over(&context) => {}
     }

@@ -28,8 +28,8 @@ pub enum Copy {
 ///
 /// # Errors
 ///
-/// `Changed` if it is another version now, `InvalidInput` if it is its own copy; in both cases it stays. Also
-/// the errors of the storages.
+/// `Changed` if it is another version now, `InvalidInput` if source and destination are the same file; in both
+/// cases it stays. Also the errors of the storages.
 pub async fn remove_source(
     context: &Context,
     item: &Item,
@@ -91,7 +91,7 @@ async fn check(
         Err(Error::new(kind, "remove").because(format!("{why}; the source stays")))
     };
     match destination.find(&item.destination).await? {
-        None => not_removed(ErrorKind::InvalidInput, "it is its own copy, under another name"),
+        None => not_removed(ErrorKind::InvalidInput, "source and destination are the same file"),
         Some(found) if copy.is(&found, &item.source) => Ok(()),
         Some(_) => not_removed(ErrorKind::Changed, "the copy is not what was written"),
     }

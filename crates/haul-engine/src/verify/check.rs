@@ -10,7 +10,7 @@ use haul_storage::{
 };
 use tokio::sync::Semaphore;
 
-use super::event::{Hear, VerifyEvent, VerifyOptions};
+use super::event::{Events, VerifyEvent, VerifyOptions};
 use crate::digest::{Digest, FileHasher, reported};
 use crate::manifest::{LineError, Listed, listed_path};
 use crate::retry::Retries;
@@ -35,7 +35,7 @@ pub struct Checker<'a> {
     storage: &'a dyn Storage,
     base: &'a RelPath,
     options: &'a VerifyOptions,
-    hear: Hear<'a>,
+    events: Events<'a>,
     memory: Semaphore,
     units: u32,
     range_length: u64,
@@ -58,7 +58,7 @@ impl<'a> Checker<'a> {
         storage: &'a dyn Storage,
         base: &'a RelPath,
         options: &'a VerifyOptions,
-        hear: Hear<'a>,
+        events: Events<'a>,
     ) -> Self {
         let units = u32::try_from(options.memory / UNIT).unwrap_or(u32::MAX).max(1);
         // Short enough that every file gets its turn, and one waiting range does not block all others.
@@ -69,7 +69,7 @@ impl<'a> Checker<'a> {
             Medium::Link => RANGES_LINK,
         };
         let memory = Semaphore::new(units as usize);
-        Self { storage, base, options, hear, memory, units, range_length, ranges }
+        Self { storage, base, options, events, memory, units, range_length, ranges }
     }
 
     /// Resolves a line to a file of this storage.
@@ -160,7 +160,7 @@ impl<'a> Checker<'a> {
         } else {
             self.options.pool.run(move || Digest::of(kind, &bytes)).await
         };
-        (self.hear)(VerifyEvent::Progress { bytes: length });
+        (self.events)(VerifyEvent::Progress { bytes: length });
         Ok((digest, length))
     }
 
@@ -239,7 +239,7 @@ impl<'a> Checker<'a> {
                         hasher.update(at, block).await?;
                         at += length;
                         retries.reset();
-                        (self.hear)(VerifyEvent::Progress { bytes: length });
+                        (self.events)(VerifyEvent::Progress { bytes: length });
                     }
                     Some(Err(error)) => break Some(error),
                     None => break None,
@@ -263,7 +263,7 @@ impl<'a> Checker<'a> {
 
     async fn skip(&self, hasher: &FileHasher, hole: Range) -> Result<u64> {
         hasher.zeros(hole.start(), hole.len()).await?;
-        (self.hear)(VerifyEvent::Progress { bytes: hole.len() });
+        (self.events)(VerifyEvent::Progress { bytes: hole.len() });
         Ok(hole.end())
     }
 
@@ -331,7 +331,7 @@ impl<'a> Checker<'a> {
         let (error, pause) = retries.next(error, progress)?;
         let error = error.at(self.storage.location().display(path));
         let attempt = retries.attempt();
-        (self.hear)(VerifyEvent::Retry { path: path.clone(), error, attempt, pause });
+        (self.events)(VerifyEvent::Retry { path: path.clone(), error, attempt, pause });
         tokio::time::sleep(pause).await;
         Ok(())
     }

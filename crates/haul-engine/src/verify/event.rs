@@ -93,4 +93,4 @@ pub enum VerifyEvent {
 }
 
 /// The callback for events.
-pub(crate) type Hear<'a> = &'a (dyn Fn(VerifyEvent) + Send + Sync);
+pub(crate) type Events<'a> = &'a (dyn Fn(VerifyEvent) + Send + Sync);

@@ -7,7 +7,7 @@ use std::iter::Peekable;
 use futures_util::StreamExt;
 use haul_storage::{Entry, EntryStream, Error, RelPath, Result, Storage, is_part_name};
 
-use super::event::{Hear, VerifyEvent, VerifyOptions};
+use super::event::{Events, VerifyEvent, VerifyOptions};
 use crate::manifest::sorter::{Sorted, Sorter};
 use crate::manifest::{DEFAULT_NAMES, ManifestReader};
 
@@ -18,7 +18,7 @@ const BATCH: usize = 1000;
 pub(super) struct Extras<'a> {
     storage: &'a dyn Storage,
     options: &'a VerifyOptions,
-    hear: Hear<'a>,
+    events: Events<'a>,
     listed: Sorter,
 }
 
@@ -26,9 +26,9 @@ impl<'a> Extras<'a> {
     pub(super) fn new(
         storage: &'a dyn Storage,
         options: &'a VerifyOptions,
-        hear: Hear<'a>,
+        events: Events<'a>,
     ) -> Self {
-        Self { storage, options, hear, listed: Sorter::new(&options.scratch) }
+        Self { storage, options, events, listed: Sorter::new(&options.scratch) }
     }
 
     /// Adds the file of a check, under the name by which it was found.
@@ -47,7 +47,7 @@ impl<'a> Extras<'a> {
     pub(super) async fn find(self, base: &RelPath, manifest: &ManifestReader) -> Result<()> {
         let present = self.walk(base, manifest).await?;
         let listed = self.listed;
-        let (options, hear) = (self.options, self.hear);
+        let (options, events) = (self.options, self.events);
         let sort =
             move || Ok((present.into_sorted()?.peekable(), listed.into_sorted()?.peekable()));
         let (mut present, mut listed) =
@@ -64,7 +64,7 @@ impl<'a> Extras<'a> {
                 return Ok(());
             }
             for path in extra {
-                hear(VerifyEvent::Extra { path });
+                events(VerifyEvent::Extra { path });
             }
         }
     }
@@ -85,7 +85,7 @@ impl<'a> Extras<'a> {
                     Some(Ok(batch)) => level.batch = batch.into_iter(),
                     Some(Err(error)) => {
                         let path = level.path.clone();
-                        (self.hear)(VerifyEvent::Unreadable { path, error });
+                        (self.events)(VerifyEvent::Unreadable { path, error });
                     }
                 }
                 continue;
@@ -108,7 +108,7 @@ impl<'a> Extras<'a> {
         let path = directory.clone();
         match self.storage.list(directory).await {
             Ok(stream) => open.push(Level { path, stream, batch: Vec::new().into_iter() }),
-            Err(error) => (self.hear)(VerifyEvent::Unreadable { path, error }),
+            Err(error) => (self.events)(VerifyEvent::Unreadable { path, error }),
         }
     }
 

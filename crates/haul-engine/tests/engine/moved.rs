@@ -76,7 +76,7 @@ async fn a_file_that_is_its_own_copy_gets_its_name_back() {
         destination.faults().on(Operation::Stat).path("f").nth(2).fail(ErrorKind::NotFound);
         let outcome = run(job(&source, &destination), moving()).await;
         let cause = outcome.failures()[0].cause();
-        assert_eq!(cause, "it is its own copy, under another name; the source stays");
+        assert_eq!(cause, "source and destination are the same file; the source stays");
         assert!(source.is_pattern("f", size, 1));
         assert_eq!(source.paths(), ["f"]);
     }

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use haul_ftp::{FtpHost, FtpOptions, FtpStorage, TlsMode};
-use haul_net::Nobody;
+use haul_net::NoPrompter;
 use haul_net::tls::TlsOptions;
 use haul_storage::Location;
 use tempfile::TempDir;
@@ -35,7 +35,7 @@ use tokio::runtime::Handle;
 
 /// A server on this machine.
 fn host(port: u16, options: FtpOptions) -> Arc<FtpHost> {
-    FtpHost::new("127.0.0.1", Some(port), options, Arc::new(Nobody), Handle::current())
+    FtpHost::new("127.0.0.1", Some(port), options, Arc::new(NoPrompter), Handle::current())
 }
 
 /// Its directory `/up` as a storage, with its journals in a directory of this machine.

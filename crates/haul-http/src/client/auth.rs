@@ -85,8 +85,8 @@ impl Trial {
     ///
     /// # Errors
     /// They cannot be computed for this request.
-    pub fn said(&self, method: &Method, url: &Url) -> Result<Said> {
-        Ok(Said { value: self.way.value(method, url)?, generation: self.generation })
+    pub fn credentials(&self, method: &Method, url: &Url) -> Result<Credentials> {
+        Ok(Credentials { value: self.way.value(method, url)?, generation: self.generation })
     }
 }
 
@@ -157,7 +157,7 @@ impl From<&Secret> for Password {
 
 /// The credentials sent with a request.
 #[derive(Debug, Clone)]
-pub struct Said {
+pub struct Credentials {
     /// The header field.
     pub value: HeaderValue,
     generation: u64,
@@ -253,7 +253,7 @@ impl SignIn {
     ///
     /// # Errors
     /// They cannot be computed for this request.
-    pub fn known(&self, method: &Method, url: &Url) -> Result<Option<Said>> {
+    pub fn known(&self, method: &Method, url: &Url) -> Result<Option<Credentials>> {
         if url.origin != self.origin {
             return Ok(None);
         }
@@ -262,7 +262,7 @@ impl SignIn {
             (state.way.clone().filter(|_| state.is_for(url)), state.generation)
         };
         let Some(way) = way else { return Ok(None) };
-        Ok(Some(Said { value: way.value(method, url)?, generation }))
+        Ok(Some(Credentials { value: way.value(method, url)?, generation }))
     }
 
     /// Notes that the server has not refused the credentials tried with a request to `url`.
@@ -283,7 +283,7 @@ impl SignIn {
             && self.lock().way.is_none()
     }
 
-    /// Chooses credentials for a challenge; `said` are those sent with the request, and `trial` if they
+    /// Chooses credentials for a challenge; `credentials` are those sent with the request, and `trial` if they
     /// were not accepted before. Returns those to try next, for this request only.
     ///
     /// # Errors
@@ -291,7 +291,7 @@ impl SignIn {
     pub async fn challenged(
         &self,
         head: &Head,
-        said: Option<&Said>,
+        credentials: Option<&Credentials>,
         trial: Option<Trial>,
     ) -> Result<Option<Trial>> {
         let url = &head.url;
@@ -301,9 +301,12 @@ impl SignIn {
         };
         let (known, generation) = {
             let state = self.lock();
-            (state.way.clone().filter(|_| said.is_some() || state.is_for(url)), state.generation)
+            (
+                state.way.clone().filter(|_| credentials.is_some() || state.is_for(url)),
+                state.generation,
+            )
         };
-        let is_older = said.is_none_or(|said| said.generation < generation);
+        let is_older = credentials.is_none_or(|credentials| credentials.generation < generation);
         // Another request has signed in since.
         if tried.is_none() && known.is_some() && is_older {
             return Ok(None);
@@ -318,7 +321,7 @@ impl SignIn {
         }
         let values = head.headers.get_all(WWW_AUTHENTICATE).iter().map(HeaderValue::as_bytes);
         let challenges = challenge::parse(values);
-        if said.is_some() {
+        if credentials.is_some() {
             match tried.as_deref().or(known.as_deref()) {
                 Some(Way::Digest(_)) if is_stale(&challenges) => {}
                 // Preemptive credentials may be right, and only their scheme wrong.
@@ -528,7 +531,7 @@ fn denied(url: &Url, cause: String) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use haul_net::Nobody;
+    use haul_net::NoPrompter;
     use http::{HeaderMap, StatusCode};
 
     use super::*;
@@ -536,14 +539,14 @@ mod tests {
     fn sign_in(url: &Url, netrc: &[u8]) -> SignIn {
         let netrc = Some(Arc::new(Netrc::parse(netrc).unwrap()));
         let options = HttpOptions { netrc, ..HttpOptions::default() };
-        SignIn::new(url.origin.clone(), None, &options, Arc::new(Nobody))
+        SignIn::new(url.origin.clone(), None, &options, Arc::new(NoPrompter))
     }
 
     async fn unasked(netrc: &[u8]) -> Option<String> {
         let url = Url::parse("https://h/f").unwrap();
         let trial = sign_in(&url, netrc).try_unasked(&url).await.unwrap()?;
-        let said = trial.said(&Method::GET, &url).unwrap();
-        Some(said.value.to_str().unwrap().to_owned())
+        let credentials = trial.credentials(&Method::GET, &url).unwrap();
+        Some(credentials.value.to_str().unwrap().to_owned())
     }
 
     /// The `default` used to be sent to every server with TLS.
@@ -560,8 +563,8 @@ mod tests {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"r\""));
         let head = Head { status: StatusCode::UNAUTHORIZED, headers, url: url.clone() };
         let trial = sign_in.challenged(&head, None, None).await.unwrap().unwrap();
-        let said = trial.said(&Method::GET, &url).unwrap();
-        assert_eq!(said.value.to_str().ok(), basic);
+        let credentials = trial.credentials(&Method::GET, &url).unwrap();
+        assert_eq!(credentials.value.to_str().ok(), basic);
     }
 
     /// A public page used to be taken for a proof that the password is right, so it was sent for each
@@ -583,13 +586,14 @@ mod tests {
             assert!(sign_in.known(&Method::GET, &file).unwrap().is_none());
             assert!(sign_in.is_to_be_tried(&file).await);
             let trial = sign_in.try_unasked(&file).await.unwrap().unwrap();
-            let said = trial.said(&Method::GET, &file).unwrap();
+            let credentials = trial.credentials(&Method::GET, &file).unwrap();
             if is_right {
                 sign_in.accepted(&file, trial);
                 assert!(sign_in.known(&Method::GET, &other).unwrap().is_some());
                 continue;
             }
-            let refused = sign_in.challenged(&challenge(&file), Some(&said), Some(trial)).await;
+            let refused =
+                sign_in.challenged(&challenge(&file), Some(&credentials), Some(trial)).await;
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unauthenticated);
             for url in [&page, &file, &other] {
                 assert!(sign_in.try_unasked(url).await.unwrap().is_none());
@@ -601,9 +605,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_login_without_a_password_has_an_empty_one() {
-        let said = unasked(b"machine h login ada").await;
-        assert_eq!(said.as_deref(), Some("Basic YWRhOg=="));
-        let said = unasked(b"machine h login ada password p\xe4ss").await;
-        assert_eq!(said.as_deref(), Some("Basic YWRhOnDkc3M="));
+        let credentials = unasked(b"machine h login ada").await;
+        assert_eq!(credentials.as_deref(), Some("Basic YWRhOg=="));
+        let credentials = unasked(b"machine h login ada password p\xe4ss").await;
+        assert_eq!(credentials.as_deref(), Some("Basic YWRhOnDkc3M="));
     }
 }

@@ -17,7 +17,7 @@ use http::header::{
 use http::{HeaderValue, Method, StatusCode};
 use tokio::runtime::Handle;
 
-use super::auth::Said;
+use super::auth::Credentials;
 use super::connect::Connector;
 use super::continues::Continues;
 use super::error;
@@ -139,8 +139,8 @@ impl Exchange {
         let origin = &request.url.origin;
         self.wait_while_quiet(&request.url, request.operation).await?;
         let pipes = self.transport.pipes_of_parts(origin);
-        let said = self.signed(request).await?;
-        let head = self.head(request, &request.url, said.as_ref(), None)?;
+        let credentials = self.signed(request).await?;
+        let head = self.head(request, &request.url, credentials.as_ref(), None)?;
         let marker = marker.map(|marker| self.as_sent(marker)).transpose()?;
         pipes.ask(&head, &request.url, expected, &request.body, marker.as_ref()).await
     }
@@ -229,8 +229,8 @@ impl Exchange {
     /// Serializes a marker, with credentials.
     fn as_sent(&self, marker: Marker) -> Result<AsSent> {
         let request = marker.request();
-        let said = self.sign_ins.known(&request.method, &request.url)?;
-        let head = as_sent(&self.head(&request, &request.url, said.as_ref(), None)?);
+        let credentials = self.sign_ins.known(&request.method, &request.url)?;
+        let head = as_sent(&self.head(&request, &request.url, credentials.as_ref(), None)?);
         Ok(AsSent { marker, head })
     }
 
@@ -241,8 +241,8 @@ impl Exchange {
 
     /// Sends a request pipelined behind earlier ones, on the given lane or on all open ones.
     pub async fn behind(&self, request: &Request, lane: Option<&Pipe>) -> Result<Vec<Pending>> {
-        let said = self.signed(request).await?;
-        let head = self.head(request, &request.url, said.as_ref(), None)?;
+        let credentials = self.signed(request).await?;
+        let head = self.head(request, &request.url, credentials.as_ref(), None)?;
         Ok(match lane {
             Some(lane) => vec![lane.ask(&head, &request.url, 0, &Block::new())],
             None => self.transport.pipes(&request.url.origin).ask_on_all(&head, &request.url),
@@ -250,7 +250,7 @@ impl Exchange {
     }
 
     /// The credentials for a request. Waits while another request tries to sign in.
-    async fn signed(&self, request: &Request) -> Result<Option<Said>> {
+    async fn signed(&self, request: &Request) -> Result<Option<Credentials>> {
         self.sign_ins.is_to_be_tried(&request.url).await;
         self.sign_ins.known(&request.method, &request.url)
     }
@@ -305,14 +305,14 @@ impl Exchange {
         let origin = &request.url.origin;
         self.wait_while_quiet(&request.url, request.operation).await?;
         // Before the lease: finding the credentials may need a lane.
-        let said = self.signed(request).await?;
+        let credentials = self.signed(request).await?;
         let leases = self.transport.leases(origin);
         let lease = leases.lease().await?;
         // An upload may keep the lane for as long as it needs.
         lease.hold();
         let length = body.as_ref().map(Stream::left);
         let expects = length.is_some_and(|length| self.continues.is_asked(origin, length));
-        let mut head = self.head(request, &request.url, said.as_ref(), body.as_ref())?;
+        let mut head = self.head(request, &request.url, credentials.as_ref(), body.as_ref())?;
         if let Some(body) = body.as_mut().filter(|_| expects) {
             let rtt = leases.status().rtt.unwrap_or_default();
             body.expects = Some(PATIENCE_WITH_EXPECT + 2 * rtt);
@@ -338,14 +338,14 @@ impl Exchange {
         &self,
         request: &Request,
         url: &Url,
-        said: Option<&Said>,
+        credentials: Option<&Credentials>,
     ) -> Result<Response> {
         self.wait_while_quiet(url, request.operation).await?;
         let leases = self.transport.leases(&url.origin);
         loop {
             let lease = leases.lease().await?;
             let used = lease.is_used();
-            let head = self.head(request, url, said, None)?;
+            let head = self.head(request, url, credentials, None)?;
             let limit = request.limit(leases.waits().silence());
             let pending = lease.ask(&head, url, &request.body, Some(limit), None)?;
             match pending.head().await.map_err(|broken| broken.on_reused(used)) {
@@ -364,7 +364,7 @@ impl Exchange {
         &self,
         request: &Request,
         url: &Url,
-        said: Option<&Said>,
+        credentials: Option<&Credentials>,
         stream: Option<&Stream>,
     ) -> Result<http::Request<()>> {
         let host = HeaderValue::try_from(url.origin.authority());
@@ -413,8 +413,8 @@ impl Exchange {
         {
             headers.insert(PROXY_AUTHORIZATION, value);
         }
-        if let Some(said) = said {
-            headers.insert(AUTHORIZATION, said.value.clone());
+        if let Some(credentials) = credentials {
+            headers.insert(AUTHORIZATION, credentials.value.clone());
         }
         Ok(head)
     }

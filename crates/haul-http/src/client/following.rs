@@ -86,13 +86,13 @@ impl Exchange {
         let (mut walk, mut restarts) = (None, 0);
         let mut trial = self.sign_ins.try_unasked(&url).await?;
         loop {
-            let said = match &trial {
-                Some(trial) => Some(trial.said(&request.method, &url)?),
+            let credentials = match &trial {
+                Some(trial) => Some(trial.credentials(&request.method, &url)?),
                 None => self.sign_ins.known(&request.method, &url)?,
             };
             let walks = self.walks.done();
             let changes = self.jar().changes();
-            let response = self.send(request, &url, said.as_ref()).await?;
+            let response = self.send(request, &url, credentials.as_ref()).await?;
             if response.status == StatusCode::UNAUTHORIZED {
                 challenges += 1;
                 if challenges > MOST_CHALLENGES {
@@ -102,7 +102,8 @@ impl Exchange {
                 // The request that tries a password may need this one's lane.
                 drop(response);
                 // Boxed because the future is large and rarely needed.
-                trial = Box::pin(self.sign_ins.challenged(&head, said.as_ref(), trial)).await?;
+                trial =
+                    Box::pin(self.sign_ins.challenged(&head, credentials.as_ref(), trial)).await?;
                 continue;
             }
             if let Some(trial) = trial.take()

@@ -43,7 +43,7 @@ impl Inner {
             let Some(text) = written(&target, *form) else { continue };
             let destination = HeaderValue::try_from(text).map_err(|_| {
                 let error = Error::new(ErrorKind::InvalidInput, operation);
-                error.at(&target).because("its URL is no URL")
+                error.at(&target).because("its URL cannot be sent in a header")
             })?;
             let mut request = Request::new(method(name), from.clone(), operation)
                 .with(DESTINATION, destination)

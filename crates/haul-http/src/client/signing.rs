@@ -14,7 +14,7 @@ use haul_storage::{Error, ErrorKind, Result};
 use http::Method;
 use http::header::AUTHORIZATION;
 
-use super::auth::{Said, SignIn, Trial};
+use super::auth::{Credentials, SignIn, Trial};
 use super::head::Head;
 use super::options::HttpOptions;
 use super::privacy::Privacy;
@@ -79,7 +79,7 @@ impl SignIns {
     ///
     /// # Errors
     /// If they cannot be computed for this request.
-    pub fn known(&self, method: &Method, url: &Url) -> Result<Option<Said>> {
+    pub fn known(&self, method: &Method, url: &Url) -> Result<Option<Credentials>> {
         match self.of(&url.origin) {
             Some(signer) => signer.known(method, url),
             None => Ok(None),
@@ -106,12 +106,12 @@ impl SignIns {
     pub async fn challenged(
         &self,
         head: &Head,
-        said: Option<&Said>,
+        credentials: Option<&Credentials>,
         trial: Option<Trial>,
     ) -> Result<Option<Trial>> {
         let (url, origin) = (&head.url, &head.url.origin);
         if let Some(signer) = self.of(origin) {
-            return signer.challenged(head, said, trial).await;
+            return signer.challenged(head, credentials, trial).await;
         }
         let denied = Error::new(ErrorKind::Unauthenticated, "authenticate").at(url);
         match self.is_home(origin) {

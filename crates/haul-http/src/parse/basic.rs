@@ -7,10 +7,10 @@ use zeroize::Zeroizing;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BasicError {
     /// RFC 7617, section 2: the text after the first colon would be taken for the password.
-    #[error("a user with a ':' in it cannot log in with Basic authentication")]
+    #[error("a user name with ':' cannot be used with Basic authentication")]
     Colon,
     /// RFC 7617, section 2: not allowed in either.
-    #[error("a user or password has control characters in it")]
+    #[error("the user name or password contains control characters")]
     Control,
 }
 

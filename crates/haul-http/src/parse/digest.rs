@@ -21,10 +21,10 @@ pub enum DigestError {
     #[error("a control character in the {0} of Digest authentication")]
     Control(&'static str),
     /// The user name of a netrc is not UTF-8.
-    #[error("a user that is not UTF-8 cannot log in with Digest authentication")]
+    #[error("a user name that is not UTF-8 cannot be used with Digest authentication")]
     NotText,
     /// The nonce count has eight digits and is used up. A new challenge is needed.
-    #[error("a nonce of Digest authentication was used too often")]
+    #[error("the nonce of Digest authentication is used up")]
     Exhausted,
 }
 

@@ -8,7 +8,7 @@ pub enum LengthError {
     #[error("a malformed Content-Length")]
     Malformed,
     /// Several different ones.
-    #[error("Content-Lengths that contradict each other")]
+    #[error("conflicting Content-Length values")]
     Conflicting,
 }
 

@@ -29,9 +29,9 @@ impl Credentials {
     }
 
     /// Whether name and password are correct. Compares digests in constant time.
-    pub(super) fn allow(&self, said: &Said) -> bool {
-        let said = digest(&SHA256, &said.both);
-        verify_slices_are_equal(said.as_ref(), self.digest.as_ref()).is_ok()
+    pub(super) fn allow(&self, presented: &Presented) -> bool {
+        let presented = digest(&SHA256, &presented.both);
+        verify_slices_are_equal(presented.as_ref(), self.digest.as_ref()).is_ok()
     }
 }
 
@@ -42,11 +42,11 @@ impl fmt::Debug for Credentials {
 }
 
 /// A name and a password from a request.
-pub(super) struct Said {
+pub(super) struct Presented {
     both: Vec<u8>,
 }
 
-impl Said {
+impl Presented {
     /// Parses the header field `Authorization`; `None` unless it is valid Basic authentication.
     pub(super) fn read(header: &HeaderValue) -> Option<Self> {
         let (scheme, text) = header.to_str().ok()?.split_once(' ')?;
@@ -68,26 +68,26 @@ impl Said {
 mod tests {
     use super::*;
 
-    fn said(both: &str) -> Said {
+    fn presented(both: &str) -> Presented {
         let header = format!("basic {}", BASE64.encode(both.as_bytes()));
-        Said::read(&header.parse().unwrap()).unwrap()
+        Presented::read(&header.parse().unwrap()).unwrap()
     }
 
     #[test]
     fn only_the_correct_user_and_password_are_accepted() {
         let credentials = Credentials::new("me", "se:cret ü");
-        assert!(credentials.allow(&said("me:se:cret ü")));
+        assert!(credentials.allow(&presented("me:se:cret ü")));
         for wrong in ["me:se:cret", "me:", "you:se:cret ü", ":"] {
-            assert!(!credentials.allow(&said(wrong)), "{wrong}");
+            assert!(!credentials.allow(&presented(wrong)), "{wrong}");
         }
         assert!(!format!("{credentials:?}").contains("cret"));
-        assert_eq!(said("me:se:cret").user(), "me");
+        assert_eq!(presented("me:se:cret").user(), "me");
     }
 
     #[test]
     fn malformed_or_other_authorization_is_ignored() {
         for header in ["", "Basic", "Basic !", "Basic bWU=", "Bearer bWU6eA=="] {
-            assert!(Said::read(&header.parse().unwrap()).is_none(), "{header}");
+            assert!(Presented::read(&header.parse().unwrap()).is_none(), "{header}");
         }
     }
 }

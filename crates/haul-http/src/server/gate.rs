@@ -9,7 +9,7 @@ use http::{Response, StatusCode};
 use tokio::time::sleep;
 
 use super::body::Body;
-use super::credentials::{Credentials, Said};
+use super::credentials::{Credentials, Presented};
 use super::failures::{Failures, REFUSAL, WINDOW};
 use super::names::{Foreign, Names};
 use super::refusal;
@@ -43,14 +43,15 @@ impl Gate {
         if self.failures.are_too_many(from.ip(), Instant::now()) {
             return Err(too_many());
         }
-        let Some(said) = request.headers.get(header::AUTHORIZATION).and_then(Said::read) else {
+        let Some(presented) = request.headers.get(header::AUTHORIZATION).and_then(Presented::read)
+        else {
             return Err(asked());
         };
-        if credentials.allow(&said) {
+        if credentials.allow(&presented) {
             return Ok(credentials.user());
         }
         self.failures.add(from.ip(), Instant::now());
-        self.observer.tell(from, ClientAction::Refused { user: said.user() });
+        self.observer.tell(from, ClientAction::Refused { user: presented.user() });
         sleep(REFUSAL).await;
         Err(asked())
     }

@@ -21,11 +21,11 @@ pub(super) struct Names {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Foreign(pub(super) StatusCode, pub(super) &'static str);
 
-const NO_HOST: Foreign = Foreign(StatusCode::BAD_REQUEST, "one Host header is needed\n");
+const NO_HOST: Foreign = Foreign(StatusCode::BAD_REQUEST, "exactly one Host header is required\n");
 const OTHER_HOST: Foreign =
-    Foreign(StatusCode::MISDIRECTED_REQUEST, "this server is not known by that name\n");
+    Foreign(StatusCode::MISDIRECTED_REQUEST, "this server does not serve that host name\n");
 const OTHER_PAGE: Foreign =
-    Foreign(StatusCode::FORBIDDEN, "pages of other servers may not use this one\n");
+    Foreign(StatusCode::FORBIDDEN, "requests from pages of other origins are refused\n");
 
 impl Names {
     /// The machine's own names, and further ones.

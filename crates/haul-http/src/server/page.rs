@@ -117,9 +117,9 @@ fn page(path: &[u8], entries: &[Entry], is_all: bool) -> String {
     }
     page.push_str("</tbody>\n</table>\n");
     page.push_str(&match (entries.len(), is_all) {
-        (0, _) => "<p>Nothing is here.</p>\n".to_owned(),
+        (0, _) => "<p>This directory is empty.</p>\n".to_owned(),
         (_, true) => String::new(),
-        (shown, false) => format!("<p>There is more than these {shown}.</p>\n"),
+        (shown, false) => format!("<p>Only {shown} entries are shown.</p>\n"),
     });
     page.push_str("</main>\n</body>\n</html>\n");
     page
@@ -262,6 +262,6 @@ mod tests {
         let page = page(b"/a b/<c>/", &[], true);
         assert!(page.contains("<a href=\"/a%20b/\">a b</a>"), "{page}");
         assert!(page.contains("<span aria-current=\"page\">&lt;c&gt;</span>"), "{page}");
-        assert!(page.contains("Nothing is here."), "{page}");
+        assert!(page.contains("This directory is empty."), "{page}");
     }
 }

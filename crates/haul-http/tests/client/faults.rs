@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use haul_http::client::{Found, HttpHost, HttpOptions, HttpStorage};
 use haul_http::parse::Url;
-use haul_net::{Nobody, PasswordSource, Secret, Waits};
+use haul_net::{NoPrompter, PasswordSource, Secret, Waits};
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Entry, ErrorKind, Location, Metadata, RelPath, Result,
     Retry, Storage, StorageExt, Timestamp, Writes,
@@ -413,7 +413,7 @@ async fn a_server_that_calls_every_nonce_stale_is_an_error() {
     let options = HttpOptions { password, ..HttpOptions::default() };
     let (url, user) = (Url::parse(&server.url).unwrap(), Some("me".to_owned()));
     let host =
-        HttpHost::new(url.origin.clone(), user, &options, Arc::new(Nobody), Handle::current());
+        HttpHost::new(url.origin.clone(), user, &options, Arc::new(NoPrompter), Handle::current());
     let location = Location::parse("dav://server/").unwrap();
     let error = HttpStorage::open_dav(host, location, url, None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
@@ -721,7 +721,7 @@ async fn a_silent_server_is_reported_with_the_awaited_response() {
         HttpOptions { waits: waits.after(Duration::from_millis(50)), ..HttpOptions::default() };
     let url = Url::parse(&server.url).unwrap();
     let host =
-        HttpHost::new(url.origin.clone(), None, &options, Arc::new(Nobody), Handle::current());
+        HttpHost::new(url.origin.clone(), None, &options, Arc::new(NoPrompter), Handle::current());
     let location = Location::parse("dav://server/").unwrap();
     let opening = tokio::spawn(HttpStorage::open_dav(host, location, url.clone(), None));
     let mut wait = reported.recv().await.unwrap();

@@ -20,7 +20,7 @@ use futures_util::StreamExt;
 use haul_http::client::{Found, HttpHost, HttpOptions, HttpStorage, Nearest};
 use haul_http::parse::Url;
 use haul_http::server::DavServer;
-use haul_net::Nobody;
+use haul_net::NoPrompter;
 use haul_storage::{
     Block, CommitOptions, CreateOptions, ErrorKind, Held, Identity, Location, Metadata, Range,
     RangeSet, RelPath, Retry, SourceVersion, Storage, StorageExt, Timestamp, Writes, conformance,
@@ -31,7 +31,7 @@ use tokio::runtime::Handle;
 
 fn host(url: &str) -> Arc<HttpHost> {
     let origin = Url::parse(url).unwrap().origin;
-    HttpHost::new(origin, None, &HttpOptions::default(), Arc::new(Nobody), Handle::current())
+    HttpHost::new(origin, None, &HttpOptions::default(), Arc::new(NoPrompter), Handle::current())
 }
 
 async fn storage(url: &str, journals: &TempDir) -> Arc<HttpStorage> {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use haul_http::client::{HttpHost, HttpOptions, HttpStorage};
 use haul_http::parse::Url;
-use haul_net::{Nobody, Wait, Waits};
+use haul_net::{NoPrompter, Wait, Waits};
 use haul_storage::{
     Block, CreateOptions, ErrorKind, Location, Metadata, Range, RelPath, Result, Storage,
     StorageExt, Timestamp,
@@ -102,8 +102,8 @@ fn usual(asked: &Asked) -> Reply {
 async fn opened(url: &str, waits: Waits) -> Result<Arc<HttpStorage>> {
     let url = Url::parse(url).unwrap();
     let options = HttpOptions { waits, ..HttpOptions::default() };
-    let nobody = Arc::new(Nobody);
-    let host = HttpHost::new(url.origin.clone(), None, &options, nobody, Handle::current());
+    let prompter = Arc::new(NoPrompter);
+    let host = HttpHost::new(url.origin.clone(), None, &options, prompter, Handle::current());
     HttpStorage::open_dav(host, Location::parse("dav://server/").unwrap(), url, None).await
 }
 

@@ -191,7 +191,7 @@ impl Storage for SplitStorage {
             && shared.layout(existing).await?.is_some()
         {
             let error = shared.error(ErrorKind::Unsupported, "create link", path);
-            return Err(error.because("a split file cannot have two names"));
+            return Err(error.because("a split file cannot have hard links"));
         }
         let outcome = shared.inner.create_link(path, link, replace).await;
         let again = || shared.inner.create_link(path, link, replace);

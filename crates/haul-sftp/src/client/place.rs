@@ -143,8 +143,11 @@ impl Inner {
         let to = self.on_server(path);
         let aside = self.aside_of(path)?;
         if let Err(error) = self.move_aside(&to, &aside).await? {
-            let cause =
-                format!("{}; nor can the old file be renamed: {}", refusal.cause(), error.cause());
+            let cause = format!(
+                "{}; and the old file cannot be renamed: {}",
+                refusal.cause(),
+                error.cause()
+            );
             let error = Error::new(refusal.kind(), refusal.operation()).because(cause);
             return Err(self.at(error, path));
         }

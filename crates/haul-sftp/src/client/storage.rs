@@ -151,7 +151,7 @@ impl Storage for SftpStorage {
             let attrs = inner.host_lstat(file).await.map_err(|error| inner.at(error, file))?;
             if attrs.kind() != Some(FileKind::File) {
                 let error = Error::new(ErrorKind::InvalidInput, "make a link");
-                return Err(inner.at(error.because("only files have further names"), file));
+                return Err(inner.at(error.because("only files can have hard links"), file));
             }
         }
         inner.check_parent(path).await?;

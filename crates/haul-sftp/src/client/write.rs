@@ -274,7 +274,7 @@ impl SftpUpload {
         let written = self.end.load(Ordering::Relaxed);
         match there {
             Some(there) if there < written => {
-                let cause = format!("it has {there} bytes, and {written} were written");
+                let cause = format!("the server stored {there} of {written} bytes");
                 let lost = Error::new(ErrorKind::Changed, "access").because(cause);
                 return Err(self.at(lost.with_retry(Retry::FromStart)));
             }
@@ -302,7 +302,7 @@ impl WriteAt for SftpUpload {
         let end = offset + block.len() as u64;
         let written = self.end.load(Ordering::Relaxed);
         if self.in_order && offset != written {
-            let cause = format!("a write at {offset} instead of {written}");
+            let cause = format!("a write at offset {offset} instead of {written}");
             return Err(self.at(Error::new(ErrorKind::InvalidInput, "write").because(cause)));
         }
         let (room, handle) = self.lane(block.len() as u64).await?;

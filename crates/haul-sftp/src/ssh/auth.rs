@@ -377,13 +377,13 @@ impl<'a> Attempts<'a> {
             Some(names) if !names.is_empty() => {
                 cause = format!("{cause}; the server accepts {}", names.join(", "));
                 if known_methods(names).is_empty() {
-                    cause = format!("{cause}, none of which haul has");
+                    cause = format!("{cause}, none of which haul supports");
                 }
             }
             _ => {}
         }
         if !self.steps.is_empty() {
-            cause = format!("{cause} after what it has accepted");
+            cause = format!("{cause} after it accepted the first factors");
         }
         cause = if self.tried.is_empty() {
             format!(

@@ -193,7 +193,7 @@ impl Choice {
             new
         });
         if selected.is_empty() {
-            return Err(format!("haul has none of what {} {spec} leaves", self.option));
+            return Err(format!("{} {spec} leaves no algorithm that haul supports", self.option));
         }
         Ok(selected)
     }

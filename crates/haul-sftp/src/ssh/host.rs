@@ -265,7 +265,7 @@ impl SshHost {
                 None => break,
             }
         }
-        Err(self.error().because("the server gives channels numbers that change"))
+        Err(self.error().because("the server's channel numbers cannot be predicted"))
     }
 
     async fn attempt(

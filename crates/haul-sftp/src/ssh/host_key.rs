@@ -146,7 +146,7 @@ impl HostKeyJudge {
         let id = &certificate.key_id;
         if !known.is_authority(&self.host, &certificate.authority) {
             return Err(format!(
-                "its certificate \"{id}\" is signed by {}, which is no @cert-authority for {}",
+                "its certificate \"{id}\" is signed by {}, which is not a @cert-authority for {}",
                 key::fingerprint(&certificate.authority),
                 self.host.name
             ));
@@ -228,7 +228,7 @@ impl HostKeyJudge {
                     "StrictHostKeyChecking is yes; add the key to the known hosts"
                 }
                 StrictHostKeys::AcceptNew => {
-                    "a host that is known is not new; add this key yourself"
+                    "accept-new applies only to hosts without known keys; add this key yourself"
                 }
                 _ => {
                     "compare the fingerprint with the host's own (ssh-keygen -lf), then connect \

@@ -33,7 +33,7 @@ mod transport;
 pub use config::describe::{Origin, Setting, describe};
 pub use connection::SshConnection;
 pub use host::SshHost;
-pub use options::{ConfigFile, Nobody, PasswordSource, Pins, Prompter, Secret, SshOptions};
+pub use options::{ConfigFile, NoPrompter, PasswordSource, Pins, Prompter, Secret, SshOptions};
 pub use transport::{Channel, Incoming, Outgoing};
 
 /// Bytes of the remote program's standard error that are kept for an error message.

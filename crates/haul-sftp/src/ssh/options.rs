@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-pub use haul_net::{Nobody, PasswordSource, Prompter, Secret, Waits};
+pub use haul_net::{NoPrompter, PasswordSource, Prompter, Secret, Waits};
 
 pub use super::pin::Pins;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use haul_sftp::SshDial;
 use haul_sftp::server::{ClientAction, Credentials, Password, SftpServer, SftpServerBuilder};
-use haul_sftp::ssh::{Nobody, SshHost, SshOptions};
+use haul_sftp::ssh::{NoPrompter, SshHost, SshOptions};
 use haul_storage::{Storage, conformance};
 
 use crate::opened;
@@ -53,8 +53,9 @@ async fn conforms_through_sshd(
     let mut options = sshd.options();
     options.options.extend(more.iter().map(|&option| option.to_owned()));
     options.memory = Some(sshd.path("memory"));
-    let host = SshHost::resolve(None, &sshd.host(), Some(sshd.port()), &options, Arc::new(Nobody))
-        .unwrap();
+    let host =
+        SshHost::resolve(None, &sshd.host(), Some(sshd.port()), &options, Arc::new(NoPrompter))
+            .unwrap();
     conforms(host, &path(&sshd)).await;
     assert!(sshd.connections() >= LANES, "each lane is a connection");
     assert_eq!(std::fs::read_dir(sshd.path("served")).unwrap().count(), 0, "something was left");

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use haul_sftp::ssh::{ConfigFile, Nobody, SshHost, SshOptions};
+use haul_sftp::ssh::{ConfigFile, NoPrompter, SshHost, SshOptions};
 use std::sync::Arc;
 
 use crate::port::free_port;
@@ -30,7 +30,8 @@ async fn ssh_audit_fails_only_nist_curves() {
         options: options.map(str::to_owned).to_vec(),
         ..SshOptions::default()
     };
-    let host = SshHost::resolve(None, "127.0.0.1", Some(port), &options, Arc::new(Nobody)).unwrap();
+    let host =
+        SshHost::resolve(None, "127.0.0.1", Some(port), &options, Arc::new(NoPrompter)).unwrap();
     // ssh-audit reads one offer and exits. Until it listens, connections are refused.
     while audit.try_wait().unwrap().is_none() {
         host.connect().await.unwrap_err();

@@ -387,7 +387,7 @@ async fn the_second_factor_is_prompted_for_once_and_reused() {
         }
         assert_eq!(person.heard().len(), 1, "{:?}", person.heard());
         let error = crate::host(&sshd, &sshd.options()).connect().await.unwrap_err();
-        assert!(denied(&error).contains("after what it has accepted"), "{error}");
+        assert!(denied(&error).contains("after it accepted the first factors"), "{error}");
     }
 }
 

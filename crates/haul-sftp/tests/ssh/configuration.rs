@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use haul_sftp::ssh::{ConfigFile, Nobody, SshHost, SshOptions};
+use haul_sftp::ssh::{ConfigFile, NoPrompter, SshHost, SshOptions};
 
 use crate::sshd::output;
 
@@ -54,7 +54,7 @@ fn user_host_name_and_port_match_those_of_openssh() {
                     options: options.iter().map(|&option| option.to_owned()).collect(),
                     ..SshOptions::default()
                 };
-                let ours = SshHost::resolve(None, host, None, &ours, Arc::new(Nobody)).unwrap();
+                let ours = SshHost::resolve(None, host, None, &ours, Arc::new(NoPrompter)).unwrap();
                 assert_eq!(
                     [ours.user(), ours.host_name(), &ours.port().to_string()],
                     ["user", "hostname", "port"].map(|name| expected[name].as_str()),
@@ -83,7 +83,7 @@ fn a_configuration_that_openssh_refuses_is_refused_with_file_and_line() {
         assert!(!refused.status.success(), "{bad}");
         let options =
             SshOptions { config: ConfigFile::Path(file.clone()), ..SshOptions::default() };
-        let error = SshHost::resolve(None, "h", None, &options, Arc::new(Nobody)).unwrap_err();
+        let error = SshHost::resolve(None, "h", None, &options, Arc::new(NoPrompter)).unwrap_err();
         assert_eq!(error.location(), format!("{}:2", file.display()), "{bad}");
     }
 }
@@ -95,7 +95,7 @@ fn user_and_port_of_the_location_override_options() {
         options: vec!["Port=1".to_owned(), "User=x".to_owned()],
         ..SshOptions::default()
     };
-    let host = SshHost::resolve(Some("me"), "h", Some(2), &options, Arc::new(Nobody)).unwrap();
+    let host = SshHost::resolve(Some("me"), "h", Some(2), &options, Arc::new(NoPrompter)).unwrap();
     assert_eq!((host.user(), host.port()), ("me", 2));
 }
 
@@ -103,10 +103,13 @@ fn user_and_port_of_the_location_override_options() {
 fn names_that_a_shell_or_ssh_would_misread_are_refused() {
     let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
     for host in ["-oProxyCommand=x", "", "a b", "$(reboot)", "a`b`", "a;b"] {
-        assert!(SshHost::resolve(None, host, None, &options, Arc::new(Nobody)).is_err(), "{host}");
+        assert!(
+            SshHost::resolve(None, host, None, &options, Arc::new(NoPrompter)).is_err(),
+            "{host}"
+        );
     }
     for user in ["-oProxyCommand=x", "", "`reboot`", "a;b", "a -b"] {
-        let host = SshHost::resolve(Some(user), "h", None, &options, Arc::new(Nobody));
+        let host = SshHost::resolve(Some(user), "h", None, &options, Arc::new(NoPrompter));
         assert!(host.is_err(), "{user}");
     }
 }
@@ -138,7 +141,7 @@ fn an_included_file_that_others_can_write_is_refused_as_by_openssh() {
         let mut ssh = Command::new("ssh");
         let theirs = ssh.arg("-G").arg("-F").arg(&file).arg("h").output().unwrap();
         assert_eq!(theirs.status.success(), good, "{owner} {group} {mode:o}");
-        match SshHost::resolve(None, "h", None, &options, Arc::new(Nobody)) {
+        match SshHost::resolve(None, "h", None, &options, Arc::new(NoPrompter)) {
             Ok(host) => assert!(good && host.port() == 5, "{owner} {group} {mode:o}"),
             Err(error) => {
                 assert!(!good && error.to_string().contains("bad owner or permissions"), "{error}");
@@ -157,7 +160,7 @@ fn a_host_name_that_is_a_known_hosts_pattern_is_refused_from_every_source() {
             options: options.iter().map(|&option| option.to_owned()).collect(),
             ..SshOptions::default()
         };
-        SshHost::resolve(None, host, None, &options, Arc::new(Nobody))
+        SshHost::resolve(None, host, None, &options, Arc::new(NoPrompter))
     };
     for name in ["*", "*,x", "a?", "!a", "a,b", "@revoked", "|1|x", "#a"] {
         assert!(resolve(name, &[]).is_err(), "{name}");
@@ -169,7 +172,10 @@ fn a_host_name_that_is_a_known_hosts_pattern_is_refused_from_every_source() {
             jump: Some(name.replace("a,b", "*,b")),
             ..SshOptions::default()
         };
-        assert!(SshHost::resolve(None, "h", None, &jump, Arc::new(Nobody)).is_err(), "-J {name}");
+        assert!(
+            SshHost::resolve(None, "h", None, &jump, Arc::new(NoPrompter)).is_err(),
+            "-J {name}"
+        );
     }
     // It is allowed for a name that only selects a block of the configuration.
     assert!(resolve("a*", &["HostName=real"]).is_ok());

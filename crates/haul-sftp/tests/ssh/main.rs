@@ -26,14 +26,14 @@ mod transfer;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use haul_sftp::ssh::{Channel, Nobody, Prompter, SshConnection, SshHost, SshOptions};
+use haul_sftp::ssh::{Channel, NoPrompter, Prompter, SshConnection, SshHost, SshOptions};
 use haul_storage::Result;
 
 use self::sshd::Sshd;
 
 /// The host of a server, without a prompter.
 fn host(sshd: &Sshd, options: &SshOptions) -> SshHost {
-    host_asking(sshd, options, Arc::new(Nobody))
+    host_asking(sshd, options, Arc::new(NoPrompter))
 }
 
 fn host_asking(sshd: &Sshd, options: &SshOptions, prompter: Arc<dyn Prompter>) -> SshHost {
@@ -43,7 +43,7 @@ fn host_asking(sshd: &Sshd, options: &SshOptions, prompter: Arc<dyn Prompter>) -
 /// The host of a server that is reached through another address.
 fn host_at(address: std::net::SocketAddr, options: &SshOptions) -> SshHost {
     let host = address.ip().to_string();
-    SshHost::resolve(None, &host, Some(address.port()), options, Arc::new(Nobody)).unwrap()
+    SshHost::resolve(None, &host, Some(address.port()), options, Arc::new(NoPrompter)).unwrap()
 }
 
 /// Options with more `-o`.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
-use haul_sftp::ssh::{ConfigFile, Nobody, PasswordSource, Secret, SshHost, SshOptions};
+use haul_sftp::ssh::{ConfigFile, NoPrompter, PasswordSource, Secret, SshHost, SshOptions};
 use haul_storage::{ErrorKind, Retry};
 
 use crate::port::free_port;
@@ -29,7 +29,7 @@ async fn a_host_name_is_resolved_and_reached() {
     let alias = format!("HostKeyAlias={}", sshd.known_name());
     let options = with(sshd.options(), &[&alias]);
     let port = Some(sshd.port());
-    let host = SshHost::resolve(None, "localhost", port, &options, Arc::new(Nobody)).unwrap();
+    let host = SshHost::resolve(None, "localhost", port, &options, Arc::new(NoPrompter)).unwrap();
     greet(&host.connect().await.unwrap()).await.unwrap();
 }
 
@@ -54,7 +54,7 @@ async fn a_port_where_nobody_listens_is_unreachable() {
 #[tokio::test]
 async fn a_name_that_does_not_exist_is_unreachable() {
     let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
-    let host = SshHost::resolve(None, "no.such.host.invalid", None, &options, Arc::new(Nobody));
+    let host = SshHost::resolve(None, "no.such.host.invalid", None, &options, Arc::new(NoPrompter));
     let error = host.unwrap().connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
 }
@@ -209,7 +209,7 @@ async fn a_configured_jump_host_is_used_with_its_own_settings() {
     let file = directory.path().join("config");
     let known = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, config + &known).unwrap();
-    let host = SshHost::resolve(None, "goal", None, &options, Arc::new(Nobody)).unwrap();
+    let host = SshHost::resolve(None, "goal", None, &options, Arc::new(NoPrompter)).unwrap();
     greet(&host.connect().await.unwrap()).await.unwrap();
     assert_eq!(near.connections(), 2);
 }
@@ -277,7 +277,7 @@ async fn hosts_that_jump_through_each_other_are_an_error() {
     let file = directory.path().join("config");
     std::fs::write(&file, "Host a\nProxyJump b\nHost b\nProxyJump a\n").unwrap();
     let options = SshOptions { config: ConfigFile::Path(file), ..SshOptions::default() };
-    let error = SshHost::resolve(None, "a", None, &options, Arc::new(Nobody)).unwrap_err();
+    let error = SshHost::resolve(None, "a", None, &options, Arc::new(NoPrompter)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }
 
@@ -508,7 +508,7 @@ fn a_proxy_command_does_not_inherit_secrets() {
         options: vec![format!("ProxyCommand=sh -c 'env > {}'", seen.display())],
         ..SshOptions::default()
     };
-    let host = SshHost::resolve(None, "127.0.0.1", None, &options, Arc::new(Nobody)).unwrap();
+    let host = SshHost::resolve(None, "127.0.0.1", None, &options, Arc::new(NoPrompter)).unwrap();
     tokio::runtime::Runtime::new().unwrap().block_on(host.connect()).unwrap_err();
     let environment = std::fs::read_to_string(seen).unwrap();
     assert!(environment.contains("PATH="), "{environment}");

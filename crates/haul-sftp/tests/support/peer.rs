@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use haul_sftp::ssh::{ConfigFile, Nobody, PasswordSource, Secret, SshHost, SshOptions};
+use haul_sftp::ssh::{ConfigFile, NoPrompter, PasswordSource, Secret, SshHost, SshOptions};
 use tempfile::TempDir;
 
 /// The password that [`options`] sends.
@@ -70,5 +70,5 @@ pub fn options(known_hosts: &Path, more: &[&str]) -> SshOptions {
 
 /// A server on a port of 127.0.0.1.
 pub fn host(user: Option<&str>, port: u16, options: &SshOptions) -> SshHost {
-    SshHost::resolve(user, "127.0.0.1", Some(port), options, Arc::new(Nobody)).unwrap()
+    SshHost::resolve(user, "127.0.0.1", Some(port), options, Arc::new(NoPrompter)).unwrap()
 }

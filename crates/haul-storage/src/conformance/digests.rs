@@ -1,6 +1,6 @@
 //! `digest`.
 
-use super::ground::{Ground, Outcome};
+use super::fixture::{Fixture, Outcome};
 use super::sizes::SIZES;
 use crate::memory::Pattern;
 use crate::{Digest, DigestKind, ErrorKind, Range};
@@ -8,13 +8,13 @@ use crate::{Digest, DigestKind, ErrorKind, Range};
 const KINDS: [DigestKind; 2] = [DigestKind::Blake3, DigestKind::Sha256];
 
 /// An undeclared digest may be returned too, but then it has to be right.
-pub(super) async fn every_claimed_digest_is_that_of_the_content(ground: Ground) -> Outcome {
+pub(super) async fn every_claimed_digest_is_that_of_the_content(fixture: Fixture) -> Outcome {
     for (size, why) in SIZES {
         let content = Pattern::new(size).bytes(Range::new(0, size));
-        let path = ground.put(format!("file-{size}"), &content).await?;
+        let path = fixture.put(format!("file-{size}"), &content).await?;
         for kind in KINDS {
-            let found = ground.storage.digest(&path, kind).await?;
-            let is_claimed = ground.can().digests.contains(&kind);
+            let found = fixture.storage.digest(&path, kind).await?;
+            let is_claimed = fixture.can().digests.contains(&kind);
             ensure!(
                 found.is_some() || !is_claimed,
                 "{} of {size} bytes ({why}): none",
@@ -30,11 +30,11 @@ pub(super) async fn every_claimed_digest_is_that_of_the_content(ground: Ground) 
     Ok(())
 }
 
-pub(super) async fn a_changed_file_has_another_digest(ground: Ground) -> Outcome {
+pub(super) async fn a_changed_file_has_another_digest(fixture: Fixture) -> Outcome {
     for content in [&b"one"[..], b"two", b"three"] {
-        let path = ground.put("file", content).await?;
+        let path = fixture.put("file", content).await?;
         for kind in KINDS {
-            let found = ground.storage.digest(&path, kind).await?;
+            let found = fixture.storage.digest(&path, kind).await?;
             let expected = Digest::of(kind, content);
             ensure!(
                 found.is_none_or(|found| found == expected),
@@ -45,13 +45,13 @@ pub(super) async fn a_changed_file_has_another_digest(ground: Ground) -> Outcome
     Ok(())
 }
 
-pub(super) async fn what_is_no_file_has_no_digest(ground: Ground) -> Outcome {
-    let directory = ground.make_dir("dir").await?;
-    let nothing = ground.path("nothing")?;
+pub(super) async fn what_is_no_file_has_no_digest(fixture: Fixture) -> Outcome {
+    let directory = fixture.make_dir("dir").await?;
+    let nothing = fixture.path("nothing")?;
     for kind in KINDS {
-        let found = ground.storage.digest(&directory, kind).await;
+        let found = fixture.storage.digest(&directory, kind).await;
         ensure!(!matches!(found, Ok(Some(_))), "a directory has a digest: {found:?}");
-        match ground.storage.digest(&nothing, kind).await {
+        match fixture.storage.digest(&nothing, kind).await {
             Ok(None) => {}
             other => ensure_error!(other, ErrorKind::NotFound, "the digest of nothing"),
         }

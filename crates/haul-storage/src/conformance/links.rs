@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
-use super::ground::{Ground, Outcome, block, fresh, replacing};
+use super::fixture::{Fixture, Outcome, block, fresh, replacing};
 use crate::{
     CreateOptions, EntryKind, ErrorKind, LinkKind, Metadata, RelPath, Result, StorageExt,
     Timestamp, part_name,
@@ -15,7 +15,7 @@ fn symbolic(target: impl AsRef<[u8]>) -> LinkKind {
     LinkKind::Symbolic(target.as_ref().to_vec())
 }
 
-pub(super) async fn a_symbolic_link_keeps_its_target(ground: Ground) -> Outcome {
+pub(super) async fn a_symbolic_link_keeps_its_target(fixture: Fixture) -> Outcome {
     let targets: [(&[u8], &str); 7] = [
         (b"file", "a neighbour"),
         (b"nowhere", "nothing is there"),
@@ -26,30 +26,30 @@ pub(super) async fn a_symbolic_link_keeps_its_target(ground: Ground) -> Outcome 
         (&[b'x'; 1000], "is long"),
     ];
     for (target, why) in targets {
-        let path = ground.path("link")?;
-        ground.storage.create_link(&path, &symbolic(target), false).await?;
-        let entry = ground.storage.stat(&path).await?;
+        let path = fixture.path("link")?;
+        fixture.storage.create_link(&path, &symbolic(target), false).await?;
+        let entry = fixture.storage.stat(&path).await?;
         let expected = EntryKind::Symlink(target.to_vec());
         ensure_eq!(entry.kind, expected, "the target that {why}");
         ensure_eq!(entry.size, 0, "the size of a link");
-        let listed = ground.list(&ground.dir).await?;
+        let listed = fixture.list(&fixture.dir).await?;
         ensure_eq!(listed, vec![entry], "the link in a listing ({why})");
-        ground.storage.remove(&path).await?;
+        fixture.storage.remove(&path).await?;
     }
     Ok(())
 }
 
-pub(super) async fn a_link_takes_a_place_only_if_asked(ground: Ground) -> Outcome {
-    let storage = &ground.storage;
-    let file = ground.put("file", b"content").await?;
-    let dir = ground.make_dir("dir").await?;
-    let link = ground.path("link")?;
+pub(super) async fn a_link_takes_a_place_only_if_asked(fixture: Fixture) -> Outcome {
+    let storage = &fixture.storage;
+    let file = fixture.put("file", b"content").await?;
+    let dir = fixture.make_dir("dir").await?;
+    let link = fixture.path("link")?;
     storage.create_link(&link, &symbolic("one"), false).await?;
     for path in [&file, &dir, &link] {
         let result = storage.create_link(path, &symbolic("two"), false).await;
         ensure_error!(result, ErrorKind::AlreadyExists, "{path} is there");
     }
-    ground.has(&file, b"content").await?;
+    fixture.has(&file, b"content").await?;
     for path in [&file, &link] {
         storage.create_link(path, &symbolic("two"), true).await?;
         let kind = storage.stat(path).await?.kind;
@@ -58,58 +58,58 @@ pub(super) async fn a_link_takes_a_place_only_if_asked(ground: Ground) -> Outcom
     let result = storage.create_link(&dir, &symbolic("two"), true).await;
     ensure_error!(result, ErrorKind::IsADirectory | ErrorKind::AlreadyExists, "a directory");
     ensure!(storage.stat(&dir).await?.is_dir(), "the directory is gone");
-    ensure_eq!(ground.all_names(&ground.dir).await?.len(), 3, "the number of names");
-    let result = storage.create_link(&ground.path("no/link")?, &symbolic("two"), false).await;
+    ensure_eq!(fixture.all_names(&fixture.dir).await?.len(), 3, "the number of names");
+    let result = storage.create_link(&fixture.path("no/link")?, &symbolic("two"), false).await;
     ensure_error!(result, ErrorKind::NotFound, "no parent");
     Ok(())
 }
 
-pub(super) async fn removing_a_link_spares_its_target(ground: Ground) -> Outcome {
-    let file = ground.put("file", b"content").await?;
-    ground.make_dir("dir").await?;
-    let inner = ground.put("dir/inner", b"inner").await?;
+pub(super) async fn removing_a_link_spares_its_target(fixture: Fixture) -> Outcome {
+    let file = fixture.put("file", b"content").await?;
+    fixture.make_dir("dir").await?;
+    let inner = fixture.put("dir/inner", b"inner").await?;
     for target in ["file", "dir"] {
-        let link = ground.path("link")?;
-        ground.storage.create_link(&link, &symbolic(target), false).await?;
-        ground.storage.remove(&link).await?;
-        ground.is_free(&link).await?;
+        let link = fixture.path("link")?;
+        fixture.storage.create_link(&link, &symbolic(target), false).await?;
+        fixture.storage.remove(&link).await?;
+        fixture.is_free(&link).await?;
     }
-    ground.has(&file, b"content").await?;
-    ground.has(&inner, b"inner").await
+    fixture.has(&file, b"content").await?;
+    fixture.has(&inner, b"inner").await
 }
 
-pub(super) async fn a_link_is_not_opened(ground: Ground) -> Outcome {
-    ground.put("file", b"content").await?;
-    ground.make_dir("dir").await?;
-    ground.put("dir/inner", b"content").await?;
-    let (to_file, to_dir) = (ground.path("to file")?, ground.path("to dir")?);
-    ground.storage.create_link(&to_file, &symbolic("file"), false).await?;
-    ground.storage.create_link(&to_dir, &symbolic("dir"), false).await?;
-    ensure!(ground.storage.open(&to_file).await.is_err(), "a link to a file is opened");
-    ensure!(ground.storage.read_whole(&to_file, 100).await.is_err(), "a link to a file is read");
-    ensure!(ground.list(&to_dir).await.is_err(), "a link to a directory is listed");
+pub(super) async fn a_link_is_not_opened(fixture: Fixture) -> Outcome {
+    fixture.put("file", b"content").await?;
+    fixture.make_dir("dir").await?;
+    fixture.put("dir/inner", b"content").await?;
+    let (to_file, to_dir) = (fixture.path("to file")?, fixture.path("to dir")?);
+    fixture.storage.create_link(&to_file, &symbolic("file"), false).await?;
+    fixture.storage.create_link(&to_dir, &symbolic("dir"), false).await?;
+    ensure!(fixture.storage.open(&to_file).await.is_err(), "a link to a file is opened");
+    ensure!(fixture.storage.read_whole(&to_file, 100).await.is_err(), "a link to a file is read");
+    ensure!(fixture.list(&to_dir).await.is_err(), "a link to a directory is listed");
     Ok(())
 }
 
 /// A link may lead anywhere. Here it leads to a neighbouring directory, where the case can see any harm.
-pub(super) async fn no_path_goes_through_a_link(ground: Ground) -> Outcome {
-    let target = ground.make_dir("target").await?;
-    ground.put("target/file", b"content").await?;
-    ground.make_dir("target/dir").await?;
-    ground.put("outside", b"outside").await?;
-    let link = ground.path("link")?;
-    ground.storage.create_link(&link, &symbolic("target"), false).await?;
-    let before = snapshot(&ground, &target).await?;
+pub(super) async fn no_path_goes_through_a_link(fixture: Fixture) -> Outcome {
+    let target = fixture.make_dir("target").await?;
+    fixture.put("target/file", b"content").await?;
+    fixture.make_dir("target/dir").await?;
+    fixture.put("outside", b"outside").await?;
+    let link = fixture.path("link")?;
+    fixture.storage.create_link(&link, &symbolic("target"), false).await?;
+    let before = snapshot(&fixture, &target).await?;
 
-    for (what, attempt) in attempts(&ground, &link)? {
+    for (what, attempt) in attempts(&fixture, &link)? {
         ensure!(attempt.await.is_err(), "{what} goes through a symbolic link");
-        let after = snapshot(&ground, &target).await?;
+        let after = snapshot(&fixture, &target).await?;
         ensure_eq!(after, before, "what is behind the link after an attempt to {what}");
     }
-    let outside = ground.path("outside")?;
-    ground.has(&outside, b"outside").await?;
+    let outside = fixture.path("outside")?;
+    fixture.has(&outside, b"outside").await?;
     ensure_eq!(
-        ground.storage.stat(&link).await?.kind,
+        fixture.storage.stat(&link).await?.kind,
         EntryKind::Symlink(b"target".to_vec()),
         "the link itself"
     );
@@ -119,10 +119,10 @@ pub(super) async fn no_path_goes_through_a_link(ground: Ground) -> Outcome {
 type Attempts<'a> = Vec<(&'static str, BoxFuture<'a, Result<()>>)>;
 
 /// Every operation on entries below `link`, where a `file` and a `dir` are.
-fn attempts<'a>(ground: &'a Ground, link: &RelPath) -> Outcome<Attempts<'a>> {
-    let storage = &ground.storage;
+fn attempts<'a>(fixture: &'a Fixture, link: &RelPath) -> Outcome<Attempts<'a>> {
+    let storage = &fixture.storage;
     let (file, dir, new) = (link.join("file")?, link.join("dir")?, link.join("new")?);
-    let outside = ground.path("outside")?;
+    let outside = fixture.path("outside")?;
     let set = Metadata {
         mode: Some(0o600),
         modified: Some(Timestamp { seconds: 1_000_000_000, nanos: 0 }),
@@ -170,12 +170,12 @@ fn attempts<'a>(ground: &'a Ground, link: &RelPath) -> Outcome<Attempts<'a>> {
 }
 
 /// The contents of a directory, two levels deep.
-async fn snapshot(ground: &Ground, dir: &RelPath) -> Outcome<BTreeMap<RelPath, String>> {
+async fn snapshot(fixture: &Fixture, dir: &RelPath) -> Outcome<BTreeMap<RelPath, String>> {
     let mut found = BTreeMap::new();
-    for entry in ground.list(dir).await? {
+    for entry in fixture.list(dir).await? {
         let content = match entry.kind {
-            EntryKind::File => format!("{:?}", ground.content(&entry.path).await?),
-            EntryKind::Directory => format!("{:?}", ground.all_names(&entry.path).await?),
+            EntryKind::File => format!("{:?}", fixture.content(&entry.path).await?),
+            EntryKind::Directory => format!("{:?}", fixture.all_names(&entry.path).await?),
             _ => String::new(),
         };
         found.insert(entry.path.clone(), format!("{entry:?} {content}"));
@@ -183,16 +183,16 @@ async fn snapshot(ground: &Ground, dir: &RelPath) -> Outcome<BTreeMap<RelPath, S
     Ok(found)
 }
 
-pub(super) async fn a_file_replaces_a_link_and_not_its_target(ground: Ground) -> Outcome {
-    let victim = ground.put("victim", b"precious").await?;
+pub(super) async fn a_file_replaces_a_link_and_not_its_target(fixture: Fixture) -> Outcome {
+    let victim = fixture.put("victim", b"precious").await?;
     for whole in [true, false] {
-        let path = ground.path(format!("link {whole}"))?;
-        ground.storage.create_link(&path, &symbolic("victim"), false).await?;
+        let path = fixture.path(format!("link {whole}"))?;
+        fixture.storage.create_link(&path, &symbolic("victim"), false).await?;
         for options in [fresh(), replacing()] {
             let result = if whole {
-                ground.storage.write_whole(&path, Bytes::from_static(b"new"), &options).await
+                fixture.storage.write_whole(&path, Bytes::from_static(b"new"), &options).await
             } else {
-                let writer = ground.create(&path).await?;
+                let writer = fixture.create(&path).await?;
                 writer.write_at(0, block(b"new")).await?;
                 let result = writer.commit(3, &options).await;
                 if result.is_err() {
@@ -200,10 +200,10 @@ pub(super) async fn a_file_replaces_a_link_and_not_its_target(ground: Ground) ->
                 }
                 result
             };
-            ground.has(&victim, b"precious").await?;
+            fixture.has(&victim, b"precious").await?;
             if options.replace {
                 result?;
-                ground.has(&path, b"new").await?;
+                fixture.has(&path, b"new").await?;
             } else {
                 ensure_error!(result, ErrorKind::AlreadyExists, "a link is there");
             }
@@ -213,46 +213,46 @@ pub(super) async fn a_file_replaces_a_link_and_not_its_target(ground: Ground) ->
 }
 
 /// Another user who may write to the directory has put a link at the name of the part file.
-pub(super) async fn a_planted_part_file_is_not_written_through(ground: Ground) -> Outcome {
-    let victim = ground.put("victim", b"precious").await?;
-    let path = ground.path("file")?;
+pub(super) async fn a_planted_part_file_is_not_written_through(fixture: Fixture) -> Outcome {
+    let victim = fixture.put("victim", b"precious").await?;
+    let path = fixture.path("file")?;
     let part = path.with_name(part_name(b"file"))?;
     for resume in [false, true] {
-        ground.storage.create_link(&part, &symbolic("victim"), false).await?;
+        fixture.storage.create_link(&part, &symbolic("victim"), false).await?;
         let options = CreateOptions { resume, size: Some(3), sparse: false, source: None };
         // The storage may refuse, or avoid the link.
-        if let Ok(writer) = ground.storage.create(&path, &options).await {
+        if let Ok(writer) = fixture.storage.create(&path, &options).await {
             writer.write_at(0, block(b"new")).await?;
             writer.commit(3, &replacing()).await?;
-            ground.has(&path, b"new").await?;
+            fixture.has(&path, b"new").await?;
         }
-        ground.has(&victim, b"precious").await?;
-        ground.storage.remove_all(&part).await.or_else(|error| {
+        fixture.has(&victim, b"precious").await?;
+        fixture.storage.remove_all(&part).await.or_else(|error| {
             if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
         })?;
     }
     Ok(())
 }
 
-pub(super) async fn metadata_of_a_link_spares_its_target(ground: Ground) -> Outcome {
-    let file = ground.put("file", b"content").await?;
-    let link = ground.path("link")?;
-    ground.storage.create_link(&link, &symbolic("file"), false).await?;
-    let before = ground.storage.metadata(&file).await?;
+pub(super) async fn metadata_of_a_link_spares_its_target(fixture: Fixture) -> Outcome {
+    let file = fixture.put("file", b"content").await?;
+    let link = fixture.path("link")?;
+    fixture.storage.create_link(&link, &symbolic("file"), false).await?;
+    let before = fixture.storage.metadata(&file).await?;
     let modified = Some(Timestamp { seconds: 1_000_000_000, nanos: 0 });
     let set = Metadata { mode: Some(0o604), modified, ..Metadata::default() };
     // Many storages cannot set metadata of a link; they fail or do nothing.
-    drop(ground.storage.set_metadata(&link, &set).await);
-    ensure_eq!(ground.storage.metadata(&file).await?, before, "the metadata of the target");
+    drop(fixture.storage.set_metadata(&link, &set).await);
+    ensure_eq!(fixture.storage.metadata(&file).await?, before, "the metadata of the target");
     Ok(())
 }
 
-pub(super) async fn a_hard_link_is_the_same_file(ground: Ground) -> Outcome {
-    let storage = &ground.storage;
-    let one = ground.put("one", b"content").await?;
-    let two = ground.path("two")?;
+pub(super) async fn a_hard_link_is_the_same_file(fixture: Fixture) -> Outcome {
+    let storage = &fixture.storage;
+    let one = fixture.put("one", b"content").await?;
+    let two = fixture.path("two")?;
     storage.create_link(&two, &LinkKind::Hard(one.clone()), false).await?;
-    ground.has(&two, b"content").await?;
+    fixture.has(&two, b"content").await?;
     let (first, second) = (storage.stat(&one).await?, storage.stat(&two).await?);
     ensure!(second.is_file(), "the second name is {:?}", second.kind);
     // SFTP 3 reports neither the file's id nor its number of links.
@@ -262,45 +262,45 @@ pub(super) async fn a_hard_link_is_the_same_file(ground: Ground) -> Outcome {
     }
     ensure_eq!(first.id, second.id, "which file it is");
 
-    let other = ground.put("other", b"other").await?;
+    let other = fixture.put("other", b"other").await?;
     let again = LinkKind::Hard(one.clone());
     let result = storage.create_link(&other, &again, false).await;
     ensure_error!(result, ErrorKind::AlreadyExists, "a file is there");
-    ground.has(&other, b"other").await?;
+    fixture.has(&other, b"other").await?;
     storage.create_link(&other, &again, true).await?;
-    ground.has(&other, b"content").await?;
+    fixture.has(&other, b"content").await?;
 
     storage.remove(&one).await?;
-    ground.has(&two, b"content").await?;
+    fixture.has(&two, b"content").await?;
     if tells {
         ensure_eq!(storage.stat(&two).await?.links, 2, "the names after one was removed");
     }
-    ensure_eq!(ground.all_names(&ground.dir).await?.len(), 2, "the number of entries");
+    ensure_eq!(fixture.all_names(&fixture.dir).await?.len(), 2, "the number of entries");
     Ok(())
 }
 
-pub(super) async fn a_hard_link_needs_a_file(ground: Ground) -> Outcome {
-    let path = ground.path("link")?;
-    let nothing = LinkKind::Hard(ground.path("nothing")?);
-    let result = ground.storage.create_link(&path, &nothing, false).await;
+pub(super) async fn a_hard_link_needs_a_file(fixture: Fixture) -> Outcome {
+    let path = fixture.path("link")?;
+    let nothing = LinkKind::Hard(fixture.path("nothing")?);
+    let result = fixture.storage.create_link(&path, &nothing, false).await;
     ensure_error!(result, ErrorKind::NotFound, "nothing to link to");
-    let dir = LinkKind::Hard(ground.make_dir("dir").await?);
-    let result = ground.storage.create_link(&path, &dir, false).await;
+    let dir = LinkKind::Hard(fixture.make_dir("dir").await?);
+    let result = fixture.storage.create_link(&path, &dir, false).await;
     ensure!(result.is_err(), "a hard link to a directory");
-    ground.is_free(&path).await
+    fixture.is_free(&path).await
 }
 
-pub(super) async fn replacing_one_name_spares_the_other(ground: Ground) -> Outcome {
-    let one = ground.put("one", b"content").await?;
-    let (two, three) = (ground.path("two")?, ground.path("three")?);
+pub(super) async fn replacing_one_name_spares_the_other(fixture: Fixture) -> Outcome {
+    let one = fixture.put("one", b"content").await?;
+    let (two, three) = (fixture.path("two")?, fixture.path("three")?);
     for path in [&two, &three] {
-        ground.storage.create_link(path, &LinkKind::Hard(one.clone()), false).await?;
+        fixture.storage.create_link(path, &LinkKind::Hard(one.clone()), false).await?;
     }
-    ground.put("two", b"new").await?;
-    let writer = ground.create(&three).await?;
+    fixture.put("two", b"new").await?;
+    let writer = fixture.create(&three).await?;
     writer.write_at(0, block(b"newer")).await?;
     writer.commit(5, &replacing()).await?;
-    ground.has(&one, b"content").await?;
-    ground.has(&two, b"new").await?;
-    ground.has(&three, b"newer").await
+    fixture.has(&one, b"content").await?;
+    fixture.has(&two, b"new").await?;
+    fixture.has(&three, b"newer").await
 }

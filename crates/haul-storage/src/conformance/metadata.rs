@@ -1,6 +1,6 @@
 //! `metadata` and `set_metadata`.
 
-use super::ground::{Ground, Outcome, fresh, write};
+use super::fixture::{Fixture, Outcome, fresh, write};
 use crate::{CommitOptions, ErrorKind, Metadata, RelPath, Timestamp, Xattrs};
 
 /// Times that every current file system can hold, including FAT (1980 to 2107) and SFTP 3 (32 bits).
@@ -21,49 +21,49 @@ fn with_mode(mode: u32) -> Metadata {
     Metadata { mode: Some(mode), ..Metadata::default() }
 }
 
-pub(super) async fn times_are_kept_to_the_declared_step(ground: Ground) -> Outcome {
-    let path = ground.put("file", b"content").await?;
-    check_times(&ground, &path).await?;
-    ground.has(&path, b"content").await
+pub(super) async fn times_are_kept_to_the_declared_step(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"content").await?;
+    check_times(&fixture, &path).await?;
+    fixture.has(&path, b"content").await
 }
 
-pub(super) async fn times_of_directories_are_kept(ground: Ground) -> Outcome {
-    let path = ground.make_dir("dir").await?;
-    check_times(&ground, &path).await
+pub(super) async fn times_of_directories_are_kept(fixture: Fixture) -> Outcome {
+    let path = fixture.make_dir("dir").await?;
+    check_times(&fixture, &path).await
 }
 
-async fn check_times(ground: &Ground, path: &RelPath) -> Outcome {
+async fn check_times(fixture: &Fixture, path: &RelPath) -> Outcome {
     for (time, why) in TIMES {
-        ground.storage.set_metadata(path, &at(time)).await?;
-        let expected = Some(ground.can().kept_times.kept(time));
-        ensure_eq!(ground.storage.stat(path).await?.modified, expected, "the time ({why})");
-        let metadata = ground.storage.metadata(path).await?;
+        fixture.storage.set_metadata(path, &at(time)).await?;
+        let expected = Some(fixture.can().kept_times.kept(time));
+        ensure_eq!(fixture.storage.stat(path).await?.modified, expected, "the time ({why})");
+        let metadata = fixture.storage.metadata(path).await?;
         ensure_eq!(metadata.modified, expected, "the time in metadata ({why})");
     }
     Ok(())
 }
 
-pub(super) async fn modes_are_kept(ground: Ground) -> Outcome {
-    let path = ground.put("file", b"content").await?;
-    check_modes(&ground, &path, &[0o644, 0o600, 0o755, 0o640, 0o444, 0o777, 0o400, 0o600]).await
+pub(super) async fn modes_are_kept(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"content").await?;
+    check_modes(&fixture, &path, &[0o644, 0o600, 0o755, 0o640, 0o444, 0o777, 0o400, 0o600]).await
 }
 
-pub(super) async fn modes_of_directories_are_kept(ground: Ground) -> Outcome {
-    let path = ground.make_dir("dir").await?;
-    check_modes(&ground, &path, &[0o700, 0o755, 0o1777, 0o500, 0o755]).await
+pub(super) async fn modes_of_directories_are_kept(fixture: Fixture) -> Outcome {
+    let path = fixture.make_dir("dir").await?;
+    check_modes(&fixture, &path, &[0o700, 0o755, 0o1777, 0o500, 0o755]).await
 }
 
-async fn check_modes(ground: &Ground, path: &RelPath, modes: &[u32]) -> Outcome {
+async fn check_modes(fixture: &Fixture, path: &RelPath, modes: &[u32]) -> Outcome {
     for mode in modes {
-        ground.storage.set_metadata(path, &with_mode(*mode)).await?;
-        let found = ground.storage.stat(path).await?.mode;
+        fixture.storage.set_metadata(path, &with_mode(*mode)).await?;
+        let found = fixture.storage.stat(path).await?.mode;
         ensure!(found == Some(*mode), "mode {mode:o} became {:o}", found.unwrap_or(0o10_000));
     }
     Ok(())
 }
 
-pub(super) async fn extended_attributes_are_kept(ground: Ground) -> Outcome {
-    let path = ground.put("file", b"content").await?;
+pub(super) async fn extended_attributes_are_kept(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"content").await?;
     let attributes: [(&[u8], &[u8]); 3] = [
         (b"user.haul.text", b"some text"),
         (b"user.haul.bytes", b"\0\xff\n=\""),
@@ -71,27 +71,27 @@ pub(super) async fn extended_attributes_are_kept(ground: Ground) -> Outcome {
     ];
     let given = attributes.map(|(name, value)| (name.to_vec(), value.to_vec()));
     let set = Metadata { xattrs: Some(given.to_vec()), ..Metadata::default() };
-    ground.storage.set_metadata(&path, &set).await?;
-    let found = xattrs(ground.storage.metadata(&path).await?);
+    fixture.storage.set_metadata(&path, &set).await?;
+    let found = xattrs(fixture.storage.metadata(&path).await?);
     for attribute in &given {
         ensure!(found.contains(attribute), "{attribute:?} is missing in {found:?}");
     }
-    let of_reader = xattrs(ground.storage.open(&path).await?.metadata().await?);
+    let of_reader = xattrs(fixture.storage.open(&path).await?.metadata().await?);
     for attribute in &given {
         ensure!(of_reader.contains(attribute), "a reader lacks {attribute:?}");
     }
     // A second value replaces the first, and attributes that are not given are removed.
     let again = (b"user.haul.text".to_vec(), b"other".to_vec());
     let set = Metadata { xattrs: Some(vec![again.clone()]), ..Metadata::default() };
-    ground.storage.set_metadata(&path, &set).await?;
-    let found = xattrs(ground.storage.metadata(&path).await?);
+    fixture.storage.set_metadata(&path, &set).await?;
+    let found = xattrs(fixture.storage.metadata(&path).await?);
     ensure!(found.contains(&again), "{found:?} after a change");
     ensure!(!given.iter().any(|given| found.contains(given)), "{found:?} after a removal");
     let nothing = Metadata { xattrs: Some(Vec::new()), ..Metadata::default() };
-    ground.storage.set_metadata(&path, &nothing).await?;
-    let found = xattrs(ground.storage.metadata(&path).await?);
+    fixture.storage.set_metadata(&path, &nothing).await?;
+    let found = xattrs(fixture.storage.metadata(&path).await?);
     ensure!(!found.contains(&again), "{found:?} after all were removed");
-    ground.has(&path, b"content").await
+    fixture.has(&path, b"content").await
 }
 
 fn xattrs(metadata: Metadata) -> Xattrs {
@@ -99,54 +99,57 @@ fn xattrs(metadata: Metadata) -> Xattrs {
 }
 
 /// Setting another owner needs privileges, so the case sets the present one.
-pub(super) async fn the_owner_can_be_set_to_itself(ground: Ground) -> Outcome {
-    let path = ground.put("file", b"content").await?;
-    let owner = ground.storage.stat(&path).await?.owner;
+pub(super) async fn the_owner_can_be_set_to_itself(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"content").await?;
+    let owner = fixture.storage.stat(&path).await?.owner;
     ensure!(owner.is_some(), "stat does not know the owner");
-    ground.storage.set_metadata(&path, &Metadata { owner, ..Metadata::default() }).await?;
-    ensure_eq!(ground.storage.stat(&path).await?.owner, owner, "the owner");
+    fixture.storage.set_metadata(&path, &Metadata { owner, ..Metadata::default() }).await?;
+    ensure_eq!(fixture.storage.stat(&path).await?.owner, owner, "the owner");
     Ok(())
 }
 
-pub(super) async fn what_is_not_given_stays(ground: Ground) -> Outcome {
-    let path = ground.put("file", b"content").await?;
+pub(super) async fn what_is_not_given_stays(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"content").await?;
     let time = Timestamp { seconds: 1_000_000_000, nanos: 0 };
-    ground.storage.set_metadata(&path, &Metadata { mode: Some(0o640), ..at(time) }).await?;
-    let before = ground.storage.metadata(&path).await?;
-    ground.storage.set_metadata(&path, &Metadata::default()).await?;
-    ensure_eq!(ground.storage.metadata(&path).await?, before, "after setting nothing");
-    ground.storage.set_metadata(&path, &with_mode(0o600)).await?;
-    let after = ground.storage.metadata(&path).await?;
+    fixture.storage.set_metadata(&path, &Metadata { mode: Some(0o640), ..at(time) }).await?;
+    let before = fixture.storage.metadata(&path).await?;
+    fixture.storage.set_metadata(&path, &Metadata::default()).await?;
+    ensure_eq!(fixture.storage.metadata(&path).await?, before, "after setting nothing");
+    fixture.storage.set_metadata(&path, &with_mode(0o600)).await?;
+    let after = fixture.storage.metadata(&path).await?;
     ensure_eq!(after.modified, before.modified, "the time after the mode was set");
-    ground.storage.set_metadata(&path, &at(Timestamp { seconds: 1_100_000_000, nanos: 0 })).await?;
-    let after = ground.storage.metadata(&path).await?;
+    fixture
+        .storage
+        .set_metadata(&path, &at(Timestamp { seconds: 1_100_000_000, nanos: 0 }))
+        .await?;
+    let after = fixture.storage.metadata(&path).await?;
     ensure_eq!(after.mode, Some(0o600), "the mode after the time was set");
     Ok(())
 }
 
-pub(super) async fn a_commit_sets_what_it_is_given(ground: Ground) -> Outcome {
+pub(super) async fn a_commit_sets_what_it_is_given(fixture: Fixture) -> Outcome {
     let time = Timestamp { seconds: 1_234_567_890, nanos: 500_000_000 };
     let given = (b"user.haul.test".to_vec(), b"value".to_vec());
     let xattrs = Some(vec![given.clone()]);
     let metadata = Metadata { mode: Some(0o640), modified: Some(time), owner: None, xattrs };
     let options = CommitOptions { metadata: metadata.clone(), ..fresh() };
-    let whole = ground.path("whole")?;
-    ground.storage.write_whole(&whole, b"content".as_slice().into(), &options).await?;
-    let parts = ground.path("parts")?;
-    let writer = ground.create(&parts).await?;
+    let whole = fixture.path("whole")?;
+    fixture.storage.write_whole(&whole, b"content".as_slice().into(), &options).await?;
+    let parts = fixture.path("parts")?;
+    let writer = fixture.create(&parts).await?;
     write(&*writer, b"content", 3).await?;
     writer.commit(7, &options).await?;
     for path in [&whole, &parts] {
-        ground.has(path, b"content").await?;
-        let found = ground.storage.metadata(path).await?;
-        if ground.can().times {
-            let expected = Some(ground.can().kept_times.kept(time));
+        fixture.has(path, b"content").await?;
+        let found = fixture.storage.metadata(path).await?;
+        if fixture.can().times {
+            let expected = Some(fixture.can().kept_times.kept(time));
             ensure_eq!(found.modified, expected, "the time of {path}");
         }
-        if ground.can().mode {
+        if fixture.can().mode {
             ensure_eq!(found.mode, Some(0o640), "the mode of {path}");
         }
-        if ground.can().xattrs {
+        if fixture.can().xattrs {
             let found = self::xattrs(found);
             ensure!(found.contains(&given), "{path} has {found:?}");
         }
@@ -154,10 +157,10 @@ pub(super) async fn a_commit_sets_what_it_is_given(ground: Ground) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn what_cannot_be_set_is_left_out_silently(ground: Ground) -> Outcome {
-    let can = ground.can();
-    let path = ground.put("file", b"content").await?;
-    let before = ground.storage.metadata(&path).await?;
+pub(super) async fn what_cannot_be_set_is_left_out_silently(fixture: Fixture) -> Outcome {
+    let can = fixture.can();
+    let path = fixture.put("file", b"content").await?;
+    let before = fixture.storage.metadata(&path).await?;
     let xattrs = vec![(b"user.haul.test".to_vec(), b"value".to_vec())];
     let impossible = Metadata {
         mode: (!can.mode).then_some(0o600),
@@ -165,25 +168,25 @@ pub(super) async fn what_cannot_be_set_is_left_out_silently(ground: Ground) -> O
         owner: (!can.owner).then_some((12_345, 12_345)),
         xattrs: (!can.xattrs).then_some(xattrs),
     };
-    ground.storage.set_metadata(&path, &impossible).await?;
-    ensure_eq!(ground.storage.metadata(&path).await?, before, "what it says afterwards");
+    fixture.storage.set_metadata(&path, &impossible).await?;
+    ensure_eq!(fixture.storage.metadata(&path).await?, before, "what it says afterwards");
     let options = CommitOptions { metadata: impossible, ..fresh() };
-    let other = ground.path("other")?;
-    ground.storage.write_whole(&other, b"content".as_slice().into(), &options).await?;
-    ground.has(&other, b"content").await?;
+    let other = fixture.path("other")?;
+    fixture.storage.write_whole(&other, b"content".as_slice().into(), &options).await?;
+    fixture.has(&other, b"content").await?;
     ensure!(can.xattrs || before.xattrs.is_none(), "it has attributes that it cannot have");
     Ok(())
 }
 
-pub(super) async fn metadata_of_nothing_is_not_found(ground: Ground) -> Outcome {
-    let path = ground.path("nothing")?;
-    ensure_error!(ground.storage.metadata(&path).await, ErrorKind::NotFound, "metadata");
-    let can = ground.can();
+pub(super) async fn metadata_of_nothing_is_not_found(fixture: Fixture) -> Outcome {
+    let path = fixture.path("nothing")?;
+    ensure_error!(fixture.storage.metadata(&path).await, ErrorKind::NotFound, "metadata");
+    let can = fixture.can();
     if can.times || can.mode {
         let time = Timestamp { seconds: 1_000_000_000, nanos: 0 };
         let set = Metadata { mode: Some(0o600), ..at(time) };
-        let result = ground.storage.set_metadata(&path, &set).await;
+        let result = fixture.storage.set_metadata(&path, &set).await;
         ensure_error!(result, ErrorKind::NotFound, "set_metadata");
     }
-    ground.is_free(&path).await
+    fixture.is_free(&path).await
 }

@@ -13,11 +13,11 @@
 //! is tested less, one that declares more has to deliver it, and operations without their capability
 //! have to be refused as `Unsupported`. A case does not trust a backend's result: it checks the effect.
 //!
-//! Modules: `ground` is the fixture of the cases, `sizes` has the interesting lengths; each other
+//! Modules: `fixture` is what each case works on, `sizes` has the interesting lengths; each other
 //! module tests one part of the traits.
 
 #[macro_use]
-mod ground;
+mod fixture;
 mod digests;
 mod directories;
 mod entries;
@@ -41,8 +41,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::{Capabilities, Storage, Writes};
-use ground::Ground;
-pub use ground::{Failure, Outcome};
+use fixture::Fixture;
+pub use fixture::{Failure, Outcome};
 
 /// Time limit of a case: a backend that hangs has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Case {
     name: &'static str,
     applies: fn(&Capabilities) -> bool,
-    run: fn(Ground) -> BoxFuture<'static, Outcome>,
+    run: fn(Fixture) -> BoxFuture<'static, Outcome>,
 }
 
 impl Case {
@@ -71,12 +71,12 @@ impl Case {
     /// # Errors
     /// What was wrong, and where in the suite it was noticed.
     pub async fn run(&self, storage: Arc<dyn Storage>) -> Outcome {
-        let ground = Ground::prepare(storage, self.name).await?;
-        let work = tokio::time::timeout(PATIENCE, (self.run)(ground.clone()));
+        let fixture = Fixture::prepare(storage, self.name).await?;
+        let work = tokio::time::timeout(PATIENCE, (self.run)(fixture.clone()));
         let outcome = work.await.unwrap_or_else(|_| {
             Err(Failure::new(format!("it did not end within {} s", PATIENCE.as_secs())))
         });
-        let cleaned = ground.clean_up().await;
+        let cleaned = fixture.clean_up().await;
         outcome.and(cleaned)
     }
 }
@@ -119,7 +119,7 @@ macro_rules! cases {
                 Case {
                     name: concat!(stringify!($room), "::", stringify!($case)),
                     applies: cases!(@applies $($applies)?),
-                    run: |ground| Box::pin($room::$case(ground)),
+                    run: |fixture| Box::pin($room::$case(fixture)),
                 },
             )*)*]
         }

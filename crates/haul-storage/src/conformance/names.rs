@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::ground::{Ground, Outcome, fresh, same};
+use super::fixture::{Fixture, Outcome, fresh, same};
 use crate::{ErrorKind, RelPath, StorageExt};
 
 /// Names that every storage has to accept.
@@ -43,23 +43,23 @@ const ODD: [(&[u8], &str); 14] = [
     (b"CON", "a device elsewhere"),
 ];
 
-pub(super) async fn ordinary_names_are_kept_byte_for_byte(ground: Ground) -> Outcome {
+pub(super) async fn ordinary_names_are_kept_byte_for_byte(fixture: Fixture) -> Outcome {
     for (name, why) in ORDINARY {
-        let path = ground.path(name)?;
-        let kept = keep(&ground, &path, name).await?;
+        let path = fixture.path(name)?;
+        let kept = keep(&fixture, &path, name).await?;
         ensure!(kept, "{path} ({why}) is refused");
     }
-    all_together(&ground, &ORDINARY).await
+    all_together(&fixture, &ORDINARY).await
 }
 
-pub(super) async fn odd_names_are_kept_byte_for_byte_or_refused(ground: Ground) -> Outcome {
+pub(super) async fn odd_names_are_kept_byte_for_byte_or_refused(fixture: Fixture) -> Outcome {
     for (name, _) in ODD {
-        keep(&ground, &ground.path(name)?, name).await?;
+        keep(&fixture, &fixture.path(name)?, name).await?;
     }
     Ok(())
 }
 
-pub(super) async fn the_longest_names_are_kept_or_refused(ground: Ground) -> Outcome {
+pub(super) async fn the_longest_names_are_kept_or_refused(fixture: Fixture) -> Outcome {
     for length in [
         241, // the name of its journal has 255 bytes
         242, // the name of its journal would be one byte too long
@@ -69,38 +69,38 @@ pub(super) async fn the_longest_names_are_kept_or_refused(ground: Ground) -> Out
         255, // that limit
     ] {
         let name = vec![b'n'; length];
-        let path = ground.path(&name)?;
-        let kept = keep(&ground, &path, &name).await?;
+        let path = fixture.path(&name)?;
+        let kept = keep(&fixture, &path, &name).await?;
         ensure!(kept, "a name of {length} bytes is refused");
-        let writer = ground.create(&path).await?;
-        writer.write_at(0, super::ground::block(b"long")).await?;
+        let writer = fixture.create(&path).await?;
+        writer.write_at(0, super::fixture::block(b"long")).await?;
         writer.commit(4, &fresh()).await?;
-        ground.has(&path, b"long").await?;
-        ground.storage.remove(&path).await?;
+        fixture.has(&path, b"long").await?;
+        fixture.storage.remove(&path).await?;
     }
     let multibyte = "\u{e9}".repeat(127);
-    keep(&ground, &ground.path(&multibyte)?, multibyte.as_bytes()).await?;
+    keep(&fixture, &fixture.path(&multibyte)?, multibyte.as_bytes()).await?;
     let too_long = vec![b'n'; 256];
-    keep(&ground, &ground.path(&too_long)?, &too_long).await?;
+    keep(&fixture, &fixture.path(&too_long)?, &too_long).await?;
     Ok(())
 }
 
-pub(super) async fn directories_take_the_same_names(ground: Ground) -> Outcome {
+pub(super) async fn directories_take_the_same_names(fixture: Fixture) -> Outcome {
     for (name, why) in ORDINARY {
-        let path = ground.make_dir(name).await?;
+        let path = fixture.make_dir(name).await?;
         let below = path.join(name)?;
-        let kept = keep(&ground, &below, name).await?;
+        let kept = keep(&fixture, &below, name).await?;
         ensure!(kept, "{below} ({why}) is refused");
-        let listed = ground.names(&ground.dir).await?;
+        let listed = fixture.names(&fixture.dir).await?;
         ensure_eq!(listed, vec![name.to_vec()], "the directory's name in a listing");
-        ground.storage.remove(&path).await?;
+        fixture.storage.remove(&path).await?;
     }
     Ok(())
 }
 
 /// Writes, finds, reads, renames and removes a file with this name; `false` if it is refused.
-async fn keep(ground: &Ground, path: &RelPath, content: &[u8]) -> Outcome<bool> {
-    let storage = &ground.storage;
+async fn keep(fixture: &Fixture, path: &RelPath, content: &[u8]) -> Outcome<bool> {
+    let storage = &fixture.storage;
     let dir = path.parent().unwrap_or_default();
     let bytes = Bytes::copy_from_slice(content);
     if let Err(error) = storage.write_whole(path, bytes, &fresh()).await {
@@ -108,15 +108,15 @@ async fn keep(ground: &Ground, path: &RelPath, content: &[u8]) -> Outcome<bool> 
             !matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::Unreachable),
             "{path} is refused for a strange reason: {error:?}"
         );
-        let names = ground.all_names(&dir).await?;
+        let names = fixture.all_names(&dir).await?;
         ensure!(names.is_empty(), "{path} was refused, and left {names:?}");
         return Ok(false);
     }
-    let names = ground.names(&dir).await?;
+    let names = fixture.names(&dir).await?;
     ensure_eq!(names, vec![path.name().to_vec()], "the name of {path} in a listing");
     ensure_eq!(&storage.stat(path).await?.path, path, "its path");
     same(&storage.read_whole(path, 1000).await?.bytes, content)?;
-    if ground.can().rename {
+    if fixture.can().rename {
         let other = path.with_name("other")?;
         storage.rename(path, &other).await?;
         ensure!(storage.find(path).await?.is_none(), "{path} is still there after a rename");
@@ -128,15 +128,15 @@ async fn keep(ground: &Ground, path: &RelPath, content: &[u8]) -> Outcome<bool> 
 }
 
 /// Creates files with all names side by side: the storage must distinguish them.
-async fn all_together(ground: &Ground, names: &[(&[u8], &str)]) -> Outcome {
+async fn all_together(fixture: &Fixture, names: &[(&[u8], &str)]) -> Outcome {
     for (name, _) in names {
-        ground.put(name, name).await?;
+        fixture.put(name, name).await?;
     }
     let mut expected: Vec<Vec<u8>> = names.iter().map(|(name, _)| name.to_vec()).collect();
     expected.sort();
-    ensure_eq!(ground.names(&ground.dir).await?, expected, "all names together");
+    ensure_eq!(fixture.names(&fixture.dir).await?, expected, "all names together");
     for (name, _) in names {
-        ground.has(&ground.path(name)?, name).await?;
+        fixture.has(&fixture.path(name)?, name).await?;
     }
     Ok(())
 }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 
-use super::ground::{Ground, Outcome, block, content, fresh, read, same};
+use super::fixture::{Fixture, Outcome, block, content, fresh, read, same};
 use super::sizes::{BEYOND, LENGTHS, RANGED, STARTS};
 use crate::{CreateOptions, ErrorKind, Metadata, Range, ReadAt, Timestamp};
 
-pub(super) async fn every_range_is_right(ground: Ground) -> Outcome {
+pub(super) async fn every_range_is_right(fixture: Fixture) -> Outcome {
     let whole = content(RANGED, 1);
-    let path = ground.put("file", &whole).await?;
-    let reader = ground.storage.open(&path).await?;
+    let path = fixture.put("file", &whole).await?;
+    let reader = fixture.storage.open(&path).await?;
     for (start, start_why) in STARTS {
         for (length, length_why) in LENGTHS {
             let end = (start + length).min(RANGED);
@@ -33,11 +33,11 @@ pub(super) async fn every_range_is_right(ground: Ground) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn concurrent_reads_do_not_mix(ground: Ground) -> Outcome {
+pub(super) async fn concurrent_reads_do_not_mix(fixture: Fixture) -> Outcome {
     let whole = content(RANGED, 2);
-    let path = ground.put("file", &whole).await?;
-    let reader = ground.storage.open(&path).await?;
-    let other = ground.storage.open(&path).await?;
+    let path = fixture.put("file", &whole).await?;
+    let reader = fixture.storage.open(&path).await?;
+    let other = fixture.storage.open(&path).await?;
     // Overlapping, unaligned ranges, from two readers.
     let reads = (0..48).map(|n| {
         let start = n * 40_009;
@@ -53,10 +53,10 @@ pub(super) async fn concurrent_reads_do_not_mix(ground: Ground) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn a_dropped_read_harms_no_other(ground: Ground) -> Outcome {
+pub(super) async fn a_dropped_read_harms_no_other(fixture: Fixture) -> Outcome {
     let whole = content(RANGED, 3);
-    let path = ground.put("file", &whole).await?;
-    let reader = ground.storage.open(&path).await?;
+    let path = fixture.put("file", &whole).await?;
+    let reader = fixture.storage.open(&path).await?;
     for polled in [false, true] {
         let mut abandoned = reader.read_at(Range::new(0, RANGED));
         if polled && let Some(first) = abandoned.next().await {
@@ -68,10 +68,10 @@ pub(super) async fn a_dropped_read_harms_no_other(ground: Ground) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn a_read_whose_end_comes_nearer_gives_all_before_it(ground: Ground) -> Outcome {
+pub(super) async fn a_read_whose_end_comes_nearer_gives_all_before_it(fixture: Fixture) -> Outcome {
     let whole = content(RANGED, 3);
-    let path = ground.put("file", &whole).await?;
-    let reader = ground.storage.open(&path).await?;
+    let path = fixture.put("file", &whole).await?;
+    let reader = fixture.storage.open(&path).await?;
     let end = Arc::new(AtomicU64::new(RANGED));
     let mut blocks = reader.read_until(Range::new(0, RANGED), &end);
     let mut found = Vec::new();
@@ -85,11 +85,11 @@ pub(super) async fn a_read_whose_end_comes_nearer_gives_all_before_it(ground: Gr
 }
 
 /// A range may be far longer than the file, so a backend must not reserve memory for its length.
-pub(super) async fn an_endless_range_ends_with_the_file(ground: Ground) -> Outcome {
+pub(super) async fn an_endless_range_ends_with_the_file(fixture: Fixture) -> Outcome {
     for size in [0, 1, 100_000] {
         let expected = content(size, 4);
-        let path = ground.put("file", &expected).await?;
-        let reader = ground.storage.open(&path).await?;
+        let path = fixture.put("file", &expected).await?;
+        let reader = fixture.storage.open(&path).await?;
         for length in [1 << 40, i64::MAX as u64] {
             same(&read(&*reader, Range::new(0, length)).await?, &expected)?;
         }
@@ -97,57 +97,57 @@ pub(super) async fn an_endless_range_ends_with_the_file(ground: Ground) -> Outco
     Ok(())
 }
 
-pub(super) async fn an_identity_is_that_of_stat(ground: Ground) -> Outcome {
-    let path = ground.put("file", &content(1000, 5)).await?;
-    let reader = ground.storage.open(&path).await?;
-    let entry = ground.storage.stat(&path).await?;
+pub(super) async fn an_identity_is_that_of_stat(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", &content(1000, 5)).await?;
+    let reader = fixture.storage.open(&path).await?;
+    let entry = fixture.storage.stat(&path).await?;
     ensure_eq!(reader.identity(), &entry.identity(), "the identity of what was opened");
     Ok(())
 }
 
-pub(super) async fn an_unchanged_file_rechecks_the_same(ground: Ground) -> Outcome {
-    let path = ground.put("file", &content(1000, 6)).await?;
-    let reader = ground.storage.open(&path).await?;
+pub(super) async fn an_unchanged_file_rechecks_the_same(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", &content(1000, 6)).await?;
+    let reader = fixture.storage.open(&path).await?;
     read(&*reader, Range::new(0, 1000)).await?;
-    ground.put("neighbour", b"is written meanwhile").await?;
+    fixture.put("neighbour", b"is written meanwhile").await?;
     ensure_eq!(&reader.recheck().await?, reader.identity(), "the identity at a recheck");
     Ok(())
 }
 
-pub(super) async fn a_changed_time_is_noticed(ground: Ground) -> Outcome {
-    let path = ground.put("file", &content(1000, 7)).await?;
-    let reader = ground.storage.open(&path).await?;
+pub(super) async fn a_changed_time_is_noticed(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", &content(1000, 7)).await?;
+    let reader = fixture.storage.open(&path).await?;
     let modified = Some(Timestamp { seconds: 1_000_000_000, nanos: 0 });
     let change = Metadata { modified, ..Metadata::default() };
-    ground.storage.set_metadata(&path, &change).await?;
+    fixture.storage.set_metadata(&path, &change).await?;
     let now = reader.recheck().await?;
     ensure!(&now != reader.identity(), "the file has another time, and recheck says {now}");
     Ok(())
 }
 
-pub(super) async fn a_replaced_file_is_noticed_or_read_as_it_was(ground: Ground) -> Outcome {
+pub(super) async fn a_replaced_file_is_noticed_or_read_as_it_was(fixture: Fixture) -> Outcome {
     let old = content(RANGED, 8);
-    let path = ground.put("file", &old).await?;
-    let reader = ground.storage.open(&path).await?;
+    let path = fixture.put("file", &old).await?;
+    let reader = fixture.storage.open(&path).await?;
     // With the same length, so that only content and time differ; after a pause, because HTTP and FTP
     // have times in whole seconds.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
-    ground.put("file", &content(RANGED, 9)).await?;
+    fixture.put("file", &content(RANGED, 9)).await?;
     noticed_or_as_it_was(&*reader, &old).await
 }
 
 pub(super) async fn a_file_cut_in_two_by_remove_is_noticed_or_read_as_it_was(
-    ground: Ground,
+    fixture: Fixture,
 ) -> Outcome {
     let old = content(RANGED, 10);
-    let path = ground.put("file", &old).await?;
-    let reader = ground.storage.open(&path).await?;
+    let path = fixture.put("file", &old).await?;
+    let reader = fixture.storage.open(&path).await?;
     let mut blocks = reader.read_at(Range::new(0, RANGED));
     if let Some(first) = blocks.next().await {
         first?;
     }
     // Some storages do not remove open files.
-    if ground.storage.remove(&path).await.is_ok() {
+    if fixture.storage.remove(&path).await.is_ok() {
         noticed_or_as_it_was(&*reader, &old).await?;
     }
     Ok(())
@@ -167,15 +167,15 @@ async fn noticed_or_as_it_was(reader: &dyn ReadAt, old: &[u8]) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn opening_what_is_no_file_fails(ground: Ground) -> Outcome {
-    let storage = &ground.storage;
-    let nothing = ground.path("nothing")?;
+pub(super) async fn opening_what_is_no_file_fails(fixture: Fixture) -> Outcome {
+    let storage = &fixture.storage;
+    let nothing = fixture.path("nothing")?;
     ensure_error!(storage.open(&nothing).await, ErrorKind::NotFound, "nothing");
     let deeper = nothing.join("below")?;
     ensure_error!(storage.open(&deeper).await, ErrorKind::NotFound, "below nothing");
-    let dir = ground.make_dir("dir").await?;
+    let dir = fixture.make_dir("dir").await?;
     ensure_error!(storage.open(&dir).await, ErrorKind::IsADirectory, "a directory");
-    let file = ground.put("file", b"content").await?;
+    let file = fixture.put("file", b"content").await?;
     ensure_error!(
         storage.open(&file.join("below")?).await,
         ErrorKind::NotADirectory | ErrorKind::NotFound,
@@ -185,26 +185,26 @@ pub(super) async fn opening_what_is_no_file_fails(ground: Ground) -> Outcome {
 }
 
 /// Stretches may cover more than the data, even the whole file, but must not leave data out.
-pub(super) async fn all_data_lies_in_the_stretches_of_data(ground: Ground) -> Outcome {
+pub(super) async fn all_data_lies_in_the_stretches_of_data(fixture: Fixture) -> Outcome {
     const SIZE: u64 = 4 << 20;
-    let empty = ground.put("empty", b"").await?;
-    let reader = ground.storage.open(&empty).await?;
+    let empty = fixture.put("empty", b"").await?;
+    let reader = fixture.storage.open(&empty).await?;
     ensure_eq!(reader.next_data(0).await?, None, "the data of an empty file");
 
-    let path = ground.path("file")?;
+    let path = fixture.path("file")?;
     let mut expected = vec![0; SIZE as usize];
     expected[..10].fill(1);
     expected[1_500_000..1_600_000].fill(2);
-    if ground.any_order() {
+    if fixture.any_order() {
         let options = CreateOptions { resume: false, size: Some(SIZE), sparse: true, source: None };
-        let writer = ground.storage.create(&path, &options).await?;
+        let writer = fixture.storage.create(&path, &options).await?;
         writer.write_at(1_500_000, block(&expected[1_500_000..1_600_000])).await?;
         writer.write_at(0, block(&expected[..10])).await?;
         writer.commit(SIZE, &fresh()).await?;
     } else {
-        ground.put("file", &expected).await?;
+        fixture.put("file", &expected).await?;
     }
-    let reader = ground.storage.open(&path).await?;
+    let reader = fixture.storage.open(&path).await?;
     let mut from = 0;
     let mut covered = vec![0; SIZE as usize];
     while let Some(data) = reader.next_data(from).await? {
@@ -212,7 +212,7 @@ pub(super) async fn all_data_lies_in_the_stretches_of_data(ground: Ground) -> Ou
             !data.is_empty() && data.start() >= from && data.end() <= SIZE,
             "the data after {from} is {data}"
         );
-        let found = read_stretch(&ground, &*reader, data).await?;
+        let found = read_stretch(&fixture, &*reader, data).await?;
         covered[data.start() as usize..data.end() as usize].copy_from_slice(&found);
         from = data.end();
     }
@@ -220,23 +220,24 @@ pub(super) async fn all_data_lies_in_the_stretches_of_data(ground: Ground) -> Ou
     for beyond in [SIZE, SIZE + 1] {
         ensure_eq!(reader.next_data(beyond).await?, None, "the data after {beyond} of {SIZE}");
     }
-    ground.has(&path, &expected).await
+    fixture.has(&path, &expected).await
 }
 
-async fn read_stretch(ground: &Ground, reader: &dyn ReadAt, data: Range) -> Outcome<Vec<u8>> {
-    if ground.can().ranged_reads {
+async fn read_stretch(fixture: &Fixture, reader: &dyn ReadAt, data: Range) -> Outcome<Vec<u8>> {
+    if fixture.can().ranged_reads {
         return read(reader, data).await;
     }
     let head = read(reader, Range::new(0, data.end())).await?;
     Ok(head[data.start() as usize..].to_vec())
 }
 
-pub(super) async fn metadata_is_that_of_the_storage(ground: Ground) -> Outcome {
-    let path = ground.put("file", b"content").await?;
-    let reader = ground.storage.open(&path).await?;
-    let (of_reader, of_storage) = (reader.metadata().await?, ground.storage.metadata(&path).await?);
+pub(super) async fn metadata_is_that_of_the_storage(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"content").await?;
+    let reader = fixture.storage.open(&path).await?;
+    let (of_reader, of_storage) =
+        (reader.metadata().await?, fixture.storage.metadata(&path).await?);
     ensure_eq!(of_reader, of_storage, "what can be set on a copy");
-    let entry = ground.storage.stat(&path).await?;
+    let entry = fixture.storage.stat(&path).await?;
     ensure_eq!(of_storage.modified, entry.modified, "the time in metadata and in stat");
     ensure_eq!(of_storage.mode, entry.mode, "the mode in metadata and in stat");
     ensure_eq!(of_storage.owner, entry.owner, "the owner in metadata and in stat");

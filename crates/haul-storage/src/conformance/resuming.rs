@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ground::{Failure, Ground, Outcome, block, content, fresh, replacing, write};
+use super::fixture::{Failure, Fixture, Outcome, block, content, fresh, replacing, write};
 use crate::{
     CreateOptions, ErrorKind, Held, Identity, Range, RangeSet, RelPath, SourceVersion, Timestamp,
     WriteAt,
@@ -11,130 +11,130 @@ use crate::{
 const SIZE: usize = 200_000;
 const HALF: usize = 100_000;
 
-pub(super) async fn a_kept_part_file_is_continued(ground: Ground) -> Outcome {
-    let path = half_a_file(&ground, true).await?;
-    ground.is_free(&path).await?;
-    continue_it(&ground, &path).await
+pub(super) async fn a_kept_part_file_is_continued(fixture: Fixture) -> Outcome {
+    let path = half_a_file(&fixture, true).await?;
+    fixture.is_free(&path).await?;
+    continue_it(&fixture, &path).await
 }
 
 /// Simulates a killed run within one process: the writer is dropped without commit or abort.
-pub(super) async fn a_dropped_writer_leaves_its_part_file(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
-    let writer = begin(&ground, &path).await?;
+pub(super) async fn a_dropped_writer_leaves_its_part_file(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
+    let writer = begin(&fixture, &path).await?;
     drop(writer);
-    ground.is_free(&path).await?;
-    continue_it(&ground, &path).await
+    fixture.is_free(&path).await?;
+    continue_it(&fixture, &path).await
 }
 
-pub(super) async fn an_old_part_file_is_emptied_unless_resumed(ground: Ground) -> Outcome {
-    let path = half_a_file(&ground, true).await?;
-    let writer = ground.create(&path).await?;
+pub(super) async fn an_old_part_file_is_emptied_unless_resumed(fixture: Fixture) -> Outcome {
+    let path = half_a_file(&fixture, true).await?;
+    let writer = fixture.create(&path).await?;
     writer.write_at(SIZE as u64 - 1, block(&[1])).await?;
     writer.commit(SIZE as u64, &fresh()).await?;
     let mut expected = vec![0; SIZE];
     expected[SIZE - 1] = 1;
-    ground.has(&path, &expected).await
+    fixture.has(&path, &expected).await
 }
 
-pub(super) async fn without_a_part_file_nothing_is_resumed(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
-    let writer = ground.resume_from(&path, &source("a", 1000)).await?;
+pub(super) async fn without_a_part_file_nothing_is_resumed(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
+    let writer = fixture.resume_from(&path, &source("a", 1000)).await?;
     holds_nothing(&*writer)?;
     write(&*writer, &content(1000, 1), 1000).await?;
     writer.commit(1000, &fresh()).await?;
-    ground.has(&path, &content(1000, 1)).await
+    fixture.has(&path, &content(1000, 1)).await
 }
 
-pub(super) async fn a_part_file_that_was_given_up_is_not_resumed(ground: Ground) -> Outcome {
-    let path = half_a_file(&ground, false).await?;
-    let names = ground.all_names(&ground.dir).await?;
+pub(super) async fn a_part_file_that_was_given_up_is_not_resumed(fixture: Fixture) -> Outcome {
+    let path = half_a_file(&fixture, false).await?;
+    let names = fixture.all_names(&fixture.dir).await?;
     ensure!(names.is_empty(), "after giving up there is {names:?}");
-    let writer = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+    let writer = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
     holds_nothing(&*writer)?;
     writer.abort(false).await?;
     Ok(())
 }
 
-pub(super) async fn a_second_writer_is_busy(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
-    let first = begin(&ground, &path).await?;
+pub(super) async fn a_second_writer_is_busy(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
+    let first = begin(&fixture, &path).await?;
     for resume in [true, false] {
         let options = CreateOptions { resume, ..CreateOptions::default() };
-        let second = ground.storage.create(&path, &options).await;
+        let second = fixture.storage.create(&path, &options).await;
         ensure_error!(second, ErrorKind::Busy, "a second writer (resume: {resume})");
     }
     // Another file is not locked, and the refused attempts do not affect the first writer.
-    let other = ground.create(&ground.path("other")?).await?;
+    let other = fixture.create(&fixture.path("other")?).await?;
     other.abort(false).await?;
     let expected = content(SIZE as u64, 1);
     first.write_at(HALF as u64, block(&expected[HALF..])).await?;
     first.commit(SIZE as u64, &fresh()).await?;
-    ground.has(&path, &expected).await?;
-    let third = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+    fixture.has(&path, &expected).await?;
+    let third = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
     holds_nothing(&*third)?;
     third.abort(false).await?;
     Ok(())
 }
 
-pub(super) async fn a_finished_file_is_not_resumed(ground: Ground) -> Outcome {
-    let path = ground.put("file", b"finished").await?;
-    let writer = ground.resume_from(&path, &source("a", 3)).await?;
+pub(super) async fn a_finished_file_is_not_resumed(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"finished").await?;
+    let writer = fixture.resume_from(&path, &source("a", 3)).await?;
     holds_nothing(&*writer)?;
     write(&*writer, b"new", 10).await?;
     writer.commit(3, &replacing()).await?;
-    ground.has(&path, b"new").await
+    fixture.has(&path, b"new").await
 }
 
-pub(super) async fn what_cannot_resume_does_not_claim_to(ground: Ground) -> Outcome {
-    let path = half_a_file(&ground, true).await?;
-    let writer = ground.resume_from(&path, &source("a", 1000)).await?;
+pub(super) async fn what_cannot_resume_does_not_claim_to(fixture: Fixture) -> Outcome {
+    let path = half_a_file(&fixture, true).await?;
+    let writer = fixture.resume_from(&path, &source("a", 1000)).await?;
     ensure_eq!(writer.held(), &Held::Unrecorded, "what it holds without the capability");
     writer.record(ranges(0, 1)).await?;
     let expected = content(1000, 2);
     write(&*writer, &expected, 1000).await?;
     writer.commit(1000, &fresh()).await?;
-    ground.has(&path, &expected).await
+    fixture.has(&path, &expected).await
 }
 
-pub(super) async fn what_was_recorded_is_held_by_the_next_run(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
-    let Some(writer) = recorded_half(&ground, &path).await? else { return Ok(()) };
+pub(super) async fn what_was_recorded_is_held_by_the_next_run(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
+    let Some(writer) = recorded_half(&fixture, &path).await? else { return Ok(()) };
     writer.abort(true).await?;
     drop(writer);
-    let names = ground.names(&ground.dir).await?;
+    let names = fixture.names(&fixture.dir).await?;
     ensure!(names.is_empty(), "besides part files and journals there is {names:?}");
-    let writer = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+    let writer = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
     let expected = Held::Ranges(ranges(0, HALF));
     ensure_eq!(writer.held(), &expected, "what is held of what was recorded");
-    write_from(&ground, &*writer, &path, HALF).await
+    write_from(&fixture, &*writer, &path, HALF).await
 }
 
 /// Simulates a killed run: what was in flight to a server that takes bytes in order may be missing.
-pub(super) async fn what_a_killed_run_has_recorded_is_held(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
-    let Some(writer) = recorded_half(&ground, &path).await? else { return Ok(()) };
+pub(super) async fn what_a_killed_run_has_recorded_is_held(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
+    let Some(writer) = recorded_half(&fixture, &path).await? else { return Ok(()) };
     drop(writer);
-    let writer = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+    let writer = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
     let Held::Ranges(held) = writer.held() else {
         return Err(Failure::new(format!("it holds {:?}", writer.held())));
     };
     let from = held.prefix();
-    let is_right = from == HALF as u64 || !ground.any_order() && from < HALF as u64;
+    let is_right = from == HALF as u64 || !fixture.any_order() && from < HALF as u64;
     ensure!(held.total() == from && is_right, "{HALF} bytes were recorded, and it holds {held:?}");
     let from = usize::try_from(from).unwrap_or(HALF);
-    write_from(&ground, &*writer, &path, from).await
+    write_from(&fixture, &*writer, &path, from).await
 }
 
-pub(super) async fn nothing_is_held_of_another_source(ground: Ground) -> Outcome {
+pub(super) async fn nothing_is_held_of_another_source(fixture: Fixture) -> Outcome {
     let size = SIZE as u64;
     let mut changed = source("a", size);
     changed.identity.modified = Some(Timestamp { seconds: 8, nanos: 0 });
     for other in [source("b", size), source("a", size + 1), changed] {
-        let path = ground.path("file")?;
-        let Some(writer) = recorded_half(&ground, &path).await? else { return Ok(()) };
+        let path = fixture.path("file")?;
+        let Some(writer) = recorded_half(&fixture, &path).await? else { return Ok(()) };
         writer.abort(true).await?;
         drop(writer);
-        let writer = ground.resume_from(&path, &other).await?;
+        let writer = fixture.resume_from(&path, &other).await?;
         ensure!(
             matches!(writer.held(), Held::StartedOver(_)),
             "of another source it holds {:?}",
@@ -143,47 +143,47 @@ pub(super) async fn nothing_is_held_of_another_source(ground: Ground) -> Outcome
         // Nothing of the old bytes shows through.
         let mut expected = vec![0; SIZE];
         expected[SIZE - 1] = 1;
-        if ground.any_order() {
+        if fixture.any_order() {
             writer.write_at(size - 1, block(&[1])).await?;
         } else {
             write(&*writer, &expected, SIZE).await?;
         }
         writer.commit(size, &fresh()).await?;
-        ground.has(&path, &expected).await?;
-        ground.storage.remove(&path).await?;
+        fixture.has(&path, &expected).await?;
+        fixture.storage.remove(&path).await?;
     }
     Ok(())
 }
 
-pub(super) async fn what_was_committed_is_no_longer_recorded(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
-    let Some(writer) = recorded_half(&ground, &path).await? else { return Ok(()) };
+pub(super) async fn what_was_committed_is_no_longer_recorded(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
+    let Some(writer) = recorded_half(&fixture, &path).await? else { return Ok(()) };
     writer.commit(HALF as u64, &fresh()).await?;
-    let names = ground.all_names(&ground.dir).await?;
+    let names = fixture.all_names(&fixture.dir).await?;
     ensure_eq!(names, vec![path.name().to_vec()], "all names after it");
-    let writer = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+    let writer = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
     holds_nothing(&*writer)?;
     writer.abort(false).await?;
-    let names = ground.all_names(&ground.dir).await?;
+    let names = fixture.all_names(&fixture.dir).await?;
     ensure_eq!(names, vec![path.name().to_vec()], "all names after giving up another writer");
     Ok(())
 }
 
-pub(super) async fn records_of_several_files_do_not_mix(ground: Ground) -> Outcome {
+pub(super) async fn records_of_several_files_do_not_mix(fixture: Fixture) -> Outcome {
     let long = "n".repeat(255);
     let other_long = format!("{}m", &long[1..]);
-    ground.make_dir("dir").await?;
+    fixture.make_dir("dir").await?;
     let files = || ["one", "two", "dir/one", &long, &other_long].into_iter().zip(1000..);
     for (name, length) in files() {
-        let path = ground.path(name)?;
-        let writer = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+        let path = fixture.path(name)?;
+        let writer = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
         write(&*writer, &content(length as u64, 1), length).await?;
         writer.record(ranges(0, length)).await?;
         writer.abort(true).await?;
     }
     for (name, length) in files() {
-        let path = ground.path(name)?;
-        let writer = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+        let path = fixture.path(name)?;
+        let writer = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
         if writer.held().is_recorded() {
             let expected = Held::Ranges(ranges(0, length));
             ensure_eq!(writer.held(), &expected, "what is held of {name}");
@@ -216,8 +216,8 @@ fn holds_nothing(writer: &dyn WriteAt) -> Outcome {
 }
 
 /// Writes and records the first half of a file. `None` if the storage keeps no records.
-async fn recorded_half(ground: &Ground, path: &RelPath) -> Outcome<Option<Arc<dyn WriteAt>>> {
-    let writer = ground.resume_from(path, &source("a", SIZE as u64)).await?;
+async fn recorded_half(fixture: &Fixture, path: &RelPath) -> Outcome<Option<Arc<dyn WriteAt>>> {
+    let writer = fixture.resume_from(path, &source("a", SIZE as u64)).await?;
     holds_nothing(&*writer)?;
     if !writer.held().is_recorded() {
         writer.abort(false).await?;
@@ -225,7 +225,7 @@ async fn recorded_half(ground: &Ground, path: &RelPath) -> Outcome<Option<Arc<dy
     }
     write(&*writer, &content(HALF as u64, 1), 30_000).await?;
     writer.record(ranges(0, HALF / 2)).await?;
-    if ground.can().sync {
+    if fixture.can().sync {
         writer.sync().await?;
     }
     writer.record(ranges(HALF / 2, HALF)).await?;
@@ -233,36 +233,41 @@ async fn recorded_half(ground: &Ground, path: &RelPath) -> Outcome<Option<Arc<dy
 }
 
 /// Writes the rest of a file of which `from` bytes are there.
-async fn write_from(ground: &Ground, writer: &dyn WriteAt, path: &RelPath, from: usize) -> Outcome {
+async fn write_from(
+    fixture: &Fixture,
+    writer: &dyn WriteAt,
+    path: &RelPath,
+    from: usize,
+) -> Outcome {
     let expected = content(SIZE as u64, 1);
     writer.write_at(from as u64, block(&expected[from..])).await?;
     writer.commit(SIZE as u64, &fresh()).await?;
-    ground.has(path, &expected).await?;
-    let names = ground.all_names(&ground.dir).await?;
+    fixture.has(path, &expected).await?;
+    let names = fixture.all_names(&fixture.dir).await?;
     ensure_eq!(names, vec![path.name().to_vec()], "all names after it");
     Ok(())
 }
 
 /// Writes the first half of a file and aborts the writer; `keep` keeps the part file.
-async fn half_a_file(ground: &Ground, keep: bool) -> Outcome<RelPath> {
-    let path = ground.path("file")?;
-    let writer = begin(ground, &path).await?;
+async fn half_a_file(fixture: &Fixture, keep: bool) -> Outcome<RelPath> {
+    let path = fixture.path("file")?;
+    let writer = begin(fixture, &path).await?;
     writer.abort(keep).await?;
     Ok(path)
 }
 
-async fn begin(ground: &Ground, path: &RelPath) -> Outcome<Arc<dyn WriteAt>> {
-    let writer = ground.create(path).await?;
+async fn begin(fixture: &Fixture, path: &RelPath) -> Outcome<Arc<dyn WriteAt>> {
+    let writer = fixture.create(path).await?;
     write(&*writer, &content(HALF as u64, 1), 30_000).await?;
-    if ground.can().sync {
+    if fixture.can().sync {
         writer.sync().await?;
     }
     Ok(writer)
 }
 
-async fn continue_it(ground: &Ground, path: &RelPath) -> Outcome {
-    let writer = ground.resume(path).await?;
-    write_from(ground, &*writer, path, HALF).await.map_err(|failure| {
+async fn continue_it(fixture: &Fixture, path: &RelPath) -> Outcome {
+    let writer = fixture.resume(path).await?;
+    write_from(fixture, &*writer, path, HALF).await.map_err(|failure| {
         Failure::new(format!("after a first half was kept and a second one written: {failure}"))
     })
 }

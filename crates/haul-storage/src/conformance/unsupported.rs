@@ -1,12 +1,12 @@
 //! Operations whose capability is not declared are refused as `Unsupported`.
 
-use super::ground::{Ground, Outcome};
+use super::fixture::{Fixture, Outcome};
 use crate::{ErrorKind, LinkKind, Medium};
 
-pub(super) async fn what_is_not_claimed_is_unsupported(ground: Ground) -> Outcome {
-    let (can, storage) = (ground.can(), &ground.storage);
-    let file = ground.put("file", b"content").await?;
-    let new = ground.path("new")?;
+pub(super) async fn what_is_not_claimed_is_unsupported(fixture: Fixture) -> Outcome {
+    let (can, storage) = (fixture.can(), &fixture.storage);
+    let file = fixture.put("file", b"content").await?;
+    let new = fixture.path("new")?;
     if !can.symlinks {
         let result = storage.create_link(&new, &LinkKind::Symbolic(b"file".to_vec()), false).await;
         ensure_error!(result, ErrorKind::Unsupported, "a symbolic link");
@@ -21,19 +21,19 @@ pub(super) async fn what_is_not_claimed_is_unsupported(ground: Ground) -> Outcom
     if !can.lock {
         ensure_error!(storage.lock(&file).await, ErrorKind::Unsupported, "a lock");
     }
-    ground.is_free(&new).await?;
-    ground.has(&file, b"content").await
+    fixture.is_free(&new).await?;
+    fixture.has(&file, b"content").await
 }
 
-pub(super) async fn any_wish_for_lanes_is_harmless(ground: Ground) -> Outcome {
-    let path = ground.put("file", b"content").await?;
+pub(super) async fn any_wish_for_lanes_is_harmless(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"content").await?;
     for lanes in [1, 4, 2, 0, 1] {
-        ground.storage.set_lanes(lanes);
-        ground.has(&path, b"content").await?;
-        let link = ground.storage.link();
-        let most = ground.can().max_lanes.unwrap_or(usize::MAX);
+        fixture.storage.set_lanes(lanes);
+        fixture.has(&path, b"content").await?;
+        let link = fixture.storage.link();
+        let most = fixture.can().max_lanes.unwrap_or(usize::MAX);
         ensure!(link.open <= most, "{} lanes are open, and {most} may be", link.open);
-        if ground.can().medium == Medium::Link {
+        if fixture.can().medium == Medium::Link {
             ensure!(link.open >= 1, "it works without an open lane");
             ensure!(link.rtt.is_some(), "after so many requests no round trip is known");
             ensure!(link.connect.is_some(), "it is not known how long opening took");

@@ -2,70 +2,70 @@
 
 use bytes::Bytes;
 
-use super::ground::{Ground, Outcome, content, fresh, replacing, same};
+use super::fixture::{Fixture, Outcome, content, fresh, replacing, same};
 use super::sizes::SIZES;
 use crate::ErrorKind;
 
-pub(super) async fn every_size_comes_back(ground: Ground) -> Outcome {
+pub(super) async fn every_size_comes_back(fixture: Fixture) -> Outcome {
     for (size, why) in SIZES {
         let expected = content(size, size);
-        let path = ground.put(format!("{size}"), &expected).await?;
-        let whole = ground.storage.read_whole(&path, size).await?;
+        let path = fixture.put(format!("{size}"), &expected).await?;
+        let whole = fixture.storage.read_whole(&path, size).await?;
         same(&whole.bytes, &expected)?;
         ensure_eq!(whole.identity.size, size, "the identity's size ({why})");
-        ground.has(&path, &expected).await?;
+        fixture.has(&path, &expected).await?;
     }
     Ok(())
 }
 
-pub(super) async fn a_longer_file_than_the_limit_is_refused(ground: Ground) -> Outcome {
-    let path = ground.put("file", &content(5000, 1)).await?;
+pub(super) async fn a_longer_file_than_the_limit_is_refused(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", &content(5000, 1)).await?;
     for limit in [0, 1, 4096, 4999] {
-        let result = ground.storage.read_whole(&path, limit).await;
+        let result = fixture.storage.read_whole(&path, limit).await;
         ensure_error!(result, ErrorKind::Changed, "5000 bytes with a limit of {limit}");
     }
     for limit in [5000, 5001, 1 << 40] {
-        let whole = ground.storage.read_whole(&path, limit).await?;
+        let whole = fixture.storage.read_whole(&path, limit).await?;
         ensure_eq!(whole.bytes.len(), 5000, "the length with a limit of {limit}");
     }
     Ok(())
 }
 
-pub(super) async fn an_existing_file_is_replaced_only_if_asked(ground: Ground) -> Outcome {
-    let path = ground.put("file", b"old content").await?;
+pub(super) async fn an_existing_file_is_replaced_only_if_asked(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"old content").await?;
     let new = Bytes::from_static(b"new");
-    let refused = ground.storage.write_whole(&path, new.clone(), &fresh()).await;
+    let refused = fixture.storage.write_whole(&path, new.clone(), &fresh()).await;
     ensure_error!(refused, ErrorKind::AlreadyExists, "without replace");
-    ground.has(&path, b"old content").await?;
-    ground.storage.write_whole(&path, new, &replacing()).await?;
-    ground.has(&path, b"new").await?;
-    ensure_eq!(ground.all_names(&ground.dir).await?, vec![b"file".to_vec()], "all names");
+    fixture.has(&path, b"old content").await?;
+    fixture.storage.write_whole(&path, new, &replacing()).await?;
+    fixture.has(&path, b"new").await?;
+    ensure_eq!(fixture.all_names(&fixture.dir).await?, vec![b"file".to_vec()], "all names");
     Ok(())
 }
 
-pub(super) async fn reading_what_is_no_file_fails(ground: Ground) -> Outcome {
-    let nothing = ground.path("nothing")?;
-    let result = ground.storage.read_whole(&nothing, 100).await;
+pub(super) async fn reading_what_is_no_file_fails(fixture: Fixture) -> Outcome {
+    let nothing = fixture.path("nothing")?;
+    let result = fixture.storage.read_whole(&nothing, 100).await;
     ensure_error!(result, ErrorKind::NotFound, "nothing");
-    let dir = ground.make_dir("dir").await?;
-    let result = ground.storage.read_whole(&dir, 1 << 20).await;
+    let dir = fixture.make_dir("dir").await?;
+    let result = fixture.storage.read_whole(&dir, 1 << 20).await;
     ensure_error!(result, ErrorKind::IsADirectory, "a directory");
     Ok(())
 }
 
-pub(super) async fn writing_where_it_cannot_be_fails(ground: Ground) -> Outcome {
-    let storage = &ground.storage;
+pub(super) async fn writing_where_it_cannot_be_fails(fixture: Fixture) -> Outcome {
+    let storage = &fixture.storage;
     let bytes = Bytes::from_static(b"content");
-    let deep = ground.path("missing/file")?;
+    let deep = fixture.path("missing/file")?;
     let result = storage.write_whole(&deep, bytes.clone(), &replacing()).await;
     ensure_error!(result, ErrorKind::NotFound, "no parent");
-    ground.is_free(&ground.path("missing")?).await?;
+    fixture.is_free(&fixture.path("missing")?).await?;
 
-    let file = ground.put("file", b"content").await?;
+    let file = fixture.put("file", b"content").await?;
     let result = storage.write_whole(&file.join("below")?, bytes.clone(), &replacing()).await;
     ensure_error!(result, ErrorKind::NotADirectory | ErrorKind::NotFound, "below a file");
 
-    let dir = ground.make_dir("dir").await?;
+    let dir = fixture.make_dir("dir").await?;
     for options in [replacing(), fresh()] {
         let result = storage.write_whole(&dir, bytes.clone(), &options).await;
         ensure_error!(
@@ -75,24 +75,24 @@ pub(super) async fn writing_where_it_cannot_be_fails(ground: Ground) -> Outcome 
         );
         ensure!(storage.stat(&dir).await?.is_dir(), "the directory is gone");
     }
-    let names = ground.all_names(&ground.dir).await?;
+    let names = fixture.all_names(&fixture.dir).await?;
     ensure_eq!(names, vec![b"dir".to_vec(), b"file".to_vec()], "what is left");
     Ok(())
 }
 
-pub(super) async fn nothing_else_is_left_behind(ground: Ground) -> Outcome {
+pub(super) async fn nothing_else_is_left_behind(fixture: Fixture) -> Outcome {
     for size in [0, 10, 100_000] {
-        ground.put("file", &content(size, 1)).await?;
-        let names = ground.all_names(&ground.dir).await?;
+        fixture.put("file", &content(size, 1)).await?;
+        let names = fixture.all_names(&fixture.dir).await?;
         ensure_eq!(names, vec![b"file".to_vec()], "all names after {size} bytes");
     }
     Ok(())
 }
 
-pub(super) async fn an_identity_is_that_of_stat(ground: Ground) -> Outcome {
-    let path = ground.put("file", b"content").await?;
-    let whole = ground.storage.read_whole(&path, 100).await?;
-    let entry = ground.storage.stat(&path).await?;
+pub(super) async fn an_identity_is_that_of_stat(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"content").await?;
+    let whole = fixture.storage.read_whole(&path, 100).await?;
+    let entry = fixture.storage.stat(&path).await?;
     ensure_eq!(whole.identity, entry.identity(), "the identity");
     ensure_eq!(whole.metadata, entry.metadata(), "what can be set on a copy");
     Ok(())

@@ -2,31 +2,31 @@
 
 use futures_util::future::try_join_all;
 
-use super::ground::{
-    Failure, Ground, Outcome, block, content, fresh, read, replacing, same, write,
+use super::fixture::{
+    Failure, Fixture, Outcome, block, content, fresh, read, replacing, same, write,
 };
 use super::sizes::SIZES;
 use crate::memory::MemoryStorage;
 use crate::{Block, CommitOptions, CreateOptions, ErrorKind, Held, Range, Storage};
 
-pub(super) async fn every_size_comes_back(ground: Ground) -> Outcome {
+pub(super) async fn every_size_comes_back(fixture: Fixture) -> Outcome {
     for (size, why) in SIZES {
-        let path = ground.path(format!("{size}"))?;
+        let path = fixture.path(format!("{size}"))?;
         let expected = content(size, 1);
-        let writer = ground.create(&path).await?;
+        let writer = fixture.create(&path).await?;
         ensure_eq!(writer.held(), &Held::Unrecorded, "what a file without a source holds");
         write(&*writer, &expected, 1 << 20).await?;
         writer.commit(size, &fresh()).await?;
-        let names = ground.all_names(&ground.dir).await?;
+        let names = fixture.all_names(&fixture.dir).await?;
         ensure_eq!(names.len(), 1, "names after {size} bytes ({why})");
-        ground.has(&path, &expected).await?;
-        ground.storage.remove(&path).await?;
+        fixture.has(&path, &expected).await?;
+        fixture.storage.remove(&path).await?;
     }
     Ok(())
 }
 
-pub(super) async fn pieces_in_order_come_back(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
+pub(super) async fn pieces_in_order_come_back(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
     let expected = content(300_001, 2);
     for step in [
         777,     // nothing is aligned
@@ -35,55 +35,55 @@ pub(super) async fn pieces_in_order_come_back(ground: Ground) -> Outcome {
         261_120, // the longest request of OpenSSH
         300_001, // all at once
     ] {
-        let writer = ground.create(&path).await?;
+        let writer = fixture.create(&path).await?;
         write(&*writer, &expected, step).await?;
         writer.commit(300_001, &replacing()).await?;
-        ground.has(&path, &expected).await?;
+        fixture.has(&path, &expected).await?;
     }
     Ok(())
 }
 
-pub(super) async fn pieces_out_of_order_come_back(ground: Ground) -> Outcome {
+pub(super) async fn pieces_out_of_order_come_back(fixture: Fixture) -> Outcome {
     const STEP: usize = 50_000;
-    let path = ground.path("file")?;
+    let path = fixture.path("file")?;
     let expected = content(1_000_000, 3);
-    let writer = ground.create(&path).await?;
+    let writer = fixture.create(&path).await?;
     // 7 and 20 have no common factor: every piece once, and no two neighbours in turn.
     for n in (0..20).map(|n| n * 7 % 20) {
         let piece = &expected[n * STEP..(n + 1) * STEP];
         writer.write_at((n * STEP) as u64, block(piece)).await?;
     }
     writer.commit(1_000_000, &fresh()).await?;
-    ground.has(&path, &expected).await
+    fixture.has(&path, &expected).await
 }
 
-pub(super) async fn concurrent_pieces_come_back(ground: Ground) -> Outcome {
+pub(super) async fn concurrent_pieces_come_back(fixture: Fixture) -> Outcome {
     const STEP: usize = 33_333;
-    let path = ground.path("file")?;
+    let path = fixture.path("file")?;
     let expected = content(3_000_000, 4);
-    let writer = ground.create(&path).await?;
+    let writer = fixture.create(&path).await?;
     let pieces = expected.chunks(STEP).enumerate().rev();
     let writes = pieces.map(|(n, piece)| writer.write_at((n * STEP) as u64, block(piece)));
     try_join_all(writes).await?;
     writer.commit(3_000_000, &fresh()).await?;
-    ground.has(&path, &expected).await
+    fixture.has(&path, &expected).await
 }
 
-pub(super) async fn a_later_write_wins(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
-    let writer = ground.create(&path).await?;
+pub(super) async fn a_later_write_wins(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
+    let writer = fixture.create(&path).await?;
     writer.write_at(0, block(&[1; 100])).await?;
     writer.write_at(50, block(&[2; 100])).await?;
     writer.write_at(60, block(&[3; 10])).await?;
     writer.commit(150, &fresh()).await?;
     let mut expected = [[1; 50].as_slice(), &[2; 100]].concat();
     expected[60..70].fill(3);
-    ground.has(&path, &expected).await
+    fixture.has(&path, &expected).await
 }
 
 /// Blocks from the network have many pieces, from one byte upwards.
-pub(super) async fn a_block_of_many_pieces_is_written_whole(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
+pub(super) async fn a_block_of_many_pieces_is_written_whole(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
     // More pieces than one vectored system call accepts (1 024 on Linux).
     let expected = content(1500 * 1501 / 2, 5);
     let mut whole = Block::new();
@@ -93,128 +93,132 @@ pub(super) async fn a_block_of_many_pieces_is_written_whole(ground: Ground) -> O
         whole.append(block(piece));
         rest = left;
     }
-    let writer = ground.create(&path).await?;
+    let writer = fixture.create(&path).await?;
     writer.write_at(0, whole).await?;
     writer.write_at(expected.len() as u64, Block::new()).await?;
     writer.commit(expected.len() as u64, &fresh()).await?;
-    ground.has(&path, &expected).await
+    fixture.has(&path, &expected).await
 }
 
-pub(super) async fn what_is_never_written_reads_as_zeros(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
+pub(super) async fn what_is_never_written_reads_as_zeros(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
     for sparse in [true, false] {
         let options = CreateOptions { resume: false, size: Some(300_000), sparse, source: None };
-        let writer = ground.storage.create(&path, &options).await?;
+        let writer = fixture.storage.create(&path, &options).await?;
         writer.write_at(100_000, block(&[9; 1000])).await?;
         writer.commit(300_000, &replacing()).await?;
         let mut expected = vec![0; 300_000];
         expected[100_000..101_000].fill(9);
-        ground.has(&path, &expected).await?;
+        fixture.has(&path, &expected).await?;
     }
-    let writer = ground.create(&path).await?;
+    let writer = fixture.create(&path).await?;
     writer.commit(70_000, &replacing()).await?;
-    ground.has(&path, &[0; 70_000]).await
+    fixture.has(&path, &[0; 70_000]).await
 }
 
-pub(super) async fn a_file_cut_shorter_at_commit_is_shorter(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
-    let writer = ground.create(&path).await?;
+pub(super) async fn a_file_cut_shorter_at_commit_is_shorter(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
+    let writer = fixture.create(&path).await?;
     writer.write_at(0, block(&content(5000, 6))).await?;
     writer.commit(1234, &fresh()).await?;
-    ground.has(&path, &content(1234, 6)).await
+    fixture.has(&path, &content(1234, 6)).await
 }
 
-pub(super) async fn a_reserved_length_is_no_length(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
+pub(super) async fn a_reserved_length_is_no_length(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
     let options = CreateOptions { resume: false, size: Some(1 << 20), sparse: false, source: None };
-    let writer = ground.storage.create(&path, &options).await?;
+    let writer = fixture.storage.create(&path, &options).await?;
     writer.write_at(0, block(b"short")).await?;
     writer.commit(5, &fresh()).await?;
-    ground.has(&path, b"short").await
+    fixture.has(&path, b"short").await
 }
 
-pub(super) async fn nothing_has_its_name_before_commit(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
-    let writer = ground.create(&path).await?;
-    ground.is_free(&path).await?;
+pub(super) async fn nothing_has_its_name_before_commit(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
+    let writer = fixture.create(&path).await?;
+    fixture.is_free(&path).await?;
     write(&*writer, &content(100_000, 7), 40_000).await?;
-    if ground.can().sync {
+    if fixture.can().sync {
         writer.sync().await?;
     }
-    ground.is_free(&path).await?;
-    let names = ground.names(&ground.dir).await?;
+    fixture.is_free(&path).await?;
+    let names = fixture.names(&fixture.dir).await?;
     ensure!(names.is_empty(), "before commit there is {names:?}");
     writer.commit(100_000, &fresh()).await?;
-    ensure_eq!(ground.all_names(&ground.dir).await?, vec![b"file".to_vec()], "all names after it");
+    ensure_eq!(
+        fixture.all_names(&fixture.dir).await?,
+        vec![b"file".to_vec()],
+        "all names after it"
+    );
     Ok(())
 }
 
-pub(super) async fn the_old_file_stays_until_commit(ground: Ground) -> Outcome {
-    let path = ground.put("file", b"old content").await?;
-    let writer = ground.create(&path).await?;
+pub(super) async fn the_old_file_stays_until_commit(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"old content").await?;
+    let writer = fixture.create(&path).await?;
     write(&*writer, b"something new", 100).await?;
-    ground.has(&path, b"old content").await?;
+    fixture.has(&path, b"old content").await?;
     writer.commit(13, &replacing()).await?;
-    ground.has(&path, b"something new").await
+    fixture.has(&path, b"something new").await
 }
 
-pub(super) async fn an_existing_file_is_replaced_only_if_asked(ground: Ground) -> Outcome {
-    let path = ground.put("file", b"old content").await?;
-    let writer = ground.create(&path).await?;
+pub(super) async fn an_existing_file_is_replaced_only_if_asked(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"old content").await?;
+    let writer = fixture.create(&path).await?;
     write(&*writer, b"new", 100).await?;
     let refused = writer.commit(3, &fresh()).await;
     ensure_error!(refused, ErrorKind::AlreadyExists, "without replace");
-    ground.has(&path, b"old content").await?;
+    fixture.has(&path, b"old content").await?;
     writer.abort(false).await?;
-    ground.has(&path, b"old content").await?;
+    fixture.has(&path, b"old content").await?;
 
     // A file that appeared in the meantime counts too.
-    let late = ground.path("late")?;
-    let writer = ground.create(&late).await?;
+    let late = fixture.path("late")?;
+    let writer = fixture.create(&late).await?;
     write(&*writer, b"new", 100).await?;
-    ground.put("late", b"was faster").await?;
+    fixture.put("late", b"was faster").await?;
     ensure_error!(writer.commit(3, &fresh()).await, ErrorKind::AlreadyExists, "a late file");
-    ground.has(&late, b"was faster").await?;
+    fixture.has(&late, b"was faster").await?;
     writer.abort(false).await?;
 
-    let writer = ground.create(&path).await?;
+    let writer = fixture.create(&path).await?;
     write(&*writer, b"new", 100).await?;
     writer.commit(3, &replacing()).await?;
-    ground.has(&path, b"new").await?;
-    let names = ground.all_names(&ground.dir).await?;
+    fixture.has(&path, b"new").await?;
+    let names = fixture.all_names(&fixture.dir).await?;
     ensure_eq!(names, vec![b"file".to_vec(), b"late".to_vec()], "all names");
     Ok(())
 }
 
-pub(super) async fn giving_up_leaves_nothing(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
+pub(super) async fn giving_up_leaves_nothing(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
     for written in [0, 1000] {
-        let writer = ground.create(&path).await?;
+        let writer = fixture.create(&path).await?;
         write(&*writer, &content(written, 8), 500).await?;
         writer.abort(false).await?;
-        let names = ground.all_names(&ground.dir).await?;
+        let names = fixture.all_names(&fixture.dir).await?;
         ensure!(names.is_empty(), "after {written} bytes and giving up there is {names:?}");
     }
     Ok(())
 }
 
-pub(super) async fn creating_where_it_cannot_be_fails(ground: Ground) -> Outcome {
-    let deep = ground.path("missing/file")?;
+pub(super) async fn creating_where_it_cannot_be_fails(fixture: Fixture) -> Outcome {
+    let deep = fixture.path("missing/file")?;
     let options = CreateOptions::default();
-    let result = ground.storage.create(&deep, &options).await;
+    let result = fixture.storage.create(&deep, &options).await;
     ensure_error!(result, ErrorKind::NotFound, "no parent");
-    ground.is_free(&ground.path("missing")?).await?;
-    let file = ground.put("file", b"content").await?;
-    let result = ground.storage.create(&file.join("below")?, &options).await;
+    fixture.is_free(&fixture.path("missing")?).await?;
+    let file = fixture.put("file", b"content").await?;
+    let result = fixture.storage.create(&file.join("below")?, &options).await;
     ensure_error!(result, ErrorKind::NotADirectory | ErrorKind::NotFound, "below a file");
-    ground.has(&file, b"content").await
+    fixture.has(&file, b"content").await
 }
 
 /// Either `create` or `commit` has to fail.
-pub(super) async fn a_directory_is_never_replaced_by_a_file(ground: Ground) -> Outcome {
-    let dir = ground.make_dir("dir").await?;
+pub(super) async fn a_directory_is_never_replaced_by_a_file(fixture: Fixture) -> Outcome {
+    let dir = fixture.make_dir("dir").await?;
     let attempt = async {
-        let writer = ground.storage.create(&dir, &CreateOptions::default()).await?;
+        let writer = fixture.storage.create(&dir, &CreateOptions::default()).await?;
         writer.write_at(0, block(b"content")).await?;
         let result = writer.commit(7, &replacing()).await;
         if result.is_err() {
@@ -227,36 +231,36 @@ pub(super) async fn a_directory_is_never_replaced_by_a_file(ground: Ground) -> O
         ErrorKind::IsADirectory | ErrorKind::AlreadyExists,
         "a directory is there"
     );
-    ensure!(ground.storage.stat(&dir).await?.is_dir(), "the directory is gone");
-    ensure_eq!(ground.all_names(&ground.dir).await?, vec![b"dir".to_vec()], "what is left");
+    ensure!(fixture.storage.stat(&dir).await?.is_dir(), "the directory is gone");
+    ensure_eq!(fixture.all_names(&fixture.dir).await?, vec![b"dir".to_vec()], "what is left");
     Ok(())
 }
 
-pub(super) async fn a_synced_file_is_complete(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
-    let writer = ground.create(&path).await?;
+pub(super) async fn a_synced_file_is_complete(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
+    let writer = fixture.create(&path).await?;
     let expected = content(100_000, 9);
     write(&*writer, &expected[..50_000], 20_000).await?;
     writer.sync().await?;
     writer.write_at(50_000, block(&expected[50_000..])).await?;
     writer.sync().await?;
     writer.commit(100_000, &CommitOptions { sync: true, ..fresh() }).await?;
-    ground.has(&path, &expected).await?;
-    let small = ground.path("small")?;
+    fixture.has(&path, &expected).await?;
+    let small = fixture.path("small")?;
     let options = CommitOptions { sync: true, ..fresh() };
-    ground.storage.write_whole(&small, b"small".as_slice().into(), &options).await?;
-    ground.has(&small, b"small").await
+    fixture.storage.write_whole(&small, b"small".as_slice().into(), &options).await?;
+    fixture.has(&small, b"small").await
 }
 
 /// A storage with `Writes::InOrder` may be unable to read an unfinished file.
-pub(super) async fn what_was_written_can_be_reopened(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
+pub(super) async fn what_was_written_can_be_reopened(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
     let expected = content(150_000, 10);
-    let writer = ground.create(&path).await?;
+    let writer = fixture.create(&path).await?;
     write(&*writer, &expected, 60_000).await?;
     for uncached in [false, true] {
         match writer.reopen(uncached).await {
-            Err(error) if error.kind() == ErrorKind::Unsupported && !ground.any_order() => {}
+            Err(error) if error.kind() == ErrorKind::Unsupported && !fixture.any_order() => {}
             Err(error) => return Err(error.into()),
             Ok(reader) => {
                 let found = read(&*reader, Range::new(0, expected.len() as u64)).await?;
@@ -265,47 +269,49 @@ pub(super) async fn what_was_written_can_be_reopened(ground: Ground) -> Outcome 
         }
     }
     writer.commit(expected.len() as u64, &fresh()).await?;
-    ground.has(&path, &expected).await
+    fixture.has(&path, &expected).await
 }
 
-pub(super) async fn writing_out_of_order_where_that_is_impossible_fails(ground: Ground) -> Outcome {
-    let path = ground.path("file")?;
-    let writer = ground.create(&path).await?;
+pub(super) async fn writing_out_of_order_where_that_is_impossible_fails(
+    fixture: Fixture,
+) -> Outcome {
+    let path = fixture.path("file")?;
+    let writer = fixture.create(&path).await?;
     writer.write_at(0, block(b"start")).await?;
     for offset in [6, 1000, 4, 0] {
         let result = writer.write_at(offset, block(b"elsewhere")).await;
-        ensure!(result.is_err(), "a write at {offset} instead of 5 succeeds");
+        ensure!(result.is_err(), "a write at offset {offset} instead of 5 succeeds");
     }
     writer.abort(false).await?;
-    ground.is_free(&path).await
+    fixture.is_free(&path).await
 }
 
-pub(super) async fn several_files_are_written_at_once(ground: Ground) -> Outcome {
+pub(super) async fn several_files_are_written_at_once(fixture: Fixture) -> Outcome {
     let files = (0..20).map(|n| {
-        let ground = &ground;
+        let fixture = &fixture;
         async move {
-            let path = ground.path(format!("file {n}"))?;
+            let path = fixture.path(format!("file {n}"))?;
             let expected = content(10_000 + n, n);
-            let writer = ground.create(&path).await?;
+            let writer = fixture.create(&path).await?;
             write(&*writer, &expected, 3000).await?;
             writer.commit(expected.len() as u64, &fresh()).await?;
-            ground.has(&path, &expected).await
+            fixture.has(&path, &expected).await
         }
     });
     try_join_all(files).await?;
-    ensure_eq!(ground.all_names(&ground.dir).await?.len(), 20, "the number of files");
+    ensure_eq!(fixture.all_names(&fixture.dir).await?.len(), 20, "the number of files");
     Ok(())
 }
 
 /// Longer than any window, buffer or block of a backend.
-pub(super) async fn a_big_file_comes_back(ground: Ground) -> Outcome {
+pub(super) async fn a_big_file_comes_back(fixture: Fixture) -> Outcome {
     const SIZE: u64 = (9 << 20) + 13;
     const STEP: usize = 1 << 20;
-    let path = ground.path("file")?;
+    let path = fixture.path("file")?;
     let expected = content(SIZE, 11);
     let options = CreateOptions { resume: false, size: Some(SIZE), sparse: false, source: None };
-    let writer = ground.storage.create(&path, &options).await?;
-    if ground.any_order() {
+    let writer = fixture.storage.create(&path, &options).await?;
+    if fixture.any_order() {
         let pieces = expected.chunks(STEP).enumerate();
         let writes = pieces.map(|(n, piece)| writer.write_at((n * STEP) as u64, block(piece)));
         try_join_all(writes).await?;
@@ -313,29 +319,29 @@ pub(super) async fn a_big_file_comes_back(ground: Ground) -> Outcome {
         write(&*writer, &expected, STEP).await?;
     }
     writer.commit(SIZE, &fresh()).await?;
-    ground.has(&path, &expected).await
+    fixture.has(&path, &expected).await
 }
 
 /// `Ok(true)` means that the bytes were copied, `Ok(false)` that nothing was done; both are allowed.
-pub(super) async fn copying_from_a_reader_is_true_or_nothing(ground: Ground) -> Outcome {
+pub(super) async fn copying_from_a_reader_is_true_or_nothing(fixture: Fixture) -> Outcome {
     let own = content(200_000, 12);
-    let source = ground.put("source", &own).await?;
+    let source = fixture.put("source", &own).await?;
     let foreign_storage = MemoryStorage::new();
     let foreign = content(200_000, 13);
     foreign_storage.add_file("source", &foreign);
-    let foreign_path = "source".parse().map_err(|_| Failure::new("a path of the kit"))?;
+    let foreign_path = "source".parse().map_err(|_| Failure::new("a path of the suite"))?;
 
     let readers = [
-        (ground.storage.open(&source).await?, own, "its own"),
+        (fixture.storage.open(&source).await?, own, "its own"),
         (foreign_storage.open(&foreign_path).await?, foreign, "another storage's"),
     ];
     for (reader, source, whose) in readers {
-        let path = ground.path("target")?;
-        let writer = ground.create(&path).await?;
+        let path = fixture.path("target")?;
+        let writer = fixture.create(&path).await?;
         let range = Range::new(50_000, 100_000);
         let copied = writer.copy_from(&*reader, range).await?;
         ensure!(
-            !copied || ground.can().server_copy,
+            !copied || fixture.can().server_copy,
             "it copies from {whose} reader without the capability"
         );
         writer.commit(200_000, &replacing()).await?;
@@ -343,7 +349,7 @@ pub(super) async fn copying_from_a_reader_is_true_or_nothing(ground: Ground) -> 
         if copied {
             expected[50_000..150_000].copy_from_slice(&source[50_000..150_000]);
         }
-        ground.has(&path, &expected).await?;
+        fixture.has(&path, &expected).await?;
     }
     Ok(())
 }

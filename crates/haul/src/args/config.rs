@@ -25,7 +25,7 @@ pub(crate) enum ConfigAction {
     Path,
     /// Open the file in an editor, and check it afterwards
     Edit,
-    /// Print every fault of the file
+    /// Print every error in the file
     Check(Box<ConfigCheckArgs>),
     /// Add a remote, after testing the connection
     Add(Box<ConfigAddArgs>),
@@ -129,8 +129,8 @@ environment, an option of this command, or the built-in default. For a remote ov
 includes ssh_config. Secrets are never printed, only where they come from.";
 
 const CHECK: &str = "\
-Every fault is printed with file, line, section and key, and a hint where haul knows what to
-write. The exit status is 0 without faults, and 1 otherwise. With --connect it is also 1 if a
+Every error is printed with file, line, section and key, with a hint where haul can suggest a
+fix. The exit status is 0 without errors, and 1 otherwise. With --connect it is also 1 if a
 remote cannot be reached or rejects the login.";
 
 const ADD: &str = "\

@@ -33,7 +33,6 @@ pub(crate) struct MvArgs {
 const MEANING: &str = "\
 On one disk or one server SOURCE is renamed. Otherwise each file is copied with all metadata
 (--preserve=all), read back (--verify), and then removed if it has not changed and its copy is
-complete. A file that fails, or changes during the move,
-stays at SOURCE. Existing files are replaced; with --overwrite different those of the same size
-and time are compared by content, with never and newer the source stays. A slash at the end of
-SOURCE makes no difference.";
+complete. A file that fails, or changes during the move, stays at SOURCE. Existing files are
+replaced; with --overwrite different those of the same size and time are compared by content,
+with never and newer the source stays. A slash at the end of SOURCE makes no difference.";

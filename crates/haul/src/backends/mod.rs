@@ -416,7 +416,7 @@ fn nearest_directory(path: &Path, location: &Location) -> Result<(PathBuf, Vec<O
 fn refuse_special(path: &Path, location: &Location) -> Result<()> {
     let cause = match fs::metadata(path) {
         Ok(found) if !found.is_file() && !found.is_dir() => "it is a device, a pipe or a socket",
-        _ if leads_to_device(path) => "it leads to an open file; - is standard output",
+        _ if leads_to_device(path) => "it is a link to an open file; write - for standard output",
         _ => return Ok(()),
     };
     Err(Error::new(ErrorKind::AlreadyExists, "replace").at(location).because(cause))

@@ -39,7 +39,7 @@ const SCRIPT: &str = r#"_haul() {
         prefix=${cur%"${cur##*[:=@]}"}
         prefix=${prefix//\\/}
     fi
-    # As the shell would read it, as far as that matters here.
+    # Unquote, as far as needed here.
     [[ $cur == [\'\"]* ]] && cur=${cur:1}
     cur=${cur//\\/}
     words[${#words[@]} - 1]=$cur

@@ -71,7 +71,8 @@ pub(crate) fn without_remote(text: &str, name: &str) -> Result<String, String> {
     verified(edited, expected, name)
 }
 
-const UNCLEAR: &str = "it cannot be changed alone; haul config edit opens the file";
+const UNCLEAR: &str =
+    "it cannot be changed without changing something else; haul config edit opens the file";
 
 fn appended(text: &str, name: &str, new: &NewRemote) -> String {
     let mut remote = Table::new();

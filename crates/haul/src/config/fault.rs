@@ -111,7 +111,7 @@ impl fmt::Display for Faults {
         let Some(first) = self.0.first() else { return Ok(()) };
         write!(f, "{first}")?;
         let more = (self.0.len() > 1)
-            .then(|| format!("haul config check lists all {} faults", self.0.len()));
+            .then(|| format!("haul config check lists all {} errors", self.0.len()));
         let hints: Vec<_> = first.hint.iter().cloned().chain(more).collect();
         if hints.is_empty() { Ok(()) } else { write!(f, "\nhint: {}", hints.join("; ")) }
     }

@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(
             Faults(faults).to_string(),
             "c.toml:2: [defaults] fsnyc: unknown key\nhint: did you mean 'fsync'?; haul config check \
-             lists all 2 faults"
+             lists all 2 errors"
         );
     }
 

@@ -49,10 +49,7 @@ impl NameList {
                 components.filter(|name| !name.is_empty() && *name != b".").collect();
             let path = names.join(&b'/');
             if path.is_empty() {
-                return Err((
-                    at + 1,
-                    "the whole of SOURCE is listed; leave --files-from out".into(),
-                ));
+                return Err((at + 1, "the list names all of SOURCE; omit --files-from".into()));
             }
             RelPath::parse(&path).map_err(|error| (at + 1, format!("the path {error}")))?;
             for (end, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {

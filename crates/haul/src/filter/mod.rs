@@ -71,7 +71,7 @@ impl Rules {
     pub(crate) fn new(rules: Vec<Rule>) -> Result<Self, String> {
         if !rules.is_empty() && rules.iter().all(|rule| rule.include) {
             return Err("--include alone leaves nothing out: what no pattern matches is copied too. \
-                        To copy only what matches, exclude the rest behind it: --include GLOB --exclude '*'; \
+                        To copy only what matches, exclude the rest after it: --include GLOB --exclude '*'; \
                         for matches in subdirectories: --include GLOB --include '*/' --exclude '*'"
                 .to_owned());
         }

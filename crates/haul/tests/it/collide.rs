@@ -67,7 +67,7 @@ fn a_source_does_not_replace_the_file_of_an_earlier_one() {
         assert_eq!((session.read("d/x"), session.read("d/y")), ("first".into(), "y".into()));
     }
     let session = Session::new().file("a/x", "first").file("b/x", "second").directory("d");
-    session.haul("cp -q a/x b/x d").status(2).stderr_has("another source is copied to");
+    session.haul("cp -q a/x b/x d").status(2).stderr_has("another source is also copied to");
     assert!(!session.has("d/x"));
     session.haul("cp -q --exclude /x a/ b/ e").status(0);
 }

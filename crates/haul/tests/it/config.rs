@@ -58,7 +58,7 @@ fn a_wrong_value_is_an_error_with_its_key() {
     let ran = session.haul("ls --config c.toml").status(2);
     assert!(!ran.err().contains("geheim"), "{}", ran.err());
     ran.stderr_has("haul: c.toml:2: [remote.nas] url: 'sftp://ada:***@nas/'")
-        .stderr_has("\nhint: haul config check lists all 2 faults\n");
+        .stderr_has("\nhint: haul config check lists all 2 errors\n");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn check_prints_every_fault_with_its_hint() {
     );
     assert_eq!((&objects[3]["event"], &objects[3]["faults"]), (&"summary".into(), &3.into()));
     session.write(USUAL, ALL);
-    let expected = format!("[ROOT]/{USUAL}: no faults (2 remotes, 1 profile)\n");
+    let expected = format!("[ROOT]/{USUAL}: no errors (2 remotes, 1 profile)\n");
     session.haul("config check").status(0).stdout("").stderr(&expected);
     session.haul("config check --config none.toml").status(1).stderr_has("cannot read (not found)");
     fs::remove_file(session.path(USUAL)).unwrap();

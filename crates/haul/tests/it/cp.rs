@@ -79,7 +79,7 @@ fn several_sources_go_into_dest() {
     session
         .haul("cp x src/../x dst")
         .status(2)
-        .stderr("haul: src/../x: another source is copied to [ROOT]/dst/x, too\n");
+        .stderr("haul: src/../x: another source is also copied to [ROOT]/dst/x\n");
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn metadata_that_a_protocol_does_not_keep_is_not_a_difference() {
     let steps: Vec<_> = dav.iter().map(|object| object["step"].as_str().unwrap()).collect();
     assert_eq!(steps, ["up", "down", "compare"]);
     assert!(dav.iter().all(|object| object["bytes"] == 2), "{}", ran.out());
-    assert_eq!(dav[0]["note"], "over WebDAV, to a server of its own; without 2 links");
+    assert_eq!(dav[0]["note"], "over WebDAV, to a server in this process; without 2 links");
     assert_eq!(session.haul("ls tmp").out(), "");
 }
 

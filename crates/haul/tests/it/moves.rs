@@ -78,7 +78,7 @@ fn a_source_that_is_mounted_below_the_destination_is_not_removed() {
     }
     let ran = session.haul("mv s/p d");
     session.tool(&format!("umount {}", outer.display()));
-    ran.status(1).stderr_has("it is its own copy, under another name");
+    ran.status(1).stderr_has("source and destination are the same file");
     assert_eq!(session.read("s/p/in/f"), "f");
 }
 
@@ -150,7 +150,7 @@ fn the_configuration_takes_precedence_over_the_defaults_of_mv() {
         Session::new().file("f", "new").file("c.toml", "[defaults]\noverwrite = \"never\"\n");
     fs::write(other.path().join("f"), "valuable").unwrap();
     let line = format!("mv --config c.toml f {}", other.path().display());
-    session.haul(&line).status(0).stderr_has("kept: the destination has");
+    session.haul(&line).status(0).stderr_has("its name exists at the destination");
     assert_eq!(fs::read(other.path().join("f")).unwrap(), b"valuable");
     assert_eq!(session.read("f"), "new");
 }

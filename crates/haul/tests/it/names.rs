@@ -166,7 +166,10 @@ fn a_source_that_replaces_something_is_copied_and_then_removed() {
     assert_eq!((session.has("a"), session.read("b").as_str()), (false, "new"));
     // The destination is kept, so the source stays.
     let session = Session::new().file("a", "new").file("b", "old");
-    session.haul("mv --overwrite never a b").status(0).stderr_has("kept: the destination has");
+    session
+        .haul("mv --overwrite never a b")
+        .status(0)
+        .stderr_has("its name exists at the destination");
     assert_eq!((session.read("a").as_str(), session.read("b").as_str()), ("new", "old"));
 }
 

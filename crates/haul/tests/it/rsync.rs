@@ -311,7 +311,7 @@ fn sources_are_removed_once_they_are_copied() {
     assert_eq!((session.read("d/f"), session.has("s/f")), ("abc".into(), false));
     let session = two(("abc", 100), ("xyz", 100));
     let ran = session.haul("sync --remove-source-files --ignore-existing s d").status(0);
-    ran.stderr_has("kept: the destination has a file of this name");
+    ran.stderr_has("is not removed: its name exists at the destination");
     assert_eq!((session.read("d/f"), session.read("s/f")), ("xyz".into(), "abc".into()));
     session.haul("sync -n --remove-source-files s d").status(0);
     assert!(session.has("s/f"));

@@ -236,7 +236,7 @@ fn verbose_logs_connections_logins_and_refusals() {
     assert_eq!(count("connected"), 2, "{text}");
     assert_eq!(count(&format!("logged in as me with key {key}")), 1, "{text}");
     assert_eq!(count(&format!("refused as you with key {key}")), 1, "{text}");
-    assert_eq!(count("left after "), 2, "{text}");
+    assert_eq!(count("disconnected after "), 2, "{text}");
     assert_eq!(logged.len(), 6, "{text}");
 }
 

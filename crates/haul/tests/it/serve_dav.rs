@@ -124,7 +124,7 @@ fn verbose_logs_requests_and_responses() {
     assert_eq!(status, Some(0));
     assert!(text.contains(": connected\n"), "{text}");
     assert!(text.contains(": GET /file: 200, 0 bytes received, 7 sent, "), "{text}");
-    assert!(text.contains(": left after "), "{text}");
+    assert!(text.contains(": disconnected after "), "{text}");
 
     let (serving, object) = Serving::json(&session, "serve dav data -v --listen 127.0.0.1:0");
     session.tool(&format!("curl -sS -T data/file {}up", self::url(&object)));

@@ -8,7 +8,7 @@ use haul_storage::{Block, BlockStream, Range, RangeSet};
 
 /// What waits for room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asker {
+pub enum Requester {
     /// The file, for its next range.
     File,
     /// A range in flight.
@@ -23,7 +23,7 @@ pub enum Action {
     /// Feed the zeros of a hole to the digest: `on_zeros`.
     Zeros(Range),
     /// Wait for room for this many bytes, unless that is withdrawn meanwhile: `on_room`.
-    Room(Asker, u64),
+    Room(Requester, u64),
     /// Copy a range without its bytes passing through this process: `on_copied` or `on_failed`.
     Copy(u64, Range),
     /// Read the next block of a range: `on_block`, `on_end`, `on_failed`, or `on_withdrawn`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haul_storage::{Block, BlockStream, Error, Medium, Range, Result, Retry};
 
-use super::action::{Action, Asker, Reading, Writing};
+use super::action::{Action, Reading, Requester, Writing};
 use super::file::{FileInMotion, Timer};
 use super::range::{Attempt, InHand, State, Write};
 use crate::budget::Permit;
@@ -18,7 +18,7 @@ const BLOCK: u64 = 256 << 10;
 const WRITES: usize = 16;
 
 /// The result of a read.
-pub struct Came {
+pub struct Received {
     /// The next bytes of the range.
     pub block: Block,
     /// When the first of them arrived.
@@ -31,8 +31,8 @@ pub struct Came {
 
 impl FileInMotion {
     /// The next block of range `id` has arrived.
-    pub fn on_block(&mut self, id: u64, came: Came, now: Duration) {
-        let Came { mut block, at, failure, rest } = came;
+    pub fn on_block(&mut self, id: u64, received: Received, now: Duration) {
+        let Received { mut block, at, failure, rest } = received;
         let is_stopped = self.is_stopped();
         let Some(range) = self.ranges.get_mut(&id) else { return };
         if is_stopped {
@@ -184,7 +184,7 @@ impl FileInMotion {
     pub(super) fn want_room(&mut self, id: u64, bytes: u64, now: Duration) {
         match self.shared.flow.try_room(bytes) {
             Some(permit) => self.on_range_room(id, permit, now),
-            None => self.ready.push_back(Action::Room(Asker::Range(id), bytes)),
+            None => self.ready.push_back(Action::Room(Requester::Range(id), bytes)),
         }
     }
 
@@ -239,7 +239,7 @@ impl FileInMotion {
         match self.shared.flow.try_room(bytes) {
             Some(permit) => self.on_range_room(id, permit, now),
             None if is_idle => self.continue_without_room(id, now),
-            None => self.ready.push_back(Action::Room(Asker::Range(id), bytes)),
+            None => self.ready.push_back(Action::Room(Requester::Range(id), bytes)),
         }
     }
 

@@ -19,8 +19,8 @@ use haul_storage::{
 use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::sleep;
 
-use super::action::{Action, Asker, Reading, Writing};
-use super::blocks::Came;
+use super::action::{Action, Reading, Requester, Writing};
+use super::blocks::Received;
 use super::file::FileInMotion;
 use super::mode::Reads;
 use crate::Cancel;
@@ -175,7 +175,7 @@ impl<'a> Driver<'a> {
                     let hashed = self.hash_zeros(hole).await;
                     self.input(|file, now| file.on_zeros(hole, hashed, now));
                 }
-                Action::Room(asker, bytes) => self.room(asker, bytes).await,
+                Action::Room(requester, bytes) => self.room(requester, bytes).await,
                 Action::Copy(id, range) => self.copy(id, range).await,
                 Action::Read(reading) => self.read(reading).await,
                 Action::Write(writing) => self.write(writing).await,
@@ -195,11 +195,11 @@ impl<'a> Driver<'a> {
         self.unless_stopped(hasher.zeros(hole.start(), hole.len())).await.unwrap_or(Ok(()))
     }
 
-    async fn room(&self, asker: Asker, bytes: u64) {
+    async fn room(&self, requester: Requester, bytes: u64) {
         let room = self.context.flow.room(bytes);
-        let granted = self.unless_withdrawn(room, |file| file.wants_room(asker)).await;
+        let granted = self.unless_withdrawn(room, |file| file.wants_room(requester)).await;
         if let Some(permit) = granted {
-            self.input(|file, now| file.on_room(asker, permit, now));
+            self.input(|file, now| file.on_room(requester, permit, now));
         }
     }
 
@@ -234,8 +234,8 @@ impl<'a> Driver<'a> {
         }
         let (block, failure) = self.gather(block, range, least, &mut blocks).await;
         let failure = failure.map(|error| self.read_error(error));
-        let came = Came { block, at, failure, rest: blocks };
-        self.input(|file, now| file.on_block(id, came, now));
+        let received = Received { block, at, failure, rest: blocks };
+        self.input(|file, now| file.on_block(id, received, now));
     }
 
     /// Appends further data to a block until it has `least` bytes. An error is returned along with the block, so that

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use haul_storage::{Error, Medium, Range, RangeSet, Result};
 
-use super::action::{Action, Asker};
+use super::action::{Action, Requester};
 use super::holes::{Found, Holes};
 use super::mode::{Mode, Reads};
 use super::range::{MovingRange, State};
@@ -213,11 +213,11 @@ impl FileInMotion {
         std::mem::replace(&mut self.flags.withdrew, false)
     }
 
-    /// Whether `asker` still waits for room.
-    pub fn wants_room(&self, asker: Asker) -> bool {
-        match asker {
-            Asker::File => matches!(self.room, FileRoom::Waits(_)),
-            Asker::Range(id) => self
+    /// Whether `requester` still waits for room.
+    pub fn wants_room(&self, requester: Requester) -> bool {
+        match requester {
+            Requester::File => matches!(self.room, FileRoom::Waits(_)),
+            Requester::Range(id) => self
                 .ranges
                 .get(&id)
                 .is_some_and(|range| matches!(range.state, State::FirstRoom | State::MoreRoom)),
@@ -229,14 +229,14 @@ impl FileInMotion {
         !self.schedule.wanted(id).is_empty()
     }
 
-    /// Room was granted. It is released if `asker` does not wait for it any more.
-    pub fn on_room(&mut self, asker: Asker, permit: Permit, now: Duration) {
-        match asker {
-            Asker::File => match std::mem::replace(&mut self.room, FileRoom::None) {
+    /// Room was granted. It is released if `requester` does not wait for it any more.
+    pub fn on_room(&mut self, requester: Requester, permit: Permit, now: Duration) {
+        match requester {
+            Requester::File => match std::mem::replace(&mut self.room, FileRoom::None) {
                 FileRoom::Waits(wanted) => self.on_next_room(wanted, permit, now),
                 other => self.room = other,
             },
-            Asker::Range(id) => self.on_range_room(id, permit, now),
+            Requester::Range(id) => self.on_range_room(id, permit, now),
         }
     }
 
@@ -334,7 +334,7 @@ impl FileInMotion {
             match self.shared.flow.try_room(wanted.held) {
                 Some(permit) => self.on_next_room(wanted, permit, now),
                 None => {
-                    self.ready.push_back(Action::Room(Asker::File, wanted.held));
+                    self.ready.push_back(Action::Room(Requester::File, wanted.held));
                     self.room = FileRoom::Waits(wanted);
                 }
             }

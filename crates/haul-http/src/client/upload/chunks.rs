@@ -96,7 +96,7 @@ impl ChunkUpload {
         let place = chunks.with_path(&format!("{}haul-{id}/", chunks.path()));
         let destination = HeaderValue::try_from(inner.url(path).absolute()).map_err(|_| {
             let error = Error::new(ErrorKind::InvalidInput, "create");
-            error.at(inner.location.display(path)).because("its URL is no URL")
+            error.at(inner.location.display(path)).because("its URL cannot be sent in a header")
         })?;
         let make = Request::new(method("MKCOL"), place.clone(), "create")
             .with(DESTINATION, destination.clone());
@@ -256,7 +256,7 @@ impl WriteAt for ChunkUpload {
         if offset != sending.written || offset + length > self.size {
             let (written, size) = (sending.written, self.size);
             return Err(self.invalid(format!(
-                "{length} bytes at {offset}, when {written} of {size} were written"
+                "a write of {length} bytes at {offset}, but {written} of {size} are written"
             )));
         }
         sending.filling.append(block);
@@ -287,7 +287,7 @@ impl WriteAt for ChunkUpload {
         if sending.written != size || size != self.size {
             let written = sending.written;
             return Err(self.invalid(format!(
-                "{written} bytes of {} were written of a file of {size}",
+                "{written} of {} announced bytes were written, but the file has {size}",
                 self.size
             )));
         }

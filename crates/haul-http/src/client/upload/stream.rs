@@ -92,8 +92,10 @@ impl StreamUpload {
 
     async fn send(&self, sending: &mut Sending, piece: Bytes) -> Result<()> {
         self.begin(sending);
-        let Some(pieces) = &sending.pieces else { return Err(self.lost("it has ended")) };
-        let Some(response) = &mut sending.put else { return Err(self.lost("it has ended")) };
+        let Some(pieces) = &sending.pieces else { return Err(self.lost("the upload has ended")) };
+        let Some(response) = &mut sending.put else {
+            return Err(self.lost("the upload has ended"));
+        };
         let length = piece.len() as u64;
         let waits = self.waits();
         let what = || format!("send buffer space for PUT {}", self.url().path());
@@ -182,7 +184,7 @@ impl StreamUpload {
         if sending.written > size || announced != size {
             let written = sending.written;
             return Err(self.invalid(format!(
-                "{written} bytes of {announced} were written of a file of {size}"
+                "{written} of {announced} announced bytes were written, but the file has {size}"
             )));
         }
         while sending.written < size {
@@ -198,7 +200,9 @@ impl StreamUpload {
                 return Err(self.stuck(&mut sending));
             }
         }
-        let Some(response) = sending.put.take() else { return Err(self.lost("it has ended")) };
+        let Some(response) = sending.put.take() else {
+            return Err(self.lost("the upload has ended"));
+        };
         match self.waits().within(ANSWERED, || self.answer(), response).await {
             Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(error))) => Err(self.explained(error).await),
@@ -243,7 +247,7 @@ impl WriteAt for StreamUpload {
         let mut sending = self.sending.lock().await;
         if offset != sending.written {
             let written = sending.written;
-            return Err(self.invalid(format!("a write at {offset} instead of {written}")));
+            return Err(self.invalid(format!("a write at offset {offset} instead of {written}")));
         }
         for piece in block.pieces() {
             self.send(&mut sending, piece.clone()).await?;

@@ -29,7 +29,7 @@ pub enum HrefError {
     #[error("a link with a query or fragment")]
     Query,
     /// Somewhere else on the same server.
-    #[error("a link to outside of the directory")]
+    #[error("a link outside the directory")]
     Outside,
     /// `..`, encoded or not.
     #[error("a link with '..' in it")]
@@ -41,6 +41,6 @@ pub enum HrefError {
     #[error("a name with a NUL byte in it")]
     Nul,
     /// Below a subdirectory of the directory.
-    #[error("a link to deeper within the directory")]
+    #[error("a link into a subdirectory")]
     Deeper,
 }

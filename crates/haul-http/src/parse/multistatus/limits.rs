@@ -31,7 +31,7 @@ pub enum MultistatusError {
     #[error("the listing is malformed: {0}")]
     Malformed(&'static str),
     /// Above one of the [`Limits`].
-    #[error("the listing is above the limit of {0}")]
+    #[error("the listing exceeds the limit of {0}")]
     TooLarge(&'static str),
     /// XML, but another document.
     #[error("the response is not a WebDAV listing")]
@@ -40,6 +40,6 @@ pub enum MultistatusError {
     #[error("the listing has an entry without a name")]
     MissingHref,
     /// The input ends before the document does.
-    #[error("the listing ends too early")]
+    #[error("the listing is truncated")]
     Truncated,
 }

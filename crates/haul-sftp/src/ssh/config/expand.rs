@@ -56,7 +56,7 @@ impl Tokens {
                 Some('j') => result.push_str(&self.jump_host),
                 Some('C') => result.push_str(&self.connection_hash()),
                 Some('i') => result.push_str(&rustix::process::getuid().as_raw().to_string()),
-                Some(other) => return Err(format!("\"%{other}\" in \"{text}\" is not known")),
+                Some(other) => return Err(format!("unknown token \"%{other}\" in \"{text}\"")),
                 None => return Err(format!("\"{text}\" ends with a single \"%\"")),
             }
         }

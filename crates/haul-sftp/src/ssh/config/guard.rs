@@ -23,8 +23,8 @@ pub fn check(metadata: &Metadata) -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
         format!(
-            "bad owner or permissions: it is of user {owner} and group {} with mode {:o}, and may be \
-             writable by you only",
+            "bad owner or permissions: it belongs to user {owner} and group {}, mode {:o}; only you \
+             may have write access",
             metadata.gid(),
             mode & 0o777
         ),

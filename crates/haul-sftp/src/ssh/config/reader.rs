@@ -75,7 +75,7 @@ impl<'a, W: World> Reader<'a, W> {
         let line = lexer::split(text).map_err(refuse)?;
         let line = line.ok_or_else(|| refuse("it is empty".to_owned()))?;
         if matches!(line.keyword.as_str(), "host" | "match" | "include") {
-            return Err(refuse(format!("{} has no place on the command line", line.keyword)));
+            return Err(refuse(format!("{} is not allowed on the command line", line.keyword)));
         }
         match self.apply(&line, || Origin::CommandLine) {
             Ok(true) => Ok(()),
@@ -229,7 +229,9 @@ impl<'a, W: World> Reader<'a, W> {
             let result = match name.as_str() {
                 "all" => {
                     if criteria.next().is_some() || (count > 1 && !self.only_passes(line)) {
-                        return Err("\"all\" stands alone, or after canonical or final".to_owned());
+                        return Err("\"all\" must be the only criterion, or follow canonical or \
+                                    final"
+                            .to_owned());
                     }
                     true
                 }
@@ -289,7 +291,8 @@ impl<'a, W: World> Reader<'a, W> {
             "sessiontype" => Ok(list("subsystem")),
             "command" => Ok(list("sftp")),
             "localnetwork" | "version" => Err(Refusal::Unsupported(format!(
-                "haul cannot tell whether \"{name}\" of Match holds, and this host depends on it"
+                "haul does not support the Match criterion \"{name}\", which decides about this \
+                 host"
             ))),
             _ => Err(Refusal::Bad(format!("haul does not know the criterion \"{name}\" of Match"))),
         }

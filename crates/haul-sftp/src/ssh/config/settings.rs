@@ -148,7 +148,8 @@ impl Settings {
                 let port = one(line)?;
                 let wrong = || {
                     format!(
-                        "\"{port}\" is no port: neither a number from 1 to 65535 nor a known name"
+                        "\"{port}\" is not a port: neither a number from 1 to 65535 nor a known \
+                         name"
                     )
                 };
                 first(&mut self.port, super::jump::port(port).ok_or_else(wrong)?);
@@ -338,7 +339,7 @@ fn one(line: &Line) -> Result<&str, String> {
         [value] if value.is_empty() => Err(format!("{} needs a value", line.keyword)),
         [value] => Ok(value),
         [_, extra, ..] => {
-            Err(format!("\"{extra}\" after the value of {} is not expected", line.keyword))
+            Err(format!("unexpected \"{extra}\" after the value of {}", line.keyword))
         }
     }
 }
@@ -429,7 +430,7 @@ fn bytes(values: &[String]) -> Result<u64, String> {
     if value.eq_ignore_ascii_case("default") || is_none(value) {
         return Ok(0);
     }
-    let wrong = || format!("\"{value}\" is not an amount");
+    let wrong = || format!("\"{value}\" is not a size");
     let units = ["", "K", "M", "G", "T", "P", "E"];
     let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = value[digits.len()..].to_ascii_uppercase();
@@ -442,7 +443,7 @@ fn bytes(values: &[String]) -> Result<u64, String> {
     let amount =
         whole.checked_mul(unit).and_then(|amount| amount.checked_add((part * unit as f64) as u64));
     let amount = amount.filter(|&amount| amount == 0 || amount >= 16);
-    amount.ok_or_else(|| format!("\"{value}\" is too small or too large an amount"))
+    amount.ok_or_else(|| format!("\"{value}\" is too small or too large a size"))
 }
 
 #[cfg(test)]

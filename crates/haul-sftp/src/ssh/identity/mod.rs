@@ -287,7 +287,7 @@ impl Candidate {
         } else {
             algorithm.to_certificate_type()
         };
-        Err(refuse(format!("PubkeyAcceptedAlgorithms leaves out {name}")))
+        Err(refuse(format!("PubkeyAcceptedAlgorithms does not include {name}")))
     }
 
     /// A signer for this key.

@@ -28,8 +28,9 @@ pub struct NewEntry<'a> {
 /// # Errors
 /// Those of the operating system.
 pub fn add(file: &Path, entry: &NewEntry<'_>) -> Result<()> {
-    write(file, entry)
-        .map_err(|error| Error::from_io("remember the host key", error).at(file.display()))
+    write(file, entry).map_err(|error| {
+        Error::from_io("add the host key to known_hosts", error).at(file.display())
+    })
 }
 
 fn write(file: &Path, entry: &NewEntry<'_>) -> io::Result<()> {

@@ -132,11 +132,11 @@ impl Line {
     ) -> Result<(Event, Option<Vec<u8>>), End> {
         let mut state = self.state();
         if state.remote.replace(remote).is_some() {
-            return Err(violation("a channel that is opened twice"));
+            return Err(violation("a channel was confirmed twice"));
         }
         // Nothing could ever be sent on it.
         if packet == 0 {
-            return Err(violation("a channel that takes packets of 0 bytes"));
+            return Err(violation("a channel with a maximum packet size of 0"));
         }
         state.window += i64::from(window);
         state.packet = packet;
@@ -189,7 +189,7 @@ impl Line {
     /// `EVENTS` are waiting in it already.
     pub fn deliver(&self, inbox: &Inbox, event: Event) -> Result<(), End> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= EVENTS {
-            return Err(violation("a channel on which very many small messages come"));
+            return Err(violation("too many small messages on a channel"));
         }
         // The receiving half may have been dropped.
         let _ = inbox.send(event);

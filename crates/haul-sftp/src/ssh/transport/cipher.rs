@@ -141,7 +141,7 @@ impl Cipher {
                     open: Box::new(chacha::OpeningKey::new(key)),
                 })
             }
-            other => Err(violation(format!("the cipher {other} is none of haul's"))),
+            other => Err(violation(format!("unsupported cipher {other}"))),
         }
     }
 

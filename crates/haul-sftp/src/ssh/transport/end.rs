@@ -70,7 +70,9 @@ impl End {
             Self::Silent => "the server has not responded for longer than ServerAliveInterval \
                              and ServerAliveCountMax allow"
                 .to_owned(),
-            Self::Unexpected => "the server has changed its key exchange".to_owned(),
+            Self::Unexpected => {
+                "the server agreed on another key exchange method than before".to_owned()
+            }
             Self::GivenUp => "the connection is closed".to_owned(),
         }
     }
@@ -138,6 +140,6 @@ impl From<io::Error> for End {
 /// aws-lc reports failures without a reason; they occur only with invalid input.
 impl From<aws_lc_rs::error::Unspecified> for End {
     fn from(_: aws_lc_rs::error::Unspecified) -> Self {
-        violation("a value that its algorithm does not take")
+        violation("an invalid cryptographic value")
     }
 }

@@ -65,7 +65,7 @@ impl Group {
         let ones = "f".repeat(16);
         let digits = format!("{ones}{}{}{ones}", &PI[..middle - self.tail.len()], self.tail);
         Option::from(BoxedUint::from_be_hex(&digits, self.bits))
-            .ok_or_else(|| violation("digits that are none"))
+            .ok_or_else(|| violation("a malformed number"))
     }
 }
 
@@ -76,7 +76,7 @@ impl Secret {
     /// A public value that would reveal the secret (RFC 4253, 8).
     pub fn agree(&self, theirs: &[u8]) -> Result<Zeroizing<Vec<u8>>, End> {
         let prime = self.parameters.modulus().as_ref();
-        let wrong = || violation("a value of Diffie-Hellman that is out of range");
+        let wrong = || violation("a Diffie-Hellman value out of range");
         let theirs = theirs.iter().position(|&byte| byte != 0).map_or(&[][..], |at| &theirs[at..]);
         if theirs.len() * 8 > prime.bits_precision() as usize {
             return Err(wrong());

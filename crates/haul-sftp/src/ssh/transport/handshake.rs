@@ -22,7 +22,7 @@ use super::channel::{data, subsystem_request};
 use super::connection::Connection;
 use super::early::{EARLY, Early};
 use super::end::End;
-use super::session::{Knife, Opened, Session, is_openssh, register, session_channel};
+use super::session::{CloseOnDrop, Opened, Session, is_openssh, register, session_channel};
 use super::state::{Phase, visible};
 use super::wire::{Put, Reader, message};
 use crate::ssh::choice::CERTIFICATE;
@@ -115,19 +115,19 @@ pub struct Handshake {
     service_requested: bool,
     ahead: Ahead,
     early: Option<Early>,
-    knife: Knife,
+    close_on_drop: CloseOnDrop,
 }
 
 impl Handshake {
     /// For a host whose key was accepted.
     pub(super) fn new(
-        knife: Knife,
+        close_on_drop: CloseOnDrop,
         answers: mpsc::Receiver<Bytes>,
         config: &HostConfig,
         round_trips: RttCounter,
     ) -> Self {
         Self {
-            connection: Arc::clone(&knife.connection),
+            connection: Arc::clone(&close_on_drop.connection),
             answers,
             user: config.user.clone(),
             user_keys: config.user_keys.clone(),
@@ -136,7 +136,7 @@ impl Handshake {
             service_requested: false,
             ahead: Ahead::Nothing,
             early: None,
-            knife,
+            close_on_drop,
         }
     }
 
@@ -261,7 +261,7 @@ impl Handshake {
     /// # Errors
     /// `Busy` if the server opens no channel; a lost connection.
     pub async fn into_session(self) -> Result<(Arc<Session>, Option<Opened>)> {
-        let session = Arc::new(Session::new(self.knife, self.patience));
+        let session = Arc::new(Session::new(self.close_on_drop, self.patience));
         let Some(early) = self.early else { return Ok((session, None)) };
         // One RTT for the channel if it was not guessed, and one more if it was not requested early.
         self.round_trips.add(match (&early.sent, early.guessed) {

@@ -12,7 +12,7 @@ use crate::ssh::choice::CERTIFICATE;
 use crate::ssh::key::{HostCertificate, HostKey};
 
 /// The violation: a certificate's authority must be a plain key, not a certificate again.
-const FORBIDDEN: &str = "a certificate of a certificate";
+const FORBIDDEN: &str = "a certificate signed by a certificate";
 
 /// Parses a key presented for an algorithm and verifies its signature over the exchange hash.
 ///
@@ -31,7 +31,9 @@ pub fn verified(
     let shown = Reader::new(blob).text()?;
     let expected = if certified { format!("{key_type}{CERTIFICATE}") } else { key_type.to_owned() };
     if shown != expected {
-        return Err(violation(format!("a key {shown} where {expected} was agreed on")));
+        return Err(violation(format!(
+            "a host key of type {shown} where {expected} was negotiated"
+        )));
     }
     let (key, certificate) = if certified {
         let certificate = certificate(blob)?;

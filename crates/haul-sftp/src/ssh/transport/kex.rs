@@ -54,7 +54,7 @@ impl Exchange {
             "diffie-hellman-group14-sha256" => Self::group(groups::GROUP_14, &digest::SHA256),
             "diffie-hellman-group16-sha512" => Self::group(groups::GROUP_16, &digest::SHA512),
             "diffie-hellman-group18-sha512" => Self::group(groups::GROUP_18, &digest::SHA512),
-            other => Err(violation(format!("the key exchange {other} is none of haul's"))),
+            other => Err(violation(format!("unsupported key exchange {other}"))),
         };
         begun.map(|(secret, hash, ours)| Self { secret, hash, name, ours })
     }

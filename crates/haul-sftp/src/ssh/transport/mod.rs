@@ -60,7 +60,7 @@ pub use self::memory::Memory;
 use self::negotiation::Offer;
 pub use self::receiver::Host;
 use self::receiver::{Alive, Receiver};
-use self::session::Knife;
+use self::session::CloseOnDrop;
 pub use self::session::{Opened, Session};
 pub use self::state::Greeter;
 use self::state::{Phase, State};
@@ -161,10 +161,10 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     };
     let receiver =
         Receiver::new(Arc::clone(&connection), source, host, opening.greeter, answers, alive);
-    // `Knife` ends this task together with the sender.
+    // `CloseOnDrop` ends this task together with the sender.
     let reader = tokio::spawn(receiver.run()).abort_handle();
     tokio::spawn(sender::run(Arc::clone(&connection), sink));
-    let knife = Knife { connection: Arc::clone(&connection), reader };
+    let close_on_drop = CloseOnDrop { connection: Arc::clone(&connection), reader };
     state.patiently(config.connect_timeout, "connect", state.reached(Phase::Ready)).await?;
     if let Some(end) = state.end().filter(|_| state.session_id.get().is_none()) {
         if matches!(end, End::Unexpected) {
@@ -175,5 +175,5 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     // One RTT for identifications and KEXINITs, which cross each other. Another one for the keys, unless our half was
     // sent along.
     opening.round_trips.add(if expected.guess.is_some() { 1 } else { 2 });
-    Ok(Handshake::new(knife, heard, config, opening.round_trips))
+    Ok(Handshake::new(close_on_drop, heard, config, opening.round_trips))
 }

@@ -191,7 +191,9 @@ impl Opener {
             let (block, with_length) = self.cipher.block();
             let counted = length + if with_length { LENGTH } else { 0 };
             if !counted.is_multiple_of(block) {
-                return Err(violation(format!("a packet of {length} bytes, which is no block")));
+                return Err(violation(format!(
+                    "a packet of {length} bytes, not a multiple of the block size"
+                )));
             }
             self.coming = Some(LENGTH + length + self.cipher.tag());
         }

@@ -333,7 +333,7 @@ impl Receiver {
         let (Keys::Begun(begun), Some(agreed)) =
             (std::mem::replace(&mut self.keys, Keys::Settled), self.agreed.clone())
         else {
-            return Err(violation("a reply to no key exchange"));
+            return Err(violation("a key exchange reply without a key exchange"));
         };
         let mut reader = Reader::new(&message[1..]);
         let (shown, theirs, signature) = (reader.string()?, reader.string()?, reader.string()?);
@@ -410,7 +410,7 @@ impl Receiver {
 
     fn authentication(&mut self, message: &[u8]) -> Result<(), End> {
         if self.authenticated {
-            return Err(violation("authentication after it was over"));
+            return Err(violation("an authentication message after authentication"));
         }
         if message[0] == message::USERAUTH_SUCCESS {
             self.authenticated = true;
@@ -426,7 +426,7 @@ impl Receiver {
         // At most one response is awaited at a time.
         self.answers
             .try_send(Bytes::copy_from_slice(message))
-            .map_err(|_| violation("responses to no authentication request"))
+            .map_err(|_| violation("unrequested authentication responses"))
     }
 
     /// Messages about channels except data.

@@ -21,12 +21,12 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Closes the connection when dropped: pending output is still sent, but nothing is awaited.
 #[derive(Debug)]
-pub struct Knife {
+pub struct CloseOnDrop {
     pub connection: Arc<Connection>,
     pub reader: AbortHandle,
 }
 
-impl Drop for Knife {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.reader.abort();
         self.connection.close();
@@ -46,12 +46,16 @@ pub enum Opened {
 pub struct Session {
     pub(super) connection: Arc<Connection>,
     patience: Option<Duration>,
-    _knife: Knife,
+    _close_on_drop: CloseOnDrop,
 }
 
 impl Session {
-    pub(super) fn new(knife: Knife, patience: Option<Duration>) -> Self {
-        Self { connection: Arc::clone(&knife.connection), patience, _knife: knife }
+    pub(super) fn new(close_on_drop: CloseOnDrop, patience: Option<Duration>) -> Self {
+        Self {
+            connection: Arc::clone(&close_on_drop.connection),
+            patience,
+            _close_on_drop: close_on_drop,
+        }
     }
 
     /// The server's identification.
@@ -194,7 +198,7 @@ fn refusal(reason: u32, said: &str) -> String {
     let what = match reason {
         1 => "the server does not allow it",
         2 => "the connection failed",
-        3 => "the server does not know this kind",
+        3 => "the server does not support this type of channel",
         4 => "the server is short of resources",
         _ => "the server refuses",
     };

@@ -22,7 +22,7 @@ use super::packet::{Opened, Opener, Sealer};
 use super::wire::{Put, Reader, message};
 use crate::ssh::SshHost;
 use crate::ssh::connection::SshConnection;
-use crate::ssh::options::{ConfigFile, Nobody, PasswordSource, Secret, SshOptions};
+use crate::ssh::options::{ConfigFile, NoPrompter, PasswordSource, Secret, SshOptions};
 
 const VERSION: &str = "SSH-2.0-OpenSSH_of_a_test";
 const SUITE: Suite = Suite { cipher: "aes128-gcm@openssh.com", mac: "none" };
@@ -264,8 +264,8 @@ async fn listen_preferring(more: &[&str]) -> (TcpListener, SshHost) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let ip = address.ip().to_string();
-    let nobody = Arc::new(Nobody);
-    let host = SshHost::resolve(None, &ip, Some(address.port()), &options(more), nobody).unwrap();
+    let prompter = Arc::new(NoPrompter);
+    let host = SshHost::resolve(None, &ip, Some(address.port()), &options(more), prompter).unwrap();
     (listener, host)
 }
 

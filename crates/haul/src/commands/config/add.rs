@@ -11,7 +11,7 @@ use haul_storage::{Error, Location, Scheme};
 
 use super::connect::{connect, locate};
 use super::file;
-use super::person::Person;
+use super::prompter::Prompter;
 use crate::args::{ConfigAddArgs, ProtocolArg};
 use crate::backends::{Places, location_of, settings_of};
 use crate::config::edit::{self, NewRemote};
@@ -40,12 +40,12 @@ pub(super) async fn run(
         None => Ok(()),
     };
     refuse_another(&config)?;
-    let person = Person::find();
-    let new = Answers { args, config: &config, person: person.as_ref() }.remote().await?;
+    let prompter = Prompter::find();
+    let new = Answers { args, config: &config, prompter: prompter.as_ref() }.remote().await?;
     let before = text.as_deref().unwrap_or_default();
     let edited = edit::with_remote(before, name, &new).map_err(usage)?;
     let (config, _) = Config::parse(&config_file.path, &edited);
-    if !args.no_test && !is_reached(args, &config, person.as_ref(), printer).await? {
+    if !args.no_test && !is_reached(args, &config, prompter.as_ref(), printer).await? {
         printer.note(format!("{} is unchanged", config_file.path.display()));
         return Ok(Exit::Failed);
     }
@@ -75,7 +75,7 @@ pub(super) async fn run(
 async fn is_reached(
     args: &ConfigAddArgs,
     config: &Config,
-    person: Option<&Person>,
+    prompter: Option<&Prompter>,
     printer: &Printer,
 ) -> Result<bool, Stop> {
     let places = Places::for_names(config, &args.connection, printer)?;
@@ -89,10 +89,10 @@ async fn is_reached(
         }
         Err(error) => {
             let hint = "--no-test adds it without connecting";
-            match (person, error.hint()) {
-                (Some(person), _) => {
+            match (prompter, error.hint()) {
+                (Some(prompter), _) => {
                     printer.failure_of(Some(name), error);
-                    person.agrees("Add it anyway", false).await
+                    prompter.agrees("Add it anyway", false).await
                 }
                 (None, None) => {
                     printer.failure_of(Some(name), &error.again().hinting(hint));
@@ -112,7 +112,7 @@ async fn is_reached(
 struct Answers<'a> {
     args: &'a ConfigAddArgs,
     config: &'a Config,
-    person: Option<&'a Person>,
+    prompter: Option<&'a Prompter>,
 }
 
 impl Answers<'_> {
@@ -144,16 +144,16 @@ impl Answers<'_> {
             args.user.clone().map(user_name).transpose().map_err(|cause| usage(&cause))?;
         let (mut new_port, mut new_user) = (args.server_port, user_given);
         let mut command = args.password_command.clone();
-        if let Some(person) = self.person {
+        if let Some(prompter) = self.prompter {
             if new_port.is_none() && !is_whole {
                 let question = format!("Port [{}]", scheme.default_port());
-                new_port = person.ask(&question, |answer| optional(answer, port_number)).await?;
+                new_port = prompter.ask(&question, |answer| optional(answer, port_number)).await?;
             }
             if new_user.is_none() && user.is_none() {
                 let usual = self.usual_user(*scheme, host, new_port.or(*port));
                 let question = format!("User [{usual}]");
                 let check = |answer: &str| optional(answer, |name| user_name(name.to_owned()));
-                new_user = person.ask(&question, check).await?;
+                new_user = prompter.ask(&question, check).await?;
             }
             let signs_in = *scheme == Scheme::Sftp || new_user.is_some() || user.is_some();
             if command.is_none() && signs_in {
@@ -163,8 +163,9 @@ impl Answers<'_> {
                     "none: a prompt"
                 };
                 let question = format!("Command that prints the password [{usual}]");
-                command =
-                    person.ask(&question, |answer| optional(answer, |c| Ok(c.to_owned()))).await?;
+                command = prompter
+                    .ask(&question, |answer| optional(answer, |c| Ok(c.to_owned())))
+                    .await?;
             }
         }
         Ok(NewRemote { url, user: new_user, port: new_port, password_command: command })
@@ -197,13 +198,13 @@ impl Answers<'_> {
     /// The URL from the options, or from prompts.
     async fn url(&self) -> Result<String, Stop> {
         let args = self.args;
-        let Some(person) = self.person else { return self.url_of_options() };
+        let Some(prompter) = self.prompter else { return self.url_of_options() };
         let protocol = match args.protocol {
             Some(protocol) => protocol,
             None => {
                 let question =
                     format!("Protocol ({}) [sftp]", PROTOCOLS.map(|(name, _)| name).join(", "));
-                person.ask(&question, protocol_named).await?
+                prompter.ask(&question, protocol_named).await?
             }
         };
         let Some(scheme) = scheme_of(protocol) else {
@@ -211,20 +212,20 @@ impl Answers<'_> {
                 Some(path) => self.written(path).map(|(url, _)| url),
                 None => {
                     let path =
-                        person.ask("Directory", |answer| needed(answer, "a directory")).await?;
+                        prompter.ask("Directory", |answer| needed(answer, "a directory")).await?;
                     self.written(&local(&path)).map(|(url, _)| url)
                 }
             };
         };
         let host = match &args.host {
             Some(host) => check_host(host).map_err(|cause| usage(&cause))?,
-            None => person.ask("Host", check_host).await?,
+            None => prompter.ask("Host", check_host).await?,
         };
         let path = match &args.path {
             Some(path) => path.clone(),
             None => {
                 let usual = if scheme == Scheme::Sftp { "home directory" } else { "/" };
-                person.ask(&format!("Path [{usual}]"), |answer| Ok(answer.to_owned())).await?
+                prompter.ask(&format!("Path [{usual}]"), |answer| Ok(answer.to_owned())).await?
             }
         };
         Ok(url_of(scheme, &host, &path))

@@ -38,7 +38,7 @@ pub(super) async fn run(
             format!("{count} {what}{s}")
         };
         let (remotes, profiles) = (count(remotes, "remote"), count(profiles, "profile"));
-        printer.note(format!("{file}: no faults ({remotes}, {profiles})"));
+        printer.note(format!("{file}: no errors ({remotes}, {profiles})"));
     }
     Ok(if faults.is_empty() && unreachable == 0 { Exit::Done } else { Exit::Failed })
 }

@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
 use super::file;
-use super::person::Person;
+use super::prompter::Prompter;
 use crate::config::{Config, content, replace};
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -39,7 +39,7 @@ pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit,
     let before = content(&config_file.path)?;
     let shown = before.as_deref().unwrap_or(TEMPLATE.as_bytes());
     let copy = copy_of(shown).map_err(|error| Error::from_io("copy the configuration", error))?;
-    let person = Person::find();
+    let prompter = Prompter::find();
     // Ctrl-C is meant for the editor. With this handler it no longer ends haul.
     let mut interrupts = signal(SignalKind::interrupt())
         .map_err(|error| Error::from_io("edit the configuration", error))?;
@@ -74,8 +74,8 @@ pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit,
             let error = Error::new(ErrorKind::InvalidInput, "read").at(config_file.path.display());
             printer.failure(&error.because("it is not UTF-8"));
         }
-        let again = match &person {
-            Some(person) => edits_again(person, &mut interrupts).await,
+        let again = match &prompter {
+            Some(prompter) => edits_again(prompter, &mut interrupts).await,
             None => Ok(Some(false)),
         };
         match again {
@@ -95,9 +95,9 @@ pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit,
 }
 
 /// Asks whether to edit the copy again; `None` after Ctrl-C.
-async fn edits_again(person: &Person, interrupts: &mut Signal) -> Result<Option<bool>, Stop> {
+async fn edits_again(prompter: &Prompter, interrupts: &mut Signal) -> Result<Option<bool>, Stop> {
     tokio::select! {
-        answer = person.agrees("Edit it again", true) => answer.map(Some),
+        answer = prompter.agrees("Edit it again", true) => answer.map(Some),
         _ = interrupts.recv() => Ok(None),
     }
 }

@@ -6,7 +6,7 @@ mod connect;
 mod edit;
 mod file;
 mod list;
-mod person;
+mod prompter;
 mod remove;
 mod show;
 mod usual;

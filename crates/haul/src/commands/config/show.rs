@@ -84,7 +84,7 @@ fn of_transfers(config: &Config, named: Option<&Path>) -> Vec<Row> {
             NamedBy::Variable => Source::Environment("HAUL_CONFIG".to_owned()),
             NamedBy::Default => Source::Default,
         };
-        let is_there = if config.file.is_some() { "" } else { " (not there)" };
+        let is_there = if config.file.is_some() { "" } else { " (does not exist)" };
         rows.push(Row::new("configuration", format!("{}{is_there}", file.path.display()), source));
     }
     let (own, base) = default_profile(config);

@@ -23,7 +23,7 @@ const DEFAULTS: Values = &[
     ("queue-size", "32"),
     ("memory", "256M"),
     ("bwlimit", "no limit"),
-    ("order", "as it is found"),
+    ("order", "as listed"),
     ("overwrite", "different"),
     ("preserve", "mode,times,links"),
     ("resume", "yes"),

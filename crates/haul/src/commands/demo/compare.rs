@@ -68,7 +68,7 @@ impl Comparison<'_> {
         let mut copied = self::names(copy)?;
         copied.retain(|name| !own(name));
         if names != copied {
-            return Err(differs(copy, "it has other entries than its source"));
+            return Err(differs(copy, "its entries differ from the source's"));
         }
         for name in names {
             if top && name == MANIFEST {
@@ -83,12 +83,12 @@ impl Comparison<'_> {
         let theirs = fs::symlink_metadata(source).map_err(|error| unreadable(source, error))?;
         let ours = fs::symlink_metadata(copy).map_err(|error| unreadable(copy, error))?;
         if theirs.file_type() != ours.file_type() {
-            return Err(differs(copy, "it is of another kind than its source"));
+            return Err(differs(copy, "its type differs from the source's"));
         }
         if theirs.is_symlink() {
             let target = |path: &Path| fs::read_link(path).map_err(|error| unreadable(path, error));
             if target(source)? != target(copy)? {
-                return Err(differs(copy, "it points elsewhere than its source"));
+                return Err(differs(copy, "its link target differs from the source's"));
             }
             return Ok(());
         }
@@ -104,14 +104,14 @@ impl Comparison<'_> {
         }
         let has_modes = self.kept != Kept::ByDav;
         if has_modes && theirs.permissions().mode() != ours.permissions().mode() {
-            return Err(differs(copy, "its mode is not that of its source"));
+            return Err(differs(copy, "its mode differs from the source's"));
         }
         let modified = |metadata: &Metadata| match self.kept {
             Kept::Everything => (metadata.mtime(), metadata.mtime_nsec()),
             Kept::BySftp | Kept::ByDav => (metadata.mtime(), 0),
         };
         if modified(&theirs) != modified(&ours) {
-            return Err(differs(copy, "its time is not that of its source"));
+            return Err(differs(copy, "its time differs from the source's"));
         }
         Ok(())
     }
@@ -124,7 +124,7 @@ impl Comparison<'_> {
             let read_a = fill(&mut theirs, a).map_err(|error| unreadable(source, error))?;
             let read_b = fill(&mut ours, b).map_err(|error| unreadable(copy, error))?;
             if a[..read_a] != b[..read_b] {
-                return Err(differs(copy, "its bytes are not those of its source"));
+                return Err(differs(copy, "its content differs from the source's"));
             }
             if read_a == 0 {
                 return Ok(());

@@ -22,7 +22,7 @@ pub(super) enum Far {
 }
 
 impl Far {
-    /// Serves `directory` on the loopback interface. Clients log in with a key made for this run; it
+    /// Serves `directory` on the loopback interface. Clients log in with a key generated for this run; it
     /// and the server's public key are in `home`, where a client looks for them.
     pub(super) async fn sftp(directory: &Path, home: &Path) -> Result<Self, Error> {
         make(directory)?;
@@ -38,7 +38,7 @@ impl Far {
         Ok(Self::Sftp(server))
     }
 
-    /// Serves `directory` on the loopback interface. Clients log in with a password made for this run,
+    /// Serves `directory` on the loopback interface. Clients log in with a password generated for this run,
     /// which is in `home`, where a client looks for it.
     pub(super) async fn dav(directory: &Path, home: &Path) -> Result<Self, Error> {
         make(directory)?;

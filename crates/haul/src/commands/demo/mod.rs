@@ -58,7 +58,7 @@ pub(crate) async fn run(args: &DemoArgs, printer: &Printer) -> Result<Exit, Stop
     let workspace = Workspace::new(args.dir.as_deref(), tree.bytes * COPIES)?;
     if !printer.is_json() {
         printer.note(format_args!(
-            "{}, {} of {}, by way of {}",
+            "{}, {} of {}, using {}",
             human::plural(tree.files, "file"),
             bytes(tree.bytes),
             tree.root.display(),
@@ -122,11 +122,11 @@ impl Demo<'_> {
         let back = self.workspace.path().join("back");
         let there = far.location("copy");
         let source = self.source();
-        let note = format!("{over}, to a server of its own");
+        let note = format!("{over}, to a server in this process");
         self.over_link(way, "up", [&source, there.as_ref()], note, kept)?;
         let copied = format!("{there}/");
         let paths = [copied.as_ref(), back.as_os_str()];
-        self.over_link(way, "down", paths, "and from there".to_owned(), kept)?;
+        self.over_link(way, "down", paths, "and back".to_owned(), kept)?;
         self.compare(way, &back, kept)?;
         self.workspace.remove(&back)
     }
@@ -183,7 +183,7 @@ impl Demo<'_> {
         let count = |name: &str| summary[name].as_u64().unwrap_or_default();
         let there = count("bytes").saturating_sub(count("moved_bytes"));
         let note = format!(
-            "{} of it was there: {}, {} resumed",
+            "{} were already copied: {}, {} resumed",
             bytes(there),
             human::plural(count("unchanged"), "file"),
             bytes(count("resumed_bytes"))

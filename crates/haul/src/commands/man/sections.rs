@@ -112,14 +112,14 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
     (
         "config check",
         &[
-            ("haul config check", "Print every fault of the file."),
+            ("haul config check", "Print every error in the file."),
             ("haul config check --connect", "Connect to every remote as well."),
         ],
     ),
     (
         "config add",
         &[
-            ("haul config add nas", "Ask for protocol, host, user and path, and add a remote."),
+            ("haul config add nas", "Prompt for protocol, host, user and path, and add a remote."),
             (
                 "haul config add nas sftp://ada@nas.example/volume1",
                 "Add a remote without prompts for its location.",

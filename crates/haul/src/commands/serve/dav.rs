@@ -162,7 +162,7 @@ fn words(action: &ClientAction) -> String {
             path.escape_debug(),
             duration(*after)
         ),
-        ClientAction::Left { after } => format!("left after {}", duration(*after)),
+        ClientAction::Left { after } => format!("disconnected after {}", duration(*after)),
     }
 }
 

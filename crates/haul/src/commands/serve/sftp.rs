@@ -89,7 +89,7 @@ fn print(serving: &Serving<'_>, printer: &Printer) {
         printer.result(format!("address   {}", serving.url));
         printer.result(format!("host key  {}", serving.fingerprint));
         if let Some(password) = serving.password {
-            printer.result(format!("password  {password} (made for this run)"));
+            printer.result(format!("password  {password} (generated for this run)"));
         }
     }
     // The process that started it may be waiting for this output.
@@ -153,7 +153,7 @@ fn words(action: &ClientAction) -> String {
             format!("refused as {} with {with}", user.escape_debug())
         }
         ClientAction::TooLate => "disconnected: no login in time".to_owned(),
-        ClientAction::Left { after, .. } => format!("left after {}", duration(*after)),
+        ClientAction::Left { after, .. } => format!("disconnected after {}", duration(*after)),
     }
 }
 

@@ -106,7 +106,7 @@ fn two_sources_with_the_same_name_are_refused_with_the_line_of_the_second() {
     let (one, other) = (nginx.url("/f"), nginx.url("/d/f"));
     let session = Session::new().file("list", format!("{one}\n{other}\n"));
     let ran = session.haul("cp --input-file list dst").status(2);
-    ran.stderr_has(&format!("haul: list:2: {other}: another source is copied to "));
+    ran.stderr_has(&format!("haul: list:2: {other}: another source is also copied to "));
     assert!(!session.has("dst/f"));
     session.write("list", format!("{one}\n{other}\n  out=g\n{}\n", nginx.url("/none")));
     let ran = session.haul("cp --input-file list dst").status(1);

@@ -20,8 +20,8 @@ use crate::flow::Flow;
 use crate::links::Links;
 use crate::long::LongReads;
 use crate::tally::Tally;
-use crate::transfer::motion::action::{Action, Asker, Reading, Writing};
-use crate::transfer::motion::blocks::Came;
+use crate::transfer::motion::action::{Action, Reading, Requester, Writing};
+use crate::transfer::motion::blocks::Received;
 use crate::transfer::motion::{FileInMotion, Mode, Reads, Shared};
 use crate::{Auto, EventSink, Job, Settings};
 
@@ -113,7 +113,7 @@ pub struct Outcome {
 }
 
 enum Event {
-    Came(u64, Result<Came>),
+    Received(u64, Result<Received>),
     End(u64),
     Copied(u64, Result<Option<Range>>),
     Written(u64, Range, Result<()>),
@@ -133,7 +133,7 @@ pub struct World {
     random: u64,
     events: BTreeMap<(Duration, u64), Event>,
     number: u64,
-    rooms: Vec<(Asker, BoxFuture<'static, Permit>)>,
+    rooms: Vec<(Requester, BoxFuture<'static, Permit>)>,
     /// Ids of reads in flight that deliver no more data.
     stalled: Vec<u64>,
     /// What each read has still to deliver, by its id.
@@ -268,8 +268,8 @@ impl World {
         let now = self.flow.now();
         for at in 0..self.rooms.len() {
             if let Some(permit) = (&mut self.rooms[at].1).now_or_never() {
-                let (asker, _) = self.rooms.swap_remove(at);
-                return self.file.on_room(asker, permit, now);
+                let (requester, _) = self.rooms.swap_remove(at);
+                return self.file.on_room(requester, permit, now);
             }
         }
         if self.case.is_starved && self.counted.load(Ordering::Relaxed) > 0 {
@@ -290,11 +290,11 @@ impl World {
 
     fn handle(&mut self, event: Event, now: Duration) {
         match event {
-            Event::Came(id, Ok(came)) => {
-                self.outcome.read += came.block.len() as u64;
-                self.file.on_block(id, came, now);
+            Event::Received(id, Ok(received)) => {
+                self.outcome.read += received.block.len() as u64;
+                self.file.on_block(id, received, now);
             }
-            Event::Came(id, Err(error)) | Event::Copied(id, Err(error)) => {
+            Event::Received(id, Err(error)) | Event::Copied(id, Err(error)) => {
                 self.file.on_failed(id, error, now);
             }
             Event::End(id) => self.file.on_end(id, now),
@@ -325,9 +325,9 @@ impl World {
         if !self.file.take_withdrew() {
             return;
         }
-        self.rooms.retain(|(asker, _)| self.file.wants_room(*asker));
+        self.rooms.retain(|(requester, _)| self.file.wants_room(*requester));
         let reads = self.events.iter().filter_map(|(key, event)| match event {
-            Event::Came(id, _) | Event::End(id) => Some((Some(*key), *id)),
+            Event::Received(id, _) | Event::End(id) => Some((Some(*key), *id)),
             _ => None,
         });
         let stalled = self.stalled.iter().map(|id| (None, *id));
@@ -341,7 +341,7 @@ impl World {
             } else if key.is_none() && self.file.is_stopped() {
                 // A driver waits for the reads in flight to end; this one fails after 60 s.
                 self.stalled.retain(|stalled| *stalled != id);
-                self.after(Duration::from_secs(60), Event::Came(id, Err(unreachable_error())));
+                self.after(Duration::from_secs(60), Event::Received(id, Err(unreachable_error())));
             }
         }
     }
@@ -356,11 +356,11 @@ impl World {
                 insert_once(&mut self.hashed, hole);
                 self.soon(Event::Zeros(hole));
             }
-            Action::Room(asker, bytes) => {
-                if self.file.wants_room(asker) {
+            Action::Room(requester, bytes) => {
+                if self.file.wants_room(requester) {
                     let flow = Arc::clone(&self.flow);
                     let room = async move { flow.room(bytes).await };
-                    self.rooms.push((asker, room.boxed()));
+                    self.rooms.push((requester, room.boxed()));
                 }
             }
             Action::Copy(id, range) => {
@@ -405,15 +405,16 @@ impl World {
             return self.stalled.push(id);
         }
         if self.chance(self.case.failing) {
-            return self.soon(Event::Came(id, Err(unreachable_error())));
+            return self.soon(Event::Received(id, Err(unreachable_error())));
         }
         let tears = self.chance(self.case.failing);
         let length = if tears { 1 } else { least } + self.below(96 << 10);
-        let (came, rest) = left.split_at(length);
+        let (part, rest) = left.split_at(length);
         self.streams.insert(id, rest);
-        let failure = (tears && came.len() < least).then(unreachable_error);
-        let came = Came { block: content(came), at: now, failure, rest: stream::empty().boxed() };
-        self.soon(Event::Came(id, Ok(came)));
+        let failure = (tears && part.len() < least).then(unreachable_error);
+        let received =
+            Received { block: content(part), at: now, failure, rest: stream::empty().boxed() };
+        self.soon(Event::Received(id, Ok(received)));
     }
 
     fn begin_write(&mut self, writing: &Writing) {

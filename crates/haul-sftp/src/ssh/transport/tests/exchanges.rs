@@ -161,7 +161,7 @@ async fn a_host_key_of_another_type_than_negotiated_is_refused() {
         blob.string(kind.as_bytes());
         blob.string(&[1; 32]);
         let text = refused(Plan { blob: Some(blob), ..Plan::default() }).await;
-        assert!(text.contains("was agreed on") && !text.contains('\u{1b}'), "{text}");
+        assert!(text.contains("was negotiated") && !text.contains('\u{1b}'), "{text}");
     }
 }
 

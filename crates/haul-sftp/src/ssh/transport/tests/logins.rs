@@ -148,7 +148,7 @@ async fn a_channel_with_a_maximum_packet_size_of_0_is_refused() {
     let (opened, _server): (Opening, Server) =
         tokio::join!(host.connect_to("sftp", &hello), serving);
     let error = opened.unwrap_err();
-    assert!(error.to_string().contains("packets of 0 bytes"), "{error}");
+    assert!(error.to_string().contains("maximum packet size of 0"), "{error}");
 }
 
 /// A user who answers no prompt; records the printed text.

@@ -10,11 +10,11 @@ use crate::terminal::Terminal;
 
 /// The user at the terminal. Scripts, in which standard input is not a terminal, are never prompted.
 #[derive(Debug)]
-pub(super) struct Person {
+pub(super) struct Prompter {
     terminal: Terminal,
 }
 
-impl Person {
+impl Prompter {
     /// The user, if standard input is a terminal.
     pub(super) fn find() -> Option<Self> {
         io::stdin().is_terminal().then_some(Self { terminal: Terminal { quiet: false } })

@@ -51,7 +51,7 @@ impl From<Error> for Failure {
 impl From<RelPathError> for Failure {
     #[track_caller]
     fn from(error: RelPathError) -> Self {
-        Self::new(format!("a path of the kit {error}"))
+        Self::new(format!("a path of the suite {error}"))
     }
 }
 
@@ -90,18 +90,18 @@ macro_rules! ensure_error {
 
 /// A storage and the directory of one case.
 #[derive(Debug, Clone)]
-pub(super) struct Ground {
+pub(super) struct Fixture {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) dir: RelPath,
 }
 
-impl Ground {
+impl Fixture {
     pub(super) async fn prepare(storage: Arc<dyn Storage>, case: &str) -> Outcome<Self> {
         let dir = RelPath::root().join(case.replace("::", "-"))?;
-        let ground = Self { storage, dir };
-        ground.clean_up().await?;
-        ground.storage.create_dir(&ground.dir).await?;
-        Ok(ground)
+        let fixture = Self { storage, dir };
+        fixture.clean_up().await?;
+        fixture.storage.create_dir(&fixture.dir).await?;
+        Ok(fixture)
     }
 
     pub(super) async fn clean_up(&self) -> Outcome {
@@ -279,7 +279,7 @@ pub(super) fn fresh() -> CommitOptions {
     CommitOptions { metadata: Metadata::default(), replace: false, sync: false }
 }
 
-impl Ground {
+impl Fixture {
     /// Whether a file can be written in any order.
     pub(super) fn any_order(&self) -> bool {
         self.can().writes == Writes::AnyOrder
