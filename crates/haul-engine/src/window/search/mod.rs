@@ -149,7 +149,7 @@ pub(in crate::window) struct Search {
     least_ahead: f64,
     /// Lanes that have room already, after the path has become longer.
     lanes_before: Option<usize>,
-    /// When the first round of this search was judged.
+    /// When the first judged round of this search began.
     began: Option<Duration>,
     settled_once: bool,
     /// Whether the path was full when the window was set, and for how many rounds it has not been.
@@ -268,7 +268,8 @@ impl Search {
         bounds: &Bounds,
     ) {
         let ramping = lanes.ramping(view.now, view.rtt);
-        self.began.get_or_insert(view.now);
+        let length = Duration::try_from_secs_f64(view.seconds).unwrap_or_default();
+        self.began.get_or_insert(view.now.saturating_sub(length));
         self.note_lanes(lanes);
         self.open_lanes = lanes.open();
         self.samples.push(goodput);
