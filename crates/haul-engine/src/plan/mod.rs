@@ -135,7 +135,7 @@ fn refuse_reserved_name(job: &NumberedJob) -> Result<()> {
 }
 
 /// Promise: a directory is never copied into itself, nor removed by what it is to be copied to. Both
-/// sides name local paths without links in them (whoever opens the storages sees to that), so comparing
+/// sides name local paths without links in them (the code that opens the storages guarantees that), so comparing
 /// components is enough; on servers it is as good as their names.
 fn refuse_into_itself(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<()> {
     let full = |location: &Location, path: &RelPath| {
