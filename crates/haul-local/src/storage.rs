@@ -31,6 +31,9 @@ pub struct LocalStorage {
 impl LocalStorage {
     /// Opens the directory `root`. Links in `root` itself are followed, those below it are not.
     /// Blocks for a moment.
+    ///
+    /// # Errors
+    /// If it is not a directory, or cannot be opened.
     pub fn open(root: &Path, options: LocalOptions) -> Result<Arc<Self>> {
         const OPERATION: &str = "open";
         let location = Location::Local(root.to_path_buf());

@@ -49,6 +49,9 @@ impl RelPath {
     }
 
     /// Parses components joined with `/`; empty input is the root.
+    ///
+    /// # Errors
+    /// If a component is empty, `.` or `..`, or has a NUL.
     pub fn parse(bytes: impl AsRef<[u8]>) -> Result<Self, RelPathError> {
         let bytes = bytes.as_ref();
         if bytes.is_empty() {
@@ -61,6 +64,9 @@ impl RelPath {
     }
 
     /// The entry `name` in this directory.
+    ///
+    /// # Errors
+    /// If `name` is not a single component.
     pub fn join(&self, name: impl AsRef<[u8]>) -> Result<Self, RelPathError> {
         let name = name.as_ref();
         if name.contains(&b'/') {
@@ -114,6 +120,9 @@ impl RelPath {
     }
 
     /// Another name in the same directory.
+    ///
+    /// # Errors
+    /// If `name` is not a single component.
     pub fn with_name(&self, name: impl AsRef<[u8]>) -> Result<Self, RelPathError> {
         self.parent().unwrap_or_default().join(name)
     }

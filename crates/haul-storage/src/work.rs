@@ -47,6 +47,9 @@ struct Queue {
 
 impl WorkPool {
     /// Starts `threads` threads (at least one) called `name`.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
     pub fn new(name: &str, threads: usize) -> std::io::Result<Self> {
         let threads = threads.max(1);
         let shared = Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new() });

@@ -60,10 +60,11 @@ impl FileHasher {
         }
     }
 
-    /// Feeds the block at `offset`; ready when its bytes are hashed and the block is let go. An
-    /// error (`InvalidInput`) if any of its bytes was fed before.
+    /// Feeds the block at `offset`; ready when its bytes are hashed and the block is dropped. Once polled it counts as
+    /// fed, even if the future is dropped before it is ready.
     ///
-    /// Once polled it counts as fed, even if the future is dropped before it is ready.
+    /// # Errors
+    /// `InvalidInput` if any of its bytes was fed before.
     pub async fn update(&self, offset: u64, block: Block) -> Result<()> {
         let length = check_length(offset, block.len() as u64)?;
         match &self.state {
@@ -88,6 +89,9 @@ impl FileHasher {
     /// of each chunk goes into its hash, so that no two subtrees of zeros are alike. A hole
     /// therefore costs processor time (none of disk or link): 1 TiB takes 160 s of one core with
     /// BLAKE3 (7 GB/s measured), shared by all threads of the pool, and 11 minutes with SHA-256.
+    ///
+    /// # Errors
+    /// `InvalidInput` if any of these bytes was fed before.
     pub async fn zeros(&self, offset: u64, length: u64) -> Result<()> {
         let length = check_length(offset, length)?;
         match &self.state {
@@ -115,8 +119,11 @@ impl FileHasher {
         }
     }
 
-    /// The digest of the file, if exactly the bytes `0..size` were fed and every `update` is
-    /// ready; otherwise an error that says what is missing or too much.
+    /// The digest of the file.
+    ///
+    /// # Errors
+    /// Unless exactly the bytes `0..size` were fed and every `update` is ready; the error says what is missing or
+    /// too much.
     pub async fn finish(&self, size: u64) -> Result<Digest> {
         let bytes = match &self.state {
             State::Blake3(forest) => lock(forest).root(size)?,

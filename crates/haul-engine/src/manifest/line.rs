@@ -76,6 +76,9 @@ impl std::error::Error for LineError {}
 
 /// Parses one line, without its line feed. `Ok(None)` for an empty line or a comment. A digest without
 /// a tag is taken to be of `kind`.
+///
+/// # Errors
+/// If it is not a digest and a name.
 pub fn parse_line(line: &[u8], kind: DigestKind) -> Result<Option<Listed>, LineError> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() || line.starts_with(b"#") {
@@ -120,8 +123,10 @@ pub fn format_line(path: &RelPath, digest: &Digest) -> Vec<u8> {
     line
 }
 
-/// The path that a listed name stands for, without `./` and doubled slashes. A name that is absolute or
-/// contains `..` is an error: it could lead anywhere.
+/// The path that a listed name stands for, without `./` and doubled slashes.
+///
+/// # Errors
+/// If the name is absolute or contains `..`: it could lead anywhere.
 pub fn listed_path(name: &[u8]) -> Result<RelPath, LineError> {
     if name.starts_with(b"/") || name.ends_with(b"/") {
         return Err(LineError::Name(RelPathError::EmptyComponent));

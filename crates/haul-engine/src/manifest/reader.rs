@@ -46,6 +46,9 @@ pub struct ManifestReader {
 
 impl ManifestReader {
     /// Opens a manifest. Digests without a tag are of `kind`.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
     pub async fn open(storage: &dyn Storage, path: &RelPath, kind: DigestKind) -> Result<Self> {
         let file = storage.open(path).await?;
         let blocks = file.read_at(Range::new(0, file.identity().size));

@@ -84,6 +84,10 @@ impl ManifestWriter {
     /// Lists a file, in place of any earlier entry; `path` is below the base.
     ///
     /// Blocks only once in 16 384 calls, when it writes about 2 MiB to the scratch directory.
+    ///
+    /// # Errors
+    /// If `path` is not below the base, the digest is of another kind than the manifest, or the scratch directory cannot
+    /// be written.
     pub fn add(&mut self, path: &RelPath, digest: &Digest) -> Result<()> {
         if digest.kind != self.kind {
             return Err(Error::new(ErrorKind::InvalidInput, "add to manifest")
@@ -95,12 +99,18 @@ impl ManifestWriter {
     }
 
     /// Removes a file from the list.
+    ///
+    /// # Errors
+    /// If it is not below the base, or the scratch directory cannot be written.
     pub fn remove(&mut self, path: &RelPath) -> Result<()> {
         let name = self.relative(path)?;
         self.change(name, REMOVED.to_vec())
     }
 
     /// Removes everything that an existing manifest lists below a directory.
+    ///
+    /// # Errors
+    /// If the directory is not below the base, or the scratch directory cannot be written.
     pub fn remove_below(&mut self, directory: &RelPath) -> Result<()> {
         if *directory == self.base {
             self.changes += 1;
@@ -120,8 +130,11 @@ impl ManifestWriter {
 
     /// Writes the manifest as `path` of `storage`, sorted by the bytes of the names.
     ///
-    /// If an existing one cannot be parsed, the error names the line, and it stays as it is. If nothing was
-    /// added or removed, there is nothing to merge, and nothing is done.
+    /// If nothing was added or removed, there is nothing to merge, and nothing is done.
+    ///
+    /// # Errors
+    /// If an existing manifest cannot be parsed: the error names the line, and the manifest stays as it is. If one of
+    /// the files cannot be read or written.
     pub async fn finish(
         mut self,
         storage: &dyn Storage,

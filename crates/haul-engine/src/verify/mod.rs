@@ -82,11 +82,14 @@ impl VerifySummary {
 }
 
 /// Checks the files below `base` that the manifest lists, several at once, and reports the results to
-/// `events`. An `Err` means that the manifest itself cannot be read, or that there is no space for temporary
-/// files; failures of the listed files are in events and summary.
+/// `events`.
 ///
 /// If a name with `\` does not exist, it is tried with `/` instead: some tools on Windows write paths that
 /// way.
+///
+/// # Errors
+/// If the manifest itself cannot be read, or there is no space for temporary files. Failures of the listed files
+/// are in events and summary.
 pub async fn verify(
     storage: Arc<dyn Storage>,
     base: &RelPath,

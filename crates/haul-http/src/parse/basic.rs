@@ -15,6 +15,9 @@ pub enum BasicError {
 }
 
 /// The header's value. Text is sent as UTF-8 whatever the challenge says, which servers expect today.
+///
+/// # Errors
+/// If the user name has a `:`, or either has control characters.
 pub fn authorization(
     user: impl AsRef<[u8]>,
     password: impl AsRef<[u8]>,

@@ -43,6 +43,9 @@ pub struct DigestSession {
 impl DigestSession {
     /// Responds to `challenge` as `user`. `cnonce` is random text of at least 64 bits, in characters
     /// that need no quoting (hexadecimal, base64).
+    ///
+    /// # Errors
+    /// If a text has control characters, or the user name is not UTF-8.
     pub fn new(
         challenge: DigestChallenge,
         user: impl AsRef<[u8]>,
@@ -79,6 +82,9 @@ impl DigestSession {
     }
 
     /// The header's value for one request; `target` as in the request line.
+    ///
+    /// # Errors
+    /// If `target` has control characters, or the nonce is used up.
     pub fn authorization(&self, method: &str, target: &str) -> Result<String, DigestError> {
         if target.chars().any(char::is_control) {
             return Err(DigestError::Control("target"));

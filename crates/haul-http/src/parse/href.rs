@@ -49,6 +49,9 @@ impl Base {
     }
 
     /// The directory at `url`; its query is ignored.
+    ///
+    /// # Errors
+    /// If its path does not name a directory of a tree.
     pub fn from_url(url: &Url) -> Result<Self, HrefError> {
         let (components, _) = components(url.path().as_bytes())?;
         Ok(Self { origin: url.origin.clone(), components })
@@ -61,6 +64,9 @@ impl Base {
 }
 
 /// The target of `href`, found in the listing of `base`.
+///
+/// # Errors
+/// If it is malformed, or leads out of the directory or to another server.
 pub fn resolve(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
     resolve_on(Some(&base.origin), base, href)
 }
@@ -68,6 +74,9 @@ pub fn resolve(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
 /// The same by the path alone, whatever server the link names: a WebDAV server behind a proxy uses its
 /// internal name. Only a file name is taken from the link, so this is harmless (cadaver, davfs2 and
 /// rclone do the same).
+///
+/// # Errors
+/// If it is malformed, or leads out of the directory.
 pub fn resolve_path(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
     resolve_on(None, base, href)
 }

@@ -33,8 +33,11 @@ impl Multistatus {
         Self { tokens: Tokens::new(limits.element_bytes), tree: Tree::new(limits), failed: None }
     }
 
-    /// Takes the next bytes and returns the resources that they complete. An error is final: resources
-    /// of the same chunk are dropped, and every later call returns the error again.
+    /// Takes the next bytes and returns the resources that they complete.
+    ///
+    /// # Errors
+    /// If the document is malformed or exceeds a limit. The error is final: resources of the same chunk are dropped, and
+    /// every later call returns it again.
     pub fn push(&mut self, chunk: &[u8]) -> Result<Vec<Resource>, MultistatusError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -43,6 +46,9 @@ impl Multistatus {
     }
 
     /// Checks that the document is complete. Call it at the end of the input.
+    ///
+    /// # Errors
+    /// If it is not, or an earlier call failed.
     pub fn finish(self) -> Result<(), MultistatusError> {
         match self.failed {
             Some(error) => Err(error),

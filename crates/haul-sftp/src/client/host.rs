@@ -84,7 +84,10 @@ impl SftpHost {
     }
 
     /// What a path as users write it is on the server, and what is there: without a leading slash
-    /// it is below the home, as is what follows `~/`. Both questions share a round trip.
+    /// it is below the home, as is what follows `~/`. Both requests share an RTT.
+    ///
+    /// # Errors
+    /// If the server refuses, or cannot be reached.
     pub async fn resolve(&self, path: &[u8]) -> Result<Resolved> {
         let mut tries = self.tries();
         loop {
@@ -117,7 +120,10 @@ impl SftpHost {
 
     /// Where something is to be written: the directory nearest to `path` that is there. All
     /// directories on the way are asked for at once. If `path` is a directory, a file `name` in it is
-    /// likely to be written, and what that needs to know is asked for with it.
+    /// likely to be written, and what that needs to know is requested with it.
+    ///
+    /// # Errors
+    /// If the server refuses, or cannot be reached.
     pub async fn nearest(&self, path: &[u8], name: Option<&[u8]>) -> Result<Nearest> {
         let mut tries = self.tries();
         loop {

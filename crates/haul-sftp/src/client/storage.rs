@@ -41,6 +41,9 @@ impl SftpStorage {
     /// Opens the directory `root` of a server, an absolute path without links
     /// ([`SftpHost::resolve`] returns one). `journals` is a local directory for the journals of
     /// uploads; without it, interrupted uploads restart.
+    ///
+    /// # Errors
+    /// If the server cannot be reached.
     pub async fn open(
         host: Arc<SftpHost>,
         location: Location,

@@ -201,6 +201,9 @@ pub struct Limits {
 
 impl Limits {
     /// Decodes the response to [`Extended::Limits`].
+    ///
+    /// # Errors
+    /// If it is malformed.
     pub fn decode(reply: Bytes) -> Result<Self, CodecError> {
         let mut fields = Fields::new(super::kind::EXTENDED_REPLY, reply);
         Ok(Self {
@@ -247,6 +250,9 @@ pub struct StatVfs {
 
 impl StatVfs {
     /// Decodes the response to [`Extended::Statvfs`].
+    ///
+    /// # Errors
+    /// If it is malformed.
     pub fn decode(reply: Bytes) -> Result<Self, CodecError> {
         let mut fields = Fields::new(super::kind::EXTENDED_REPLY, reply);
         let mut next = || fields.u64("statvfs");

@@ -49,6 +49,9 @@ impl Deframer {
     }
 
     /// The next packet, if it is complete.
+    ///
+    /// # Errors
+    /// If its length is out of range.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, CodecError> {
         let Some(head) = self.peek_head() else { return Ok(None) };
         let length = u32::from_be_bytes(head);

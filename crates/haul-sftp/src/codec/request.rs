@@ -133,6 +133,9 @@ impl Request {
     }
 
     /// Decodes a request and its id (0 for `Init`).
+    ///
+    /// # Errors
+    /// If it is malformed, or of an unknown kind.
     pub fn decode(frame: Frame) -> Result<(u32, Self), CodecError> {
         let Frame { kind, body } = frame;
         if kind == kind::WRITE {

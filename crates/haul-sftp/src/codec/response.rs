@@ -144,6 +144,9 @@ pub enum Response {
 
 impl Response {
     /// Decodes a response and the id of its request (0 for `Version`).
+    ///
+    /// # Errors
+    /// If it is malformed, or of an unknown kind.
     pub fn decode(frame: Frame) -> Result<(u32, Self), CodecError> {
         let Frame { kind, body } = frame;
         if kind == kind::DATA {

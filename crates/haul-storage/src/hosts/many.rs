@@ -39,6 +39,9 @@ impl ManyHosts {
     }
 
     /// The hosts in the argument.
+    ///
+    /// # Errors
+    /// Those of [`HostList::parse`].
     pub fn hosts(&self) -> Result<HostList, HostListError> {
         HostList::parse(&self.list)
     }

@@ -12,11 +12,17 @@ const MOST_DIGITS: usize = 18;
 
 impl HostList {
     /// Parses one list.
+    ///
+    /// # Errors
+    /// If it is malformed, or has too many or too long hosts.
     pub fn parse(text: &str) -> Result<Self, HostListError> {
         list(text)
     }
 
     /// Parses a file of lists, one per line; blank lines and comments (`#`) are ignored.
+    ///
+    /// # Errors
+    /// Those of [`HostList::parse`].
     pub fn parse_lines(text: &str) -> Result<Self, HostListError> {
         let mut all = Self::default();
         for (index, line) in text.lines().enumerate() {

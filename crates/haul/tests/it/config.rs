@@ -174,6 +174,26 @@ fn show_prints_the_source_of_each_option() {
     }
 }
 
+/// It listed neither `HTTP_PROXY` nor `ftp_proxy`, and a variable in capitals that an empty one hides.
+#[test]
+fn show_prints_the_proxies_that_haul_uses() {
+    let session = Session::new();
+    let proxies = [
+        ("HTTP_PROXY", "http://one:1"),
+        ("ftp_proxy", "socks5://me:geheim@two:2"),
+        ("https_proxy", ""),
+        ("HTTPS_PROXY", "http://three:3"),
+    ];
+    let out = session.haul_where("config show", &proxies).status(0).stderr("").out();
+    let source = |name: &str| format!("environment {name}");
+    assert_eq!(shown(&out, "http-proxy"), ("http://one:1".to_owned(), source("HTTP_PROXY")));
+    assert_eq!(shown(&out, "ftp-proxy"), ("socks5://***@two:2".to_owned(), source("ftp_proxy")));
+    assert!(!out.contains("three") && !out.contains("geheim"), "{out}");
+    let cgi = [proxies[0], ("REQUEST_METHOD", "GET")];
+    let out = session.haul_where("config show", &cgi).status(0).stderr("").out();
+    assert!(!out.contains("one:1"), "{out}");
+}
+
 #[test]
 fn show_prints_settings_of_a_remote_from_the_file_ssh_config_and_the_environment() {
     let session = Session::new().file(USUAL, ALL);

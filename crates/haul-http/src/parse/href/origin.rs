@@ -49,6 +49,9 @@ pub struct Origin {
 
 impl Origin {
     /// A server by name or address; an IPv6 address with or without its brackets, a name in any alphabet.
+    ///
+    /// # Errors
+    /// If `host` is neither.
     pub fn new(scheme: WebScheme, host: &str, port: Option<u16>) -> Result<Self, HrefError> {
         let host = &*ascii_host(host).ok_or(HrefError::Malformed)?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -76,7 +79,10 @@ impl Origin {
         Ok(Self { scheme, host, port: port.unwrap_or(scheme.default_port()) })
     }
 
-    /// Parses `host`, `host:port` or `[address]:port`. A user name is not accepted.
+    /// Parses `host`, `host:port` or `[address]:port`.
+    ///
+    /// # Errors
+    /// If it is malformed, or has a user name.
     pub fn parse(scheme: WebScheme, authority: &str) -> Result<Self, HrefError> {
         if authority.contains('@') {
             return Err(HrefError::Credentials);

@@ -19,6 +19,9 @@ pub struct Url {
 
 impl Url {
     /// The URL of `path` (decoded bytes, absolute) on `origin`, with `query` as written, if any.
+    ///
+    /// # Errors
+    /// If `query` has control characters or a malformed `%`, or the URL is too long.
     pub fn new(origin: Origin, path: &[u8], query: Option<&str>) -> Result<Self, HrefError> {
         let path = super::encode_path(path);
         let target = match query {
@@ -41,6 +44,9 @@ impl Url {
     }
 
     /// Parses an absolute URL.
+    ///
+    /// # Errors
+    /// If it is malformed, or of another scheme than HTTP and HTTPS.
     pub fn parse(text: &str) -> Result<Self, HrefError> {
         let (scheme, rest) = split_scheme(text.as_bytes());
         let scheme = scheme.and_then(WebScheme::parse).ok_or(HrefError::Scheme)?;
@@ -51,6 +57,9 @@ impl Url {
 
     /// Resolves `reference` relative to this URL, as for the `Location` of a redirect. Its fragment is
     /// left out; `..` goes up as in any browser, but not above the root.
+    ///
+    /// # Errors
+    /// Those of [`Url::parse`].
     pub fn join(&self, reference: &str) -> Result<Self, HrefError> {
         let reference = reference.trim_matches([' ', '\t']);
         check(reference)?;

@@ -131,13 +131,15 @@ fn of_environment() -> Vec<Row> {
     if let Some(file) = set("NETRC") {
         rows.push(Row::new("netrc", file, Source::Environment("NETRC".to_owned())));
     }
-    for variable in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
+    for variable in ["http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"] {
         let upper = variable.to_uppercase();
-        // As in curl, `HTTP_PROXY` in capitals is ignored: the client of a CGI script could set it.
+        // The client of a CGI script can set `HTTP_PROXY`.
+        let is_ignored = variable == "http_proxy" && env::var_os("REQUEST_METHOD").is_some();
         let names = [variable, upper.as_str()];
-        let names = names.iter().take(if variable == "http_proxy" { 1 } else { 2 });
-        let found = names.copied().find_map(|name| Some((name, set(name)?)));
-        if let Some((name, value)) = found {
+        let names = names.iter().take(if is_ignored { 1 } else { 2 });
+        // An empty variable hides the one in capitals.
+        let found = names.copied().find_map(|name| Some((name, env::var(name).ok()?)));
+        if let Some((name, value)) = found.filter(|(_, value)| !value.trim().is_empty()) {
             let value = match value.rsplit_once('@') {
                 Some((before, host)) => {
                     let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
