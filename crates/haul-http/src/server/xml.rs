@@ -109,12 +109,18 @@ impl Element {
 /// The namespace of the prefix `xml` (Namespaces in XML, section 3).
 const XML: &str = "http://www.w3.org/XML/1998/namespace";
 
+/// The namespace of the prefix `xmlns`.
+const XMLNS: &str = "http://www.w3.org/2000/xmlns/";
+
 /// Parses a document. A document type declaration is refused, because it could define entities.
 ///
 /// # Errors
 /// [`Malformed`] also for undeclared prefixes, unknown entities, and too much depth or too long a namespace.
 pub(super) fn parse(bytes: &[u8]) -> Result<Element, Malformed> {
     let text = std::str::from_utf8(bytes).map_err(|_| Malformed)?;
+    if !text.chars().all(is_xml) {
+        return Err(Malformed);
+    }
     let mut reader = NsReader::from_str(text.trim_start_matches('\u{feff}'));
     let mut open: Vec<Element> = Vec::new();
     let mut root = None;
@@ -143,7 +149,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Element, Malformed> {
             Event::GeneralRef(name) => {
                 let is_known =
                     matches!(&*name.borrow().into_inner(), "lt" | "gt" | "amp" | "apos" | "quot");
-                let is_character = matches!(name.resolve_char_ref(), Ok(Some(_)));
+                let is_character = matches!(name.resolve_char_ref(), Ok(Some(c)) if is_xml(c));
                 if !is_known && !is_character {
                     return Err(Malformed);
                 }
@@ -201,9 +207,31 @@ fn name(namespace: &ResolveResult<'_>, local: &str) -> Result<Name, Malformed> {
         ResolveResult::Unbound => String::new(),
         ResolveResult::Unknown(_) => return Err(Malformed),
     };
-    let is_name = !local.is_empty()
-        && !local.contains(|c: char| c.is_whitespace() || "<>&\"'/=:".contains(c));
-    if is_name { Ok(Name { namespace, local: local.to_owned() }) } else { Err(Malformed) }
+    // No element or attribute is in that namespace (Namespaces in XML, section 3).
+    if namespace == XMLNS || !is_local_name(local) {
+        return Err(Malformed);
+    }
+    Ok(Name { namespace, local: local.to_owned() })
+}
+
+/// Whether a text is a name without a prefix (Namespaces in XML, section 3).
+fn is_local_name(text: &str) -> bool {
+    let is_later = |c| matches!(c, '-' | '.' | '0'..='9' | '\u{b7}' | '\u{300}'..='\u{36f}' | '\u{203f}' | '\u{2040}');
+    text.starts_with(is_name_start) && text.chars().all(|c| is_name_start(c) || is_later(c))
+}
+
+/// Whether a name may begin with `c` (XML, section 2.3), which is not `:`.
+const fn is_name_start(c: char) -> bool {
+    matches!(c,
+        'A'..='Z' | '_' | 'a'..='z' | '\u{c0}'..='\u{d6}' | '\u{d8}'..='\u{f6}' | '\u{f8}'..='\u{2ff}'
+        | '\u{370}'..='\u{37d}' | '\u{37f}'..='\u{1fff}' | '\u{200c}'..='\u{200d}'
+        | '\u{2070}'..='\u{218f}' | '\u{2c00}'..='\u{2fef}' | '\u{3001}'..='\u{d7ff}'
+        | '\u{f900}'..='\u{fdcf}' | '\u{fdf0}'..='\u{fffd}' | '\u{10000}'..='\u{effff}')
+}
+
+/// Whether a document may contain `c` (XML, section 2.2).
+const fn is_xml(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }
 
 /// Writes a document in which `D` is declared by the root element, and every other prefix where it is used.
@@ -250,6 +278,12 @@ mod tests {
             "<b:a/>",
             "<a b:c=\"\"/>",
             "<a b=\"1\" b=\"2\"/>",
+            "<xmlns:a/>",
+            "<a \0b=\"\"/>",
+            "<a>\u{1}</a>",
+            "<a>&#1;</a>",
+            "<1a/>",
+            "<a\u{d7}/>",
             "<a>&x;</a>",
             "<!DOCTYPE a [<!ENTITY x \"y\">]><a>&x;</a>",
             &deep,

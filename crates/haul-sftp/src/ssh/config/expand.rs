@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
+/// Returns the value of a variable.
+type Variables = dyn Fn(&str) -> Option<String>;
+
 /// Values of the tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tokens {
@@ -33,9 +36,23 @@ impl Tokens {
     /// # Errors
     /// Names an unknown token.
     pub fn expand(&self, text: &str) -> Result<String, String> {
+        self.replace(text, None)
+    }
+
+    /// Replaces every `%x`, and every `${NAME}` if the values of `variables` are given. Like OpenSSH, it does so in a
+    /// single pass: a `%` in the value of a variable stays.
+    fn replace(&self, text: &str, variables: Option<&Variables>) -> Result<String, String> {
         let mut result = String::new();
         let mut characters = text.chars();
         while let Some(c) = characters.next() {
+            if let (Some(variables), '$') = (variables, c)
+                && let Some(after) = characters.as_str().strip_prefix('{')
+            {
+                let (value, rest) = variable(variables, after, text)?;
+                result.push_str(&value);
+                characters = rest.chars();
+                continue;
+            }
             if c != '%' {
                 result.push(c);
                 continue;
@@ -77,7 +94,7 @@ impl Tokens {
     /// # Errors
     /// Names an unknown token, variable or user.
     pub fn path(&self, text: &str) -> Result<PathBuf, String> {
-        self.home(&self.expand(&variables(text)?)?)
+        self.home(&self.replace(text, Some(&|name| std::env::var(name).ok()))?)
     }
 
     /// Expands `~` or `~user` at the beginning of a path.
@@ -103,21 +120,17 @@ impl Tokens {
     }
 }
 
-/// Replaces `${NAME}`.
-fn variables(text: &str) -> Result<String, String> {
-    let mut result = String::new();
-    let mut left = text;
-    while let Some((before, after)) = left.split_once("${") {
-        let (name, rest) =
-            after.split_once('}').ok_or_else(|| format!("\"${{\" in \"{text}\" is not closed"))?;
-        let value = std::env::var(name)
-            .map_err(|_| format!("the environment variable {name} in \"{text}\" is not set"))?;
-        result.push_str(before);
-        result.push_str(&value);
-        left = rest;
-    }
-    result.push_str(left);
-    Ok(result)
+/// The value of the variable whose name ends at the first `}` in `after`, and what follows. `text` is for messages.
+fn variable<'a>(
+    variables: &Variables,
+    after: &'a str,
+    text: &str,
+) -> Result<(String, &'a str), String> {
+    let (name, rest) =
+        after.split_once('}').ok_or_else(|| format!("\"${{\" in \"{text}\" is not closed"))?;
+    let value = variables(name)
+        .ok_or_else(|| format!("the environment variable {name} in \"{text}\" is not set"))?;
+    Ok((value, rest))
 }
 
 #[cfg(test)]
@@ -155,8 +168,16 @@ mod tests {
     #[test]
     fn environment_variables_are_replaced_and_missing_ones_refused() {
         let path = std::env::var("PATH").unwrap();
-        assert_eq!(variables("<${PATH}>").unwrap(), format!("<{path}>"));
-        assert!(variables("${HAUL_IS_NOT_SET_HERE}").is_err());
-        assert!(variables("${PATH").is_err());
+        assert_eq!(tokens().path("<${PATH}>").unwrap(), PathBuf::from(format!("<{path}>")));
+        assert!(tokens().path("${HAUL_IS_NOT_SET_HERE}").is_err());
+        assert!(tokens().path("${PATH").is_err());
+        assert_eq!(tokens().expand("${PATH}").unwrap(), "${PATH}", "only in paths");
+    }
+
+    /// The value was expanded again: `%h` in it became the host, and `%x` an error.
+    #[test]
+    fn values_of_variables_are_not_expanded_again() {
+        let expanded = tokens().replace("${A}%r${A}", Some(&|_| Some("%h%x${B}".to_owned())));
+        assert_eq!(expanded.unwrap(), "%h%x${B}them%h%x${B}");
     }
 }
