@@ -133,7 +133,7 @@ fn of_environment() -> Vec<Row> {
     }
     for variable in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
         let upper = variable.to_uppercase();
-        // As in curl, `HTTP_PROXY` in capitals is ignored: the client of a CGI script could set it.
+        // `HTTP_PROXY` in capitals is not listed. curl ignores it: the client of a CGI script could set it.
         let names = [variable, upper.as_str()];
         let names = names.iter().take(if variable == "http_proxy" { 1 } else { 2 });
         let found = names.copied().find_map(|name| Some((name, set(name)?)));
