@@ -3,7 +3,7 @@
 //! A benchmark starts servers, makes mounts and namespaces, and writes gigabytes. Three processes make
 //! sure that nothing of that is left, however it ends:
 //!
-//! - the **front** is what the user started. It holds one end of a pipe and passes signals on.
+//! - the **front** is what the user started. It holds one end of a pipe and closes it on a signal.
 //! - the **guard** has a session and a mount namespace of its own and the other end of the pipe. When
 //!   the front is gone, even by kill -9, or the worker has ended, it kills every remaining process
 //!   (all are its descendants: it adopts orphans), unmounts, and removes the directory.

@@ -65,7 +65,7 @@ pub(crate) fn become_tun(device: &File, name: &str, large_segments: bool) -> io:
     Ok(())
 }
 
-/// Moves the calling thread into new namespaces, those named by `flags` (network, mount).
+/// Moves the calling thread into new namespaces of the kinds in `flags` (network, mount).
 pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
     // SAFETY: the unsafe flag of unshare is CLONE_FILES, which no caller passes: descriptors stay
     // shared between threads.

@@ -102,7 +102,8 @@ impl Bench {
         fs::read_to_string(self.place.path().join("log")).expect("it exists")
     }
 
-    /// Processes that work in the directory or name it, other than the front.
+    /// Processes that work in the directory or name it, other than the front (the process started here; see
+    /// `guard.rs`).
     fn processes(&self) -> BTreeSet<u32> {
         let work = self.work();
         let names = |id: u32, file: &str| {
@@ -139,7 +140,7 @@ impl Bench {
         self.child.as_mut().expect("it was started").wait().expect("it can be waited for")
     }
 
-    /// Asserts that nothing is left, at once or, if the front itself was killed, a moment later.
+    /// Asserts that nothing is left. Waits up to 30 s: if the front was killed, the guard cleans up after it.
     fn leaves_nothing(&self, before: &Inventory) {
         let deadline = Instant::now() + Duration::from_secs(30);
         let left = || {

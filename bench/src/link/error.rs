@@ -2,22 +2,22 @@
 
 use std::fmt;
 
-/// What was being done, and why it failed.
+/// The operation that failed, and the cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkError {
-    what: String,
+    operation: String,
     cause: String,
 }
 
 impl LinkError {
-    pub(crate) fn new(what: impl Into<String>, cause: &(impl fmt::Display + ?Sized)) -> Self {
-        Self { what: what.into(), cause: cause.to_string() }
+    pub(crate) fn new(operation: impl Into<String>, cause: &(impl fmt::Display + ?Sized)) -> Self {
+        Self { operation: operation.into(), cause: cause.to_string() }
     }
 }
 
 impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.cause)
+        write!(f, "{}: {}", self.operation, self.cause)
     }
 }
 

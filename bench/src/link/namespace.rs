@@ -76,20 +76,20 @@ impl Namespace {
         self.run("ip", arguments)
     }
 
-    /// Runs a program in the namespace. A failure exit status is an error with what the program printed.
+    /// Runs a program in the namespace. A failure exit status becomes an error with the program's stderr.
     pub(super) fn run(&self, program: &str, arguments: &[&str]) -> Result<(), LinkError> {
-        let what = || format!("{program} {}", arguments.join(" "));
+        let command_line = || format!("{program} {}", arguments.join(" "));
         let output = self
             .command(program)
             .args(arguments)
             .stdin(Stdio::null())
             .output()
-            .map_err(|error| LinkError::new(what(), &error))?;
+            .map_err(|error| LinkError::new(command_line(), &error))?;
         if output.status.success() {
             return Ok(());
         }
         let stderr = String::from_utf8_lossy(&output.stderr);
-        Err(LinkError::new(what(), &stderr.trim()))
+        Err(LinkError::new(command_line(), &stderr.trim()))
     }
 }
 

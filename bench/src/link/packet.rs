@@ -18,7 +18,7 @@ const GSO_ECN: u8 = 0x80;
 /// The size of a packet on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wire {
-    /// Bytes of all pieces, with the IP header of each.
+    /// Bytes of all pieces, with the headers of each, from IP on.
     pub(super) bytes: u64,
     /// Number of pieces.
     pub(super) packets: u64,

@@ -19,13 +19,13 @@ use super::units;
 
 /// What is drawn.
 pub(super) struct BarPlot {
-    /// Says it all to those who cannot see it.
+    /// The text alternative to the plot, for screen readers.
     pub(super) title: String,
     /// The quantity and its unit.
     pub(super) axis: String,
     /// A dashed line: a value on the axis, and what it is.
     pub(super) limit: Option<(f64, String)>,
-    /// From above.
+    /// From top to bottom.
     pub(super) bars: Vec<Bar>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Bar {
     pub(super) hollow: bool,
     /// The tool's colour.
     pub(super) ink: Ink,
-    /// On the axis; none draws no bar.
+    /// The values on the axis; `None` draws no bar.
     pub(super) figure: Option<Summary>,
     /// The figure in words, or why there is none.
     pub(super) words: String,
@@ -48,7 +48,7 @@ pub(super) struct Bar {
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 impl BarPlot {
-    /// Both SVGs.
+    /// The SVGs for wide and for narrow screens.
     pub(super) fn draw(&self) -> Result<String, PlotError> {
         canvas::both(&self.title, |geometry| self.height(geometry), |area, g| self.draw_on(area, g))
     }
@@ -98,7 +98,7 @@ impl BarPlot {
             bar.draw(&mut chart, g, place as f64)?;
         }
         self.draw_limit(area, &mut chart, g)?;
-        // Words last: where there is no room beside a line, they are over it.
+        // Text last: where there is no room for it beside a line, it is drawn on top.
         for (place, bar) in self.bars.iter().enumerate() {
             bar.write(area, &chart, g, place as f64)?;
         }
@@ -150,7 +150,7 @@ impl Bar {
             [(figure.min, middle - cap), (figure.min, middle + cap)],
             [(figure.max, middle - cap), (figure.max, middle + cap)],
         ];
-        // With a seam, for a dark whisker would not be seen on a dark bar.
+        // With an outline in the colour of the page: a dark whisker would be invisible on a dark bar.
         for (ink, width) in [(Ink::Page, 3), (Ink::Text, 1)] {
             let stroke = |ends: [_; 2]| PathElement::new(ends.to_vec(), g.line(ink, width));
             chart.draw_series(strokes.map(stroke))?;

@@ -34,15 +34,15 @@ pub(super) struct Geometry {
     /// CSS pixels.
     width: i32,
     /// Font size in CSS pixels.
-    letters: i32,
+    font_size: i32,
     /// Whether labels are above the bars instead of beside them.
     pub(super) narrow: bool,
 }
 
 /// For windows of at least 820 pixels (see the style sheet); the text shrinks with the plot, to 10 pixels.
-const WIDE: Geometry = Geometry { class: "wide", width: 1080, letters: 14, narrow: false };
+const WIDE: Geometry = Geometry { class: "wide", width: 1080, font_size: 14, narrow: false };
 /// For phones.
-const NARROW: Geometry = Geometry { class: "narrow", width: 360, letters: 12, narrow: true };
+const NARROW: Geometry = Geometry { class: "narrow", width: 360, font_size: 12, narrow: true };
 
 impl Geometry {
     /// CSS pixels in drawing units.
@@ -57,13 +57,13 @@ impl Geometry {
 
     /// The width of a text in drawing units, estimated generously because the font is not known.
     pub(super) fn text_width(self, text: &str) -> i32 {
-        text.chars().count() as i32 * self.px(self.letters) * 6 / 10
+        text.chars().count() as i32 * self.px(self.font_size) * 6 / 10
     }
 
-    /// A text style; `side` is the end of the text that is at its position.
+    /// A text style; `side` is the end of the text that is anchored at its position.
     pub(super) fn text_style(self, ink: Ink, side: HPos, bold: bool) -> TextStyle<'static> {
         let style = if bold { FontStyle::Bold } else { FontStyle::Normal };
-        let size = f64::from(self.px(self.letters)) * FONT_SCALE;
+        let size = f64::from(self.px(self.font_size)) * FONT_SCALE;
         TextStyle {
             font: FontDesc::new(FontFamily::SansSerif, size, style),
             color: ink.colour().to_backend_color(),
@@ -108,7 +108,8 @@ pub(super) fn both(
     Ok(both)
 }
 
-/// Replaces the opening tag of plotters, which fixes the size, and its colours, which suit only a light or a dark page.
+/// Replaces the opening tag of plotters, which fixes the size, and its colours, which suit only a light or
+/// only a dark page.
 fn fit_for_page(svg: &str, title: &str, geometry: Geometry, size: (u32, u32)) -> String {
     let drawing = svg.split_once('>').map_or(svg, |(_, drawing)| drawing);
     let title = escaped(title);

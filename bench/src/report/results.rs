@@ -53,7 +53,7 @@ impl Results {
                 let record: Result<Record, _> = serde_json::from_str(line);
                 let added = match record {
                     Ok(record) => reader.add(record),
-                    Err(error) if error.is_eof() => Err(Cause::Torn(error)),
+                    Err(error) if error.is_eof() => Err(Cause::Truncated(error)),
                     Err(error) => Err(Cause::Malformed(error)),
                 };
                 added.map_err(|cause| ReadError {
@@ -91,26 +91,26 @@ pub struct ReadError {
 
 #[derive(Debug)]
 enum Cause {
-    Torn(serde_json::Error),
+    Truncated(serde_json::Error),
     Malformed(serde_json::Error),
     NoMachine,
     NoScenario(String),
-    OtherScenario(String),
-    RoundTwice { tool: String, settings: String, round: u32 },
+    ConflictingScenario(String),
+    DuplicateRound { tool: String, settings: String, round: u32 },
 }
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, line {}: ", self.file, self.line)?;
         match &self.cause {
-            Cause::Torn(error) => write!(f, "the line is torn off: {error}"),
+            Cause::Truncated(error) => write!(f, "the line is torn off: {error}"),
             Cause::Malformed(error) => write!(f, "not a record of a benchmark: {error}"),
             Cause::NoMachine => write!(f, "no machine record before this line in this file"),
             Cause::NoScenario(name) => write!(f, "a run of '{name}', and no such scenario before"),
-            Cause::OtherScenario(name) => {
+            Cause::ConflictingScenario(name) => {
                 write!(f, "scenario '{name}' differs from the one of this name before")
             }
-            Cause::RoundTwice { tool, settings, round } => {
+            Cause::DuplicateRound { tool, settings, round } => {
                 write!(f, "round {round} of {tool} ({settings}) for the second time")
             }
         }
@@ -120,11 +120,11 @@ impl fmt::Display for ReadError {
 impl Error for ReadError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.cause {
-            Cause::Torn(error) | Cause::Malformed(error) => Some(error),
+            Cause::Truncated(error) | Cause::Malformed(error) => Some(error),
             Cause::NoMachine
             | Cause::NoScenario(_)
-            | Cause::OtherScenario(_)
-            | Cause::RoundTwice { .. } => None,
+            | Cause::ConflictingScenario(_)
+            | Cause::DuplicateRound { .. } => None,
         }
     }
 }
@@ -165,7 +165,7 @@ impl Unsorted {
     fn add_scenario(&mut self, scenario: Scenario) -> Result<(), Cause> {
         match self.scenarios.iter().find(|(known, _)| known.name == scenario.name) {
             Some((known, _)) if *known == scenario => Ok(()),
-            Some(_) => Err(Cause::OtherScenario(scenario.name)),
+            Some(_) => Err(Cause::ConflictingScenario(scenario.name)),
             None => {
                 self.scenarios.push((scenario, Vec::new()));
                 Ok(())
@@ -180,12 +180,12 @@ impl Unsorted {
             return Err(Cause::NoScenario(run.scenario));
         };
         // A file given twice would count every measurement twice. A missing tool may be recorded repeatedly.
-        let twice = !matches!(run.outcome, Outcome::Missing { .. })
+        let is_duplicate = !matches!(run.outcome, Outcome::Missing { .. })
             && runs.iter().any(|other| {
                 (&other.tool, &other.settings, other.round) == (&run.tool, &run.settings, run.round)
             });
-        if twice {
-            return Err(Cause::RoundTwice {
+        if is_duplicate {
+            return Err(Cause::DuplicateRound {
                 tool: run.tool,
                 settings: run.settings,
                 round: run.round,

@@ -1,7 +1,7 @@
-//! Several sources into one directory: what one of them has put there another does not replace.
+//! Several sources into one directory: none replaces what an earlier source of the run has copied there.
 //!
-//! Nothing is remembered of what was copied. Whether an earlier source of the run has the same name is
-//! asked of that source, and only where two sources share a part of the destination.
+//! haul does not remember copied files. It looks names up in the earlier sources, and only where two sources
+//! share a part of the destination.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use crate::{Filter, Job};
 pub struct Destinations {
     jobs: Vec<Job>,
     by_path: HashMap<RelPath, Vec<usize>>,
-    /// By the directories that they go into, and their names as the least discerning destination sees them.
+    /// By the directory that they go into, and by folded name (see [`fold`]).
     by_folded: HashMap<RelPath, HashMap<Vec<u8>, Vec<usize>>>,
 }
 
-/// Another name of the source, and where it goes.
+/// A source entry whose name the destination may not distinguish from that of another one.
 #[derive(Debug, Clone)]
 pub struct Sibling {
-    /// The source, for people.
+    /// The source, as shown in messages.
     pub source: String,
-    /// Where it goes.
+    /// Its path at the destination.
     pub destination: RelPath,
 }
 
 impl Destinations {
-    /// Of these jobs.
+    /// The destinations of `jobs`; empty for a single job, which has no earlier sources.
     pub fn new(jobs: &[Job]) -> Self {
         let mut by_path: HashMap<RelPath, Vec<usize>> = HashMap::new();
         let mut by_folded: HashMap<RelPath, HashMap<Vec<u8>, Vec<usize>>> = HashMap::new();
@@ -49,7 +49,7 @@ impl Destinations {
         Self { jobs: if jobs.len() > 1 { jobs.to_vec() } else { Vec::new() }, by_path, by_folded }
     }
 
-    /// Those jobs among `indices` that came before `job` and go to the same destination.
+    /// The jobs among `indices` that precede `job` and write to the same storage.
     fn before<'a>(
         &'a self,
         job: &'a NumberedJob,
@@ -60,8 +60,8 @@ impl Destinations {
         jobs.filter(|other| Arc::ptr_eq(&other.destination, &job.job.destination))
     }
 
-    /// Earlier sources of the run whose names in the directory that `job` goes into may be the same as its
-    /// own.
+    /// Earlier sources of the run that go into the same directory as `job`, under other names that the
+    /// destination may not distinguish from its own.
     pub fn like(&self, job: &NumberedJob) -> Vec<Sibling> {
         let path = &job.job.destination_path;
         let Some(names) = path.parent().and_then(|parent| self.by_folded.get(&parent)) else {
@@ -76,8 +76,8 @@ impl Destinations {
         others.map(sibling).collect()
     }
 
-    /// Calls `note` for all that earlier jobs have for a directory of the destination: with the storage, the
-    /// path and the name that it gets, and whether it is known to be a directory.
+    /// Calls `note` for everything that earlier jobs copy into `directory` of the destination, with the
+    /// source's storage and path, the name at the destination, and whether it is known to be a directory.
     ///
     /// # Errors
     ///
@@ -120,11 +120,11 @@ impl Destinations {
         Ok(())
     }
 
-    /// Refuses to copy to `destination` what an earlier job copies there.
+    /// Fails if an earlier job copies a file or link to `destination`.
     ///
     /// # Errors
     ///
-    /// `AlreadyExists` if an earlier source has a file or link for the same name; that of asking it.
+    /// `AlreadyExists` if an earlier source has a file or link for that name; those of looking it up.
     pub async fn refuse_twice(
         &self,
         job: &NumberedJob,
@@ -158,7 +158,7 @@ const fn is_no_directory(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// What a job's source has for `below` its destination.
+/// The source path that a job copies to `below` its destination.
 fn source_path(job: &Job, below: &[u8]) -> Result<RelPath> {
     let mut names = below.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
     let path = names.try_fold(job.source_path.clone(), |path, name| path.join(name));

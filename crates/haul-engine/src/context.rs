@@ -29,13 +29,13 @@ use crate::{Cancel, Job, Settings};
 /// One running transfer.
 #[derive(Debug)]
 pub struct Context {
-    /// What was asked for.
+    /// The options of the transfer.
     pub settings: Settings,
-    /// The gate that every range passes.
+    /// Flow control: every range needs a permit from it.
     pub flow: Arc<Flow>,
     /// Counters and events.
     pub tally: Arc<Tally>,
-    /// Stops it: the caller's, or want of space.
+    /// Stops the transfer, if the caller cancels it or space runs out.
     pub cancel: Cancel,
     /// The space at the destination.
     pub room: Room,
@@ -44,27 +44,27 @@ pub struct Context {
     pub current: Current,
     /// Threads for digests.
     pub pool: WorkPool,
-    /// Reads that last, of sources where each is dear to begin.
+    /// The long reads in flight ([`Capabilities::long_reads`]).
     pub long_reads: LongReads,
     /// How many large files are moved at once.
     pub large_files: Semaphore,
-    /// What destinations keep of modification times.
+    /// Resolution and range of the modification times that destinations keep, as far as known.
     pub times: LearntTimes,
     /// Files with several names.
     pub hard_links: HardLinks,
-    /// Where all jobs go.
+    /// The jobs by their destinations.
     pub destinations: Destinations,
     locks: Mutex<Vec<(Option<FileId>, Lock)>>,
-    /// The roots that are copied between on this machine.
+    /// File IDs of the source and destination roots on this machine.
     pub ends: Ends,
-    /// Whether a listing of a source failed, so that what is missing in it may be there.
+    /// Whether a listing of a source failed: entries that it lacks may exist, so nothing is deleted for them.
     failed_listing: AtomicBool,
-    /// Jobs of directories, and whether their destination was made by this run.
+    /// For each job of a directory, by its index: whether this run created the destination.
     roots: Mutex<HashMap<usize, bool>>,
     owner_lost: AtomicBool,
     /// Every item that is planned and not done holds a receiver.
     planned: watch::Sender<()>,
-    /// How many wait until all items are done that were planned so far.
+    /// The number of tasks that wait in [`Context::planned_done`].
     awaited: watch::Sender<usize>,
 }
 
@@ -87,8 +87,8 @@ impl Context {
             writes |= job.destination.capabilities().medium == Medium::Link;
             in_order |= job.destination.capabilities().writes == haul_storage::Writes::InOrder;
         }
-        // Between disks two files keep both stages busy; more only spread the heads. Over a link a
-        // few hide opening and committing, and where a file takes one stream it takes many files.
+        // Between disks, two files keep reading and writing busy; more only add seeks. Over a link, a few
+        // hide the RTTs of opening and committing; if each file is a single stream, many are needed.
         let large = match (links.is_empty(), in_order) {
             (true, _) => 2,
             (false, false) => 4,
@@ -121,7 +121,7 @@ impl Context {
         }
     }
 
-    /// For an item that is planned now.
+    /// A ticket for an item that is planned now.
     pub fn ticket(&self) -> Ticket {
         self.planned.subscribe()
     }
@@ -138,14 +138,14 @@ impl Context {
         *self.awaited.borrow() > 0
     }
 
-    /// Waits until [`Context::planned_done`] waits: what was planned must not be held back then.
+    /// Waits until a task waits in [`Context::planned_done`]: items must not be held back for sorting then.
     pub async fn is_awaited(&self) {
         // The sender lives as long as `self`, so waiting cannot fail.
         drop(self.awaited.subscribe().wait_for(|awaited| *awaited > 0).await);
     }
 
-    /// Of what a source has, what is to be kept and can be. Everything that is set on a copy passes
-    /// through here, so that what lends the owner's rights is kept only together with the owner.
+    /// The metadata to set on a copy: what the options ask for and the destination can keep. All metadata of
+    /// copies passes through here, so that set-ID bits and capabilities are set only together with the owner.
     pub fn wanted_metadata(
         &self,
         found: Metadata,
@@ -159,7 +159,7 @@ impl Context {
         if let Some(owner) = wanted.owner.filter(|_| can.medium == Medium::Disk) {
             wanted.owner = self.settings.owners.settable(owner);
             if wanted.owner != Some(owner) {
-                // What lends the rights of an owner goes with the owner.
+                // Set-ID bits and capabilities would grant the rights of another owner.
                 wanted = wanted.without_privileges();
                 if !self.owner_lost.swap(true, Ordering::Relaxed) {
                     let message = format!(
@@ -266,13 +266,13 @@ struct FirstName {
     names_left: Mutex<u64>,
 }
 
-/// How the copy of a file under its first name ended: with what digest, or not at all.
+/// The outcome of copying a file under its first name: its digest if there is one, or failure.
 pub type Outcome = Result<Option<Digest>, ()>;
 
 /// What to do with one of several names.
 #[derive(Debug)]
 pub enum Name {
-    /// Copy it, and say how that ended.
+    /// The first name: copy the file, and report the outcome.
     First(FirstGuard),
     /// The file was copied under this name; link to it.
     Other(RelPath, Option<Digest>),
@@ -280,14 +280,14 @@ pub enum Name {
     Alone,
 }
 
-/// Says how the copy under the first name ended; dropped without a word it failed.
+/// Reports the outcome of the copy under the first name. Dropping it reports a failure.
 #[derive(Debug)]
 pub struct FirstGuard {
     first: Arc<FirstName>,
 }
 
 impl FirstGuard {
-    /// The file is there, with this digest.
+    /// Reports that the copy is complete, with its digest.
     pub fn done(self, digest: Option<Digest>) {
         self.first.outcome.send_replace(Some(Ok(digest)));
     }
@@ -306,7 +306,7 @@ impl Drop for FirstGuard {
 }
 
 impl HardLinks {
-    /// Says once in a transfer that files are copied instead of being linked.
+    /// Warns, once in a transfer, that files are copied instead of being linked.
     pub fn say_refused(&self, context: &Context, name: String, error: &Error) {
         if !self.refused.swap(true, Ordering::Relaxed) {
             let message = format!(
@@ -316,9 +316,9 @@ impl HardLinks {
         }
     }
 
-    /// Asks what to do with the name `destination` of file `id`, which has `names` names at the
-    /// source. Waits for the first name if that is being copied; names are asked for in the order
-    /// in which their copies start, so that cannot lock.
+    /// Decides what to do with the name `destination` of file `id`, which has `names` names at the
+    /// source. Waits while the file is copied under its first name. That cannot deadlock: the first name
+    /// is the one that called first, so its copy has started.
     pub async fn ask(&self, job: usize, id: FileId, names: u64, destination: &RelPath) -> Name {
         let first = {
             let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -331,7 +331,7 @@ impl HardLinks {
                 files.insert((job, id), Arc::clone(&first));
                 return Name::First(FirstGuard { first });
             };
-            // Memory holds only files of which some names have not been met.
+            // A file is forgotten once all its names have been seen.
             let mut left = first.names_left.lock().unwrap_or_else(PoisonError::into_inner);
             *left = left.saturating_sub(1);
             if *left == 0 {

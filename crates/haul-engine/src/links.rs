@@ -1,7 +1,7 @@
 //! The hosts that a transfer reads from and writes to.
 //!
-//! Thousands of sources may lie on one host, and one file on several (mirrors). To the window each host is one
-//! link: it is told once how many lanes are wanted, and its RTT counts once.
+//! One host may have thousands of sources, and one file may be on several hosts (mirrors). Each host is one
+//! link: its lanes are requested once, and its RTT counts once.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -20,25 +20,25 @@ pub struct Links {
     sources: Vec<(Host, Arc<dyn Storage>)>,
     /// One of each host that is written.
     destinations: Vec<(Host, Arc<dyn Storage>)>,
-    can: Can,
+    can: LinkCapabilities,
 }
 
-/// What the storages behind all links can do.
+/// The combined capabilities of the storages on all links.
 #[derive(Debug, Clone, Copy)]
-pub struct Can {
-    /// The most lanes that any of them allows.
+pub struct LinkCapabilities {
+    /// The lowest limit on lanes of any of them.
     pub max_lanes: Option<usize>,
-    /// All take further read requests on a busy lane.
+    /// True if all accept further read requests on a busy lane.
     pub pipelined_reads: bool,
     /// The same for writes.
     pub pipelined_writes: bool,
-    /// Reads of any of them should be long.
+    /// True if reads of any of them should be long.
     pub long_reads: bool,
-    /// All bound by themselves what is in flight when they are read.
+    /// True if all limit the bytes in flight of reads themselves.
     pub bounded_reads: bool,
 }
 
-impl Default for Can {
+impl Default for LinkCapabilities {
     fn default() -> Self {
         Self {
             max_lanes: None,
@@ -50,18 +50,18 @@ impl Default for Can {
     }
 }
 
-/// What tells hosts apart. Storages that share one pool of lanes are on the same host.
+/// Identifies a host. Storages that share one lane pool are on the same host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Host {
     /// Protocol, user, name and port.
     Server(&'static str, Option<String>, String, Option<u16>),
-    /// A storage that names no host is one by itself.
-    Storage(Alone),
+    /// A storage without a host name counts as a host of its own.
+    Storage(StorageAddress),
 }
 
-/// A storage, by its address, which no other storage gets while this exists.
+/// Identifies a storage by its address, which is not reused while this exists.
 #[derive(Debug, Clone)]
-pub struct Alone(Weak<dyn Storage>);
+pub struct StorageAddress(Weak<dyn Storage>);
 
 impl Links {
     /// The links of these jobs.
@@ -76,7 +76,7 @@ impl Links {
                 continue;
             }
             links.can.note(storage.capabilities(), &mut seen, storage);
-            // A server's copy of its own file goes over one link.
+            // A copy within one storage goes over one link.
             let is_source = links.sources.iter().any(|(_, source)| Arc::ptr_eq(source, storage));
             let host = Host::of(storage);
             if written.insert(host.clone()) && !is_source {
@@ -98,8 +98,8 @@ impl Links {
         self.sources.is_empty() && self.destinations.is_empty()
     }
 
-    /// What the storages can do.
-    pub const fn can(&self) -> Can {
+    /// The combined capabilities of the storages on all links.
+    pub const fn can(&self) -> LinkCapabilities {
         self.can
     }
 
@@ -129,7 +129,7 @@ impl Links {
     }
 }
 
-impl Can {
+impl LinkCapabilities {
     fn note(&mut self, can: &Capabilities, seen: &mut HashSet<usize>, storage: &Arc<dyn Storage>) {
         if !seen.insert(address(storage)) {
             return;
@@ -142,7 +142,7 @@ impl Can {
     }
 }
 
-/// The storages on links that a source is read from.
+/// The storages that a source is read from (its mirrors, or itself), as far as they are on links.
 fn mirrors_of(source: &Arc<dyn Storage>) -> impl Iterator<Item = &Arc<dyn Storage>> {
     let mirrors = MirrorStorage::of(&**source);
     let own = mirrors.is_none().then_some(source);
@@ -154,10 +154,10 @@ impl Host {
     /// The host of a storage. HTTP and WebDAV use the same lanes.
     fn of(storage: &Arc<dyn Storage>) -> Self {
         let Location::Remote { scheme, user, host, port, .. } = storage.location() else {
-            return Self::Storage(Alone(Arc::downgrade(storage)));
+            return Self::Storage(StorageAddress(Arc::downgrade(storage)));
         };
-        let web = |name, usual| {
-            let port = port.unwrap_or(usual);
+        let web = |name, default_port| {
+            let port = port.unwrap_or(default_port);
             Self::Server(name, user.clone(), host.to_ascii_lowercase(), Some(port))
         };
         match scheme {
@@ -168,33 +168,33 @@ impl Host {
     }
 }
 
-impl Alone {
+impl StorageAddress {
     fn address(&self) -> usize {
         self.0.as_ptr().cast::<()>() as usize
     }
 }
 
-impl PartialEq for Alone {
+impl PartialEq for StorageAddress {
     fn eq(&self, other: &Self) -> bool {
         self.address() == other.address()
     }
 }
 
-impl Eq for Alone {}
+impl Eq for StorageAddress {}
 
-impl PartialOrd for Alone {
+impl PartialOrd for StorageAddress {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Alone {
+impl Ord for StorageAddress {
     fn cmp(&self, other: &Self) -> Ordering {
         self.address().cmp(&other.address())
     }
 }
 
-impl Hash for Alone {
+impl Hash for StorageAddress {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.address().hash(state);
     }

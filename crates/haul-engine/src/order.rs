@@ -1,6 +1,6 @@
-//! What is copied first.
+//! The order in which files are copied.
 
-/// By what files are put in order.
+/// The sort key of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderBy {
     /// Length in bytes.
@@ -14,8 +14,8 @@ pub enum OrderBy {
 /// The order in which files are begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
-    /// By what.
+    /// The sort key.
     pub by: OrderBy,
-    /// The largest, last or newest first.
+    /// Descending: the largest, last or newest first.
     pub reverse: bool,
 }

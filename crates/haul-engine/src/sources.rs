@@ -1,25 +1,25 @@
-//! The entries of the sources as they were at the start of a transfer. The plan and the measurement of the free space both
-//! need them at once; each is requested a single time, because over a link that takes an RTT.
+//! The entries of the sources at the start of a transfer. The plan and the check of free space both need them
+//! at once; each is requested a single time, because over a link that takes an RTT.
 
 use haul_storage::{Entry, Result};
 use tokio::sync::OnceCell;
 
 use crate::Job;
 
-/// Entries to remember. With more sources the RTTs of the first ones no longer matter.
-const REMEMBERED: usize = 64;
+/// Number of cached entries. With more sources, the RTTs of the first ones no longer matter.
+const CACHED: usize = 64;
 
-/// The entries of the first sources.
+/// Caches the entries of the first sources.
 #[derive(Debug)]
 pub struct Sources(Vec<OnceCell<Entry>>);
 
 impl Sources {
-    /// Nothing is known of the sources of `jobs`.
+    /// An empty cache for the sources of `jobs`.
     pub fn of(jobs: &[Job]) -> Self {
-        Self((0..jobs.len().min(REMEMBERED)).map(|_| OnceCell::new()).collect())
+        Self((0..jobs.len().min(CACHED)).map(|_| OnceCell::new()).collect())
     }
 
-    /// The entry of the source of `job`, which is number `index`. A request that is in flight is shared.
+    /// The entry of the source of `job`, which is number `index`. Concurrent calls share one request.
     ///
     /// # Errors
     /// Those of `Storage::stat`. A failed request is repeated by the next call.

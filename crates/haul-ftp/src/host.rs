@@ -22,11 +22,11 @@ use crate::server::Server;
 use crate::wire::listing::Found;
 use crate::wire::{Command, HashCommand, Reply};
 
-/// Pauses before the retries of an idempotent operation whose lane was lost: first none, altogether 15.75 s, about as
-/// long as a server takes to restart.
+/// Pauses before the retries of an idempotent operation whose lane was lost: 15.75 s in total, about as long
+/// as a server takes to restart.
 const PAUSES_MS: [u64; 7] = [0, 250, 500, 1000, 2000, 4000, 8000];
 
-/// Number of these pauses (7.75 s altogether) before the first lane has been opened.
+/// Number of these pauses (7.75 s in total) that are used before the first lane has been opened.
 const PAUSES_BEFORE_FIRST_LANE: usize = 6;
 
 /// How long to wait for an aborted writer to close its part file.
@@ -189,7 +189,7 @@ impl FtpHost {
         look::look(&mut lane, path).await.map_err(|error| error.at(self.name()))
     }
 
-    /// Sends idempotent commands, again if the lane is lost.
+    /// Sends idempotent commands, and retries if the lane is lost.
     pub(crate) async fn ask(&self, commands: &[Command]) -> Result<Vec<Reply>> {
         let mut tries = self.tries();
         loop {
@@ -206,7 +206,8 @@ impl FtpHost {
         lane.exchange(commands).await.map_err(|error| error.at(self.name()))
     }
 
-    /// Asks for a digest, once: the server may take long to read a file, and would read it again.
+    /// Requests a digest without retrying: each try makes the server read the whole file, which may take
+    /// long.
     pub(crate) async fn hash(&self, how: HashCommand, command: Command) -> Result<Reply> {
         let mut lane: Lane = self.lanes.command().await?;
         lane.hash(how, command).await.map_err(|error| error.at(self.name()))

@@ -9,12 +9,13 @@ pub enum Direction {
     In,
 }
 
-/// RTTs of a connection in one direction.
+/// What the kernel has measured on a connection that transfers data in one direction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TcpInfo {
     pub(crate) shortest_us: u32,
     pub(crate) mean_us: u32,
     /// Packets sent that have arrived.
     pub(crate) delivered: u32,
+    /// Time since data was last sent ([`Direction::Out`]) or received ([`Direction::In`]).
     pub(crate) idle_ms: u32,
 }

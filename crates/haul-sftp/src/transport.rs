@@ -41,7 +41,7 @@ pub struct Channel {
     pub server: String,
     /// RTT measured while connecting.
     pub rtt: Option<Duration>,
-    /// Number of round trips that connecting took.
+    /// Number of RTTs that connecting took.
     pub round_trips: u32,
     /// Measures the RTT and so the queue on the path, where the system reports it.
     pub gauge: Option<RttGauge>,

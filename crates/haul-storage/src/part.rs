@@ -12,7 +12,7 @@
 //! | `.NAME.UNIQUE.haul-temp` | a short-lived file, of which several tasks may need one at once |
 //!
 //! Two files never share such a name, because it contains all of `NAME` before the kind. A name of more than
-//! 255 bytes (the limit of every common file system) is shortened to `.HEAD.HASH.haul-long-KIND`: HEAD is the
+//! 255 bytes (the limit of every common file system) is shortened to `.HEAD.HASH[.UNIQUE].haul-long-KIND`: HEAD is the
 //! start of `NAME`, cut between two characters, and HASH are 128 bits of the BLAKE3 hash of `NAME`.
 //!
 //! These names are reserved: nothing is copied from or to a name for which [`is_part_name`] is true.
@@ -59,7 +59,7 @@ pub fn moving_name(name: &[u8], unique: &str) -> Vec<u8> {
     decorated(name, unique.as_bytes(), MOVING)
 }
 
-/// Whether `name` was made by [`moving_name`]. Unlike the others, it is that of a complete file.
+/// Whether `name` was made by [`moving_name`]. Unlike a part file, it is a complete file.
 pub fn is_moving_name(name: &[u8]) -> bool {
     is_part_name(name) && name.ends_with(MOVING)
 }

@@ -39,8 +39,8 @@ pub trait Storage: Any + Debug + Send + Sync {
     /// The capabilities of this storage.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Sets the wished number of open lanes. The storage opens and closes lanes in the background, within its limits.
-    /// A disk ignores it.
+    /// Sets the desired number of open lanes. The storage opens and closes lanes in the background, within its
+    /// limits. A disk ignores it.
     fn set_lanes(&self, lanes: usize);
 
     /// The current state of the link.
@@ -84,14 +84,14 @@ pub trait Storage: Any + Debug + Send + Sync {
     /// `Unsupported` without `capabilities().server_copy`.
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()>;
 
-    /// The digest of a file, as the far side reports it without sending its bytes. `None` if it reports none of this
-    /// kind. A disk reports none: its files are read.
+    /// The digest of a file, as a server reports it without sending the content. `None` if it reports none of
+    /// this kind. A disk reports none: its files are read.
     ///
-    /// This is a claim of the far side, and may be one about an earlier version of the file. A server may read the whole
-    /// file for it.
+    /// The digest is the server's claim, and may belong to an earlier version of the file. The server may read
+    /// the whole file to compute it.
     ///
     /// # Errors
-    /// `NotFound` if nothing exists at `path`, and errors of the link. What the far side does not do is `None`.
+    /// `NotFound` if nothing exists at `path`, and errors of the link. A server without digests gives `None`.
     async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>>;
 
     /// All metadata that can be set on a copy of the entry, including extended attributes.
@@ -173,7 +173,7 @@ pub trait ReadAt: Any + Debug + Send + Sync {
     fn read_at(&self, range: Range) -> BlockStream;
 
     /// Like [`ReadAt::read_at`], for a range whose end may be lowered while it is read: the stream may end at offset
-    /// `end`. Of use with [`Capabilities::long_reads`], where a server would otherwise send more than is needed; other
+    /// `end`. Useful with [`Capabilities::long_reads`], where a server would otherwise send more than is needed; other
     /// storages ignore `end`.
     fn read_until(&self, range: Range, end: &Arc<AtomicU64>) -> BlockStream;
 
@@ -185,7 +185,7 @@ pub trait ReadAt: Any + Debug + Send + Sync {
 /// A file that is being written. It gets its name on [`WriteAt::commit`].
 #[async_trait]
 pub trait WriteAt: Any + Debug + Send + Sync {
-    /// What the part file holds of earlier runs with the same [`CreateOptions::source`], as of `create`.
+    /// What the part file already held at `create`, from earlier runs with the same [`CreateOptions::source`].
     fn held(&self) -> &Held;
 
     /// Records ranges that have been written, so that a later run with the same source need not write them again, even
@@ -200,8 +200,8 @@ pub trait WriteAt: Any + Debug + Send + Sync {
     /// nothing, if that is not possible with this source.
     async fn copy_from(&self, source: &dyn ReadAt, range: Range) -> Result<bool>;
 
-    /// Makes everything written so far durable, and notes that of what has been recorded: a record counts after a
-    /// restart of the machine or an unmount only if it is noted as durable.
+    /// Makes everything written so far durable, and marks the records up to now as synced. After a reboot or a
+    /// remount, only records marked as synced count.
     async fn sync(&self) -> Result<()>;
 
     /// Opens the part file for reading. With `uncached`, reads bypass the page cache as far as the system allows.
@@ -210,8 +210,8 @@ pub trait WriteAt: Any + Debug + Send + Sync {
     /// `Unsupported` if the file cannot be read before its commit.
     async fn reopen(&self, uncached: bool) -> Result<Arc<dyn ReadAt>>;
 
-    /// Sets the length and metadata of the file and gives it its name. It never appears incomplete under its name. The
-    /// records of it are removed.
+    /// Sets the length and metadata of the file and gives it its name. It never appears incomplete under its name.
+    /// Its records are removed.
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()>;
 
     /// Stops writing. With `keep`, the part file and its records stay, so that a later run can resume it; otherwise they
@@ -231,10 +231,10 @@ pub enum LinkKind {
 /// Options for creating a part file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreateOptions {
-    /// The source, if what is written is to be recorded.
+    /// The source. Without it, nothing is recorded.
     pub source: Option<SourceVersion>,
-    /// Resume an existing part file instead of emptying it: if it is recorded that it has bytes of `source`, or without
-    /// a `source` in any case, for a caller that knows what is in it.
+    /// Resume an existing part file instead of emptying it. With a `source`, this requires a record that the
+    /// bytes come from that source; without one, the caller has to know the content.
     pub resume: bool,
     /// The final length in bytes, for reserving space. Reserved space never counts as progress.
     pub size: Option<u64>,
@@ -489,7 +489,7 @@ mod tests {
         }
     }
 
-    /// The RTT of a host was counted once for each of its files.
+    /// Formerly, the RTT of a host was counted once for each of its files.
     #[test]
     fn rtts_add_up_only_for_links_in_series() {
         let sources = far(20, 4, Some(5)).beside(far(50, 1, Some(0)));

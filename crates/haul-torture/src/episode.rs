@@ -80,7 +80,7 @@ impl<'a> Episode<'a> {
     /// Grows a new source tree and runs `steps` steps on it, until one fails.
     ///
     /// # Errors
-    /// The outer error is one of the test machine, the inner one a failed step.
+    /// The outer error means that the test itself could not go on, the inner one is a failed step.
     pub fn run(&mut self, steps: usize) -> io::Result<Result<(), Failure>> {
         let mut chance = Chance::new(self.seed);
         for path in [&self.target.source, &self.target.destination, &self.target.oracle] {
@@ -150,12 +150,12 @@ impl<'a> Episode<'a> {
         if kills > 0 {
             before.0.retain(|name, _| !is_part_name(base(name)));
             if step.options.manifest {
-                self.tidy()?;
+                self.remove_manifests()?;
                 before.0.remove(&b"SHA256SUMS"[..]);
             }
             if chance.one_in(4) {
-                // After this change, part files of the killed runs belong to another version of a file, or to one
-                // that was removed from the source, whose part file haul does not look for.
+                // After this change, part files of the killed runs belong to another version of a file, or to
+                // a file that the source no longer has; haul does not look for the part files of those.
                 mutate(chance, &target.source, &features)?;
                 if as_user {
                     self.hand_over()?;
@@ -169,11 +169,11 @@ impl<'a> Episode<'a> {
             sweep(&target.oracle)?;
         }
         let judged = self.judge(&mut step, &source, &before);
-        self.tidy()?;
+        self.remove_manifests()?;
         judged
     }
 
-    /// Kills haul at some time while it copies. Returns what it left.
+    /// Runs haul and kills it after a random time. Returns the tree that it left at the destination.
     fn kill(
         &mut self,
         chance: &mut Chance,
@@ -194,7 +194,7 @@ impl<'a> Episode<'a> {
         } else {
             target.tree(&step.view)?
         };
-        if let Err(differences) = step.half_way(source, before, &there) {
+        if let Err(differences) = step.check_kill(source, before, &there) {
             let trees = Some((source, before));
             return Ok(Err(step.report(
                 "a killed run left a file that is neither the old nor the new one",
@@ -210,7 +210,7 @@ impl<'a> Episode<'a> {
         let target = self.target;
         let mut want = wanted(source, before, &step.options, &target.keeps, step.runner);
         if step.options.manifest && step.options.form != Form::Into {
-            // The manifest is written to the root directory after that was finished, which changes its time.
+            // Writing the manifest into the finished root directory changes the directory's time.
             if let Some(root) = want.tree.get_mut(&b""[..]) {
                 root.time = None;
             }
@@ -297,11 +297,11 @@ impl<'a> Episode<'a> {
         let target = self.target;
         let want = wanted(source, before, &step.options, &target.oracle_keeps, step.runner);
         let ran = step.rsync()?;
-        // 23 to 25: some files could not be transferred, or vanished. With any other failure rsync gave up half way, as
+        // 23 to 25: some files could not be transferred, or vanished. With any other status rsync aborted, as
         // rsync 3.5.0 does if an entry is in the way of a hard link. It also deletes nothing after it has treated a
         // file as a directory, which happens if --ignore-existing keeps a file in the place of a directory.
-        let gave_up = ran.errors.contains("opendir") && ran.errors.contains("Not a directory");
-        if gave_up || !matches!(ran.status, Some(0 | 23..=25)) {
+        let no_deletion = ran.errors.contains("opendir") && ran.errors.contains("Not a directory");
+        if no_deletion || !matches!(ran.status, Some(0 | 23..=25)) {
             self.counts.without_oracle += 1;
             return Ok(Ok(()));
         }
@@ -378,7 +378,7 @@ impl<'a> Episode<'a> {
     }
 
     /// Removes manifests from the destination.
-    fn tidy(&self) -> io::Result<()> {
+    fn remove_manifests(&self) -> io::Result<()> {
         for name in ["SHA256SUMS", "B3SUMS"] {
             match fs::remove_file(self.target.destination.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -441,7 +441,12 @@ impl Step<'_> {
     }
 
     /// Checks after a kill that every file is either the old or the new version.
-    fn half_way(&self, source: &Tree, before: &Tree, there: &Tree) -> Result<(), Vec<Difference>> {
+    fn check_kill(
+        &self,
+        source: &Tree,
+        before: &Tree,
+        there: &Tree,
+    ) -> Result<(), Vec<Difference>> {
         let mut wrong = Vec::new();
         for (name, node) in &there.0 {
             let Kind::File { .. } = node.kind else { continue };
@@ -457,12 +462,12 @@ impl Step<'_> {
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
-    /// Checks that the manifest is correct and lists every file that took part.
+    /// Checks that the manifest is correct and lists every included source file.
     fn check_manifest(&self, want: &Wanted) -> io::Result<Judged> {
         let manifest = self.target.destination.join("SHA256SUMS");
         let text = match fs::read(&manifest) {
             Ok(text) => text,
-            // Without any file there is no manifest.
+            // A run without files writes no manifest.
             Err(error) if error.kind() == io::ErrorKind::NotFound && want.files == 0 => {
                 return Ok(Ok(()));
             }
@@ -480,7 +485,7 @@ impl Step<'_> {
             return Ok(Ok(()));
         }
         if self.target.is_server {
-            // A file that is unchanged on the server by size and time is listed with the digest of the source.
+            // A server's file that is unchanged by size and time is listed with the source's digest.
             let source = match (self.options.form, self.target.source.parent()) {
                 (Form::Into, Some(above)) => above,
                 _ => &self.target.source,

@@ -1,5 +1,5 @@
-//! haul's own directories, as the XDG Base Directory Specification has them. They need not exist. `None` if neither
-//! the variable nor `HOME` is an absolute path: the specification ignores relative ones.
+//! haul's own directories, by the XDG Base Directory Specification. They need not exist. The functions return
+//! `None` if neither the variable nor `HOME` is an absolute path: the specification ignores relative ones.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ pub(crate) fn state() -> Option<PathBuf> {
     own(env::var_os("XDG_STATE_HOME"), ".local/state")
 }
 
-/// For what can be made again: below `$XDG_CACHE_HOME` or `~/.cache`.
+/// For data that haul can recreate: below `$XDG_CACHE_HOME` or `~/.cache`.
 pub(crate) fn cache() -> Option<PathBuf> {
     own(env::var_os("XDG_CACHE_HOME"), ".cache")
 }

@@ -27,8 +27,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Handles signals from the return of this function on; `message` is printed at the first one. If that fails, a
-    /// signal ends the program without the message, which loses nothing else.
+    /// Handles signals from the return of this function on; `message` is printed at the first one. If the
+    /// handlers cannot be installed, a signal ends the program without the message, which loses nothing else.
     pub(crate) fn listen(printer: &Printer, message: &'static str) -> Self {
         let signals = Self::default();
         let (heard, printer) = (signals.clone(), printer.clone());

@@ -1,7 +1,8 @@
 //! Decides which request gets the next permit: a priority queue for bytes that share one window.
 //!
-//! A request is granted if the window has room for its bytes, and the memory of the member that made it. Higher
-//! classes go first, and within a class requests go in the order made. Two rules keep the queue fair:
+//! A member is a transfer or another reader that shares the window, with a memory limit of its own. A request is
+//! granted if the window has room for its bytes, and the memory of the member that made it. Higher classes go
+//! first, and within a class requests go in the order made. Two rules keep the queue fair:
 //!
 //! - A class that waits is passed over by at most [`PASSED_OVER`] grants to higher classes. Then it is due,
 //!   and nothing is granted before it, however long the window takes to have room.

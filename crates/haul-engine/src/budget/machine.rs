@@ -20,7 +20,8 @@ const LEAST_RANGE: u64 = 256 << 10;
 /// Bytes that may wait for a disk, however small the window is.
 const LEAST_HELD: u64 = 8 << 20;
 
-/// Window and queue of one path. After each change [`Budget::poll_granted`] returns what was granted by it.
+/// Window and queue of one path, shared by its members: transfers and other readers. After each change
+/// [`Budget::poll_granted`] returns what was granted by it.
 #[derive(Debug)]
 pub struct Budget<T> {
     pace: Pace,

@@ -1,4 +1,4 @@
-//! Counts bytes read from the source and bytes still in memory, across all holders.
+//! Counts bytes read from the source, and those of them still in memory, whichever task holds them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

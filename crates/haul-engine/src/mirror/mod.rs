@@ -1,17 +1,17 @@
-//! One file that several places hold: its mirrors are read at once.
+//! Reads one file from several mirrors at once.
 //!
 //! ```text
 //! open: all mirrors at once → the same file as the first? → reader: each range to the mirror that delivers it first
 //! ```
 //!
-//! The first mirror that can be opened says what the file is. Another one has to have the same length and, unless the
-//! content is going to be proven by a digest, the same modification time or the same strong tag, where both report
-//! one. A mirror that differs or fails is dropped with a warning; what was in flight there is asked of the others.
+//! The first mirror that opens is the reference. The others must have the same length and, unless a digest
+//! will check the content, the same modification time or the same strong tag, where both report one. A mirror
+//! that differs or fails is dropped with a warning; the others take over what was in flight there.
 //!
-//! If a digest proves in the end that the content is wrong, it is not known which mirror it was: the file is started
-//! anew from one mirror at a time ([`MirrorStorage::refuted`]).
+//! A wrong digest of the whole file does not show which mirror was wrong, so the file is then read anew, from
+//! one mirror at a time ([`MirrorStorage::refuted`]).
 //!
-//! The storage lies over storages of any kind. It holds one file, can only be read, and belongs to one transfer.
+//! [`MirrorStorage`] works over storages of any kind. It is read-only and belongs to one transfer.
 
 mod choice;
 mod grace;
@@ -36,7 +36,7 @@ use self::shared::{Shared, may_pass};
 pub use self::grace::{too_late, within_grace, within_grace_unless};
 pub use self::shared::Mirror;
 
-/// A storage with one file, which several places hold.
+/// A read-only storage of one file that is available from several mirrors.
 pub struct MirrorStorage {
     location: Location,
     path: RelPath,
@@ -47,22 +47,23 @@ pub struct MirrorStorage {
     trial: Mutex<Trial>,
 }
 
-/// After a wrong digest: one mirror at a time.
+/// State for reading one mirror at a time, after a wrong digest.
 #[derive(Debug, Default)]
 struct Trial {
-    /// The only one to use.
+    /// The only mirror to use; `None` for all.
     alone: Option<usize>,
-    /// Those whose content was refuted.
+    /// Mirrors that had wrong content, or failed permanently.
     refuted: Vec<usize>,
-    /// Those that failed in a way that may pass; the others are tried before them.
+    /// Mirrors with transient failures; the others are tried before them.
     failing: Vec<usize>,
-    /// Those that have delivered bytes since the file was opened.
+    /// Mirrors that have delivered bytes since the file was opened.
     read: Arc<Mutex<Vec<usize>>>,
 }
 
 impl MirrorStorage {
-    /// The file that `mirrors` hold, the preferred one first; it is called `path` below `location`. `is_proven`: a
-    /// digest will show whether the content is right. `warn` hears of each mirror that is dropped.
+    /// A storage at `location` with the file `path`, available from `mirrors`, the preferred one first.
+    /// `is_proven`: a digest will check the content. `warn` gets the name of each dropped mirror, and the
+    /// reason.
     pub fn new(
         location: Location,
         path: RelPath,
@@ -83,23 +84,23 @@ impl MirrorStorage {
         })
     }
 
-    /// The storage, if it is one of these.
+    /// Downcasts a storage.
     pub fn of(storage: &dyn Storage) -> Option<&Self> {
         let any: &dyn Any = storage;
         any.downcast_ref()
     }
 
-    /// Those of all mirrors.
+    /// The storages of all mirrors.
     pub fn storages(&self) -> impl Iterator<Item = &Arc<dyn Storage>> {
         self.mirrors.iter().map(|mirror| &mirror.storage)
     }
 
-    /// How many there are.
+    /// The number of mirrors.
     pub fn count(&self) -> u32 {
         u32::try_from(self.mirrors.len()).unwrap_or(u32::MAX)
     }
 
-    /// Says that what was read has not the digest that it should have. Whether there is another way to read the
+    /// Reports that the bytes read have a wrong digest. Returns true if there is another way to read the
     /// file, which the next `open` takes.
     pub fn refuted(&self, cause: &str) -> bool {
         let mut trial = self.trial();
@@ -112,7 +113,7 @@ impl MirrorStorage {
         self.mirrors.len() > 1 && (self.try_next(&mut trial) || self.try_again(&mut trial))
     }
 
-    /// Those that may be asked, the preferred one first.
+    /// The mirrors that may be used, the preferred one first.
     fn candidates(&self) -> Vec<usize> {
         if let Some(alone) = self.trial().alone {
             return vec![alone];
@@ -122,7 +123,7 @@ impl MirrorStorage {
         all.filter(|mirror| !choice.is_dropped(*mirror)).collect()
     }
 
-    /// Goes on with the next mirror that was not refuted and does not fail, and with nothing else. Whether there is one.
+    /// Selects the next mirror, neither refuted nor failing, as the only one to use. False if none is left.
     fn try_next(&self, trial: &mut Trial) -> bool {
         let is_left =
             |mirror: &usize| !trial.refuted.contains(mirror) && !trial.failing.contains(mirror);
@@ -133,13 +134,13 @@ impl MirrorStorage {
         trial.alone.is_some()
     }
 
-    /// The same with those that have failed.
+    /// The same, with mirrors included again that had transient failures.
     fn try_again(&self, trial: &mut Trial) -> bool {
         trial.failing.clear();
         self.try_next(trial)
     }
 
-    /// Opens those that may be asked: all that hold the same file.
+    /// Opens the mirrors that may be used, and returns those that hold the same file.
     async fn open_alike(&self) -> Result<Vec<(usize, Arc<dyn ReadAt>)>> {
         let candidates = self.candidates();
         let opening = candidates.iter().map(|index| {
@@ -163,12 +164,12 @@ impl MirrorStorage {
         }
         for (index, error) in failed {
             let cause = error.map_or_else(too_late, |error| error.cause());
-            self.give_up(index, &cause);
+            self.drop_mirror(index, &cause);
         }
         Ok(self.alike(opened))
     }
 
-    /// Those that hold the same file as the first of them that reports its length.
+    /// Keeps the mirrors that hold the same file as the first one that reports a length. Drops the others.
     fn alike(&self, mut opened: Vec<(usize, Arc<dyn ReadAt>)>) -> Vec<(usize, Arc<dyn ReadAt>)> {
         let has_length =
             |(_, reader): &(usize, Arc<dyn ReadAt>)| reader.identity().size != UNKNOWN_SIZE;
@@ -179,20 +180,20 @@ impl MirrorStorage {
             let step_ns = (!self.is_proven).then_some(step_ns);
             let other = match (*index == first, known.size) {
                 (true, _) => None,
-                // Where to resume in it is unknown.
+                // It is unknown at which offset to resume in it.
                 (false, UNKNOWN_SIZE) => Some("it reports no length".to_owned()),
                 (false, _) => difference(&known, reader.identity(), step_ns)
                     .map(|how| format!("{how} at {}", self.mirrors[first].name)),
             };
             if let Some(how) = &other {
-                self.give_up(*index, how);
+                self.drop_mirror(*index, how);
             }
             other.is_none()
         });
         opened
     }
 
-    fn give_up(&self, mirror: usize, cause: &str) {
+    fn drop_mirror(&self, mirror: usize, cause: &str) {
         self.shared.choice().drop_for_good(mirror);
         self.shared.warn(&self.mirrors[mirror], cause);
     }
@@ -218,7 +219,7 @@ impl MirrorStorage {
     }
 }
 
-/// What can be done with all of them.
+/// The combined capabilities of all mirrors.
 fn capabilities(mirrors: &[Mirror]) -> Capabilities {
     let all = || mirrors.iter().map(|mirror| mirror.storage.capabilities());
     let is_link = all().any(|can| can.medium == Medium::Link);
@@ -235,7 +236,8 @@ fn capabilities(mirrors: &[Mirror]) -> Capabilities {
     })
 }
 
-/// Why `other` is another file than `first`. Times are compared in steps of `step_ns`, if at all.
+/// How `other` differs from `first`; `None` if they are the same file. Times are compared in steps of
+/// `step_ns`, or not at all if that is `None`.
 fn difference(first: &Identity, other: &Identity, step_ns: Option<u64>) -> Option<String> {
     if other.size == UNKNOWN_SIZE {
         return Some(format!("it reports no length, which is {} bytes", first.size));
@@ -316,7 +318,7 @@ impl ReadOnly for MirrorStorage {
         Err(Error::new(ErrorKind::NotADirectory, "list").at(self.location.display(path)))
     }
 
-    /// None is certain to be that of the bytes that will be read, which come from several servers.
+    /// No digest is certain to match the bytes that will be read: they come from several servers.
     async fn digest(&self, _: &RelPath, _: DigestKind) -> Result<Option<Digest>> {
         Ok(None)
     }
@@ -344,7 +346,7 @@ impl ReadOnly for MirrorStorage {
                         self.shared.warn(&self.mirrors[alone], &error.cause());
                     }
                     if !goes_on {
-                        // The caller waits, and then asks those again that have failed.
+                        // The caller pauses, then tries those again that had transient failures.
                         return Err(error.with_retry(Retry::Later));
                     }
                 }
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn mirrors_of_one_length_differ_by_time_unless_a_strong_tag_or_a_digest_says_otherwise() {
+    fn mirrors_of_equal_length_differ_by_time_unless_strong_tags_match_or_a_digest_decides() {
         let first = identity(10, Some(100), Some("\"a\""));
         let differs = |other: &Identity| difference(&first, other, Some(1_000_000_000)).is_some();
         assert!(!differs(&identity(10, Some(100), None)));

@@ -1,11 +1,11 @@
-//! Counts what there is to do, ahead of the plan, for a display that wants to know how much is left, and for a
-//! destination that may be too small for it.
+//! Counts files and bytes ahead of the plan, so that progress has complete totals early, and a destination
+//! that is too small is noticed early.
 //!
-//! The plan goes no further than a few hundred items ahead of the transfer, and its totals are complete near the end
-//! only. This pass lists the sources on its own and keeps sums, nothing else; where space is compared, it also lists the
-//! directories of the destination that are there. It begins when the plan is not complete
-//! after a moment, and ends with it, unless what is needed at the destination is not known by then. A tree in which too
-//! many directories wait is not counted to its end.
+//! The plan is only a few hundred items ahead of the transfer, so its totals are complete only near the end.
+//! The count lists the sources on its own and keeps nothing but sums; where space is compared, it also lists
+//! the existing directories of the destination. It starts if the plan is not complete after a moment, and
+//! ends with the plan, unless the need for space is still unknown then. It is abandoned if too many
+//! directories are pending.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -21,50 +21,50 @@ use crate::Job;
 use crate::context::Context;
 use crate::room::{Need, There, part_bytes, stored};
 
-/// A plan that is complete so long after its first file needs no second listing.
-const AFTER: Duration = Duration::from_millis(1500);
+/// The count starts this long after the plan has begun, unless the plan is complete by then.
+const START_DELAY: Duration = Duration::from_millis(1500);
 
-/// How often it is checked whether the plan has begun.
+/// Interval at which the count checks whether the plan has begun.
 const CHECK: Duration = Duration::from_millis(100);
 
-/// Directories that may wait. Above that the count is given up, since it would need as much memory as the tree.
-const MOST_PENDING: usize = 200_000;
+/// Maximum of pending directories. Beyond it the count is abandoned: its memory would grow with the tree.
+const MAX_PENDING: usize = 200_000;
 
-/// Directories of a server that are listed at once: the transfer needs the connection more.
+/// Directories of a server that are listed at once: few, since the transfer needs the connection more.
 const AT_ONCE: usize = 4;
 
-/// What files need is not told of a directory with more entries at the destination.
-const MOST_THERE: usize = 100_000;
+/// The need in a destination directory with more entries than this is not counted.
+const MAX_ENTRIES: usize = 100_000;
 
-/// What a directory has in it.
+/// What was found in a directory, or below a job's source.
 #[derive(Default)]
 struct Found {
     files: u64,
     bytes: u64,
     directories: Vec<Waiting>,
     need: Need,
-    /// Something is in the way whose size is not known.
+    /// True if the need of a file cannot be determined.
     is_unclear: bool,
 }
 
-/// A directory of the source, and what is known of its counterpart.
+/// A pending directory of the source, and its counterpart at the destination.
 struct Waiting {
     source: RelPath,
     counterpart: Counterpart,
 }
 
-/// The directory of the destination that belongs to one of the source.
+/// The directory of the destination that a source directory is copied to.
 #[derive(Clone)]
 enum Counterpart {
-    /// It is not looked at: what is needed is not compared, or it may be on another file system.
+    /// Not looked up: needs are not compared, or it may be on another file system.
     Unknown,
-    /// It does not exist, so that everything below is new.
+    /// It does not exist, so everything below is new.
     Missing,
     /// It may exist.
     At(RelPath),
 }
 
-/// What is in a directory of the destination.
+/// The listing of a destination directory.
 enum Listed {
     Unknown,
     Nothing,
@@ -89,53 +89,53 @@ impl Names {
         self.exact.get(name)
     }
 
-    /// Whether nothing has this name, but something one that the destination may take for it.
+    /// Whether no entry has this name, but one has a name that the destination may not distinguish from it.
     fn has_like(&self, name: &[u8]) -> bool {
         !self.exact.contains_key(name) && self.folded.contains(&fold(name))
     }
 }
 
-/// Counts all jobs and says so to the tally, and what they need to the room. Failures end it: the plan meets and
-/// reports them.
+/// Counts all jobs, and passes the totals to the tally and the need for space to the room. Any error ends the
+/// count; the plan will encounter and report it.
 pub async fn count(context: &Context, jobs: &[Job]) {
     // Before the first listing has arrived, a second one would only use a lane.
     while !context.tally.is_plan_begun() {
         sleep(CHECK).await;
     }
-    sleep(AFTER).await;
+    sleep(START_DELAY).await;
     if !is_wanted(context) {
         return;
     }
     context.room.begin_count().await;
     let mut sum = Found::default();
     for job in jobs {
-        match job_of(context, job).await {
+        match count_job(context, job).await {
             Ok(Some(found)) => {
                 sum.files += found.files;
                 sum.bytes = sum.bytes.saturating_add(found.bytes);
-                say(context, &sum, false);
+                report(context, &sum, false);
             }
             Ok(None) | Err(_) => return,
         }
     }
     context.room.complete();
-    say(context, &sum, true);
+    report(context, &sum, true);
 }
 
-/// Whether anybody still wants to know.
+/// Whether the totals, or the need for space, are still wanted.
 fn is_wanted(context: &Context) -> bool {
     let is_shown = context.settings.count_ahead && !context.tally.is_planned();
     is_shown || context.room.needs_count()
 }
 
-fn say(context: &Context, sum: &Found, all: bool) {
+fn report(context: &Context, sum: &Found, all: bool) {
     if context.settings.count_ahead {
         context.tally.counted(sum.files, sum.bytes, all);
     }
 }
 
-/// `None` if it is given up.
-async fn job_of(context: &Context, job: &Job) -> Result<Option<Found>> {
+/// Counts one job; `None` if the count is abandoned.
+async fn count_job(context: &Context, job: &Job) -> Result<Option<Found>> {
     let top = job.source.stat(&job.source_path).await?;
     let mut sum = Found::default();
     if top.is_file() && context.settings.selection.takes(&top) {
@@ -155,7 +155,7 @@ async fn job_of(context: &Context, job: &Job) -> Result<Option<Found>> {
     loop {
         while running.len() < at_once {
             let Some(directory) = pending.pop() else { break };
-            running.push(directory_of(context, job, directory, device));
+            running.push(count_directory(context, job, directory, device));
         }
         let Some(found) = running.next().await else { return Ok(Some(sum)) };
         let found = found?;
@@ -165,13 +165,13 @@ async fn job_of(context: &Context, job: &Job) -> Result<Option<Found>> {
             context.room.count((!found.is_unclear).then_some(found.need)).await;
         }
         pending.extend(found.directories);
-        if pending.len() > MOST_PENDING || context.cancel.is_cancelled() || !is_wanted(context) {
+        if pending.len() > MAX_PENDING || context.cancel.is_cancelled() || !is_wanted(context) {
             return Ok(None);
         }
     }
 }
 
-async fn directory_of(
+async fn count_directory(
     context: &Context,
     job: &Job,
     directory: Waiting,
@@ -180,7 +180,7 @@ async fn directory_of(
     let mut found = Found::default();
     let top = job.source_path.as_bytes().len();
     let there = listed(context, job, &directory.counterpart).await;
-    // Of names that the destination may take for one only one may be copied.
+    // Of names that the destination may not distinguish, only one may be copied.
     let mut names = FoldedNames::default();
     let mut listing = job.source.list(&directory.source).await?;
     while let Some(batch) = listing.next().await {
@@ -227,7 +227,7 @@ async fn directory_of(
     Ok(found)
 }
 
-/// Lists a directory of the destination. What cannot be listed is not known.
+/// Lists a directory of the destination; `Unknown` if that fails.
 async fn listed(context: &Context, job: &Job, counterpart: &Counterpart) -> Listed {
     let path = match counterpart {
         Counterpart::Unknown => return Listed::Unknown,
@@ -246,18 +246,18 @@ async fn listed(context: &Context, job: &Job, counterpart: &Counterpart) -> List
     while let Some(batch) = listing.next().await {
         let Ok(batch) = batch else { return Listed::Unknown };
         batch.into_iter().for_each(|entry| names.insert(entry));
-        if names.exact.len() > MOST_THERE {
+        if names.exact.len() > MAX_ENTRIES {
             return Listed::Unknown;
         }
     }
     Listed::Entries(names)
 }
 
-/// What a file needs; `None` if that cannot be told.
+/// The space that a file needs; `None` if that cannot be determined.
 async fn need(context: &Context, job: &Job, entry: &Entry, there: &Listed) -> Option<Need> {
     let name = entry.path.name();
     let (existing, part) = match there {
-        // Which of them the file is cannot be told: it may need nothing.
+        // It may be one of the existing files, and need nothing.
         Listed::Entries(names) if names.has_like(name) || names.has_like(&part_name(name)) => {
             return Some(Need::default());
         }
@@ -271,7 +271,7 @@ async fn need(context: &Context, job: &Job, entry: &Entry, there: &Listed) -> Op
         },
         None => 0,
     };
-    // Most files of a rerun are there.
+    // Most files of a rerun exist already.
     if existing.is_some_and(|existing| existing.is_file() && existing.size == entry.size)
         && context.settings.overwrite != crate::Overwrite::Always
     {
@@ -287,9 +287,9 @@ mod tests {
 
     use super::*;
 
-    /// A rerun to FAT was refused: a name that it keeps in another form counted as new.
+    /// Regression test: a rerun to FAT was refused because a name that FAT stores differently counted as new.
     #[test]
-    fn a_name_that_the_destination_may_take_for_another_is_not_new() {
+    fn a_name_that_the_destination_may_not_distinguish_from_another_is_not_new() {
         let mut names = Names::default();
         names.insert(Entry::new(RelPath::parse("Read me").unwrap(), EntryKind::File, 1));
         assert!(names.find(b"Read me").is_some() && !names.has_like(b"Read me"));

@@ -1,11 +1,11 @@
-//! `sync --delete`: removes what the destination has and the source has not.
+//! `sync --delete`: removes entries of the destination that the source does not have.
 //!
-//! The pass runs after everything was copied, over the destination's tree, so that it can see whether
-//! the source was listed without an error: if any listing failed nothing is removed anywhere. Each entry
-//! of the destination is looked up at the source by name; only a plain "not found" makes it a candidate.
-//! A candidate is spared if the source lists it all the same (a server may deny what it does not let
-//! anybody look at), and if it is what the destination made of a name that the source has: file systems
-//! ignore case, normalise characters, drop dots at the end of a name.
+//! The pass runs over the destination's tree after everything was copied, when it is known whether all
+//! listings of the source were complete: if one failed, nothing is removed anywhere. Each entry of the
+//! destination is looked up at the source by name, and is a candidate only if the response is a plain "not
+//! found". Candidates stay if the source lists them nevertheless (a server may deny the existence of what it
+//! does not let the user access), or if they are what the destination made of a name of the source: file
+//! systems ignore case, normalise characters, drop dots at the end of a name.
 
 use std::collections::HashSet;
 use std::hash::BuildHasher as _;
@@ -25,16 +25,16 @@ use crate::job::NumberedJob;
 use crate::transfer::{is_backup, take_away};
 use crate::{Action, DeleteLimit, FileEvent, Job};
 
-/// Candidates for which the source is listed once.
-const TOGETHER: usize = 8192;
+/// Candidates of a directory that are checked against one listing of the source.
+const BATCH: usize = 8192;
 
-/// Directories that may wait before one is visited in place.
-const PENDING: usize = 4096;
+/// Maximum of pending directories. Beyond it a subdirectory is visited at once.
+const MAX_PENDING: usize = 4096;
 
-/// Permission bits without which a directory's owner cannot change what is in it.
+/// Permission bits that a directory's owner needs to change its entries.
 const OWNER_WRITES: u32 = 0o300;
 
-/// Removes from a job's destination what its source does not have. What the filter leaves out stays.
+/// Removes from a job's destination what its source does not have. Excluded entries stay.
 ///
 /// # Errors
 ///
@@ -68,12 +68,12 @@ struct Pass<'a> {
     job: &'a NumberedJob,
     removes: bool,
     pending: Mutex<Vec<RelPath>>,
-    /// Whether the source was seen to have anything in it.
+    /// Whether the source is known not to be empty, or may be empty.
     source_has_entries: AtomicBool,
     candidates: AtomicU64,
-    /// Entries of the destination that take part.
+    /// Entries of the destination that are not excluded.
     entries: AtomicU64,
-    /// With `one_file_system`: those of the tops of source and destination.
+    /// Devices of the roots of source and destination, with `one_file_system`.
     devices: [Option<u64>; 2],
 }
 
@@ -98,7 +98,7 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// Whether another file system than that of the destination's top is mounted at an entry.
+    /// Whether a file system other than that of the destination's root is mounted at an entry.
     fn is_mount(&self, entry: &Entry) -> bool {
         is_mount(self.devices[1], entry)
     }
@@ -135,8 +135,8 @@ impl<'a> Pass<'a> {
         joined(&self.job.job.destination_path, below)
     }
 
-    /// Looks at one directory that both sides have. An error ends the pass; what concerns one
-    /// directory is reported here.
+    /// Visits a directory that both sides have. An error that is returned ends the pass; errors of single
+    /// entries are reported here.
     async fn visit(&self, below: RelPath) -> Result<()> {
         let (source, destination) = (self.source_path(&below)?, self.destination_path(&below)?);
         let mut touched = Touched::default();
@@ -147,7 +147,7 @@ impl<'a> Pass<'a> {
         outcome
     }
 
-    /// Counts or removes what is in one directory and not in the source's.
+    /// Counts or removes the entries of one directory that the source does not have.
     async fn clear(
         &self,
         below: &RelPath,
@@ -181,19 +181,19 @@ impl<'a> Pass<'a> {
                     Looked::Directory(entry) => self.descend(below, entry.path.name()).await?,
                 }
             }
-            if missing.len() >= TOGETHER {
+            if missing.len() >= BATCH {
                 self.take(below, source, destination, &mut missing, touched).await?;
             }
         }
         self.take(below, source, destination, &mut missing, touched).await
     }
 
-    /// Visits a directory later, or now if too many wait.
+    /// Adds a directory to the pending ones, or visits it now if too many are pending.
     async fn descend(&self, below: &RelPath, name: &[u8]) -> Result<()> {
         let below = below.join(name).map_err(invalid)?;
         {
             let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-            if pending.len() < PENDING {
+            if pending.len() < MAX_PENDING {
                 pending.push(below);
                 return Ok(());
             }
@@ -201,7 +201,7 @@ impl<'a> Pass<'a> {
         Box::pin(self.visit(below)).await
     }
 
-    /// Whether the filter lets an entry of the source take part.
+    /// Whether the filter includes an entry of the source.
     fn is_copied(&self, entry: &Entry) -> bool {
         takes(self.context, &self.job.job.source_path, entry)
     }
@@ -220,10 +220,10 @@ impl<'a> Pass<'a> {
         };
         match found {
             Ok(None) => Looked::Missing(entry),
-            // What is mounted at the source was not looked at.
+            // File systems mounted in the source were not listed.
             Ok(Some(found)) if is_mount(self.devices[0], &found) => Looked::Skip,
             Ok(Some(found)) if found.is_dir() && entry.is_dir() => Looked::Directory(entry),
-            // `--exclude=build/`, a directory `build` there and a file here.
+            // E.g. `--exclude=build/`, where `build` is a directory of the source and a file here.
             Ok(Some(found)) if !self.is_copied(&found) => Looked::Missing(entry),
             Ok(Some(_)) => Looked::Skip,
             Err(error) => {
@@ -283,8 +283,8 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// The candidates that are not what the destination made of a name of the source. With the names of those
-    /// directories of the source among what was made so: there may be something to remove in them.
+    /// The candidates that are not what the destination made of a name of the source; and the names of source
+    /// directories that the destination has renamed in this way, in which there may be something to remove.
     async fn without_kept(
         &self,
         source: &RelPath,
@@ -292,7 +292,7 @@ impl<'a> Pass<'a> {
         mut candidates: Vec<Entry>,
     ) -> Result<(Vec<Entry>, Vec<Vec<u8>>)> {
         let mut renamed = Vec::new();
-        // Eight bytes a name, of one directory that has something to remove.
+        // Hashes of all names: 8 bytes each, and only for a directory that has something to remove.
         let mut there = HashSet::new();
         let hasher = std::hash::RandomState::new();
         let mut listing = self.job.job.destination.list(destination).await?;
@@ -310,7 +310,7 @@ impl<'a> Pass<'a> {
                 let name = listed.path.name();
                 !is_part_name(name) && !there.contains(&hasher.hash_one(name))
             });
-            // What the source has and the destination does not list: does it find it all the same?
+            // Names that the destination does not list, but may find nevertheless.
             let found = others.map(|listed| async move {
                 let path = destination.join(listed.path.name()).map_err(invalid)?;
                 let found = self.job.job.destination.find(&path).await?;
@@ -320,7 +320,7 @@ impl<'a> Pass<'a> {
                 stream::iter(found).buffer_unordered(self.lookups_at_once()).collect().await;
             for found in found {
                 let Some((found, listed)) = found? else { continue };
-                // File systems in user space give one file several numbers.
+                // FUSE file systems may report several inode numbers for one file.
                 let folded = fold(found.path.name());
                 let before = candidates.len();
                 candidates
@@ -336,7 +336,7 @@ impl<'a> Pass<'a> {
         Ok((candidates, renamed))
     }
 
-    /// Promise: an empty source (a disk that is not mounted) does not empty the destination.
+    /// Guarantee: an empty source (a disk that is not mounted) does not empty the destination.
     async fn refuse_empty_source(&self) -> Result<()> {
         if self.source_has_entries.load(Ordering::Relaxed) {
             return Ok(());
@@ -380,8 +380,8 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Removing changed the time of a directory that was finished already, and its mode if its owner
-    /// could not write to it.
+    /// Sets mode and times of a directory again: removing entries has changed its time, and its mode if its
+    /// owner could not write to it.
     async fn finish_again(&self, source: &RelPath, destination: &RelPath, restore: Option<u32>) {
         let job = &self.job.job;
         let outcome = async {
@@ -407,7 +407,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// What removing has done to a directory.
+/// How removing entries has changed a directory.
 #[derive(Debug, Default)]
 struct Touched {
     removed: bool,
@@ -415,11 +415,11 @@ struct Touched {
     restore: Option<u32>,
 }
 
-/// What looking an entry up at the source says.
+/// The result of looking an entry up at the source.
 enum Looked {
-    /// The source has it, or it does not take part.
+    /// The source has it, or it is excluded.
     Skip,
-    /// The source does not find it.
+    /// The source does not have it.
     Missing(Entry),
     /// A directory on both sides.
     Directory(Entry),
@@ -433,8 +433,8 @@ fn joined(root: &RelPath, below: &RelPath) -> Result<RelPath> {
     below.components().try_fold(root.clone(), |path, name| path.join(name)).map_err(invalid)
 }
 
-/// Whether two entries of the destination are one: by their numbers, or, where there are none, by
-/// everything else.
+/// Whether two entries of the destination are the same one: by file ID, or, where there is none, by kind,
+/// size and time.
 pub fn is_same(one: &Entry, other: &Entry) -> bool {
     match (one.id, other.id) {
         (Some(one), Some(other)) => one == other,
@@ -442,20 +442,20 @@ pub fn is_same(one: &Entry, other: &Entry) -> bool {
     }
 }
 
-/// Whether the filter lets an entry below `root` take part.
+/// Whether the filter includes an entry below `root`.
 fn takes(context: &Context, root: &RelPath, entry: &Entry) -> bool {
     let below = &entry.path.as_bytes()[root.as_bytes().len()..];
     let below = below.strip_prefix(b"/").unwrap_or(below);
     context.settings.filter.takes(below, entry.is_dir())
 }
 
-/// Whether an entry of the destination, below `root`, may be removed: it takes part and is no backup.
+/// Whether an entry of the destination, below `root`, may be removed: it is not excluded, and no backup.
 fn may_go(context: &Context, root: &RelPath, entry: &Entry) -> bool {
     takes(context, root, entry) && !is_backup(context, entry)
 }
 
-/// Lets the owner of a directory change what is in it, and returns the mode that it had if that was
-/// necessary. Failures are ignored: whatever needs it fails by itself and is reported.
+/// Lets the owner of a directory change its entries. Returns its former mode if that was necessary. Failures
+/// are ignored: the removals that follow report theirs.
 async fn make_writable(job: &NumberedJob, directory: &RelPath) -> Option<u32> {
     let destination = &job.job.destination;
     let entry = destination.stat(directory).await.ok()?;
@@ -464,14 +464,13 @@ async fn make_writable(job: &NumberedJob, directory: &RelPath) -> Option<u32> {
     entry.mode
 }
 
-/// The mode that lets a directory's owner change what is in it, unless the present one does.
+/// The mode that lets a directory's owner change its entries; `None` if the present one does.
 pub fn writable(entry: &Entry) -> Option<u32> {
     let mode = entry.mode.filter(|mode| entry.is_dir() && mode & OWNER_WRITES != OWNER_WRITES)?;
     Some(mode | 0o700)
 }
 
-/// Removes whatever is at `entry` and makes a directory there. Whether the directory is fresh
-/// (always).
+/// Removes `entry` and creates a directory there. Returns true: the directory is new.
 pub async fn replace_with_directory(
     context: &Context,
     job: &NumberedJob,
@@ -480,18 +479,18 @@ pub async fn replace_with_directory(
 ) -> Result<bool> {
     remove(context, job, entry).await?;
     if !context.settings.dry_run {
-        // What the filter kept is in the way, and the error says so.
+        // Fails if excluded entries have stayed.
         job.job.destination.create_dir_as(&entry.path, mode).await?;
         context.tally.directory();
     }
     Ok(true)
 }
 
-/// Removes an entry of the destination with everything below it that the filter lets take part,
-/// and says so of each. A directory in which something stays, stays.
+/// Removes an entry of the destination and everything below it that is not excluded, and reports each. A
+/// directory in which something stays, stays.
 pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<()> {
     let destination = &job.job.destination;
-    // With the mode that a directory had, once it has been listed.
+    // Each with the mode that a directory had, once it has been listed.
     let mut pending = vec![(entry.clone(), None)];
     while let Some((next, listed)) = pending.pop() {
         if next.is_dir() && listed.is_none() {
@@ -523,7 +522,7 @@ pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Resu
             match removed.await {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::NotEmpty => {
-                    // What the filter keeps is in it, and it stays as it was.
+                    // Excluded entries are in it, so it stays, with its former mode.
                     if let Some(mode) = listed.flatten() {
                         let metadata = Metadata { mode: Some(mode), ..Metadata::default() };
                         let set = destination.set_metadata(&next.path, &metadata).await;

@@ -1,5 +1,5 @@
-//! Directories get their mode and times last: every entry made in one changes its time, and a mode
-//! without write permission would keep entries out.
+//! Directories get their mode and times last: creating an entry changes the time of its directory, and is
+//! impossible in one without write permission.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use tokio::sync::mpsc;
 use crate::context::Context;
 use crate::job::NumberedJob;
 
-/// How many directories get their metadata at once.
+/// Directories that get their metadata at once.
 const AT_ONCE: usize = 16;
 
-/// Held by everything that still works in a directory, its subdirectories included. When the last
-/// holder is gone the directory is sent to be finished.
+/// A guard held by each item in flight in a directory or its subdirectories. Dropping the last reference
+/// sends the directory to be finished.
 #[derive(Debug)]
 pub struct Directory {
     finish: Option<Finish>,
@@ -23,40 +23,39 @@ pub struct Directory {
     finishes: mpsc::UnboundedSender<Finish>,
 }
 
-/// A directory in which nothing is left to do.
+/// A directory that is complete but for its mode and times.
 #[derive(Debug)]
 pub struct Finish {
     /// The job it belongs to.
     pub job: Arc<NumberedJob>,
-    /// Where it was copied from.
+    /// Its path in the source.
     pub source: RelPath,
-    /// Where it is.
+    /// Its path in the destination.
     pub destination: RelPath,
-    /// What its source has, as of the listing.
+    /// Metadata of the source, as listed.
     pub metadata: Metadata,
-    /// The mode that it had before it was made writable; it gets that again unless the source's is
-    /// kept.
+    /// Its mode before it was made writable. It is restored unless the source's mode is set.
     pub restore: Option<u32>,
-    /// Finished later than this one.
+    /// The directory above, which is finished after this one.
     pub parent: Option<Arc<Directory>>,
 }
 
 impl Directory {
-    /// A guard that sends `finish` when it is dropped. The number of directories in the channel is
-    /// bounded by the number of items in flight, whose guards they are.
+    /// A guard that sends `finish` when it is dropped. The channel is unbounded, but has no more directories
+    /// than there were items in flight to hold them.
     pub fn new(
         context: &Context,
         finish: Finish,
         finishes: mpsc::UnboundedSender<Finish>,
     ) -> Arc<Self> {
         let mode = context.changed_mode(finish.metadata.mode, true);
-        // Reading a directory without entering it shows the names in it.
+        // The read bits count too: with read permission alone, users can list the names.
         let keeps_out = mode.is_some_and(|mode| mode & 0o055 != 0o055);
         let is_private = keeps_out || finish.parent.as_ref().is_some_and(|above| above.is_private);
         Arc::new(Self { finish: Some(finish), is_private, finishes })
     }
 
-    /// Whether its source, or a directory above, is not open to all users.
+    /// Whether some users may not list or enter it, or a directory above.
     pub fn is_private(&self) -> bool {
         self.is_private
     }
@@ -65,15 +64,14 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if let Some(finish) = self.finish.take() {
-            // The receiver is gone only when the transfer was dropped; a rerun finishes the directory.
+            // Fails only if the transfer was dropped; a rerun finishes the directory.
             drop(self.finishes.send(finish));
         }
     }
 }
 
-/// Sets mode and times of every directory that arrives, until no guard is left. After an interruption
-/// directories get their modes all the same: they were made private, or writable, for the time of the
-/// copy only.
+/// Sets mode and times of every directory received, until no guard is left. Modes are set after an
+/// interruption too, because directories are private, or writable, only while they are filled.
 pub async fn finish_directories(context: &Context, finishes: mpsc::UnboundedReceiver<Finish>) {
     let stream = stream::unfold(finishes, async |mut receiver| {
         let finish = receiver.recv().await?;
@@ -94,7 +92,7 @@ async fn finish_one(context: &Context, finish: &Finish) {
         let settings = &context.settings;
         let found = if settings.preserve.xattrs {
             let found = job.source.metadata(&finish.source).await?;
-            // Removing files from it has changed its time.
+            // Removing source files has changed its time.
             let modified =
                 if settings.remove_source { finish.metadata.modified } else { found.modified };
             Metadata { modified, ..found }

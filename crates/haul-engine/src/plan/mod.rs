@@ -1,8 +1,8 @@
-//! What there is to do: jobs become items, one by one, never all in memory.
+//! The plan: turns jobs into items, one by one, so that memory does not grow with their number.
 //!
-//! The walk lists source directories, makes their counterparts, and hands every file and link to
-//! the transfer through a bounded channel. A directory gets its times and mode when everything in
-//! it is done, which its [`Directory`](directory::Directory) guard notices.
+//! The walk lists source directories, creates them at the destination, and sends every file and link to the
+//! transfer through a bounded channel. A directory gets its times and mode once everything in it is done,
+//! which its [`Directory`](directory::Directory) guard notices.
 
 mod count;
 mod delete;
@@ -31,7 +31,7 @@ use crate::Job;
 use crate::context::Context;
 use crate::job::NumberedJob;
 
-/// Sends all items of all jobs. Ends early, without an error, when nobody receives any longer.
+/// Sends all items of all jobs. Ends early, without an error, when the receiver is closed.
 pub async fn plan(
     context: &Context,
     jobs: Vec<Job>,
@@ -89,7 +89,7 @@ async fn plan_job(
             directory: None,
             ticket: context.ticket(),
         };
-        // Nobody receives after an interruption.
+        // The receiver is closed after an interruption.
         drop(items.send(item).await);
         return Ok(());
     }
@@ -102,7 +102,7 @@ async fn plan_job(
     walk::walk(context, job, entry, items, finishes).await
 }
 
-/// Nothing is copied to a name that the destination takes for that of an earlier source of the run.
+/// Fails if the destination does not distinguish the job's name from that of an earlier source of the run.
 async fn refuse_twin(context: &Context, job: &NumberedJob) -> Result<()> {
     let siblings = context.destinations.like(job);
     if siblings.is_empty() {
@@ -125,8 +125,8 @@ fn are_on_servers(job: &NumberedJob) -> bool {
     is_on_server(job.job.source.location()) && is_on_server(job.job.destination.location())
 }
 
-/// Nothing is copied to a name that haul gives to unfinished copies: the next copy of the file that it
-/// seems to belong to would replace or continue it.
+/// Refuses names that haul gives to unfinished copies: the next copy of the file that such a name belongs to
+/// would replace or resume it.
 fn refuse_reserved_name(job: &NumberedJob) -> Result<()> {
     let path = &job.job.destination_path;
     let Some(name) = path.components().find(|name| is_part_name(name)) else { return Ok(()) };
@@ -134,9 +134,9 @@ fn refuse_reserved_name(job: &NumberedJob) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidInput, "copy").at(job.destination_name(path)).because(cause))
 }
 
-/// Promise: a directory is never copied into itself, nor removed by what it is to be copied to. Both
-/// sides name local paths without links in them (the code that opens the storages guarantees that), so comparing
-/// components is enough; on servers it is as good as their names.
+/// Guarantee: a directory is never copied into itself, nor removed by `--delete` at its own destination.
+/// Local locations contain no symbolic links (the code that opens the storages guarantees that), so it is
+/// enough to compare components. On servers the check is only as good as their names.
 fn refuse_into_itself(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<()> {
     let full = |location: &Location, path: &RelPath| {
         let mut full = location.as_local()?.as_os_str().as_encoded_bytes().to_vec();
@@ -182,7 +182,7 @@ fn refuse_into_itself(context: &Context, job: &NumberedJob, entry: &Entry) -> Re
     let removes = || {
         let way = &source[destination.len() + 1..];
         let ends = (0..way.len()).filter(|at| way[*at] == b'/').chain([way.len()]);
-        // What the filter leaves out is not removed, nor what is in it.
+        // Excluded directories are not removed, nor what is in them.
         ends.into_iter().all(|end| context.settings.filter.takes(&way[..end], true))
     };
     let is_around = context.settings.delete && is_inside(&source, &destination);

@@ -1,6 +1,6 @@
-//! Decides which twins are copied, in rounds: a name that does not exist at the destination has to be copied
-//! before the next name like it can be compared with it. Names that all exist take two rounds, and so do names
-//! that the destination refuses, so the number of like names does not multiply the listings.
+//! Decides in rounds which twins are copied: a name that does not exist at the destination has to be copied
+//! before the next one that folds to the same name can be compared with it. If all names exist, or the
+//! destination does not distinguish them, two rounds suffice, so many such names do not need many listings.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::collision::Sibling;
 use crate::context::Context;
 use crate::job::NumberedJob;
 
-/// Twins that are looked up at the destination at once.
+/// Twins looked up at the destination at once.
 const LOOKS: usize = 64;
 
 /// An entry of the source that waits because of its name.
@@ -22,15 +22,15 @@ const LOOKS: usize = 64;
 pub struct Twin {
     /// The entry.
     pub source: Entry,
-    /// Where it goes.
+    /// Its path at the destination.
     pub destination: RelPath,
-    /// Its name as the least discerning file system would see it.
+    /// Its folded name, see [`fold`](super::folded::fold).
     pub folded: Vec<u8>,
-    /// Keeps the directory that it goes into from being finished.
+    /// Keeps the directory that it is copied into from being finished.
     pub directory: Arc<Directory>,
 }
 
-/// The twins of one directory that wait, with what is known of it.
+/// The waiting twins of one directory, with what is known about it.
 #[derive(Debug)]
 pub struct Group {
     /// The destination's directory.
@@ -38,25 +38,25 @@ pub struct Group {
     twins: Vec<Twin>,
     /// Names of the source and of earlier sources, by folded name.
     siblings: HashMap<Vec<u8>, Vec<Sibling>>,
-    /// What the destination lists of such names, by folded name.
+    /// Paths that the destination lists for these names, by folded name.
     listed: HashMap<Vec<u8>, HashSet<RelPath>>,
-    /// Whether it may list more by now.
+    /// Whether `listed` is out of date.
     is_stale: bool,
-    /// Folded names of which one was refused: the others of them are looked at all at once.
+    /// Folded names of which one was refused: the others with it are looked up together.
     refused: HashSet<Vec<u8>>,
 }
 
-/// What is to be done with twins.
+/// Which twins are copied, and which are not.
 #[derive(Debug, Default)]
 pub struct Verdicts {
-    /// The destination tells them from their siblings.
+    /// Twins that the destination distinguishes from their siblings.
     pub copied: Vec<Twin>,
-    /// Of those that are not copied: why.
+    /// The errors of the others.
     pub refused: Vec<Error>,
 }
 
 impl Group {
-    /// Groups twins by the directory that they go into.
+    /// Groups twins by the directory that they are copied into.
     pub fn all(twins: Vec<Twin>) -> Vec<Self> {
         let mut groups: BTreeMap<RelPath, Vec<Twin>> = BTreeMap::new();
         for twin in twins {
@@ -74,12 +74,12 @@ impl Group {
         groups.into_iter().map(group).collect()
     }
 
-    /// Whether all twins have their verdict.
+    /// Whether all twins have a verdict.
     pub fn is_empty(&self) -> bool {
         self.twins.is_empty()
     }
 
-    /// Leaves the twins without a verdict, after an error of the directory: the errors of each.
+    /// Drops the remaining twins after an error of the directory, and returns an error for each.
     pub fn give_up(&mut self, job: &NumberedJob) -> Vec<Error> {
         let error = |twin: Twin| {
             let cause = "the destination may not distinguish its name from others; not copied";
@@ -89,7 +89,7 @@ impl Group {
         std::mem::take(&mut self.twins).into_iter().map(error).collect()
     }
 
-    /// What the names in it may be confused with. Asked for once.
+    /// The paths that the destination may not distinguish from those of the twins. Looked up once.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Group {
         self.twins.iter().map(|twin| &twin.destination).collect()
     }
 
-    /// The verdicts that are possible now, when everything that was planned before is done.
+    /// The verdicts that are possible now. Everything planned before must be done.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl Group {
             .buffered(LOOKS);
         let mut verdicts = Verdicts::default();
         let mut there = Vec::new();
-        // Folded names of which one that was not there is copied now.
+        // Folded names of which one that did not exist is copied now.
         let mut copied = HashSet::new();
         while let Some((found, twin)) = looked.next().await {
             match found {
@@ -164,8 +164,8 @@ impl Group {
         Ok(verdicts)
     }
 
-    /// Takes those out that can be looked at now: the first of each folded name, those that the destination
-    /// lists, and all of a folded name of which one was refused.
+    /// Takes out the twins that can be looked up now: the first of each folded name, those that the
+    /// destination lists, and all with a folded name of which one was refused.
     fn ready(&mut self) -> Vec<Twin> {
         let mut seen = HashSet::new();
         let (listed, refused) = (&self.listed, &self.refused);

@@ -1,7 +1,7 @@
 //! Walks a source tree, several directories at once, depth first.
 //!
-//! What waits is directories only, and of these not many: when more than [`PENDING`] wait, listings
-//! stand still until some have been visited. So the memory of a walk does not grow with the tree.
+//! Only directories are queued, and few of them: when more than [`MAX_PENDING`] are pending, listings pause
+//! until some have been visited. So the memory of a walk does not grow with the tree.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,26 +24,26 @@ use super::settle::{Group, Twin};
 use crate::context::Context;
 use crate::job::NumberedJob;
 
-/// Directories that may wait to be visited before listings stand still.
-const PENDING: usize = 4096;
+/// Maximum of pending directories. Beyond it, listings pause.
+const MAX_PENDING: usize = 4096;
 
-/// Directories whose destinations are looked at in one job.
+/// Directories whose destinations are looked up in one disk job.
 const LOOKED_AHEAD: usize = 128;
 
-/// Twins that may wait before it is looked which of them can be copied.
-const TWINS: usize = 4096;
+/// Number of waiting twins from which on they are settled while the walk goes on.
+const SETTLE_FROM: usize = 4096;
 
-/// Names of a destination that was there before, to tell what is new to it.
-const NAMES: usize = 4096;
+/// Maximum of names remembered of an existing destination, to know which entries are new to it.
+const MAX_NAMES: usize = 4096;
 
 /// Permission bits of a directory that is being filled.
 const PRIVATE: u32 = 0o700;
 
-/// A directory of the destination that can be filled.
+/// A directory of the destination that is ready to be filled.
 struct Entered {
-    /// Whether it was made by this run.
+    /// Whether this run has created it.
     fresh: bool,
-    /// The mode that it had before it was made writable.
+    /// Its mode before it was made writable.
     restore: Option<u32>,
 }
 
@@ -51,29 +51,29 @@ struct Entered {
 struct Visit {
     source: Entry,
     destination: RelPath,
-    /// What is there.
+    /// What exists there.
     there: There,
     parent: Option<Arc<Directory>>,
-    /// Its directory of the destination, if that is ready already.
+    /// Its directory at the destination, if that is ready already.
     entered: Option<Entered>,
-    /// Its directory of the destination is on the file system whose space was looked at, if this run makes it.
+    /// True if its directory, if this run creates it, is on the file system whose free space was measured.
     on_volume: bool,
 }
 
-/// Where the entries of a directory go.
+/// The directory of the destination that entries are copied into.
 struct Target<'a> {
     destination: &'a RelPath,
-    /// Whether it was made by this run.
+    /// Whether this run has created it.
     fresh: bool,
     directory: &'a Arc<Directory>,
-    /// It is on the file system whose space was looked at.
+    /// Whether it is on the file system whose free space was measured.
     on_volume: bool,
-    /// Names in it as [`fold`] makes them, if all are known.
+    /// The folded names in it (see [`fold`]), if all are known.
     names: Option<HashSet<Vec<u8>>>,
 }
 
 impl Target<'_> {
-    /// Whether nothing of that name is there, nor an unfinished copy, and a copy takes space that was looked at.
+    /// Whether neither the name nor its part file exists, and a copy needs space on the measured file system.
     fn lacks(&self, name: &[u8]) -> bool {
         let is_new = |names: &HashSet<Vec<u8>>| {
             !names.contains(&fold(name)) && !names.contains(&fold(&part_name(name)))
@@ -85,21 +85,21 @@ impl Target<'_> {
 struct Walk<'a> {
     context: &'a Context,
     job: &'a Arc<NumberedJob>,
-    /// The file system that is not left, if there is one.
+    /// The device to stay on, with `one_file_system`.
     device: Option<u64>,
     items: &'a mpsc::Sender<Item>,
     finishes: &'a mpsc::UnboundedSender<Finish>,
     pending: Mutex<Vec<Visit>>,
     suspended: AtomicUsize,
-    /// Something joined `pending`, or a visit was suspended.
+    /// Notified when `pending` has grown, or a visit was suspended.
     changed: Notify,
-    /// Directories of the destination that visits are about to make or to look at.
+    /// Directories of the destination that visits are about to create or look up.
     entering: Mutex<HashSet<RelPath>>,
-    /// `entering` has become shorter.
+    /// Notified when `entering` has shrunk.
     entered: Notify,
-    /// `pending` has become short.
+    /// Notified when `pending` is down to half its maximum.
     drained: Notify,
-    /// What waits because of its name.
+    /// Entries that wait because of their names.
     twins: Mutex<Vec<Twin>>,
     settling: tokio::sync::Mutex<()>,
 }
@@ -108,7 +108,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends an item for everything below directory `root` that is no directory.
+/// Sends an item for each entry below the directory `root`, except directories.
 pub async fn walk(
     context: &Context,
     job: &Arc<NumberedJob>,
@@ -145,7 +145,7 @@ pub async fn walk(
         settling: tokio::sync::Mutex::default(),
     };
     walk.run().await;
-    // A twin that is a directory may have twins in it.
+    // A twin that is a directory may contain twins.
     while walk.settle(1).await {
         walk.run().await;
     }
@@ -160,10 +160,10 @@ impl Walk<'_> {
         loop {
             let at_once = match self.context.was_fresh(self.job.index) {
                 _ if !is_disk => 16,
-                // Most files are there already, and one directory is listed while another is compared.
+                // Most files exist already: one directory is listed while another is compared.
                 Some(false) => 2,
-                // One after the other, so that the files of a directory come together: two threads that
-                // make files in one directory wait for each other.
+                // One at a time, so that the files of a directory come together: two threads that create
+                // files in the same directory wait for each other.
                 _ => 1,
             };
             while running.len() < at_once + self.suspended.load(Ordering::Relaxed) {
@@ -186,7 +186,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Looks at the destinations of the directories that are visited next, many in one job of the disk.
+    /// Looks up the destinations of the directories that are visited next, many in one disk job.
     async fn look_ahead(&self) {
         let storage = &self.job.job.destination;
         if storage.capabilities().medium != Medium::Disk {
@@ -203,7 +203,7 @@ impl Walk<'_> {
             next.map(|visit| visit.destination.clone()).collect()
         };
         let outcomes = storage.stat_many(paths.clone()).await;
-        // Others may have joined meanwhile.
+        // Further directories may have been added meanwhile.
         let mut found: HashMap<_, _> = paths.into_iter().zip(outcomes).collect();
         for visit in lock(&self.pending).iter_mut().rev().take(2 * LOOKED_AHEAD) {
             if let Some(outcome) = found.remove(&visit.destination)
@@ -220,7 +220,7 @@ impl Walk<'_> {
         if let Some(visit) = &visit {
             lock(&self.entering).insert(visit.destination.clone());
         }
-        if pending.len() <= PENDING / 2 {
+        if pending.len() <= MAX_PENDING / 2 {
             self.drained.notify_waiters();
         }
         visit
@@ -274,7 +274,7 @@ impl Walk<'_> {
         let target =
             Target { destination: &destination, fresh, directory: &directory, on_volume, names };
         if is_mount {
-            // As with rsync: the directory, and nothing of what is mounted there.
+            // As with rsync: the directory is created, but nothing of the mounted file system is copied.
             return Ok(());
         }
         let mut listing = match self.job.job.source.list(&source_path).await {
@@ -310,8 +310,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether the destination of a job, which was there before, is on the file system whose space was looked at, and
-    /// the names in it. They are not asked of servers: the count will.
+    /// Whether the destination of a job, which existed before, is on the file system whose free space was
+    /// measured, and the folded names in it. Not looked up on servers: the count lists the directory later.
     async fn names_there(&self, destination: &RelPath) -> (bool, Option<HashSet<Vec<u8>>>) {
         let storage = &self.job.job.destination;
         let room = &self.context.room;
@@ -323,20 +323,20 @@ impl Walk<'_> {
             return (false, None);
         }
         let mut names = HashSet::new();
-        // Failures are met again by the copy.
+        // Errors are ignored: the copy encounters and reports them.
         let Ok(mut listing) = storage.list(destination).await else { return (true, None) };
         while let Some(batch) = listing.next().await {
             let Ok(batch) = batch else { return (true, None) };
             names.extend(batch.iter().map(|entry| fold(entry.path.name())));
-            if names.len() > NAMES {
+            if names.len() > MAX_NAMES {
                 return (true, None);
             }
         }
         (true, Some(names))
     }
 
-    /// Makes the destination's directory, or makes the one that is there ready to be changed. `None` if it is not
-    /// there, and nothing is to be made.
+    /// Creates a directory of the destination, or prepares an existing one. `None` if it does not exist and
+    /// must not be created.
     async fn enter(
         &self,
         destination: &RelPath,
@@ -344,8 +344,8 @@ impl Walk<'_> {
         mode: Option<u32>,
     ) -> Result<Option<Entered>> {
         let storage = &self.job.job.destination;
-        // Private until everything is in it: what the source keeps from others is never open to them,
-        // not even after an interruption. It gets its mode when it is finished.
+        // Private while it is filled: what other users may not access in the source is never accessible to
+        // them, not even after an interruption. It gets its mode when it is finished.
         let gets_mode = self.context.settings.preserve.mode && storage.capabilities().mode;
         let private = mode.filter(|_| gets_mode).map(|_| PRIVATE);
         let made = |fresh| Entered { fresh, restore: None };
@@ -373,7 +373,7 @@ impl Walk<'_> {
             None => Ok(Some(made(true))),
             Some(entry) if entry.is_dir() => Ok(Some(self.open_up(&entry).await)),
             Some(entry) if settings.delete && !settings.existing_only => {
-                // It frees space.
+                // Removing it frees space, so the need is unknown.
                 self.context.room.give_up();
                 let fresh = replace_with_directory(self.context, self.job, &entry, private).await?;
                 Ok(Some(made(fresh)))
@@ -390,8 +390,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Lets the owner of a directory that is there change what is in it, as rsync does. A refusal is
-    /// no error: whatever cannot be done in it then fails by itself.
+    /// Lets the owner of an existing directory change its entries, as rsync does. A failure is ignored: the
+    /// operations in it then report their own.
     async fn open_up(&self, entry: &Entry) -> Entered {
         let unchanged = Entered { fresh: false, restore: None };
         let storage = &self.job.job.destination;
@@ -404,7 +404,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Takes one entry of a listing in; whether to go on.
+    /// Handles one entry of a listing. Returns false if the walk has to end.
     async fn take(&self, entry: Entry, target: &Target<'_>, is_twin: bool) -> bool {
         let context = self.context;
         if is_part_name(entry.path.name()) {
@@ -443,8 +443,8 @@ impl Walk<'_> {
         self.send(entry, destination, target.fresh, target.directory, is_new).await
     }
 
-    /// Hands an entry on that is to be copied; whether to go on. `is_new`: it takes space at the destination, and
-    /// there is nothing in its place.
+    /// Queues a directory, or sends an item. Returns false if the walk has to end. `is_new`: nothing exists
+    /// at its destination, and it needs space there.
     async fn send(
         &self,
         entry: Entry,
@@ -496,8 +496,8 @@ impl Walk<'_> {
         self.items.send(item).await.is_ok()
     }
 
-    /// Once at least `from` twins wait, and everything that was planned before is done, hands on those that
-    /// the destination tells apart from what is there, and reports the others. Whether there were any.
+    /// If at least `from` twins wait: waits until everything planned before is done, sends those that the
+    /// destination distinguishes from existing names, and reports the others. False if fewer wait.
     async fn settle(&self, from: usize) -> bool {
         let _alone = self.settling.lock().await;
         let mut groups = {
@@ -535,7 +535,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Makes the directories among `siblings` that still wait to be visited, so that the destination finds them.
+    /// Creates the directories among `siblings` that are still pending, so that the destination finds them.
     async fn enter_siblings(&self, siblings: &HashSet<&RelPath>) {
         loop {
             let entered = self.entered.notified();
@@ -566,18 +566,18 @@ impl Walk<'_> {
         }
     }
 
-    /// Stands still while too many directories wait.
+    /// Pauses while too many directories are pending.
     async fn hold_back(&self) {
         self.changed.notify_one();
-        self.settle(TWINS).await;
-        if self.pending_len() <= PENDING {
+        self.settle(SETTLE_FROM).await;
+        if self.pending_len() <= MAX_PENDING {
             return;
         }
         self.suspended.fetch_add(1, Ordering::Relaxed);
         self.changed.notify_one();
         loop {
             let drained = self.drained.notified();
-            if self.pending_len() <= PENDING / 2 {
+            if self.pending_len() <= MAX_PENDING / 2 {
                 break;
             }
             drained.await;

@@ -1,7 +1,7 @@
-//! Old versions are kept under another name before something takes their place.
+//! Backups: old versions of files are kept under another name before they are replaced or removed.
 //!
-//! Where the destination has hard links the old file keeps its name until the new one has it. Elsewhere it is
-//! renamed just before that, and back if the new one does not make it.
+//! Where the destination supports hard links, the old file keeps its name until the new one takes it.
+//! Elsewhere the old file is renamed just before that, and renamed back if the new one fails.
 
 use haul_storage::{
     Capabilities, Entry, Error, ErrorKind, LinkKind, RelPath, Result, Storage, StorageExt,
@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::job::NumberedJob;
 use crate::plan::Item;
 
-/// Runs `commit`, which puts something at the destination of an item, and keeps what is there.
+/// Backs up what exists at the destination of an item, then runs `commit`, which replaces it.
 pub async fn around<T>(
     context: &Context,
     item: &Item,
@@ -22,7 +22,7 @@ pub async fn around<T>(
         return commit.await;
     };
     let destination = &*item.job.job.destination;
-    let aside = keep(destination, backup, &item.destination)
+    let aside = set_aside(destination, backup, &item.destination)
         .await
         .map_err(|error| error.at(item.job.destination_name(&item.destination)))?;
     let committed = commit.await;
@@ -32,11 +32,11 @@ pub async fn around<T>(
     committed
 }
 
-/// Gives a file or link of the destination its backup name, since it is to go. `false` without backups.
+/// Renames a file or link that is to be removed to its backup name. Returns `false` if backups are off.
 pub async fn take_away(context: &Context, job: &NumberedJob, path: &RelPath) -> Result<bool> {
     let Some(backup) = &context.settings.backup else { return Ok(false) };
     let destination = &*job.job.destination;
-    let aside = ready(destination, backup, path).await?;
+    let aside = prepare(destination, backup, path).await?;
     rename(destination, path, &aside).await?;
     Ok(true)
 }
@@ -50,8 +50,8 @@ pub fn is_backup(context: &Context, entry: &Entry) -> bool {
     }
 }
 
-/// Keeps what is at `path`. Returns its new path if it was renamed.
-async fn keep(
+/// Backs up the file or link at `path`, if there is one. Returns its new path if it was renamed.
+async fn set_aside(
     destination: &dyn Storage,
     backup: &Backup,
     path: &RelPath,
@@ -59,7 +59,7 @@ async fn keep(
     let Some(existing) = destination.find(path).await?.filter(|existing| !existing.is_dir()) else {
         return Ok(None);
     };
-    let aside = ready(destination, backup, path).await?;
+    let aside = prepare(destination, backup, path).await?;
     if destination.capabilities().hard_links && existing.is_file() {
         let link = LinkKind::Hard(path.clone());
         match destination.create_link(&aside, &link, true).await {
@@ -72,8 +72,8 @@ async fn keep(
     Ok(Some(aside))
 }
 
-/// The backup name of `path`, whose directory is there.
-async fn ready(destination: &dyn Storage, backup: &Backup, path: &RelPath) -> Result<RelPath> {
+/// Returns the backup path of `path`, and creates its directory.
+async fn prepare(destination: &dyn Storage, backup: &Backup, path: &RelPath) -> Result<RelPath> {
     let aside = backup.name_of(path).map_err(|error| {
         Error::new(ErrorKind::InvalidInput, "back up").because(error.to_string())
     })?;
@@ -91,7 +91,7 @@ async fn rename(destination: &dyn Storage, from: &RelPath, to: &RelPath) -> Resu
     destination.rename(from, to).await
 }
 
-/// The new version did not make it. A failure is reported with the name that the old one has now.
+/// Renames an old version back, after the new one has failed. If that fails too, a warning names the backup.
 async fn put_back(context: &Context, job: &NumberedJob, aside: &RelPath, path: &RelPath) {
     let destination = &*job.job.destination;
     let outcome = match destination.find(path).await {
@@ -106,7 +106,7 @@ async fn put_back(context: &Context, job: &NumberedJob, aside: &RelPath, path: &
 }
 
 impl Backup {
-    /// Where the old version of `path` goes.
+    /// The backup path of `path`.
     fn name_of(&self, path: &RelPath) -> Result<RelPath, haul_storage::RelPathError> {
         let name = [path.name(), &self.suffix].concat();
         let Some(directory) = &self.directory else { return path.with_name(name) };
@@ -117,8 +117,8 @@ impl Backup {
     }
 }
 
-/// Whether a hard link is what cannot be had, so that a copy can take its place: the file has too many names, or
-/// the file system or server has no links, or a rule against this one.
+/// Whether an error refuses only the hard link, so that renaming or copying may still work: the file has too
+/// many links, or the file system or server supports none, or forbids this one.
 pub const fn refuses_links(kind: ErrorKind) -> bool {
     !matches!(
         kind,

@@ -1,4 +1,4 @@
-//! Reads a file only to know its digest.
+//! Reads files to compute their digests.
 
 use futures_util::StreamExt;
 use futures_util::future::join;
@@ -10,8 +10,8 @@ use crate::context::Context;
 use crate::digest::{Digest, FileHasher, REPORTED, reported};
 use crate::plan::Item;
 
-/// The digest of a file that is at its destination already: of the destination if that is a disk,
-/// otherwise of the source, which is the same and nearer.
+/// The digest of an unchanged file. Reads the destination if that is a disk, otherwise the source, which is
+/// equal and nearer.
 pub async fn digest_existing(context: &Context, item: &Item, kind: DigestKind) -> Result<Digest> {
     let job = &item.job.job;
     if job.destination.capabilities().medium == Medium::Disk {
@@ -21,7 +21,7 @@ pub async fn digest_existing(context: &Context, item: &Item, kind: DigestKind) -
     }
 }
 
-/// The digest of what is at an item's destination.
+/// The digest of the file at an item's destination.
 pub async fn digest_destination(
     context: &Context,
     item: &Item,
@@ -32,9 +32,9 @@ pub async fn digest_destination(
         .map_err(|error| error.at(item.job.destination_name(&item.destination)))
 }
 
-/// Whether the file at an item's destination has the content of its source, and which version of the source that is.
-/// Where a server reports its digest, only the other side is read, unless the source is removed afterwards: what was
-/// only claimed is not the last copy of a file.
+/// Whether the file at an item's destination has the content of its source, and the version of the source
+/// that was compared. If a server reports a digest, only the other side is read; but not if the source is
+/// removed afterwards, because the last copy of a file must not depend on what a server claims.
 pub async fn same_content(context: &Context, item: &Item) -> Result<(bool, Identity)> {
     if !context.settings.remove_source
         && let Some(found) = same_reported(context, item).await?
@@ -52,7 +52,7 @@ pub async fn same_content(context: &Context, item: &Item) -> Result<(bool, Ident
     Ok((source == destination, identity))
 }
 
-/// The same by what servers report; `None` if they report nothing.
+/// The same, by digests that servers report; `None` if they report none.
 async fn same_reported(context: &Context, item: &Item) -> Result<Option<(bool, Identity)>> {
     let job = &item.job.job;
     let listed = item.source.digest.filter(|digest| digest.kind == REPORTED);
@@ -62,13 +62,13 @@ async fn same_reported(context: &Context, item: &Item) -> Result<Option<(bool, I
             None => reported(&*job.source, &item.source.path, REPORTED).await,
         }
     };
-    let ask = join(source, reported(&*job.destination, &item.destination, REPORTED));
-    let answers = tokio::select! {
+    let requests = join(source, reported(&*job.destination, &item.destination, REPORTED));
+    let responses = tokio::select! {
         biased;
         () = context.cancel.cancelled() => return Err(Error::new(ErrorKind::Interrupted, "read")),
-        answers = ask => answers,
+        responses = requests => responses,
     };
-    Ok(match answers {
+    Ok(match responses {
         (None, None) => None,
         (Some(source), Some(destination)) => Some((source == destination, item.source.identity())),
         (Some(source), None) => {
@@ -120,8 +120,8 @@ async fn digest_version(
     Ok((digest, now))
 }
 
-/// Feeds a range of a file to a hasher, reading ahead by one block. Takes no permits: it holds no
-/// more than two blocks, and whoever holds permits may be waiting for it.
+/// Feeds a range of a file to a hasher, reading ahead by one block. Takes no permits: it holds at most two
+/// blocks, and holders of permits may be waiting for it (deadlock otherwise).
 pub async fn digest_range(
     context: &Context,
     reader: &dyn ReadAt,

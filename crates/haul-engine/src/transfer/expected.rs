@@ -1,8 +1,8 @@
 //! A file whose digest is known beforehand: it gets its name only with that content.
 //!
-//! The digest is made of the bytes that pass, what an earlier run has left included, and compared before the file
-//! gets its name. If it is another one nothing of the file is kept. The file is then started anew where that may help:
-//! if some of it was left by an earlier run, or if there are mirrors, which are tried one by one.
+//! The digest is computed while the file is copied, over the bytes of earlier runs as well, and compared
+//! before the file gets its name. If it differs, the copy is discarded. The file is then restarted where that
+//! may help: if part of it came from an earlier run, or if there are mirrors, which are tried one by one.
 
 use haul_storage::{DigestKind, Entry, Error, ErrorKind, Result, Retry};
 
@@ -14,15 +14,15 @@ use crate::mirror::MirrorStorage;
 use crate::plan::Item;
 use crate::{Overwrite, Reason};
 
-/// Which digest is made of an item on the way.
+/// The kind of digest to compute while an item is copied.
 pub fn digest_kind(context: &Context, item: &Item) -> Option<DigestKind> {
     item.job.job.expected.map(|expected| expected.kind).or(context.settings.digest)
 }
 
-/// Checks what was read, before the file gets its name. `resumed_bytes` of it were left by an earlier run.
+/// Checks the digest before the file gets its name. `resumed_bytes` of the file are from earlier runs.
 ///
 /// # Errors
-/// `Corrupt` if it is not what the item should be; to be retried from the start if that may help.
+/// `Corrupt` if it differs from the expected one; to be retried from the start if that may help.
 pub fn check(item: &Item, found: Option<Digest>, resumed_bytes: u64) -> Result<()> {
     let (Some(expected), Some(found)) = (item.job.job.expected, found) else { return Ok(()) };
     if found == expected {
@@ -37,10 +37,10 @@ pub fn check(item: &Item, found: Option<Digest>, resumed_bytes: u64) -> Result<(
     Err(Error::new(ErrorKind::Corrupt, "verify").because(cause).with_retry(retry))
 }
 
-/// What to do with the file that is there, by its content, and its digest if that was made.
+/// Decides by digest what to do with an existing file. Returns its digest too, if that was computed.
 ///
 /// # Errors
-/// It is to be left alone, and is not what it should be.
+/// It must not be replaced, and has another digest or is not a file.
 pub async fn judge(
     context: &Context,
     item: &Item,
@@ -54,7 +54,7 @@ pub async fn judge(
     }
     if !existing.is_file() {
         if usual == Verdict::Leave {
-            return Err(left(item, "it exists and is not a file".to_owned()));
+            return Err(not_replaced(item, "it exists and is not a file".to_owned()));
         }
         return Ok((usual, None));
     }
@@ -72,13 +72,13 @@ pub async fn judge(
         return Ok((Verdict::Replace(Reason::Content), None));
     }
     let kind = expected.kind.name();
-    Err(left(item, format!("its {kind} is {found}, and should be {expected}")))
+    Err(not_replaced(item, format!("its {kind} is {found}, and should be {expected}")))
 }
 
-/// The digest of a file that is at the destination and is its own source.
+/// The digest of a file whose destination is the source itself, under another name.
 ///
 /// # Errors
-/// `Corrupt` if it is not what it should be.
+/// `Corrupt` if it differs from the expected one.
 pub async fn prove(context: &Context, item: &Item, expected: Digest) -> Result<Digest> {
     let found = bytes::digest_destination(context, item, expected.kind).await?;
     if found == expected {
@@ -90,7 +90,7 @@ pub async fn prove(context: &Context, item: &Item, expected: Digest) -> Result<D
         .because(format!("its {kind} is {found}, and should be {expected}")))
 }
 
-fn left(item: &Item, cause: String) -> Error {
+fn not_replaced(item: &Item, cause: String) -> Error {
     Error::new(ErrorKind::Corrupt, "verify")
         .at(item.job.destination_name(&item.destination))
         .because(cause)

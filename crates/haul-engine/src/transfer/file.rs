@@ -1,4 +1,4 @@
-//! One item, from "what is there?" to its event.
+//! Transfers one item: looks its destination up, decides, copies if necessary, and sends the event.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -20,11 +20,10 @@ use crate::plan::{Item, There};
 use crate::retry::Retries;
 use crate::{Action, Compare, Overwrite, Reason};
 
-/// How often a file is started anew because it changed while it was read, or what was written of it is
-/// lost.
-const ANEW: u32 = 3;
+/// How often a file is restarted because it changed while it was read, or written data were lost.
+const MAX_RESTARTS: u32 = 3;
 
-/// Does whatever the item needs. Its event is sent here; a failure is the caller's to report.
+/// Transfers an item and sends its event. The caller reports a failure.
 pub async fn move_any(context: &Context, item: &Item) -> Result<()> {
     match &item.source.kind {
         EntryKind::File => move_file(context, item).await,
@@ -45,7 +44,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
         return Ok(());
     }
     if let Some(existing) = existing.as_ref().filter(|existing| is_source(item, existing)) {
-        // A snapshot made of hard links: there is nothing to do.
+        // Hard links to one file, as in snapshots: there is nothing to do.
         let known = match item.job.job.expected {
             Some(expected) => Some(expected::prove(context, item, expected).await?),
             None => None,
@@ -72,21 +71,21 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     };
     let digest = match (verdict, &existing) {
         (Some(Verdict::Keep), Some(existing)) => {
-            sweep(context, item, existing).await?;
+            remove_leftovers(context, item, existing).await?;
             unchanged(context, item, existing, known).await?
         }
         (Some(Verdict::Leave), Some(existing)) => {
-            sweep(context, item, existing).await?;
-            left(context, item, existing).await?
+            remove_leftovers(context, item, existing).await?;
+            left_alone(context, item, existing).await?
         }
         _ => {
             let moved = copy(context, item, existing.as_ref(), verdict).await?;
-            // Of a source that reports no length, the one that was read.
+            // If the source reports no length, the number of bytes read is its size.
             seen = moved.identity.map(|seen| Identity { size: moved.bytes, ..seen });
             moved.digest
         }
     };
-    // What was left alone may be anything, and then no further name is linked to it.
+    // A file that was left alone may be any file; if it is another one, no further name is linked to it.
     let is_other = verdict == Some(Verdict::Leave)
         && existing.is_some_and(|there| {
             let kept = context.times.kept(&item.job, &there);
@@ -111,8 +110,8 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     }
 }
 
-/// Links the item to the copy of another name of its file, if there is one: `Break`. Otherwise it is to be
-/// copied, and the other names may wait for it.
+/// Links the item to the copy of another hard link to the same file, if there is one, and returns `Break`.
+/// Otherwise the item is to be copied; while the guard exists, other names of the file wait for it.
 async fn link_to_copied(
     context: &Context,
     item: &Item,
@@ -121,7 +120,7 @@ async fn link_to_copied(
 ) -> Result<ControlFlow<(), Option<FirstGuard>>> {
     let hard_links =
         context.settings.preserve.hard_links && item.job.job.destination.capabilities().hard_links;
-    // Asked for files that are there already too: a rerun links further names to them.
+    // For existing files too: a rerun links further names to them.
     let (true, true, Some(id)) = (hard_links, item.source.links > 1, item.source.id) else {
         return Ok(ControlFlow::Continue(None));
     };
@@ -166,19 +165,19 @@ async fn copy(
     Ok(moved)
 }
 
-/// Removes the source of a file that is at the destination without having been read: as a further name of one that
-/// was, or from before.
+/// Removes the source of a file that did not have to be read: it was linked to the copy of another name, or
+/// its destination was the source itself.
 async fn remove_unread(context: &Context, item: &Item) -> Result<()> {
     let copy = Copy::File(planned(item));
     remove_source(context, item, &item.source.identity(), &copy).await
 }
 
-/// What becomes of an existing file.
+/// The decision about an existing file.
 struct Judged {
     verdict: Verdict,
-    /// Which version of the source was read to find that out.
+    /// The version of the source, if its content was compared.
     identity: Option<Identity>,
-    /// The digest of the existing file, if that was made.
+    /// The digest of the existing file, if it was computed.
     digest: Option<Digest>,
 }
 
@@ -188,8 +187,8 @@ impl From<Verdict> for Judged {
     }
 }
 
-/// Makes a further name of a file that is at the destination under `target`. An `Err` within is a refusal: the
-/// file can still be copied.
+/// Creates the item as a hard link to the copy at `target`. An inner `Err` means that the link was refused,
+/// and the file can be copied instead.
 async fn link_name(
     context: &Context,
     item: &Item,
@@ -221,7 +220,7 @@ async fn link_name(
             Err(error) if backup::refuses_links(error.kind()) => return Ok(Err(error)),
             outcome => outcome?,
         }
-        // A killed run may have begun to copy this name, because it met the others later.
+        // A killed run may have begun to copy the file under this name, because it reached the others later.
         remove_beside(item, part_name).await?;
         remove_beside(item, journal_name).await?;
     }
@@ -231,8 +230,7 @@ async fn link_name(
     Ok(Ok(()))
 }
 
-/// What is at the destination, unless that is known to be nothing. Refuses what cannot be replaced
-/// by a file.
+/// The existing entry at the destination, if there is one. Fails if it is a directory that has to stay.
 async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
     if !is_small(context, item) {
         item.job.job.destination.prefetch(&item.destination);
@@ -249,12 +247,12 @@ async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
     Ok(Some(existing))
 }
 
-/// Whether what is at the destination is the source itself, under another name.
+/// Whether the existing entry is the source itself, under another name.
 fn is_source(item: &Item, existing: &Entry) -> bool {
     item.job.is_local() && existing.id.is_some() && existing.id == item.source.id
 }
 
-/// Decides by size and time, or by content; where the digest is known beforehand, by that.
+/// Decides by size and time, or by content; by digest if that is known beforehand.
 async fn judge(context: &Context, item: &Item, existing: &Entry) -> Result<Judged> {
     let Some(expected) = item.job.job.expected else {
         return judge_by_source(context, item, existing).await;
@@ -276,7 +274,7 @@ async fn judge_by_source(context: &Context, item: &Item, existing: &Entry) -> Re
         Overwrite::Never | Overwrite::Always => false,
     };
     if !existing.is_file() {
-        // A link or a special file never is the same as a file.
+        // A link or special file is never equal to a file.
         return Ok(match overwrite {
             Overwrite::Never => Verdict::Leave.into(),
             _ => Verdict::Replace(Reason::Kind).into(),
@@ -301,11 +299,11 @@ async fn judge_by_source(context: &Context, item: &Item, existing: &Entry) -> Re
     if !is_untimed || !by_time || matches!(listed, Verdict::Replace(_)) {
         return Ok(listed.into());
     }
-    // Pages of web servers list no reliable times; the file itself usually has one.
+    // Index pages of web servers list no reliable times; the file itself usually has one.
     match item.job.job.source.stat(&item.source.path).await {
         Ok(found) if found.is_file() => Ok(judge_by(how, item, &found, existing, kept).into()),
         Ok(_) => Ok(listed.into()),
-        // A server that answers no such request: the listing has to do.
+        // The server does not support this request: the listing has to suffice.
         Err(error) if error.kind() == ErrorKind::Unsupported => Ok(listed.into()),
         Err(error) => Err(error.at(item.job.source_name(&item.source.path))),
     }
@@ -324,8 +322,8 @@ fn judge_by(
     verdict(how, source, source_step_ns, existing, kept, sets_times)
 }
 
-/// Gives a file whose size and time are the source's its mode, owner and extended attributes. `false` if it has to
-/// be copied for that: another user's file, whose bytes are not compared, gets no rights of the owner.
+/// Sets mode, owner and extended attributes of an unchanged file. Returns `false` if it has to be copied
+/// instead: another user's file, whose bytes were not compared, must not get set-ID bits or capabilities.
 async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<bool> {
     let (source, destination) = (&item.job.job.source, &item.job.job.destination);
     let mut found = item.source.metadata();
@@ -337,7 +335,7 @@ async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<bool
         found.xattrs = source.metadata(&item.source.path).await?.xattrs;
         there.xattrs = match destination.metadata(&item.destination).await {
             Ok(there) => there.xattrs,
-            // Of one's own file, with a mode that keeps even its owner from reading: they are set without a look.
+            // The user's own file, made unreadable by its mode: attributes are set without comparison.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => None,
             Err(error) => return Err(error),
         };
@@ -350,10 +348,10 @@ async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<bool
     // A change of owner clears set-ID bits and capabilities.
     let differ = |a: &Xattrs| there.xattrs.as_ref().is_none_or(|b| !same_xattrs(a, b));
     let xattrs = wanted.xattrs.filter(|xattrs| owner.is_some() || differ(xattrs));
-    // And an attribute may be an ACL, which changes the mode.
+    // An attribute may be an ACL, which changes the mode.
     let mode = wanted.mode;
     let mode = mode.filter(|_| owner.is_some() || xattrs.is_some() || mode != there.mode);
-    // Equal contents: the time is what differs, and the next run need not read them again.
+    // If the contents are equal, the time is set, so that the next run need not read them again.
     let by_content = context.settings.compares() == Compare::Content
         || item.source.same_content(existing) == Some(true);
     let is_other = |time: &Timestamp| times::differs(context, item, existing, *time);
@@ -365,15 +363,15 @@ async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<bool
     Ok(true)
 }
 
-/// Two lists of attributes, each in an order of its own.
+/// Whether two lists of attributes are equal, in any order.
 fn same_xattrs(a: &Xattrs, b: &Xattrs) -> bool {
     a.len() == b.len() && a.iter().all(|attribute| b.contains(attribute))
 }
 
-/// What a run that was killed while it finished a file has left beside it: the journal without a part file; the
-/// name of the part file on the file itself, where renaming cannot refuse to replace, so that a new file is
-/// linked to its name and then loses the other one.
-async fn sweep(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
+/// Removes what a run that was killed while it finished a file may have left beside it: a journal without a
+/// part file, or the part file's name as a second hard link to the file. The latter occurs where a rename
+/// cannot refuse to replace: there the part file is linked to the final name, then its own name is removed.
+async fn remove_leftovers(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
     let destination = &item.job.job.destination;
     let can = destination.capabilities();
     let journalled = can.resume && item.source.size >= open::journal_from(context);
@@ -392,7 +390,7 @@ async fn sweep(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
     Ok(())
 }
 
-/// Where a part file or journal of an item is.
+/// The path of an item's part file or journal.
 fn beside(item: &Item, name: fn(&[u8]) -> Vec<u8>) -> Result<RelPath> {
     let invalid =
         |error| Error::new(ErrorKind::InvalidInput, "name the part file").with_source(error);
@@ -430,8 +428,9 @@ async fn unchanged(
     Ok(moved.digest)
 }
 
-/// What is left alone may be another file than the source, so its digest is made of itself wherever it is.
-async fn left(context: &Context, item: &Item, existing: &Entry) -> Result<Option<Digest>> {
+/// Reports a file that was left alone. It may differ from the source, so the digest is computed from the
+/// destination even over a link.
+async fn left_alone(context: &Context, item: &Item, existing: &Entry) -> Result<Option<Digest>> {
     let (bytes, is_private) = (existing.known_size().unwrap_or(0), keeps_out(existing));
     let mut moved = Moved { bytes, is_private, ..Moved::default() };
     if let Some(kind) = unchanged_digest(context).filter(|_| existing.is_file()) {
@@ -441,22 +440,21 @@ async fn left(context: &Context, item: &Item, existing: &Entry) -> Result<Option
     Ok(moved.digest)
 }
 
-/// The digest to make of files that are not copied.
+/// The kind of digest to compute of files that are not copied.
 fn unchanged_digest(context: &Context) -> Option<DigestKind> {
     let settings = &context.settings;
     settings.digest.filter(|_| settings.digest_unchanged && !settings.dry_run)
 }
 
-/// Moves the bytes, again after failures that may pass, anew after changes of the source
-/// and when what was written is lost.
+/// Transfers the bytes. Retries transient failures; restarts if the source changed or written data were lost.
 async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
     let settings = &context.settings;
     let job = &item.job.job;
     let _admission = context.room.admit_file(job, &item.source, &item.destination).await?;
     let mut retries = Retries::new(settings.retries, settings.retry_pause, item.source.size);
-    let mut anew = 0;
+    let mut restarts = 0;
     let mirrors = MirrorStorage::of(&*item.job.job.source).map_or(0, MirrorStorage::count);
-    let anew_most = ANEW + mirrors;
+    let max_restarts = MAX_RESTARTS + mirrors;
     let mut item = Cow::Borrowed(item);
     loop {
         let outcome = if is_small(context, &item) {
@@ -470,24 +468,24 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
             Err(error) => error.at(item.job.source_name(&item.source.path)),
         };
         let changed = error.kind() == ErrorKind::Changed;
-        let (error, pause) = if error.retry() == Retry::FromStart && anew < anew_most {
-            anew += 1;
+        let (error, pause) = if error.retry() == Retry::FromStart && restarts < max_restarts {
+            restarts += 1;
             (error, settings.retry_pause)
         } else {
-            // Progress counts while the ranges are tried; what fails here is opening and finishing.
+            // Retries of ranges take progress into account; failures here are those of opening and finishing.
             retries.next(error, 0)?
         };
         if context.cancel.is_cancelled() {
             return Err(error);
         }
         context.flow.failed(error.kind());
-        context.tally.retry(error, anew + retries.attempt(), pause);
+        context.tally.retry(error, restarts + retries.attempt(), pause);
         context.pause(pause).await;
         if changed {
             let now = listed::look_again(&item).await?;
             if now.identity() == item.source.identity() {
-                // It is listed as before, so what differs is how it is read: one more attempt is enough.
-                anew = anew_most;
+                // The listed source is as before, only reading it shows another: one more attempt is enough.
+                restarts = max_restarts;
             } else {
                 let before = planned(&item);
                 item.to_mut().source = now;

@@ -1,15 +1,15 @@
-//! A directory at the destination, where a file or a symbolic link is to go.
+//! Handles a directory at the destination of a file or symbolic link.
 
 use haul_storage::{Entry, Error, ErrorKind, Result, StorageExt};
 
 use crate::context::Context;
 use crate::plan::{Item, remove};
 
-/// Removes the directory `existing`, if directories may be removed, and returns what is there afterwards. `what`
-/// takes its place, by `operation`.
+/// Removes the directory `existing`, if `--delete` allows that, and returns what exists there afterwards.
+/// `what` is to take its place; errors name it and `operation`.
 ///
 /// # Errors
-/// The directory has to stay, or something below it is excluded, and stays with it.
+/// The directory has to stay, or excluded entries below it do.
 pub async fn remove_directory(
     context: &Context,
     item: &Item,

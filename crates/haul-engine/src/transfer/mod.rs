@@ -1,4 +1,4 @@
-//! Moves the items of a plan, several at once, and keeps time while it does.
+//! Transfers the items of a plan, several at once, while a timer drives the window and the progress events.
 
 mod backup;
 mod bytes;
@@ -42,15 +42,15 @@ use crate::plan::{Item, count, delete_extra, finish_directories, plan};
 use crate::tally::Tally;
 use crate::{Cancel, EventSink, Job, Order, Phase, Settings, Summary};
 
-/// Items that may wait between the walk and the transfer.
+/// Capacity of each queue between the walk and the transfer, in items.
 const PLANNED_AHEAD: usize = 512;
-/// How long an interrupted transfer goes on: what was written is made durable on a disk within 5 s.
+/// How long an interrupted transfer may go on. Part files on a disk are synced within 5 s.
 const GRACE: Duration = Duration::from_secs(8);
-/// How often the link is looked at.
+/// Interval at which the link status is sampled.
 const TICK: Duration = Duration::from_millis(25);
 
-/// Moves all jobs, several files at once, and says how it ended. Failures of single files are
-/// events and counts in the summary; the others go on. Storages are opened by the caller.
+/// Transfers all jobs, several files at once, and returns a summary. Failures of single files are events, and
+/// counted in the summary; the other files continue. The caller opens the storages.
 pub async fn transfer(
     jobs: Vec<Job>,
     settings: Settings,
@@ -60,7 +60,7 @@ pub async fn transfer(
     transfer_sharing(&LinkBudgets::default(), jobs, settings, events, cancel).await
 }
 
-/// [`transfer`], sharing window and lanes of each path with all others that are given the same `budgets`.
+/// [`transfer`], sharing window and lanes of each path with all transfers that use the same `budgets`.
 pub async fn transfer_sharing(
     budgets: &LinkBudgets,
     jobs: Vec<Job>,
@@ -79,7 +79,7 @@ pub async fn transfer_sharing(
     transfer_on(&pool, budgets, jobs, settings, events, cancel).await
 }
 
-/// [`transfer_sharing`] with threads that others use, too.
+/// [`transfer_sharing`], with a thread pool that other transfers use too.
 pub async fn transfer_on(
     pool: &WorkPool,
     budgets: &LinkBudgets,
@@ -103,14 +103,14 @@ pub async fn transfer_on(
     Summary { out_of_space: context.room.is_stopped(), ..summary }
 }
 
-/// Waits for an interruption, and then for as long as what is in flight may take. A server that sends nothing would
-/// otherwise keep an interrupted transfer waiting for its own time limit.
+/// Waits for an interruption, then for [`GRACE`]. Otherwise a silent server would delay the end of an
+/// interrupted transfer until the request times out.
 async fn grace_over(context: &Context) {
     context.cancel.cancelled().await;
     sleep(GRACE).await;
 }
 
-/// Counts, if that is of use; never ends.
+/// Runs the count, if its result is wanted; never ends.
 async fn count_ahead(context: &Context, jobs: &[Job]) {
     if context.settings.count_ahead || context.settings.check_space {
         count(context, jobs).await;
@@ -121,7 +121,7 @@ async fn count_ahead(context: &Context, jobs: &[Job]) {
 async fn run(context: &Context, jobs: Vec<Job>) {
     let (items, received) = mpsc::channel(PLANNED_AHEAD);
     let (finishes, finished) = mpsc::unbounded_channel();
-    // The channels end when their senders are gone, so the plan owns them.
+    // The channels close when their senders are dropped, so the plan owns these.
     let planned = jobs.clone();
     let planning = plan(context, planned, items, finishes);
     let (looked, known) = mpsc::channel(PLANNED_AHEAD);
@@ -143,7 +143,7 @@ async fn run(context: &Context, jobs: Vec<Job>) {
 async fn delete(context: &Context, jobs: Vec<Job>) {
     for (index, job) in jobs.into_iter().enumerate() {
         let job = NumberedJob { index, job };
-        // A destination that was made by this run, or that no walk has reached, has nothing extra.
+        // A destination that this run has created, or that no walk has reached, has no extra entries.
         if context.cancel.is_cancelled() || context.was_fresh(index) != Some(false) {
             continue;
         }
@@ -160,7 +160,7 @@ async fn delete(context: &Context, jobs: Vec<Job>) {
     }
 }
 
-/// Hands the items on in order, as soon as all are there, or as many as may wait.
+/// Sends the items in order, once all have arrived or [`ORDERED`] are queued.
 async fn put_in_order(
     context: &Context,
     order: Order,
@@ -172,7 +172,7 @@ async fn put_in_order(
     while more || queue.len() > 0 {
         let is_full = queue.len() >= ORDERED;
         begun |= is_full || !more;
-        // What the plan waits for must not wait for the plan.
+        // Items that the plan waits for must not wait for the plan (deadlock otherwise).
         let may_go = begun || context.is_awaited_now();
         tokio::select! {
             biased;
@@ -214,14 +214,14 @@ async fn move_items(context: &Context, mut items: mpsc::Receiver<Item>) {
                 more = false;
                 waiting.clear();
                 items.close();
-                // What was planned and not begun is left to the next run.
+                // Planned items that have not begun are left to the next run.
                 while items.try_recv().is_ok() {}
             }
         }
     }
 }
 
-/// Parts what was received into batches of small files, and all others one by one.
+/// Groups small files into batches. Each other item is a piece of its own.
 fn pieces(context: &Context, items: impl Iterator<Item = Item>) -> Vec<Vec<Item>> {
     let mut pieces: Vec<Vec<Item>> = Vec::new();
     let mut batch: Vec<Item> = Vec::new();
@@ -238,9 +238,9 @@ fn pieces(context: &Context, items: impl Iterator<Item = Item>) -> Vec<Vec<Item>
             continue;
         }
         let same_job = batch.first().is_none_or(|first| Arc::ptr_eq(&first.job, &item.job));
-        let turned = batch.len() >= small::BATCH_ENOUGH
+        let changes_directory = batch.len() >= small::BATCH_ENOUGH
             && batch.last().is_some_and(|last| !last.shares_directory(&item));
-        if !same_job || turned || batch_bytes + item.source.size > most {
+        if !same_job || changes_directory || batch_bytes + item.source.size > most {
             pieces.push(std::mem::take(&mut batch));
             batch_bytes = 0;
         }
@@ -268,7 +268,7 @@ async fn move_item(context: &Context, item: Item) {
     }
 }
 
-/// Looks at the link often and reports progress at the set interval; never ends.
+/// Samples the link status every [`TICK`], and reports progress at the set interval; never ends.
 async fn keep_time(context: &Context) {
     let interval = context.settings.progress_interval.max(TICK);
     let mut next_progress = Instant::now() + interval;

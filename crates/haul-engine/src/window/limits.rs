@@ -2,15 +2,15 @@
 
 use crate::{Auto, Settings, WindowProfile};
 
-/// No profile and no storage goes beyond this many lanes.
+/// Maximum number of lanes, whatever the profile and the storage.
 pub(super) const MOST_LANES: usize = 64;
 
-/// Limits of the window. A fixed number is used as it is instead of being determined by measuring.
+/// Limits of the window. Values that are `Fixed` are used as given instead of being determined by measuring.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Open lanes. Even of a fixed number, fewer are used if the server refuses some.
+    /// Open lanes. Fewer are used if the server refuses some, even of a fixed number.
     pub lanes: Auto<usize>,
-    /// Bytes in flight; a fixed number is reduced to `memory`.
+    /// Bytes in flight; a fixed number is limited to `memory`.
     pub window: Auto<u64>,
     /// Length of a range in bytes.
     pub chunk: Auto<u64>,
@@ -38,7 +38,7 @@ impl Limits {
         }
     }
 
-    /// The most lanes that are ever wished for, by the caller's number, or the profile, and the storage.
+    /// Maximum number of lanes: the caller's, or the profile's, but no more than the storage allows.
     pub fn most_lanes(&self) -> usize {
         let most = self.max_lanes.clamp(1, MOST_LANES);
         let of_profile = match self.profile {

@@ -63,7 +63,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_formatted_time_is_parsed_as_the_same(seconds in -60_000_000_000_i64..250_000_000_000) {
+        fn parsing_a_formatted_time_returns_it(seconds in -60_000_000_000_i64..250_000_000_000) {
             let time = Timestamp { seconds, nanos: 0 };
             let text = format_time(time).unwrap();
             prop_assert_eq!(parse_time(text.as_bytes()), Some(time));

@@ -1,4 +1,4 @@
-//! What a status, or a connection that broke, means.
+//! The errors for HTTP statuses and for broken connections.
 
 use haul_storage::{Error, ErrorKind, Retry};
 use http::StatusCode;
@@ -6,7 +6,7 @@ use http::StatusCode;
 use super::head::Broken;
 use crate::parse::Url;
 
-/// What a status means that is no success.
+/// The error for a status that is not a success.
 pub fn of_status(status: StatusCode, operation: &'static str, url: &Url) -> Error {
     use ErrorKind as Kind;
     let kind = match status.as_u16() {
@@ -14,7 +14,7 @@ pub fn of_status(status: StatusCode, operation: &'static str, url: &Url) -> Erro
         403 => Kind::PermissionDenied,
         404 | 410 => Kind::NotFound,
         405 | 501 => Kind::Unsupported,
-        // RFC 4918, 9.3.1 and 9.7.1: what should be above is not there.
+        // RFC 4918, 9.3.1 and 9.7.1: the parent collection does not exist.
         409 => Kind::NotFound,
         412 => Kind::AlreadyExists,
         413 | 507 => Kind::NoSpace,
@@ -27,11 +27,11 @@ pub fn of_status(status: StatusCode, operation: &'static str, url: &Url) -> Erro
     };
     let error =
         Error::new(kind, operation).at(url).because(format!("the server returned {status}"));
-    // Somebody holds a lock on it (RFC 4918, 11.3); waiting for people helps nobody.
+    // 423: the resource is locked (RFC 4918, 11.3), often by a person at work, so a retry would not help.
     if status.as_u16() == 423 { error.with_retry(Retry::Never) } else { error }
 }
 
-/// What it means that a response ended too early.
+/// The error for a response that is missing, incomplete or malformed.
 pub fn of_broken(broken: &Broken, operation: &'static str, url: &Url) -> Error {
     let (kind, words) = match broken {
         Broken::Lost { .. } => (ErrorKind::Unreachable, "the connection ended".to_owned()),
@@ -53,7 +53,7 @@ fn malformed(how: &str) -> String {
     format!("the response is malformed: {how}")
 }
 
-/// A redirect led to a web page instead of a file.
+/// The error for a redirect to a web page instead of the file, probably a login page.
 pub fn page_of_sign_in(url: &Url, found: &Url) -> Error {
     let (from, host) = (&found.origin, found.origin.host());
     let place = if *from == url.origin { found.path().to_owned() } else { from.to_string() };

@@ -29,7 +29,7 @@ use super::trailing_check;
 use crate::parse::Url;
 
 impl Codings {
-    /// Decides by the size: a file that is sent in the size that the listing shows is stored encoded.
+    /// Decides by the length: if the encoded body is as long as the listing says, the file is stored encoded.
     pub fn by_length(listed: Option<u64>, sent: Option<u64>) -> Self {
         if listed.is_some() && listed == sent { Self::Stored } else { Self::Decoded }
     }

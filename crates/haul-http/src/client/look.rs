@@ -63,7 +63,8 @@ impl HttpHost {
                 }
                 Ok(Found::Directory(directory))
             }
-            // There is no listing, so only the name could show that it is stored encoded.
+            // Neither its name shows that the file is stored encoded, nor a listed length: the server
+            // encodes it for the transfer.
             Opened::Encoded { .. } => self.open_encoded(url, Codings::Decoded).await,
         }
     }
@@ -214,8 +215,8 @@ impl Inner {
         match self.manner {
             Manner::Web => {
                 let mut entry = self.look_by_head(path).await?;
-                // A server that responds to GET with something else does so for HEAD, too: the size in
-                // its index page counts.
+                // If the server sends something other than the file, HEAD reports the length of that, too:
+                // the size in its index page takes precedence.
                 if entry.is_file()
                     && let Some(listed) = index::listed_size(self, path).await
                 {

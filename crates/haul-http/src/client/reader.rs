@@ -1,7 +1,7 @@
 //! Reads the responses on a connection in the order of their requests, and passes each on.
 //!
-//! On a shared connection the reader never stops, even if no task takes the bytes, because one part may
-//! have to wait for another behind it. The bytes requested bound how much can wait.
+//! On a shared connection the reader never stops, even if no task takes the bytes: their consumer may
+//! first need a response behind them (deadlock otherwise). The bytes requested bound how much can wait.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,8 +51,8 @@ const SKIPPED_FOR_ENDLESS: Duration = Duration::from_millis(50);
 /// How long to wait after a response until all of its request is sent, which usually is the case already.
 const SENT_WITHIN: Duration = Duration::from_millis(100);
 
-/// A body that delivers fewer bytes per second over this waiting time never ends. Time in which its
-/// consumer does not read does not count.
+/// A body that delivers fewer than [`ENDLESS_BELOW`] bytes per second over this waiting time is taken for
+/// endless. Time in which its consumer does not read does not count.
 const ENDLESS_AFTER: Duration = Duration::from_secs(300);
 const ENDLESS_BELOW: u64 = 64;
 
@@ -79,11 +79,11 @@ pub struct Reader<R> {
     number: u64,
     /// The status of the last one.
     status: StatusCode,
-    /// Responses that wait for a marker behind them.
+    /// For each response that counts only once a marker (see `order`) behind it is answered: reports that.
     unproven: Vec<oneshot::Sender<bool>>,
     /// Bytes of the last read into `ahead`.
     last_read: usize,
-    /// Dropped with the reader, which tells the other end.
+    /// Dropped with the reader, by which the writer notices its end.
     _is_read: oneshot::Sender<()>,
 }
 
@@ -129,10 +129,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// Reads the responses to the requests from `answered`, until the connection ends.
-    pub async fn run(mut self, mut answered: UnboundedReceiver<Queued>) {
+    /// Reads the responses to the requests from `requests`, until the connection ends.
+    pub async fn run(mut self, mut requests: UnboundedReceiver<Queued>) {
         let load = Arc::clone(&self.load);
-        while let Some(mut queued) = self.next(&mut answered).await {
+        while let Some(mut queued) = self.next(&mut requests).await {
             let done = tokio::select! {
                 biased;
                 done = self.response(&mut queued, &load) => done,
@@ -149,7 +149,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 }
                 Err(broken) => {
                     if queued.alone.is_none() {
-                        self.on_broken(&broken, &step, !answered.is_empty(), &load);
+                        self.on_broken(&broken, &step, !requests.is_empty(), &load);
                     }
                     queued.sink.fail(broken);
                     false
@@ -166,8 +166,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             }
         }
         load.retire();
-        answered.close();
-        while let Some(queued) = answered.recv().await {
+        requests.close();
+        while let Some(queued) = requests.recv().await {
             load.forget(queued.expected);
             queued.sink.fail(Broken::Lost { is_sent: true });
         }
@@ -178,7 +178,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     fn on_answered(&mut self, step: Step, load: &Load) -> bool {
         let (marker, mut pending) = match step {
             Step::Plain => return true,
-            // No range was requested, so this is the response to a marker.
+            // No range was requested here: this is the response to a marker, in the wrong place.
             Step::Unproven { .. } if self.status == StatusCode::PARTIAL_CONTENT => {
                 self.around.host.order.only_ranges();
                 return false;
@@ -234,19 +234,19 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     /// The next request, unless the connection ends while there is none.
-    async fn next(&mut self, answered: &mut UnboundedReceiver<Queued>) -> Option<Queued> {
+    async fn next(&mut self, requests: &mut UnboundedReceiver<Queued>) -> Option<Queued> {
         if !self.ahead.is_empty() {
-            return answered.try_recv().ok();
+            return requests.try_recv().ok();
         }
         self.ahead.reserve(HEAD_READ);
         tokio::select! {
             biased;
-            queued = answered.recv() => queued,
+            queued = requests.recv() => queued,
             read = self.stream.read_buf(&mut self.ahead) => match read {
                 Ok(0) | Err(_) => None,
                 // A request is queued here before it is sent, so this is unsolicited, unless one is
                 // queued now.
-                Ok(_) => answered.try_recv().ok(),
+                Ok(_) => requests.try_recv().ok(),
             }
         }
     }

@@ -4,9 +4,9 @@
 //! reader of a connection → Sink ─(window)→ Pending → Response → blocks
 //! ```
 //!
-//! On a shared connection, the reader continues even if nobody takes the bytes that have arrived, because one response
-//! may have to wait for another one behind it. On a connection that a response has for itself, at most a window of
-//! bytes waits to be taken, and the reader stops until there is room.
+//! On a shared connection, the reader continues even if no task takes the bytes that have arrived: their consumer may
+//! first need a response behind them (deadlock otherwise). On a connection that a response has for itself, at most a
+//! window of bytes waits to be taken, and the reader stops until there is room.
 
 use std::fmt;
 use std::ops::Deref;
@@ -55,7 +55,7 @@ struct Window {
     taken: Notify,
 }
 
-/// The end of a response to which the reader of its connection passes it.
+/// The sending end of a response: the reader of its connection passes the pieces on through it.
 #[derive(Debug)]
 pub struct Sink {
     pieces: UnboundedSender<Result<Piece, Broken>>,

@@ -19,15 +19,15 @@ use super::queued::{AsSent, Queued, Sending, Step};
 /// Bytes at which queued requests are no longer combined into one write.
 const ENOUGH: usize = 64 << 10;
 
-/// Requests that share a marker, at most. A marker costs some 600 bytes in both directions; what is behind none that
-/// was answered has to be requested again if the connection ends.
+/// Maximum number of requests that share a marker. A marker costs some 600 bytes in both directions; requests
+/// without an answered marker behind them are repeated if the connection ends.
 const MARKED: u64 = 16;
 
-/// The longest time that a request waits for the marker behind it, as a part of the RTT: its response counts only so
-/// much later.
+/// A marker is sent at most RTT / `MARKED_WITHIN` after the first request that it proves, whose response
+/// counts only that much later.
 const MARKED_WITHIN: u32 = 8;
 
-/// After so long another marker is sent behind one that is not answered.
+/// If the response to a marker takes longer than this, another marker is sent.
 const LATE: Duration = Duration::from_secs(1);
 
 /// Sends the requests from `queued` until all its senders are dropped, sending fails, or the reader ends, which drops
@@ -103,7 +103,8 @@ async fn send_all<W: AsyncWrite + Unpin>(
             let is_enough = body.is_some() || buffer.left >= ENOUGH;
             next = if is_enough { None } else { queued.try_recv().ok() };
         }
-        // Requests that come one by one share the marker that is sent when the one before is answered.
+        // While a marker is pending, new requests collect for the next one, which is sent when it is
+        // answered.
         if is_over || !load.has_marker() {
             unproven.mark(&mut buffer, written, load);
         }
@@ -128,14 +129,14 @@ async fn send_all<W: AsyncWrite + Unpin>(
     }
 }
 
-/// Requests behind which no marker was sent, and the marker for them.
+/// Requests without a marker behind them yet, and the marker to send.
 #[derive(Debug)]
 struct Unproven {
     requests: u64,
     /// When the first of them was sent.
     since: Instant,
     marker: Option<AsSent>,
-    /// Another one, for when that is not answered.
+    /// Another marker, in case one gets no response.
     spare: Option<AsSent>,
 }
 
@@ -155,15 +156,15 @@ impl Unproven {
         }
     }
 
-    /// Sends a marker behind them, if there are any.
+    /// Sends the marker behind these requests, if there are any.
     fn mark(&mut self, buffer: &mut Buffer, written: &UnboundedSender<Queued>, load: &Load) {
         if let Some(marker) = self.marker.take() {
             send_marker(marker, std::mem::take(&mut self.requests), buffer, written, load);
         }
     }
 
-    /// Sends another marker. If responses were shifted, its response takes the place of an earlier request, for
-    /// which nothing else would come.
+    /// Sends the spare marker. After a shift the pending marker would never get a response; that of the spare
+    /// one arrives in its place and uncovers the shift.
     fn mark_again(&mut self, buffer: &mut Buffer, written: &UnboundedSender<Queued>, load: &Load) {
         if let Some(spare) = self.spare.take() {
             send_marker(spare, 0, buffer, written, load);
@@ -181,7 +182,7 @@ fn send_marker(
     let mut queued = Queued::marker(marker);
     buffer.push(std::mem::take(&mut queued.head).into());
     load.marker_sent(queued.expected, requests);
-    // The reader may have ended, and with it what was to be proven.
+    // If the reader has ended, there is nothing left to prove.
     let _ = written.send(queued);
 }
 

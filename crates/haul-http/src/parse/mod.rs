@@ -14,6 +14,7 @@
 //! | [`retry_after`] | `Retry-After` | how long to wait |
 //! | [`keep_alive`] | `Keep-Alive` | the server's idle timeout |
 //! | [`length`] | `Content-Length` | length of a body |
+//! | [`repr_digest`] | `Repr-Digest`, `Want-Repr-Digest` | a SHA-256, whether one is requested |
 //! | [`coding`] | `Content-Encoding` | [`Coding`], and whether it is the file's own |
 //! | [`dates`] | a date in any form that servers write | a timestamp |
 //!

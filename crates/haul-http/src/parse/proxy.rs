@@ -12,7 +12,8 @@
 //!
 //! Lower case takes precedence over upper case, and an empty value (of the option: empty or `none`)
 //! means no proxy. In a CGI program `HTTP_PROXY` is the `Proxy` header of the request, which an
-//! attacker can set, so it is ignored if `REQUEST_METHOD` is set ("httpoxy", CVE-2016-5385).
+//! attacker can set, so it is ignored if `REQUEST_METHOD` is set ("httpoxy", CVE-2016-5385; curl always
+//! ignores it).
 
 mod bypass;
 

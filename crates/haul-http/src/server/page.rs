@@ -187,7 +187,7 @@ fn text(name: &[u8]) -> String {
     escape(shown).replace("&apos;", "&#39;")
 }
 
-/// A size with three digits, in powers of 1024.
+/// A size such as `1.5 KiB` or `1023 MiB`, in powers of 1024.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {

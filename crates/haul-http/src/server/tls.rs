@@ -46,7 +46,7 @@ impl ServerTls {
     /// If it cannot be created.
     pub fn self_signed(names: &[String]) -> Result<Self> {
         let pem = make(names)?;
-        Self::kept(pem.as_bytes()).map_err(|cause| creation_failed().because(cause))
+        Self::from_pem(pem.as_bytes()).map_err(|cause| creation_failed().because(cause))
     }
 
     /// Reads the certificate that an earlier call saved at `path`, or creates one and saves it
@@ -57,7 +57,7 @@ impl ServerTls {
     pub fn read_or_create(path: &Path, names: &[String]) -> Result<Self> {
         let read = |path: &Path| {
             let pem = read_secret(path)?;
-            Self::kept(&pem).map_err(|cause| {
+            Self::from_pem(&pem).map_err(|cause| {
                 Error::new(ErrorKind::InvalidInput, "use the certificate")
                     .at(path.display())
                     .because(cause)
@@ -83,8 +83,8 @@ impl ServerTls {
         &self.certificate
     }
 
-    /// From one file that holds both.
-    fn kept(pem: &[u8]) -> std::result::Result<Self, String> {
+    /// From PEM text with both certificate and key.
+    fn from_pem(pem: &[u8]) -> std::result::Result<Self, String> {
         Self::new(pem, pem)
     }
 
@@ -183,7 +183,7 @@ fn read(path: &Path, operation: &'static str) -> Result<Vec<u8>> {
     fs::read(path).map_err(|error| Error::from_io(operation, error).at(path.display()))
 }
 
-/// Reads a file that only its owner may be able to read.
+/// Reads a file; fails if anyone but its owner has access to it.
 fn read_secret(path: &Path) -> Result<Vec<u8>> {
     const OPERATION: &str = "read the key of the certificate";
     let failed = |error: io::Error| Error::from_io(OPERATION, error).at(path.display());

@@ -182,7 +182,7 @@ fn element(start: &BytesStart<'_>, resolver: &NamespaceResolver) -> Result<Eleme
     for attribute in start.attributes() {
         let attribute = attribute.map_err(|_| Malformed)?;
         match attribute.key.as_namespace_binding() {
-            // A prefix cannot be declared to mean nothing (Namespaces in XML, section 2.2).
+            // A prefix cannot be bound to an empty namespace (Namespaces in XML, section 2.2).
             Some(PrefixDeclaration::Named(_)) if attribute.value.is_empty() => {
                 return Err(Malformed);
             }

@@ -1,7 +1,7 @@
 //! Decides how many lanes a pool opens and when, without I/O and with the time passed in.
 //!
-//! Lanes are opened for waiting tasks and, once the first is open or opening, up to the wished number. After a
-//! refusal no lane is opened for a pause, except when there is no lane and a task waits.
+//! Lanes are opened for waiting tasks and, once the first is open or opening, up to a target number (the
+//! *wish*). After a refusal no lane is opened for a pause, except when there is no lane and a task waits.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,8 @@ pub struct Supply {
     most_opening: usize,
     opening: usize,
     wished: usize,
-    /// Lanes to open at once on a long path, regardless of what the window wishes before it has measured anything.
+    /// Lanes to open at once on a long path, regardless of the wish, which starts low before the window has
+    /// measured.
     expected: usize,
     is_long: bool,
     /// Maximum number of lanes, regardless of the wish.
@@ -37,7 +38,7 @@ pub struct Supply {
 }
 
 impl Supply {
-    /// Wishes for one lane. At most `most_opening` lanes are being opened at once.
+    /// Starts with a target of one lane. At most `most_opening` lanes are being opened at once.
     pub const fn new(most_opening: usize) -> Self {
         Self {
             most_opening,
@@ -55,7 +56,7 @@ impl Supply {
         }
     }
 
-    /// Sets the wished number of lanes.
+    /// Sets the target number of lanes.
     pub fn wish(&mut self, lanes: usize) {
         self.wished = lanes;
     }
@@ -70,7 +71,7 @@ impl Supply {
         self.expected
     }
 
-    /// Sets whether the path is long, in which case the expected lanes are wished for.
+    /// Sets whether the path is long; if so, the target is at least the number of expected lanes.
     pub fn on_path(&mut self, is_long: bool) {
         self.is_long = is_long;
     }
@@ -124,7 +125,7 @@ impl Supply {
     }
 
     /// How many lanes to open now; they count as opening from then on. `open` lanes are open, and the waiting tasks
-    /// need `missing` lanes beyond those that are open, opening or wished for.
+    /// need `missing` lanes beyond those that are open, opening or within the wish.
     pub fn to_open(&mut self, now: Instant, open: usize, missing: usize) -> usize {
         let there = open + self.opening;
         let first = usize::from(there == 0 && self.is_waited_for());

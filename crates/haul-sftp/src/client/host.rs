@@ -1,4 +1,4 @@
-//! One server, as everything that asks it sees it: lanes, and what is known of it.
+//! An SFTP server: its lanes, its quirks, and the mapping of paths in locations to paths on the server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use super::session::{Room, Session};
 use crate::codec::{Extended, FileKind, Request, Response, Status, name};
 use crate::transport::Dial;
 
-/// The pauses before what can be done twice is tried again when its lane is lost: at once, and then
-/// for as long as a server takes to be restarted.
+/// Pauses before the retries of an idempotent operation whose lane was lost: 15.75 s in total, about as long
+/// as a server takes to restart.
 const PAUSES_MS: [u64; 7] = [0, 250, 500, 1000, 2000, 4000, 8000];
 
-/// One server with its lanes. Several storages can be on it.
+/// A server with its lanes, shared by any number of storages.
 #[derive(Debug)]
 pub struct SftpHost {
     pub(super) lanes: Arc<Lanes>,
@@ -32,59 +32,59 @@ pub struct SftpHost {
     pub(super) attributes: Attributes,
 }
 
-/// What a path of a location is on the server.
+/// A path of a location, resolved on the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// The path from the server's root, links resolved as far as it exists.
+    /// The absolute path on the server. Links are resolved as far as the path exists.
     pub path: Bytes,
-    /// What is there, links followed.
+    /// The type of the entry there, after following links; `None` if there is none.
     pub kind: Option<FileKind>,
 }
 
-/// The directory nearest to a path, and what of the path is missing.
+/// The nearest existing directory of a path, and the rest of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nearest {
-    /// The directory, from the server's root and without links.
+    /// The absolute path of the directory on the server, without links.
     pub directory: Bytes,
-    /// The names below it, none if the path itself is that directory.
+    /// The remaining names below it; empty if the path itself is that directory.
     pub rest: Vec<Bytes>,
-    /// What is at the path; a link is followed.
+    /// The type of the entry at the path, after following links; `None` if there is none.
     pub kind: Option<FileKind>,
-    /// Whether anything is there, even if it is a link that leads nowhere.
+    /// Whether the path exists, if only as a dangling link.
     pub exists: bool,
 }
 
 impl SftpHost {
-    /// A server that is reached by `dial`; nothing is opened yet. Its lanes live on `runtime`, which
-    /// should have threads of its own: encryption is work.
+    /// A server that is reached by `dial`; no connection is opened yet. The lanes run on `runtime`, which
+    /// should have its own threads, because encryption takes CPU time.
     pub fn new(dial: Arc<dyn Dial>, runtime: Handle) -> Arc<Self> {
         let (quirks, attributes) = (Quirks::default(), Attributes::default());
         Arc::new(Self { lanes: Lanes::new(dial, runtime), quirks, attributes })
     }
 
-    /// Says that much is going to be moved: where the path is long, `lanes` lanes (8 at most) are
-    /// opened side by side from the beginning.
+    /// Announces a large transfer: if the path is long, `lanes` lanes (at most 8) are opened concurrently as
+    /// soon as the RTT is known.
     pub fn expect(&self, lanes: usize) {
         self.lanes.expect(lanes);
     }
 
-    /// What it is called in errors.
+    /// The name of the server in errors.
     pub fn name(&self) -> String {
         self.lanes.host()
     }
 
-    /// What the link looks like.
+    /// The state of the link.
     pub fn link(&self) -> LinkStatus {
         self.lanes.status()
     }
 
-    /// Round trips that opening the first lane took.
+    /// Number of RTTs that opening the first lane took.
     pub fn round_trips(&self) -> u32 {
         self.lanes.round_trips()
     }
 
-    /// What a path as users write it is on the server, and what is there: without a leading slash
-    /// it is below the home, as is what follows `~/`. Both requests share an RTT.
+    /// Resolves a path of a location on the server, and looks up the entry there, in one RTT. A path without
+    /// a leading slash, or after `~/`, is relative to the home directory.
     ///
     /// # Errors
     /// If the server refuses, or cannot be reached.
@@ -100,27 +100,27 @@ impl SftpHost {
 
     async fn try_resolve(&self, path: &[u8]) -> Result<Resolved> {
         if !path_on_server(path).starts_with(b"~") {
-            let asked = Bytes::copy_from_slice(path_on_server(path));
-            self.lanes.prefetch_source(&asked);
+            let requested = Bytes::copy_from_slice(path_on_server(path));
+            self.lanes.prefetch_source(&requested);
         }
         let session = self.lanes.lead().await?;
-        let asked = self.asked(&session, path).await?;
-        let absolute = session.request_or_prefetched(&Request::Realpath(asked.clone()));
-        let there = session.request_or_prefetched(&Request::Stat(asked.clone()));
+        let requested = self.requested(&session, path).await?;
+        let absolute = session.request_or_prefetched(&Request::Realpath(requested.clone()));
+        let there = session.request_or_prefetched(&Request::Stat(requested.clone()));
         let absolute = absolute.answer().await?;
-        let kind = self.kind("open", there.answer().await?, &asked)?;
+        let kind = self.kind("open", there.answer().await?, &requested)?;
         let path = match absolute {
-            // Some servers have no realpath for what does not exist.
-            Response::Status { .. } if kind.is_none() => asked.clone(),
-            other => self.absolute(other, &asked)?,
+            // Some servers refuse REALPATH for a path that does not exist.
+            Response::Status { .. } if kind.is_none() => requested.clone(),
+            other => self.absolute(other, &requested)?,
         };
-        self.lanes.resolved(asked, path.clone());
+        self.lanes.resolved(requested, path.clone());
         Ok(Resolved { path, kind })
     }
 
-    /// Where something is to be written: the directory nearest to `path` that is there. All
-    /// directories on the way are asked for at once. If `path` is a directory, a file `name` in it is
-    /// likely to be written, and what that needs to know is requested with it.
+    /// Finds the nearest existing directory of a path that will be written. The requests for all its
+    /// ancestors are sent at once. If `path` is a directory, a file `name` will probably be written in it, so
+    /// the requests which that needs are prefetched too.
     ///
     /// # Errors
     /// If the server refuses, or cannot be reached.
@@ -136,71 +136,71 @@ impl SftpHost {
 
     async fn try_nearest(&self, path: &[u8], name: Option<&[u8]>) -> Result<Nearest> {
         if !path_on_server(path).starts_with(b"~") {
-            let asked = trimmed(&Bytes::copy_from_slice(path_on_server(path)));
+            let requested = trimmed(&Bytes::copy_from_slice(path_on_server(path)));
             let names = name.map(|name| [part_name(name), name.to_vec()]);
             let names = names.as_ref().map_or(&[][..], |names| names);
-            self.lanes.prefetch(prefetch::of_destination(&asked, &prefixes(&asked), names));
+            self.lanes.prefetch(prefetch::of_destination(&requested, &prefixes(&requested), names));
         }
         let session = self.lanes.lead().await?;
-        let asked = trimmed(&self.asked(&session, path).await?);
-        let prefixes = prefixes(&asked);
-        let questions: Vec<_> = prefixes
+        let requested = trimmed(&self.requested(&session, path).await?);
+        let prefixes = prefixes(&requested);
+        let requests: Vec<_> = prefixes
             .iter()
             .map(|(prefix, _)| {
                 let absolute = session.request_or_prefetched(&Request::Realpath(prefix.clone()));
                 (absolute, session.request_or_prefetched(&Request::Stat(prefix.clone())))
             })
             .collect();
-        let itself = session.request_or_prefetched(&Request::Lstat(asked.clone()));
+        let itself = session.request_or_prefetched(&Request::Lstat(requested.clone()));
         let mut nearest = None;
         let mut kind = None;
-        for ((prefix, after), (absolute, there)) in prefixes.iter().zip(questions) {
+        for ((prefix, after), (absolute, there)) in prefixes.iter().zip(requests) {
             let absolute = absolute.answer().await?;
             let there = there.answer().await?;
             let hidden = Status::PermissionDenied;
-            if *after < asked.len()
+            if *after < requested.len()
                 && matches!(there, Response::Status { status, .. } if status == hidden)
             {
-                // What is above may be nobody's business; what is below decides.
+                // The server may deny access to ancestors; the last directory that is accessible counts.
                 continue;
             }
             kind = self.kind("open", there, prefix)?;
             if kind == Some(FileKind::Directory) {
                 nearest = Some((self.absolute(absolute, prefix)?, *after));
-            } else if kind.is_some() && !names(&asked[*after..]).is_empty() {
+            } else if kind.is_some() && !names(&requested[*after..]).is_empty() {
                 let error = Error::new(ErrorKind::NotADirectory, "open");
                 return Err(self.at(error, prefix));
             }
         }
         let exists = matches!(itself.answer().await?, Response::Attrs(_));
         let Some((directory, after)) = nearest else {
-            return Err(self.at(Error::new(ErrorKind::NotFound, "open"), &asked));
+            return Err(self.at(Error::new(ErrorKind::NotFound, "open"), &requested));
         };
-        let rest = names(&asked[after..]);
+        let rest = names(&requested[after..]);
         if rest.iter().any(|name| &name[..] == b"..") {
-            // What `..` means below something that does not exist, nobody can say.
-            return Err(self.at(Error::new(ErrorKind::NotFound, "open"), &asked));
+            // `..` has no meaning below a directory that does not exist.
+            return Err(self.at(Error::new(ErrorKind::NotFound, "open"), &requested));
         }
         if rest.is_empty() {
-            self.lanes.resolved(asked, directory.clone());
+            self.lanes.resolved(requested, directory.clone());
         }
         Ok(Nearest { directory, rest, kind, exists })
     }
 
-    /// A path in the server's terms.
-    async fn asked(&self, session: &Session, path: &[u8]) -> Result<Bytes> {
-        let asked = Bytes::copy_from_slice(path_on_server(path));
-        let other_home = path.starts_with(b"~") && asked.starts_with(b"~");
-        if other_home { self.expand(session, &asked).await } else { Ok(asked) }
+    /// The path to send for a path of a location.
+    async fn requested(&self, session: &Session, path: &[u8]) -> Result<Bytes> {
+        let requested = Bytes::copy_from_slice(path_on_server(path));
+        let other_home = path.starts_with(b"~") && requested.starts_with(b"~");
+        if other_home { self.expand(session, &requested).await } else { Ok(requested) }
     }
 
     fn kind(
         &self,
         operation: &'static str,
-        answer: Response,
+        response: Response,
         path: &[u8],
     ) -> Result<Option<FileKind>> {
-        match answer {
+        match response {
             Response::Status { status: Status::NoSuchFile, .. } => Ok(None),
             other => {
                 let attrs = error::attrs(operation, other).map_err(|e| self.at(e, path))?;
@@ -209,23 +209,23 @@ impl SftpHost {
         }
     }
 
-    fn absolute(&self, answer: Response, asked: &[u8]) -> Result<Bytes> {
-        if let Response::Status { .. } = answer
-            && asked.starts_with(b"/")
+    fn absolute(&self, response: Response, requested: &[u8]) -> Result<Bytes> {
+        if let Response::Status { .. } = response
+            && requested.starts_with(b"/")
         {
-            // Some servers have no realpath; such a path needs none.
-            return Ok(Bytes::copy_from_slice(asked));
+            // Some servers do not support REALPATH; an absolute path does not need it.
+            return Ok(Bytes::copy_from_slice(requested));
         }
-        let name = error::one_name("resolve", answer).map_err(|e| self.at(e, asked))?.name;
+        let name = error::one_name("resolve", response).map_err(|e| self.at(e, requested))?.name;
         if !name.starts_with(b"/") {
             let error = Error::new(ErrorKind::Protocol, "resolve")
                 .because("the server gave a path without a leading slash");
-            return Err(self.at(error, asked));
+            return Err(self.at(error, requested));
         }
         Ok(name)
     }
 
-    /// `~user` needs a server that knows how.
+    /// Resolves `~user`, if the server supports that.
     async fn expand(&self, session: &Session, path: &Bytes) -> Result<Bytes> {
         if !session.server().await?.extensions.has(name::EXPAND_PATH) {
             return Err(Error::new(ErrorKind::Unsupported, "resolve")
@@ -233,21 +233,21 @@ impl SftpHost {
                 .because("the server knows no other user's home (expand-path@openssh.com)"));
         }
         let request = Request::Extended(Extended::ExpandPath(path.clone()));
-        let answer = session.request(&request).answer().await?;
-        Ok(error::one_name("resolve", answer).map_err(|e| self.at(e, path))?.name)
+        let response = session.request(&request).answer().await?;
+        Ok(error::one_name("resolve", response).map_err(|e| self.at(e, path))?.name)
     }
 
-    /// The lane with the least to do.
+    /// The least loaded lane.
     pub(super) async fn session(&self) -> Result<Arc<Session>> {
         Ok(Arc::clone(&*self.choose(0).await?))
     }
 
-    /// The lane with the least to do, for `bytes` that are going to be moved on it.
+    /// The least loaded lane, with `bytes` bytes reserved on it.
     pub(super) async fn choose(&self, bytes: u64) -> Result<Room> {
         self.lanes.choose(bytes).await
     }
 
-    /// What the server can do.
+    /// The capabilities of the server; connects if they are not known yet.
     pub(super) async fn server(&self) -> Result<Arc<Server>> {
         let mut tries = self.tries();
         loop {
@@ -264,7 +264,7 @@ impl SftpHost {
         session.server().await
     }
 
-    /// Asks for what can be done twice; again if the lane is lost meanwhile.
+    /// Sends an idempotent request, and retries if the lane is lost.
     pub(super) async fn ask(&self, request: &Request) -> Result<Response> {
         let mut tries = self.tries();
         loop {
@@ -275,17 +275,17 @@ impl SftpHost {
         }
     }
 
-    /// What was found at a path when it was resolved a moment ago, once.
+    /// The prefetched response to `request`, if there is one that is still valid. It is returned only once.
     pub(super) async fn prefetched(&self, request: &Request) -> Option<Response> {
         self.lanes.ahead(request)?.prefetched(request)?.answer().await.ok()
     }
 
-    /// Asks for something to be done, once.
+    /// Sends a request without retrying.
     pub(super) async fn tell(&self, request: &Request) -> Result<Response> {
         self.session().await?.request(request).answer().await
     }
 
-    /// Counts the tries of something that can be done twice.
+    /// A retry counter for an idempotent operation.
     pub(super) fn tries(&self) -> Tries {
         Tries { lanes: Arc::clone(&self.lanes), failed: 0, since: Instant::now() }
     }
@@ -295,18 +295,21 @@ impl SftpHost {
     }
 }
 
-/// Counts how often something is tried that can be done twice.
+/// Decides about the retries of an idempotent operation.
 #[derive(Debug)]
 pub(super) struct Tries {
     lanes: Arc<Lanes>,
+    /// Retries so far.
     failed: usize,
-    /// When the present try began.
+    /// When the current try began.
     since: Instant,
 }
 
 impl Tries {
-    /// Whether to try again, after the pause that this takes: if the lane was lost or the server had
-    /// too much to do, and not for ever. A host to which there never was a lane is not waited for.
+    /// Decides whether to retry after `error`, and waits for the pause before the retry.
+    ///
+    /// Retries a limited number of times if the lane was lost or the server is busy. Before the first lane
+    /// has been opened, only a busy server is retried.
     pub(super) async fn again(&mut self, error: &Error) -> bool {
         let passes = match error.kind() {
             ErrorKind::Busy => error.retry() == Retry::Later,
@@ -315,7 +318,7 @@ impl Tries {
         };
         let Some(pause) = PAUSES_MS.get(self.failed).filter(|_| passes) else { return false };
         if self.since.elapsed() >= SILENCE && self.failed > 0 {
-            // Silence on a second lane: the server, not the lane.
+            // A second lane was silent too, so the server is to blame, not the lane.
             return false;
         }
         self.failed += 1;
@@ -324,13 +327,13 @@ impl Tries {
         true
     }
 
-    /// Whether anything has been tried before.
+    /// Whether this is the first try.
     pub(super) const fn is_first(&self) -> bool {
         self.failed == 0
     }
 }
 
-/// A path as users write it in the server's terms: what is below the home is relative there.
+/// Converts a path of a location to the path to send. A path below the home directory becomes relative.
 fn path_on_server(path: &[u8]) -> &[u8] {
     // `sftp://host/~/x` is `/~/x`, scp's `host:~/x` is `~/x`.
     let below_home = path.strip_prefix(b"/~/").or_else(|| path.strip_prefix(b"~/"));
@@ -342,13 +345,14 @@ fn path_on_server(path: &[u8]) -> &[u8] {
     }
 }
 
-/// A path without slashes at its end.
+/// A path without trailing slashes.
 fn trimmed(path: &Bytes) -> Bytes {
     let last = path.iter().rposition(|byte| *byte != b'/');
     path.slice(..last.map_or(path.len().min(1), |last| last + 1))
 }
 
-/// A path and all above it, from the top, each with where what follows it begins.
+/// All ancestors of a path and the path itself, from the top down, each with the offset of the rest of the
+/// path.
 fn prefixes(path: &Bytes) -> Vec<(Bytes, usize)> {
     let mut prefixes = Vec::new();
     if path.starts_with(b"/") {
@@ -375,10 +379,10 @@ fn names(path: &[u8]) -> Vec<Bytes> {
 }
 
 impl SftpHost {
-    /// Remembers from one run to the next, in a file of its own in `directory`, which attributes the server
-    /// refuses to set. To be called before anything is opened.
+    /// Remembers across runs, in a file of its own in `directory`, which attributes the server refuses to
+    /// set. Call it before opening anything.
     pub fn remember_in(&self, directory: &Path) {
-        // The name of the file does not tell the host's.
+        // The file name does not reveal the name of the host.
         let name = blake3::hash(self.name().as_bytes()).to_hex();
         self.attributes.remember_in(directory.join(&name[..32]));
     }
@@ -394,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_directories_on_the_way_are_asked_for() {
+    fn a_path_is_split_into_all_its_ancestors() {
         let of = |path: &'static str| {
             let found = prefixes(&Bytes::from_static(path.as_bytes()));
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -414,8 +418,8 @@ mod tests {
     }
 
     #[test]
-    fn the_home_is_where_the_server_starts() {
-        for (written, asked) in [
+    fn a_path_below_the_home_directory_is_sent_as_relative() {
+        for (written, sent) in [
             ("", "."),
             ("~", "."),
             ("~/", "."),
@@ -426,7 +430,7 @@ mod tests {
             ("/a", "/a"),
             ("~ada/x", "~ada/x"),
         ] {
-            assert_eq!(path_on_server(written.as_bytes()), asked.as_bytes(), "{written}");
+            assert_eq!(path_on_server(written.as_bytes()), sent.as_bytes(), "{written}");
         }
     }
 }

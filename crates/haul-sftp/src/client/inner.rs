@@ -1,4 +1,4 @@
-//! What a storage and its files share: where paths are on the server, and what is there.
+//! The state that a storage and its files share, and the operations on paths that both use.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +19,7 @@ use super::host::SftpHost;
 use super::part_file::part_of;
 use crate::codec::{Attrs, Extended, Extensions, FileKind, Request, Response, StatVfs, name};
 
-/// What a storage and its files share.
+/// The state that a storage and its files share.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) host: Arc<SftpHost>,
@@ -27,15 +27,15 @@ pub(super) struct Inner {
     pub(super) default_mode: u32,
     pub(super) location: Location,
     pub(super) root: Bytes,
-    /// What the server can do, by its [`Quirks`](super::quirks::Quirks): the usual, with few
-    /// handles, with writes in order; and the same without times.
+    /// One for each combination of quirks (see [`Quirks`](super::quirks::Quirks)): none, few handles, writes
+    /// in order; then the same three without times.
     pub(super) capabilities: [Capabilities; 6],
     pub(super) extensions: Extensions,
     pub(super) journals: Option<PathBuf>,
 }
 
 impl Inner {
-    /// Where a path is on the server.
+    /// The path on the server.
     pub(super) fn on_server(&self, path: &RelPath) -> Bytes {
         if path.is_root() {
             return self.root.clone();
@@ -44,7 +44,7 @@ impl Inner {
         [&self.root, slash, path.as_bytes()].concat().into()
     }
 
-    /// What the server can do, as far as it is known now.
+    /// The capabilities of the server, as far as its quirks are known now.
     pub(super) fn capabilities(&self) -> &Capabilities {
         let quirks = &self.host.quirks;
         let writes = match quirks.writes() {
@@ -54,8 +54,8 @@ impl Inner {
         &self.capabilities[writes + 3 * usize::from(self.host.attributes.has_no_times())]
     }
 
-    /// Whether what it announces is only there where files lie on a file system: bytes can be
-    /// written in any order then.
+    /// Whether the server announces extensions that only servers over a file system have; those take writes
+    /// in any order.
     pub(super) fn has_file_system(&self) -> bool {
         self.has(name::FSYNC) && self.has(name::HARDLINK)
     }
@@ -65,24 +65,24 @@ impl Inner {
         self.extensions.has(name)
     }
 
-    /// Says where an error is.
+    /// Adds the location of `path` to an error.
     pub(super) fn at(&self, error: Error, path: &RelPath) -> Error {
         error.at(self.location.display(path))
     }
 
-    /// Says that an error is somewhere here.
+    /// Adds the location of the storage to an error.
     pub(super) fn at_root(&self, error: Error) -> Error {
         error.at(&self.location)
     }
 
-    /// Where the journal of an upload lies on this machine.
+    /// The path of an upload's journal on this machine; `None` if journals have no directory.
     pub(super) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
         let key = format!("{}\0{}", self.host.lanes.host(), self.on_server(path).escape_ascii());
         let name = remote_journal_name(key.as_bytes());
         Some(self.journals.as_ref()?.join(OsStr::from_bytes(&name)))
     }
 
-    /// That everything above `path` is a directory and no link.
+    /// Checks that every ancestor of `path` is a directory and not a link.
     pub(super) async fn check_parent(&self, path: &RelPath) -> Result<()> {
         let Some(parent) = path.parent() else { return Ok(()) };
         let unknown = self.directories.unknown(&parent);
@@ -94,11 +94,11 @@ impl Inner {
             match attrs.map_err(|error| self.at(error, directory))?.kind() {
                 Some(FileKind::Directory) => self.directories.learn(directory.clone()),
                 kind => {
-                    let what = match kind {
+                    let cause = match kind {
                         Some(FileKind::Symlink) => "it is a symbolic link, which is not followed",
                         _ => "it is not a directory",
                     };
-                    let error = Error::new(ErrorKind::NotADirectory, "open").because(what);
+                    let error = Error::new(ErrorKind::NotADirectory, "open").because(cause);
                     return Err(self.at(error, directory));
                 }
             }
@@ -106,7 +106,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What is at `path`; the target of a link with it.
+    /// Looks up the entry at `path`, including the target of a link.
     pub(super) async fn look(&self, path: &RelPath) -> Result<Entry> {
         let attrs = self.host_lstat(path).await.map_err(|error| self.at(error, path))?;
         let mut entry = entry::entry(path.clone(), &attrs);
@@ -116,14 +116,15 @@ impl Inner {
         Ok(entry)
     }
 
-    /// What a link points to.
+    /// The target of a link.
     pub(super) async fn read_link(&self, path: &RelPath) -> Result<Vec<u8>> {
         let answer = self.host.ask(&Request::Readlink(self.on_server(path))).await?;
         let name = error::one_name("read the link", answer).map_err(|e| self.at(e, path))?;
         Ok(name.name.to_vec())
     }
 
-    /// Version 3 says "failure" where something is in the way; looking tells what.
+    /// Sets the kind of an error that is caused by an existing entry at `path`. Version 3 reports only a
+    /// failure, so this looks the entry up.
     pub(super) async fn why_not(&self, error: Error, path: &RelPath) -> Error {
         if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Busy) {
             return self.at(error, path);
@@ -136,7 +137,8 @@ impl Inner {
         self.at(Error::new(kind, error.operation()).because(error.cause()), path)
     }
 
-    /// As [`Inner::why_not`] for what never replaces: whatever is there is in the way.
+    /// Like [`Inner::why_not`] for operations that never replace: an existing directory is `AlreadyExists`,
+    /// too.
     pub(super) async fn in_the_way(&self, error: Error, path: &RelPath) -> Error {
         let error = self.why_not(error, path).await;
         if error.kind() != ErrorKind::IsADirectory {
@@ -146,7 +148,8 @@ impl Inner {
         self.at(Error::new(kind, error.operation()).because(error.cause()), path)
     }
 
-    /// A write that failed may have met a full disk, for which version 3 has no word either.
+    /// Turns the error of a failed write into `NoSpace` if the disk is full, for which version 3 has no
+    /// status.
     pub(super) async fn explain_full(&self, error: Error, path: &RelPath) -> Error {
         let unclear = matches!(error.kind(), ErrorKind::Other);
         if unclear && self.has(name::STATVFS) && self.is_full().await.unwrap_or(false) {
@@ -206,7 +209,7 @@ impl Inner {
         let made = session.request(&Request::Mkdir(on_server, attrs));
         let (before, made) = (before.answer().await?, made.answer().await?);
         match error::done("create directory", made) {
-            // Some servers are content to make what is there.
+            // Some servers report success if the directory exists.
             Ok(()) if matches!(before, Response::Attrs(_)) => {
                 let error = Error::new(ErrorKind::AlreadyExists, "create directory");
                 Err(self.at(error.because("it was there before"), path))
@@ -243,18 +246,19 @@ impl Inner {
         }
     }
 
-    /// Makes a link beside its name, and gives it its name.
+    /// Creates a link beside `path` and renames it to `path`, which replaces an existing entry.
     pub(super) async fn replace_by_link(&self, path: &RelPath, link: &LinkKind) -> Result<()> {
         let part = self.on_server(&part_of(path).map_err(|error| self.at(error, path))?);
         if let Err(error) = self.make_link(&part, link).await {
-            // Something is left of an earlier run, or it cannot be done at all.
+            // An earlier run may have left an entry of that name; otherwise the link cannot be created at
+            // all.
             let removed = self.host.tell(&Request::Remove(part.clone())).await?;
             error::done("remove", removed).map_err(|_| self.at(error, path))?;
             self.make_link(&part, link).await.map_err(|error| self.at(error, path))?;
         }
         let taken = self.take_name(&part, path, true).await;
-        // A rename of one name of a file to another of its names does nothing and says so to
-        // nobody (rename(2)); and after a failure it must not stay either.
+        // Renaming a hard link to another one of the same file does nothing and succeeds (rename(2)), so the
+        // old name is removed. It must not stay after a failure either.
         self.host.tell(&Request::Remove(part)).await?;
         taken
     }

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_wait_for_a_disk_get_longer() {
+    fn requests_that_wait_for_a_disk_have_a_longer_limit() {
         let handle = || Handle::from(Bytes::from_static(b"h"));
         let path = || Bytes::from_static(b"/p");
         for request in [

@@ -1,4 +1,4 @@
-//! A file that is read over any lane: each lane opens it for itself when it first has to.
+//! A file that is read over any lane. Each lane opens it when it first reads from it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ pub(super) struct SftpFile {
 }
 
 impl SftpFile {
-    /// Opens `path`; a link is refused. What is read is of one version of the file.
+    /// Opens `path`; a link is refused. All lanes must find the same version of the file.
     pub(super) async fn open(inner: &Arc<Inner>, path: &RelPath) -> Result<Self> {
         let file = Self::open_changing(inner, path).await?;
         file.handles.expect(file.identity.clone());
         Ok(file)
     }
 
-    /// Opens what is being written meanwhile.
+    /// Opens a file that is still being written, whose version may change.
     pub(super) async fn open_changing(inner: &Arc<Inner>, path: &RelPath) -> Result<Self> {
         inner.check_parent(path).await?;
         let on_server = inner.on_server(path);
@@ -54,7 +54,7 @@ impl SftpFile {
         })
     }
 
-    /// Where on the server, and over which lanes.
+    /// The handles of the file on the lanes.
     pub(super) fn handles(&self) -> &Arc<Handles> {
         &self.handles
     }
@@ -80,13 +80,14 @@ impl ReadAt for SftpFile {
     }
 
     async fn recheck(&self) -> Result<Identity> {
-        let looks = match self.handles.seen_behind().await {
+        let responses = match self.handles.seen_behind().await {
             Some(seen) => seen,
             None => vec![self.inner.host.ask(&self.handles.look()).await?],
         };
         let mut now = self.identity.clone();
-        for look in looks {
-            let attrs = error::attrs("access", look).map_err(|e| self.inner.at(e, &self.path))?;
+        for response in responses {
+            let attrs =
+                error::attrs("access", response).map_err(|e| self.inner.at(e, &self.path))?;
             let seen = entry::entry(self.path.clone(), &attrs).identity();
             if seen != self.identity {
                 now = seen;
@@ -119,7 +120,7 @@ impl ReadAt for SftpFile {
     }
 }
 
-/// One range on its way: all its requests are made at once, on one lane.
+/// One range in flight. Except for prefetched pieces, all its requests are sent at once, on one lane.
 struct Reading {
     inner: Arc<Inner>,
     path: RelPath,
@@ -130,7 +131,7 @@ struct Reading {
 
 enum State {
     New,
-    Asked(VecDeque<Part>),
+    Requested(VecDeque<Part>),
     Over,
 }
 
@@ -147,7 +148,7 @@ impl Reading {
         if let State::New = self.state {
             self.ask().await?;
         }
-        let State::Asked(parts) = &mut self.state else { return Ok(None) };
+        let State::Requested(parts) = &mut self.state else { return Ok(None) };
         let Some(part) = parts.pop_front() else { return Ok(None) };
         let Part { range, session, handle, pending } = part;
         match pending.answer().await? {
@@ -164,7 +165,7 @@ impl Reading {
                         .because("the server sent neither data nor end-of-file"));
                 }
                 if length < range.len() {
-                    // A short answer: the rest is asked for at once, and comes before all others.
+                    // A short response: the rest is requested at once, and returned before later parts.
                     let rest = range.split_at(length).1;
                     let rest = Part::ask(&session, &handle, rest);
                     self.handles.look_behind(&rest);
@@ -200,7 +201,7 @@ impl Reading {
         for part in &parts {
             self.handles.look_behind(part);
         }
-        self.state = State::Asked(parts);
+        self.state = State::Requested(parts);
         Ok(())
     }
 }

@@ -24,15 +24,16 @@ use super::read::SftpFile;
 use super::session::{Room, Session};
 use crate::codec::{Attrs, Extended, FileKind, Handle, OpenFlags, Request, Response, Status, name};
 
-/// Only this user reads what is not finished.
+/// Mode of a part file: only its owner can read an incomplete file.
 const PART_MODE: u32 = 0o600;
 
-/// So long after its creation was asked for a file may be opened on other lanes, where that may be
-/// done sooner. If it is too soon the file is not there, and opened once more when it has to be.
-const CREATED: Duration = Duration::from_millis(10);
+/// Delay between the request to create a file and those to open it on other lanes, which might overtake it.
+/// If the file does not exist yet, a lane opens it again when it needs it.
+const CREATE_DELAY: Duration = Duration::from_millis(10);
 
-/// So long a file has room for the byte with which the order of writes is tried out.
-const TRIED_BYTES: u64 = 2;
+/// Length of a part file after the probe of the order of writes, which writes its second byte. A shorter file
+/// is not used for the probe.
+const PROBE_BYTES: u64 = 2;
 
 /// A file that is being written.
 #[derive(Debug)]
@@ -43,16 +44,16 @@ pub(super) struct SftpUpload {
     part_on_server: Bytes,
     journal: PartJournal,
     handles: Arc<Handles>,
-    /// The server takes bytes from the first to the last only, on one handle.
+    /// The server accepts writes in order only, on one handle.
     in_order: bool,
-    /// Where the last byte that was written ends.
+    /// End of the last byte that was written, as an offset.
     end: AtomicU64,
-    /// The part file is all that there is: the old file was renamed aside and could not be renamed back.
+    /// The part file is the only copy: the old file was renamed aside and could not be renamed back.
     only_copy: AtomicBool,
 }
 
 impl SftpUpload {
-    /// Starts, or with `options.resume` continues, the part file of `path`.
+    /// Creates the part file of `path`, or resumes it with `options.resume`.
     pub(super) async fn create(
         inner: &Arc<Inner>,
         path: &RelPath,
@@ -64,7 +65,7 @@ impl SftpUpload {
         let flags = OpenFlags::WRITE;
         let handles = Arc::new(Handles::new(inner, &part, part_on_server.clone(), flags));
         let quirks = &inner.host.quirks;
-        // What was begun with one handle cannot be read to be continued.
+        // With one handle, a part file cannot be read while it is written, which resuming needs.
         let can_resume = quirks.writes() != Some(Writes::InOrder) && !quirks.are_handles_few();
         let found = match options.resume && can_resume {
             true => file_length(inner, &part_on_server).await?,
@@ -73,7 +74,7 @@ impl SftpUpload {
         let place = inner.journal_path(path);
         let mut journal = PartJournal::look(place, options, found, Writes::AnyOrder).await?;
         if journal.resumes() {
-            // Opens it, too: nothing is made, and a link is refused.
+            // This opens the part file, but never creates one, and refuses a link.
             handles.open_ahead(Duration::ZERO);
             handles.any(0).await?;
         } else {
@@ -82,10 +83,10 @@ impl SftpUpload {
                 opened.map_err(|error| inner.at(error, path))
             };
             let unknown = quirks.writes().is_none() && !inner.has_file_system();
-            let room = options.size.is_some_and(|size| size >= TRIED_BYTES);
+            let room = options.size.is_some_and(|size| size >= PROBE_BYTES);
             let any_lane = !unknown && quirks.writes() != Some(Writes::InOrder);
             if any_lane {
-                handles.open_ahead(CREATED);
+                handles.open_ahead(CREATE_DELAY);
             }
             let (mut lane, mut handle, is_first) = open().await?;
             if !is_first {
@@ -95,11 +96,11 @@ impl SftpUpload {
                 handles.open_on_new();
             }
             let writes = match unknown && room {
-                true => try_order(inner, &lane, &handle).await?,
+                true => probe_order(inner, &lane, &handle).await?,
                 false => Writes::AnyOrder,
             };
             if writes == Writes::InOrder {
-                // It is started anew, so it does not matter what becomes of it.
+                // The file is created again, so the outcome does not matter.
                 drop(lane.request(&Request::Close(handle)).answer().await);
                 (lane, handle, _) = open().await?;
             }
@@ -112,11 +113,11 @@ impl SftpUpload {
         let in_order = quirks.writes() == Some(Writes::InOrder);
         if (in_order || quirks.are_handles_few()) && journal.held().is_recorded() {
             if journal.resumes() {
-                // That was learnt only now, by this file or another one.
+                // The quirk was detected only now, by this file or another one.
                 let anew = CreateOptions { resume: false, ..options.clone() };
                 return Box::pin(Self::create(inner, path, &anew)).await;
             }
-            // A part file without a journal is not continued.
+            // A part file without a journal is not resumed.
             journal = PartJournal::default();
         }
         let upload = Self {
@@ -134,14 +135,14 @@ impl SftpUpload {
         Ok(upload)
     }
 
-    /// A lane for so many bytes, and the handle on it.
+    /// A lane for `bytes` bytes, and the handle on it.
     async fn lane(&self, bytes: u64) -> Result<(Room, Handle)> {
         if !self.in_order {
             return self.handles.any(bytes).await;
         }
         let first = self.handles.first().map(|(session, handle)| (session.reserve(bytes), handle));
         first.ok_or_else(|| {
-            // What was written may be gone with the handle.
+            // The bytes written so far may be lost with the handle.
             let error = Error::new(ErrorKind::Unreachable, "write").with_retry(Retry::FromStart);
             self.at(
                 error.because("the connection was lost, and this server cannot resume an upload")
@@ -153,8 +154,8 @@ impl SftpUpload {
         self.inner.at(error, &self.path)
     }
 
-    /// Closes it on all lanes; the requests are made at once. The answers tell whether the file is
-    /// there: some servers make it only when it is closed.
+    /// Closes the file on all lanes; the call sends the requests. The responses matter: some servers create
+    /// the file only when it is closed.
     fn close_all(&self) -> impl Future<Output = Result<()>> + Send {
         let open = self.handles.take_all().into_iter();
         let closed: Vec<_> =
@@ -178,7 +179,7 @@ impl SftpUpload {
         }
     }
 
-    /// Gives the file its name.
+    /// Sets the attributes, closes the file and renames it to its final name.
     async fn place(&self, size: u64, options: &CommitOptions) -> Result<()> {
         let (session, handle) = self.lane(0).await?;
         let mut attrs = self.finish((&session, &handle), size, options).await?;
@@ -195,8 +196,9 @@ impl SftpUpload {
         let synced = (options.sync && self.inner.has(name::FSYNC))
             .then(|| session.request(&Request::Extended(Extended::Fsync(handle))));
         let closed = self.close_all();
-        // All bytes are there. Only what may still take some of that back is waited for; and what has the
-        // name is not replaced before the server has closed all, since not every disk has told by then.
+        // All bytes have been written, so a rename that replaces nothing is sent along, unless setting the
+        // length or syncing may still fail. A replacing rename waits for the CLOSEs: some disks report failed
+        // writes only then.
         let renamed = (sized.is_none() && synced.is_none())
             .then(|| self.inner.rename_behind(&session, &self.part_on_server, &self.path))
             .flatten();
@@ -234,8 +236,8 @@ impl SftpUpload {
         };
         let whole = closed.and(set);
         if whole.is_err() && renamed {
-            // Nothing had the name before, and what has it now is not what was wanted. If this fails as
-            // well the first error is the one to report.
+            // The name was free before, and the file that has it now is not as requested. If the removal
+            // fails too, the first error is the one to report.
             let removed = Request::Remove(self.inner.on_server(&self.path));
             drop(self.inner.host.tell(&removed).await);
         }
@@ -247,7 +249,7 @@ impl SftpUpload {
             }
             return Ok(());
         }
-        // Something is in the way, or a file that is open anywhere cannot be renamed there.
+        // The rename was not sent, the name exists, or the server cannot rename a file that is open.
         let named = self.inner.put_in_place(&self.part_on_server, &self.path, options).await;
         if named.is_err() {
             let only = self.inner.is_only_copy(&self.path, options.replace).await;
@@ -256,9 +258,9 @@ impl SftpUpload {
         named
     }
 
-    /// What is to be set before the file gets its name. The length is among it only where the file
-    /// is too long, because some servers empty a file whose length is set (paramiko's); what is too
-    /// short gets its last zero.
+    /// The attributes to set before the rename. The length is among them only if the file is too long,
+    /// because some servers empty a file whose length is set (paramiko's). If the file is too short, its last
+    /// byte is written, a zero.
     async fn finish(
         &self,
         (session, handle): (&Session, &Handle),
@@ -308,18 +310,18 @@ impl WriteAt for SftpUpload {
         let (room, handle) = self.lane(block.len() as u64).await?;
         let session = Arc::clone(&room);
         let most = session.server().await?.write as usize;
-        let mut answers = Vec::new();
+        let mut writes = Vec::new();
         let (mut at, mut rest) = (offset, block);
         while !rest.is_empty() {
             let after = rest.split_off(most);
             let length = rest.len() as u64;
             let request = Request::Write { handle: handle.clone(), offset: at, data: rest };
-            answers.push(session.request(&request));
+            writes.push(session.request(&request));
             at += length;
             rest = after;
         }
         drop(room);
-        for pending in answers {
+        for pending in writes {
             if let Err(error) = error::done("write", pending.answer().await?) {
                 return Err(self.at(self.inner.explain_full(error, &self.path).await));
             }
@@ -343,7 +345,7 @@ impl WriteAt for SftpUpload {
         let [from, to] =
             match [source.handles().on(&session).await, self.handles.on(&session).await] {
                 [Ok(from), Ok(to)] => [from, to],
-                // One of them may be open elsewhere; there the bytes can be read and written.
+                // Both files may be open on other lanes, over which the bytes can be read and written.
                 [Err(error), _] | [_, Err(error)] if may_be_too_many(&error) => return Ok(false),
                 [Err(error), _] | [_, Err(error)] => return Err(error),
             };
@@ -359,7 +361,7 @@ impl WriteAt for SftpUpload {
                 self.end.fetch_max(range.end(), Ordering::Relaxed);
                 Ok(true)
             }
-            // Reading and writing may work, and tells otherwise what is wrong.
+            // Reading and writing may work, and otherwise reports the cause.
             Err(error) if may_be_too_many(&error) => Ok(false),
             Err(error) => Err(self.at(error)),
         }
@@ -381,7 +383,7 @@ impl WriteAt for SftpUpload {
         }
         match SftpFile::open_changing(&self.inner, &self.part).await {
             Err(error) if may_be_too_many(&error) && self.handles.first().is_some() => {
-                // It is open for writing: what an earlier run left cannot be looked at meanwhile.
+                // The file is open for writing, so bytes from an earlier run cannot be read meanwhile.
                 quirks.learn_one_handle_a_file();
                 Err(error.with_retry(Retry::FromStart))
             }
@@ -397,7 +399,7 @@ impl WriteAt for SftpUpload {
     async fn abort(&self, keep: bool) -> Result<()> {
         let open = self.handles.take_all();
         let closed = open.iter().map(|(session, handle)| async {
-            // A close that fails, or a lane that is lost, leaves nothing behind that could be cleared up.
+            // If the CLOSE fails or the lane is lost, there is nothing to clean up.
             drop(session.request(&Request::Close(handle.clone())).answer().await);
         });
         join_all(closed).await;
@@ -409,7 +411,7 @@ impl WriteAt for SftpUpload {
     }
 }
 
-/// Opens a new part file on whichever lane that can be done. Whether nothing had its name before.
+/// Creates a part file, on any lane that allows it. Also returns whether its name was free.
 pub(super) async fn open_part(
     inner: &Inner,
     part: &Bytes,
@@ -430,7 +432,8 @@ pub(super) async fn open_part(
     }
 }
 
-/// Opens a new part file, whatever had its name before: a link of that name is not followed.
+/// Creates a part file and removes any entry that has its name; a link of that name is not followed. Also
+/// returns whether the name was free.
 async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<(Handle, bool)> {
     let flags = OpenFlags::WRITE.and(OpenFlags::CREATE).and(OpenFlags::EXCLUSIVE);
     let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
@@ -443,54 +446,54 @@ async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<(Hand
     if first.kind() == ErrorKind::NotFound || first.kind() == ErrorKind::PermissionDenied {
         return Err(first);
     }
-    // Version 3 has no word for "there is one already", so it is tried.
+    // Version 3 has no status for "already exists", so haul tries to remove an entry of that name.
     let removed = session.request(&Request::Remove(part.clone()));
     let created = session.request(&create);
     let removed = error::done("create", removed.answer().await?);
     let created = error::handle("create", created.answer().await?);
-    // Whatever was in the way may have gone by itself.
+    // The entry may have disappeared meanwhile, so a failed removal does not count if the file was created.
     match created {
         Ok(handle) => Ok((handle, false)),
         Err(second) => Err(if removed.is_ok() { second } else { first }),
     }
 }
 
-/// Makes what was written durable, where the server can.
+/// Syncs the written bytes to the server's disk (`fsync@openssh.com`).
 pub(super) async fn sync(session: &Session, handle: &Handle) -> Result<()> {
     let request = Request::Extended(Extended::Fsync(handle.clone()));
     error::done("sync", session.request(&request).answer().await?)
 }
 
-/// Finds out whether the server takes bytes in any order, with a zero behind the first byte of a new
-/// part file. If it does, nothing is in the file that should not be.
-async fn try_order(inner: &Inner, session: &Session, handle: &Handle) -> Result<Writes> {
-    let written = zero_at(session, handle, TRIED_BYTES - 1);
+/// Probes whether the server accepts writes in any order, with a zero as the second byte of a new part file.
+/// If it does, the file can be used: it holds two zeros, like bytes that were not written.
+async fn probe_order(inner: &Inner, session: &Session, handle: &Handle) -> Result<Writes> {
+    let written = zero_at(session, handle, PROBE_BYTES - 1);
     let look = || session.request(&Request::Fstat(handle.clone()));
     let length = look();
     let written = written.await;
     let mut length = length.answer().await;
-    if written.is_ok() && !has_tried_length(&length) {
-        // Some servers look before they have written what came before (those of Go's sftp package).
+    if written.is_ok() && !has_probe_length(&length) {
+        // Some servers stat a file before they have processed an earlier WRITE (those of Go's sftp package).
         length = look().answer().await;
     }
     let written = match written {
-        // That says nothing; where it happens again it is the server's way of refusing.
+        // The first lost connection proves nothing; a second one is the server's way of refusing.
         Err(error) if is_lost(&error) && inner.host.quirks.is_first_loss() => return Err(error),
         written => written,
     };
-    // A server that puts bytes where they do not belong says that all is well.
-    let fits = has_tried_length(&length);
+    // A server that writes to the wrong offset reports success, so the length counts as well.
+    let fits = has_probe_length(&length);
     let writes = if written.is_ok() && fits { Writes::AnyOrder } else { Writes::InOrder };
     inner.host.quirks.learn_writes(writes);
     Ok(writes)
 }
 
-/// Whether that is what is there when the order of writes was tried out and any will do.
-fn has_tried_length(there: &Result<Response>) -> bool {
-    matches!(there, Ok(Response::Attrs(attrs)) if attrs.size == Some(TRIED_BYTES))
+/// Whether a file has the length that a successful probe leaves.
+fn has_probe_length(there: &Result<Response>) -> bool {
+    matches!(there, Ok(Response::Attrs(attrs)) if attrs.size == Some(PROBE_BYTES))
 }
 
-/// Writes a zero; it is asked for at once.
+/// Writes a zero. The call sends the request, the future waits for the response.
 fn zero_at(
     session: &Session,
     handle: &Handle,
@@ -506,7 +509,7 @@ fn is_lost(error: &Error) -> bool {
     error.kind() == ErrorKind::Unreachable
 }
 
-/// The length of what is at `path`; `None` if that is no file.
+/// The length of the file at `path`; `None` if there is none.
 async fn file_length(inner: &Inner, path: &Bytes) -> Result<Option<u64>> {
     let look = Request::Lstat(path.clone());
     let prefetched = inner.host.prefetched(&look).await;

@@ -196,8 +196,8 @@ impl File {
         Ok(fsync(&self.file)?)
     }
 
-    /// Checks a copy to another file, or within this one if the ranges do not overlap, and returns
-    /// where it ends here. `length` 0 means up to the end.
+    /// Checks a copy to another file, or within this one if the ranges do not overlap. Returns the
+    /// end of the range to copy from this file. `length` 0 means up to the end of the file.
     pub(super) fn end_of_copy(
         &self,
         (offset, length): (u64, u64),

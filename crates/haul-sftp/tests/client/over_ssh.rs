@@ -1,6 +1,6 @@
 //! The conformance suite over SSH: haul's client against haul's server (that of `haul serve sftp`) and
-//! against OpenSSH's sshd, with what connections add: the flight of first requests, what is remembered
-//! of a server, key re-exchange, compression, a root of the server's own, few handles and few sessions.
+//! against OpenSSH's sshd. It covers what a connection adds: the first requests in one flight, what is
+//! remembered of a server, key re-exchange, compression, a jailed root, few handles and few sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! [`StorageExt`] over this storage: it relies on the kinds of errors.
+//! [`StorageExt`] over the storage: its methods rely on the kinds of errors.
 
 use super::fixture::{Fixture, Outcome};
 use crate::{ErrorKind, LinkKind, RelPath, StorageExt};

@@ -18,7 +18,7 @@ use crate::{
 /// The result of a case.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
-/// What a case found wrong with a backend.
+/// Why a backend fails a case, and where that was noticed.
 #[derive(Debug, Clone)]
 pub struct Failure {
     message: String,
@@ -40,7 +40,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// An operation failed that should have succeeded.
+/// The failure of an operation that should have succeeded.
 impl From<Error> for Failure {
     #[track_caller]
     fn from(error: Error) -> Self {

@@ -109,7 +109,7 @@ pub(super) async fn what_was_recorded_is_held_by_the_next_run(fixture: Fixture) 
     write_from(&fixture, &*writer, &path, HALF).await
 }
 
-/// Simulates a killed run: what was in flight to a server that takes bytes in order may be missing.
+/// Simulates a killed run. A server that takes bytes in order may have lost those in flight.
 pub(super) async fn what_a_killed_run_has_recorded_is_held(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     let Some(writer) = recorded_half(&fixture, &path).await? else { return Ok(()) };
@@ -140,7 +140,7 @@ pub(super) async fn nothing_is_held_of_another_source(fixture: Fixture) -> Outco
             "of another source it holds {:?}",
             writer.held()
         );
-        // Nothing of the old bytes shows through.
+        // The old bytes must be gone.
         let mut expected = vec![0; SIZE];
         expected[SIZE - 1] = 1;
         if fixture.any_order() {
@@ -232,7 +232,7 @@ async fn recorded_half(fixture: &Fixture, path: &RelPath) -> Outcome<Option<Arc<
     Ok(Some(writer))
 }
 
-/// Writes the rest of a file of which `from` bytes are there.
+/// Writes the file from offset `from`, commits it, and checks content and names.
 async fn write_from(
     fixture: &Fixture,
     writer: &dyn WriteAt,

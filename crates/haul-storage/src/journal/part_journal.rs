@@ -1,4 +1,4 @@
-//! The journal of a part file that is written without disk threads: on a server, or as several files.
+//! The journal of a part file that is on a server, or consists of several files.
 //!
 //! ```text
 //! look: reads what is held, and decides whether to resume → the part file is opened or emptied → start
@@ -101,7 +101,7 @@ impl PartJournal {
     /// # Errors
     /// Those of `sync`, and if the journal cannot be written.
     pub async fn synced(&self, sync: impl Future<Output = Result<()>>) -> Result<()> {
-        // Locked meanwhile, because ranges recorded during the sync need not be durable.
+        // Locked meanwhile: a range recorded during the sync may not be durable, and must not be marked.
         let journal = self.journal().await;
         sync.await?;
         let Some(mut journal) = journal else { return Ok(()) };

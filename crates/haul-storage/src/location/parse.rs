@@ -99,7 +99,7 @@ fn parse_url(scheme: Scheme, rest: &[u8]) -> Parsed<Location> {
     let (user, host_port) = split_user(authority)?;
     let user = user.map(decode_user).transpose()?;
     let (host, port) = parse_host_port(host_port)?;
-    // `/~/x` and `/~` are below the home of the user; `/%7E` is a directory of that name.
+    // `/~` and `/~/x` are relative to the user's home directory; `/%7E` is a directory named `~`.
     let below_home = match path.strip_prefix(b"/~") {
         Some(home) if matches!(home.first(), None | Some(b'/')) => Some(trim_slashes(home)),
         _ => None,
@@ -118,18 +118,18 @@ fn parse_url(scheme: Scheme, rest: &[u8]) -> Parsed<Location> {
 /// The path of a web URL, decoded except for `%2F`; and the path as written, if re-encoding would change it.
 fn web_path(path: &[u8]) -> Parsed<(Vec<u8>, Option<String>)> {
     let mut decoded = Vec::with_capacity(path.len());
-    let (mut rest, mut is_usual) = (path, true);
+    let (mut rest, mut is_canonical) = (path, true);
     while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
         decoded.extend_from_slice(&rest[..at]);
         let escape = &rest[at..rest.len().min(at + 3)];
         let byte = percent_decode(escape)?;
         let is_slash = byte == b"/";
         decoded.extend_from_slice(if is_slash { escape } else { &byte });
-        is_usual &= !is_slash && is_encoded_so(escape, byte[0]);
+        is_canonical &= !is_slash && is_canonical_escape(escape, byte[0]);
         rest = &rest[at + escape.len()..];
     }
     decoded.extend_from_slice(rest);
-    let written = std::str::from_utf8(path).ok().filter(|_| !is_usual);
+    let written = std::str::from_utf8(path).ok().filter(|_| !is_canonical);
     if written.is_some_and(|path| path.chars().any(char::is_control)) {
         return Err("the path has control characters that are not encoded");
     }
@@ -138,9 +138,9 @@ fn web_path(path: &[u8]) -> Parsed<(Vec<u8>, Option<String>)> {
 
 /// True if percent-encoding `byte` in a path gives `escape`: the byte is not allowed unencoded (RFC
 /// 3986, 3.3), and the digits are upper case.
-fn is_encoded_so(escape: &[u8], byte: u8) -> bool {
-    let may_stand = byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
-    !may_stand && !escape.iter().any(u8::is_ascii_lowercase)
+fn is_canonical_escape(escape: &[u8], byte: u8) -> bool {
+    let is_allowed = byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
+    !is_allowed && !escape.iter().any(u8::is_ascii_lowercase)
 }
 
 /// Splits off the query: the part before `?`, and the undecoded query. A fragment (`#`) is dropped.
@@ -283,8 +283,9 @@ fn percent_decode(bytes: &[u8]) -> Parsed<Vec<u8>> {
     Ok(decoded)
 }
 
-/// True for `haul1` (in any case) and at least 16 letters and digits. Whatever follows, this is treated as a
-/// ticket, possibly a damaged one, so that messages never show it as a host or file name. Shorter text is a file name.
+/// True for `haul1` (in any case) followed by at least 16 letters and digits, whatever comes after
+/// them. Such text counts as a ticket, possibly a damaged one, so that no message shows it as a host or
+/// file name. Shorter text is a file name.
 pub(super) fn looks_like_ticket(bytes: &[u8]) -> bool {
     let is_prefix = bytes.get(..5).is_some_and(|head| head.eq_ignore_ascii_case(b"haul1"));
     let code = bytes.iter().skip(5).take_while(|byte| byte.is_ascii_alphanumeric());

@@ -34,12 +34,12 @@ pub(super) struct Options {
     pub(super) capacity: Option<u64>,
     pub(super) pattern: Option<Pattern>,
     pub(super) records: bool,
-    /// What is reported as the digest of every file, whatever its content.
+    /// If set, reported as the digest of every file, whatever its content.
     pub(super) digest: Option<Digest>,
 }
 
 impl Shared {
-    /// Counts a call, and applies the faults that come before it: delay, stall, change of the file, failure.
+    /// Counts a call and applies the faults that precede it: delay, stall, change of the file, failure.
     pub(super) async fn begin(&self, operation: Operation, path: &RelPath) -> Result<Call> {
         let verdict = self.faults.judge(operation, path);
         if !verdict.delay.is_zero() {
@@ -57,7 +57,7 @@ impl Shared {
         Ok(Call { verdict, operation })
     }
 
-    /// Ends a call, whose result a fault may replace by an error.
+    /// Ends a call. A fault may replace its result by an error.
     pub(super) fn end<T>(&self, call: &Call, path: &RelPath, value: T) -> Result<T> {
         match call.verdict.lose_answer {
             Some(failure) => Err(self.ordered(call.operation, path, failure)),
@@ -79,7 +79,7 @@ impl Shared {
         self.end(&call, path, value)
     }
 
-    /// Waits for one round trip, if there is a link.
+    /// Waits for one RTT, if there is a link.
     pub(super) async fn ask(&self, operation: Operation, path: &RelPath) -> Result<()> {
         let Some(link) = &self.link else { return Ok(()) };
         link.ask(1).await.map_err(|refused| self.unreachable(operation, path, &refused))

@@ -1,4 +1,4 @@
-//! [`Storage`] for memory.
+//! [`Storage`] for [`MemoryStorage`].
 
 use std::sync::{Arc, Mutex};
 

@@ -84,7 +84,7 @@ impl Model<'_> {
         }
     }
 
-    /// User and group of a new entry at `name`, if the owner is not preserved; `None` is not judged. A new entry
+    /// User and group of a new entry at `name`, if the owner is not preserved; `None` is not compared. A new entry
     /// inherits the group of a directory with set-group-ID, and whether the directory has the bit at that moment
     /// depends on the order.
     pub(super) fn creator(&self, name: &[u8]) -> (Option<u32>, Option<u32>) {
@@ -134,7 +134,7 @@ impl Model<'_> {
         }
     }
 
-    /// Makes room for a file or link at `name`. Whether no directory is in the way.
+    /// Makes room for a file or link at `name`. Returns false if a directory stays in the way.
     pub(super) fn room(&mut self, name: &[u8]) -> bool {
         let is_directory =
             self.wanted.tree.get(name).is_some_and(|want| want.kind == Some(Kind::Directory));
@@ -188,7 +188,8 @@ impl Model<'_> {
         }
     }
 
-    /// Removes the entry at `name` and everything below it that is not excluded. Whether nothing is left.
+    /// Removes the entry at `name` and everything below it that is not excluded. Returns true if nothing
+    /// is left.
     pub(super) fn remove(&mut self, name: &[u8]) -> bool {
         let mut stays = BTreeSet::new();
         let below: Vec<Name> =

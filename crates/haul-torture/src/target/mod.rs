@@ -1,4 +1,4 @@
-//! Where copies go: a file system or a server, with what it keeps.
+//! Targets of copies: file systems and servers, with the metadata that they preserve.
 
 pub mod image;
 mod keeps;
@@ -23,13 +23,13 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Makes it.
+    /// Sets up a target of this kind.
     pub fn make(&self, site: &Site<'_>) -> io::Result<Made> {
         (self.make)(site)
     }
 }
 
-/// All kinds.
+/// All kinds of targets.
 pub const ALL: &[Kind] = &[
     Kind { name: "disk", short: true, make: local::disk },
     Kind { name: "tmpfs", short: true, make: local::tmpfs },

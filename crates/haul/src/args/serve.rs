@@ -25,7 +25,7 @@ pub(crate) enum ServeProtocol {
 
 /// Arguments of `haul serve sftp`.
 #[derive(Debug, Args)]
-#[command(after_long_help = WHO)]
+#[command(after_long_help = SFTP_HELP)]
 pub(crate) struct ServeSftpArgs {
     /// The directory; clients see it as / and cannot leave it, by links or by ..
     #[arg(value_name = "DIR")]
@@ -63,7 +63,7 @@ pub(crate) struct ServeSftpArgs {
 
 /// Arguments of `haul serve dav`.
 #[derive(Debug, Args)]
-#[command(after_long_help = WHO_DAV)]
+#[command(after_long_help = DAV_HELP)]
 pub(crate) struct ServeDavArgs {
     /// The directory; clients see it as / and cannot leave it, by links or by ..
     #[arg(value_name = "DIR")]
@@ -113,7 +113,7 @@ pub(crate) struct ServeDavArgs {
     pub(crate) max_connections: Count<1, 4096>,
 }
 
-const WHO: &str = "\
+const SFTP_HELP: &str = "\
 Clients log in with a key or a password. On a loopback address neither has to be configured:
 haul then generates a password for this run and prints it. Lines of the key file with options
 that this server cannot enforce (command=, from=, …) grant no access, and a warning names them.
@@ -126,7 +126,7 @@ With -v it logs each client that connects, logs in (user and method), is refused
 disconnects. With --json these are objects: event (client), address, action (connected, logged
 in, refused, too late, turned away, left), user, with, seconds.";
 
-const WHO_DAV: &str = "\
+const DAV_HELP: &str = "\
 On a loopback address everyone on this machine has access, unless there is a password. On an
 address that other machines can reach, a password or --anonymous is required. Requests from web pages
 of other servers are refused, and without a password so are requests under unknown host names.

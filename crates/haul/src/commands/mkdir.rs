@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 
-/// Runs it.
+/// Runs `haul mkdir`.
 pub(crate) async fn run(
     args: &MkdirArgs,
     config: &Config,

@@ -9,7 +9,7 @@ use crate::output::Printer;
 use crate::settings::Resolved;
 use crate::{plan, settings};
 
-/// Runs it.
+/// Runs `haul sync`.
 pub(crate) async fn run(args: &SyncArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let mut resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
     resolved.engine.delete = args.delete;

@@ -149,7 +149,7 @@ impl Reader<'_> {
         is_key(key).then(|| key.to_owned())
     }
 
-    /// Whether a key or its value is in a line with a syntax error: neither may be what the author meant.
+    /// Whether a key or its value is in a line with a syntax error, so that what was parsed is unreliable.
     fn is_broken(&self, at: usize, value: &Value<'_>) -> bool {
         let is_broken = |at| self.broken.contains(&self.line(at));
         is_broken(at) || is_broken(value.span().start)

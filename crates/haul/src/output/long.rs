@@ -37,7 +37,7 @@ impl LongForm {
     }
 }
 
-/// A time as `2026-11-25 14:03:05`, to the second; in UTC if it is outside the range of jiff.
+/// A time as `2026-11-25 14:03:05`, to the second; formatted by [`utc`] if it is outside the range of jiff.
 fn local(time: Timestamp, zone: &TimeZone) -> String {
     match jiff::Timestamp::from_second(time.seconds) {
         Ok(time) => zone.to_datetime(time).strftime("%Y-%m-%d %H:%M:%S").to_string(),

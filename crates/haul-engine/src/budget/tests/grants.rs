@@ -241,7 +241,7 @@ fn one_grant_of_eight_goes_to_a_lower_class() {
 }
 
 #[test]
-fn all_three_classes_move() {
+fn no_class_is_starved() {
     use Priority::{Bulk, Interactive, ReadAhead};
     let order = order(&[(Bulk, 10), (ReadAhead, 100), (Interactive, 100)]);
     let granted = |class| order[..80].iter().filter(|one| **one == class).count();

@@ -101,7 +101,7 @@ async fn a_dropped_reader_releases_its_permits_and_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_has_a_budget_of_its_own() {
+async fn each_reader_of_a_disk_has_a_budget_of_its_own() {
     let (budgets, disk) = (LinkBudgets::default(), MemoryStorage::new() as Arc<dyn Storage>);
     let (first, second) = (budgets.reader(&disk, &settings()), budgets.reader(&disk, &settings()));
     let _all = first.acquire(Priority::Bulk, settings().memory).await;

@@ -291,10 +291,10 @@ impl<'a> Driver<'a> {
     /// Awaits a future; `None` if the file withdraws the request first.
     async fn unless_withdrawn<T>(
         &self,
-        coming: impl Future<Output = T>,
+        future: impl Future<Output = T>,
         is_wanted: impl Fn(&FileInMotion) -> bool,
     ) -> Option<T> {
-        let mut coming = pin!(coming);
+        let mut future = pin!(future);
         loop {
             let withdrew = self.withdrew.notified();
             if !is_wanted(&self.file()) {
@@ -302,7 +302,7 @@ impl<'a> Driver<'a> {
             }
             tokio::select! {
                 biased;
-                came = &mut coming => return Some(came),
+                output = &mut future => return Some(output),
                 () = withdrew => {}
             }
         }

@@ -1,7 +1,7 @@
 //! Finds the date in a line of `ls -l`, in the formats and languages that servers use. Only its end matters,
 //! because the file name follows it. Its value is not used: the time zone is unknown, and most have no seconds.
 
-/// How much a sequence of fields has to look like a date.
+/// Which fields are accepted as a date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Certainty {
     /// A month by name, or a year, month and day.

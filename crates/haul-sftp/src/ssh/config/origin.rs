@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Where an option was set first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// An argument of the call, from the location.
+    /// Passed in by the caller: the user or port in the location, or the port of `-P`.
     Given,
     /// A command line option.
     CommandLine,

@@ -89,7 +89,7 @@ impl Sealer {
     /// Appends a packet to `out`. `write` appends the message.
     ///
     /// # Errors
-    /// The cipher's, which has none for well-formed packets.
+    /// If compression, random padding or encryption fails.
     pub fn seal(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), End> {
         let start = out.len();
         out.extend_from_slice(&[0; HEAD]);

@@ -48,7 +48,7 @@ struct Plan {
     suite: Suite,
     /// Whether it announces that a guess follows its offer.
     guess: bool,
-    /// Messages before its offer, behind it, and between its half and NEWKEYS.
+    /// Messages before its KEXINIT, after it, and between its KEX_REPLY and NEWKEYS.
     before_offer: Vec<Vec<u8>>,
     behind_offer: Vec<Vec<u8>>,
     behind_half: Vec<Vec<u8>>,
@@ -149,7 +149,7 @@ impl Server {
         let value = Reader::new(&half[1..]).string().unwrap();
         let mut exchange = Exchange::begin("curve25519-sha256").unwrap();
         let shared = exchange.agree(value).unwrap();
-        // The hash is the client's: its value comes first.
+        // `Exchange` hashes as the client: `ours` has to be the client's value.
         let own = std::mem::replace(&mut exchange.ours, value.to_vec());
         let own = plan.value.clone().unwrap_or(own);
         let keypair = KeypairData::from(Ed25519Keypair::from_seed(&[plan.seed; 32]));

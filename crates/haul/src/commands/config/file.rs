@@ -41,8 +41,8 @@ pub(super) fn text(file: &ConfigPath) -> Result<(Option<String>, Config), Stop> 
     Err(Stop::Usage(Faults(faults).to_string()))
 }
 
-/// Changes the file, and returns its new text. `edit` makes that of a text and the configuration in it; if another
-/// program changes the file meanwhile, once more.
+/// Changes the file, and returns its new text. `edit` gets the current text and its configuration and returns the
+/// new text; it is called again if another program has changed the file meanwhile.
 ///
 /// # Errors
 /// Those of [`text()`] and of `edit`, and if the file cannot be written.

@@ -5,7 +5,7 @@ use crate::config::{Config, Entry, Section};
 use crate::exit::Exit;
 use crate::output::{Printer, json};
 
-/// Runs it.
+/// Runs `haul config list`.
 pub(super) fn run(config: &Config, printer: &Printer) -> Exit {
     let file = config.file.as_deref().map(|file| file.display().to_string()).unwrap_or_default();
     let mut remotes: Vec<_> = config.remote.iter().collect();

@@ -1,4 +1,4 @@
-//! Questions to the user at the terminal.
+//! Prompts for the user at the terminal.
 
 use std::io::{self, IsTerminal as _};
 
@@ -8,14 +8,14 @@ use haul_storage::{Error, ErrorKind};
 use crate::exit::Stop;
 use crate::terminal::Terminal;
 
-/// The user at the terminal. Scripts, in which standard input is not a terminal, are never prompted.
+/// Prompts the user at the terminal. Scripts, where standard input is not a terminal, are never prompted.
 #[derive(Debug)]
 pub(super) struct Prompter {
     terminal: Terminal,
 }
 
 impl Prompter {
-    /// The user, if standard input is a terminal.
+    /// A prompter, if standard input is a terminal.
     pub(super) fn find() -> Option<Self> {
         io::stdin().is_terminal().then_some(Self { terminal: Terminal { quiet: false } })
     }

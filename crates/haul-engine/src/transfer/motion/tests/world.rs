@@ -136,7 +136,7 @@ pub struct World {
     rooms: Vec<(Requester, BoxFuture<'static, Permit>)>,
     /// Ids of reads in flight that deliver no more data.
     stalled: Vec<u64>,
-    /// What each read has still to deliver, by its id.
+    /// The bytes that each read has still to deliver, by its id.
     streams: HashMap<u64, Range>,
     written: RangeSet,
     hashed: RangeSet,
@@ -244,8 +244,8 @@ impl World {
         self.outcome
     }
 
-    /// The permits of ranges in flight cover exactly what is still to come of them, or more where some of it was
-    /// taken over; together they are within the window.
+    /// The permits of ranges in flight cover exactly their outstanding bytes, or more after a takeover. Their
+    /// sum is within the window.
     fn check_in_flight(&self) {
         let Case { mode, window, has_lanes, .. } = &self.case;
         if mode.reads == Reads::Ranges {
@@ -256,7 +256,7 @@ impl World {
                 assert!(is_covered, "{room} bytes for {wanted}: {:?}", self.case);
             }
         }
-        // Longer than the window are the first bytes of a source in one piece and of copies, and what is overdrawn.
+        // Exceptions: the first bytes of a source in one piece and of copies, and overdrawn permits.
         let overdraws = mode.keeps_permits || mode.writes_in_order || mode.reads != Reads::Ranges;
         if !overdraws && !mode.direct {
             assert!(self.flow.counted().0 <= *window, "{:?}", self.case);
@@ -399,7 +399,7 @@ impl World {
         if left.is_empty() {
             return self.soon(Event::End(id));
         }
-        // A stalled read is recognised by how long other ranges took, so some have to be finished.
+        // A stalled read is recognised by comparison with completed ranges, so some have to be complete.
         let may_stall = self.written.total() > self.case.size / 4;
         if may_stall && self.chance(self.case.stalling) {
             return self.stalled.push(id);

@@ -28,7 +28,7 @@ async fn accepted(plan: Plan) -> (SshConnection, Server) {
 }
 
 /// A message whose fields do not matter.
-fn words(number: u8) -> Vec<u8> {
+fn filler(number: u8) -> Vec<u8> {
     let mut message = vec![number];
     message.u32(0);
     message.string(b"");
@@ -49,18 +49,18 @@ fn extensions() -> Vec<u8> {
 #[tokio::test]
 async fn a_packet_inserted_into_a_strict_first_key_exchange_is_refused() {
     for number in [message::IGNORE, message::DEBUG, message::UNIMPLEMENTED] {
-        let before = Plan { before_offer: vec![words(number)], ..Plan::default() };
+        let before = Plan { before_offer: vec![filler(number)], ..Plan::default() };
         assert!(refused(before).await.contains("not the first packet"), "{number}");
-        let behind = Plan { behind_offer: vec![words(number)], ..Plan::default() };
+        let behind = Plan { behind_offer: vec![filler(number)], ..Plan::default() };
         assert!(refused(behind).await.contains("during a key exchange"), "{number}");
-        let last = Plan { behind_half: vec![words(number)], ..Plan::default() };
+        let last = Plan { behind_half: vec![filler(number)], ..Plan::default() };
         assert!(refused(last).await.contains("during a key exchange"), "{number}");
     }
 }
 
 #[tokio::test]
 async fn a_server_without_strict_key_exchange_may_send_ignore_and_debug() {
-    let idle = || [message::IGNORE, message::DEBUG].map(words).to_vec();
+    let idle = || [message::IGNORE, message::DEBUG].map(filler).to_vec();
     let plan = Plan {
         kex: vec!["curve25519-sha256"],
         before_offer: idle(),
@@ -112,7 +112,7 @@ async fn without_strict_key_exchange_only_gcm_detects_a_dropped_first_packet() {
         let plan = Plan {
             kex: vec!["curve25519-sha256"],
             suite: Suite { cipher, mac: "none" },
-            inserted: Some(words(message::IGNORE)),
+            inserted: Some(filler(message::IGNORE)),
             ..Plan::default()
         };
         let (listener, host) = listen().await;
@@ -140,11 +140,11 @@ async fn exactly_one_wrongly_guessed_packet_is_ignored() {
     };
     let (connection, _server) = accepted(guess.clone()).await;
     drop(connection);
-    // The second packet is taken for the reply, which it is not.
+    // The second packet is parsed as the reply, which fails.
     let twice = Plan { behind_offer: vec![vec![message::KEX_REPLY, 1]; 2], ..guess.clone() };
     refused(twice).await;
     // Only a key exchange message counts as a guessed packet.
-    let other = Plan { behind_offer: vec![words(message::IGNORE)], ..guess };
+    let other = Plan { behind_offer: vec![filler(message::IGNORE)], ..guess };
     assert!(refused(other).await.contains("during a key exchange"));
 }
 
@@ -219,7 +219,8 @@ fn data(text: &[u8]) -> Vec<u8> {
     data
 }
 
-/// asyncssh sends channel data during a key re-exchange; haul closed the connection in the middle of a download.
+/// asyncssh sends channel data during a key re-exchange; haul used to close the connection then, in the
+/// middle of a download.
 #[tokio::test]
 async fn channel_data_is_accepted_during_a_key_re_exchange() {
     let plan = Plan {
@@ -245,7 +246,7 @@ async fn channel_data_is_accepted_during_a_key_re_exchange() {
 
 #[tokio::test]
 async fn only_connection_messages_are_accepted_during_a_key_re_exchange() {
-    for sneaked in [words(message::USERAUTH_BANNER), extensions(), vec![message::SERVICE_ACCEPT]] {
+    for sneaked in [filler(message::USERAUTH_BANNER), extensions(), vec![message::SERVICE_ACCEPT]] {
         for (behind_offer, behind_half) in
             [(vec![sneaked.clone()], Vec::new()), (Vec::new(), vec![sneaked.clone()])]
         {
