@@ -248,9 +248,9 @@ fn difference(first: &Identity, other: &Identity, step_ns: Option<u64>) -> Optio
     let step_ns = step_ns?;
     let (here, there) = other.modified.zip(first.modified)?;
     let is_strong = |tag: &String| !tag.starts_with("W/");
-    let same_tag = first.tag.as_ref().filter(|tag| is_strong(tag)) == other.tag.as_ref();
-    if here.rounded_down(step_ns) == there.rounded_down(step_ns) || first.tag.is_some() && same_tag
-    {
+    let strong = first.tag.as_ref().filter(|tag| is_strong(tag));
+    let same_tag = strong.is_some_and(|tag| Some(tag) == other.tag.as_ref());
+    if here.rounded_down(step_ns) == there.rounded_down(step_ns) || same_tag {
         return None;
     }
     let at = |time: haul_storage::Timestamp| format!("{} ({})", time.date(), time.seconds);
@@ -431,6 +431,8 @@ mod tests {
             difference(&weak, &Identity { modified: first.modified, ..weak.clone() }, Some(1))
                 .is_some()
         );
+        // A weak tag here and none there once counted as the same tag.
+        assert!(difference(&weak, &identity(10, Some(7), None), Some(1)).is_some());
         assert!(difference(&first, &identity(10, Some(7), None), None).is_none(), "it is proven");
         assert!(difference(&first, &identity(9, Some(100), None), None).is_some());
     }

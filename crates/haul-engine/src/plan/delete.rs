@@ -372,6 +372,7 @@ impl<'a> Pass<'a> {
                 while let Some(batch) = listing.next().await {
                     let taking = batch?.into_iter().filter(|below| {
                         may_go(self.context, &self.job.job.destination_path, below)
+                            && !self.is_mount(below)
                     });
                     pending.extend(taking);
                 }
@@ -486,10 +487,27 @@ pub async fn replace_with_directory(
     Ok(true)
 }
 
-/// Removes an entry of the destination and everything below it that is not excluded, and reports each. A
+/// The device of the directory of an entry at the destination, with `one_file_system`.
+async fn device_around(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<Option<u64>> {
+    if !context.settings.one_file_system {
+        return Ok(None);
+    }
+    let directory = match entry.path.parent() {
+        Some(parent) => job.job.destination.stat(&parent).await?,
+        None => entry.clone(),
+    };
+    Ok(directory.id.map(|id| id.device))
+}
+
+/// Removes an entry of the destination and everything below it that is not excluded, and reports each. With
+/// `one_file_system`, file systems mounted there stay as they are. A
 /// directory in which something stays, stays.
 pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<()> {
     let destination = &job.job.destination;
+    let device = device_around(context, job, entry).await?;
+    if is_mount(device, entry) {
+        return Ok(());
+    }
     // Each with the mode that a directory had, once it has been listed.
     let mut pending = vec![(entry.clone(), None)];
     while let Some((next, listed)) = pending.pop() {
@@ -505,9 +523,9 @@ pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Resu
             pending.push((next, Some(restore)));
             let mut listing = destination.list(&path).await?;
             while let Some(batch) = listing.next().await {
-                let taking = batch?
-                    .into_iter()
-                    .filter(|below| may_go(context, &job.job.destination_path, below));
+                let taking = batch?.into_iter().filter(|below| {
+                    may_go(context, &job.job.destination_path, below) && !is_mount(device, below)
+                });
                 pending.extend(taking.map(|below| (below, None)));
             }
             continue;

@@ -117,6 +117,27 @@ fn a_full_disk_is_reported_and_no_partial_file_has_its_final_name() {
     }
 }
 
+/// A file system mounted deep in an extra directory was emptied: only mount points in directories that the source has were
+/// spared.
+#[test]
+fn with_one_file_system_deleting_leaves_mounted_file_systems_alone() {
+    let session = Session::new().file("src/kept", "x").file("src/taken/f", "y");
+    for name in ["extra/deep/gone", "extra/gone", "taken"] {
+        session.write(&format!("dst/{name}"), "old");
+    }
+    let Some(disk) = Mounted::tmpfs(&session, "dst/extra/deep/disk", "size=1m") else { return };
+    fs::write(disk.path().join("precious"), "p").unwrap();
+    session.haul("sync -x --delete --max-delete 2 src/ dst").status(1).stderr_has("4 of 7 entries");
+    session.haul("sync -x --delete --max-delete 4 src/ dst").status(0);
+    assert_eq!(session.read("dst/extra/deep/disk/precious"), "p");
+    assert!(!session.has("dst/extra/deep/gone") && !session.has("dst/extra/gone"));
+    assert_eq!(session.read("dst/taken/f"), "y");
+    // The same for a directory in the way of a file.
+    fs::write(session.path("src/extra"), "file").unwrap();
+    session.haul("sync -x --delete src/ dst").status(1).stderr_has("extra");
+    assert_eq!(session.read("dst/extra/deep/disk/precious"), "p");
+}
+
 #[test]
 fn a_read_only_destination_is_an_error_for_every_file() {
     let session = Session::new().file("src/f", "x").file("src/g", "y");
