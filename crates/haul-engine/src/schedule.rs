@@ -79,6 +79,14 @@ impl Active {
         self.end - self.at
     }
 
+    /// Where its second half begins, if both halves have at least `least_bytes`.
+    fn middle(&self, least_bytes: u64) -> Option<u64> {
+        let middle = (self.at + self.left() / 2).next_multiple_of(ALIGNMENT);
+        let is_short = middle.saturating_sub(self.at) < least_bytes
+            || self.end.saturating_sub(middle) < least_bytes.max(1);
+        (!is_short).then_some(middle)
+    }
+
     /// The time that the rest needs at the rate since its request.
     fn rest_at_own_rate(&self, request: Request, waited: Duration) -> Duration {
         let moved = (self.at - request.from).max(1) as f64;
@@ -180,8 +188,8 @@ impl Schedule {
         self.steal_half_of(*id, least_bytes)
     }
 
-    /// Takes the second half of the assignment whose rest needs most time at its own rate, if that is more than `least`,
-    /// it was requested at least `judged_after` ago, and both halves have at least `least_bytes`.
+    /// Takes the second half of the assignment whose rest needs most time at its own rate, of those whose rest needs more
+    /// than `least`, that were requested at least `judged_after` ago, and whose halves have at least `least_bytes`.
     pub fn steal_half_of_slowest(
         &mut self,
         least_bytes: u64,
@@ -190,7 +198,7 @@ impl Schedule {
         now: Duration,
     ) -> Option<Assignment> {
         let rests = self.active.iter().filter_map(|(id, active)| {
-            let request = active.request?;
+            let request = active.request.filter(|_| active.middle(least_bytes).is_some())?;
             let waited = now.saturating_sub(request.sent);
             let rest = active.rest_at_own_rate(request, waited);
             (waited >= judged_after && rest > least).then_some((rest, *id))
@@ -201,13 +209,7 @@ impl Schedule {
 
     fn steal_half_of(&mut self, id: u64, least_bytes: u64) -> Option<Assignment> {
         let victim = self.active.get_mut(&id)?;
-        let half = victim.at + victim.left() / 2;
-        let middle = half.next_multiple_of(ALIGNMENT);
-        if middle.saturating_sub(victim.at) < least_bytes
-            || victim.end.saturating_sub(middle) < least_bytes.max(1)
-        {
-            return None;
-        }
+        let middle = victim.middle(least_bytes)?;
         let range = Range::between(middle, victim.end);
         victim.end = middle;
         Some(self.assign(range))
@@ -325,6 +327,22 @@ mod tests {
         assert_eq!(half(12, secs(3)), None, "8 MiB need 12 s");
         assert_eq!(half(5, secs(3)).unwrap().range, Range::new(16 * MIB, 4 * MIB));
         assert_eq!(half(7, secs(3)), None, "4 MiB need 6 s");
+    }
+
+    /// It was chosen, and then refused, although another one could be split.
+    #[test]
+    fn what_is_too_short_for_two_does_not_keep_a_lane_from_others() {
+        const MIB: u64 = 1 << 20;
+        let mut schedule = Schedule::default();
+        schedule.add(Range::new(0, 9 * MIB));
+        let (short, long) = (schedule.next(MIB).unwrap(), schedule.next(8 * MIB).unwrap());
+        for assignment in [short, long] {
+            schedule.requested(assignment.id, secs(0));
+        }
+        schedule.advance(short.id, 1 << 10, secs(9));
+        schedule.advance(long.id, 64 << 10, secs(9));
+        let stolen = schedule.steal_half_of_slowest(MIB / 2 + 1, secs(1), secs(1), secs(9));
+        assert_eq!(stolen.unwrap().range.end(), 9 * MIB);
     }
 
     #[test]

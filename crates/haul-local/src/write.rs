@@ -114,9 +114,16 @@ impl Part {
             // With the journal of a vanished part file, holes of the new one would look like data.
             // It is removed first, so that a journal never exists without its data.
             let journal = journal_name(path.name());
-            match rustix::fs::unlinkat(&directory, journal, AtFlags::empty()) {
+            match rustix::fs::unlinkat(&directory, &journal, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(volume.error(OPERATION, path, errno)),
+                Err(errno) => {
+                    if !existed {
+                        // The first error is the one to report.
+                        let _ = rustix::fs::unlinkat(&directory, &name, AtFlags::empty());
+                    }
+                    let journal = path.with_name(&journal).unwrap_or_else(|_| path.clone());
+                    return Err(volume.error("remove", &journal, errno));
+                }
             }
         }
         if existed && !resumed {

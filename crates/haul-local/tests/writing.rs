@@ -109,6 +109,20 @@ async fn a_small_write_leaves_the_journal_of_another_run_alone() {
     }
 }
 
+/// It left an empty part file, and the error named the file itself.
+#[tokio::test]
+async fn a_directory_in_the_place_of_the_journal_is_named_and_nothing_is_left() {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir(root.path().join(".file.haul-journal")).unwrap();
+    for storage in both(root.path()) {
+        fs::write(root.path().join("file"), "old").unwrap();
+        let error = put(&*storage, "file", b"new").await.unwrap_err();
+        assert!(error.to_string().contains(".file.haul-journal"), "{error}");
+        assert_eq!(names(root.path()), [".file.haul-journal", "file"]);
+        assert_eq!(content(&*storage, "file").await.unwrap(), b"old");
+    }
+}
+
 /// A journal without its part file must not stay for a part file that is created later.
 #[tokio::test]
 async fn a_small_write_removes_a_stale_journal() {

@@ -337,7 +337,7 @@ mod tests {
         choice.requested(0, 10, ms(0));
         assert!(
             !choice.is_stalled(0, all, ms(10_000), ms(20_000)),
-            "the other one has not been last_active of"
+            "nothing was requested from the other one"
         );
         choice.requested(1, 10, ms(0));
         choice.arrived(1, 10, ms(10));

@@ -122,7 +122,10 @@ impl Load {
         if let Some(more) = more {
             let most = number.saturating_add(more);
             self.most_asked.store(most, Ordering::Relaxed);
-            self.order.on_announced(most);
+            // One that ends now says nothing about others.
+            if more > 0 {
+                self.order.on_announced(most);
+            }
         }
     }
 
@@ -154,9 +157,14 @@ impl Load {
         }
     }
 
+    /// Whether one of the two sides has closed the connection, or will.
+    pub fn is_closed(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
     /// Whether the connection accepts no more requests.
     pub fn is_ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
+        self.is_closed()
             || self.asked.load(Ordering::Relaxed).saturating_add(LEFT_FOR_MARKER)
                 >= self.most_requests()
     }
@@ -277,6 +285,20 @@ mod tests {
     fn a_new_connection_is_never_ended_by_what_others_announced() {
         let order = Arc::new(Order::default());
         Load::new(Arc::clone(&order)).answered(1, Some(0));
-        assert!(!Load::new(order).is_ended());
+        assert!(!Load::new(Arc::clone(&order)).is_ended());
+        Load::new(Arc::clone(&order)).answered(9, Some(0));
+        assert_eq!(order.most(), u64::MAX, "a connection that ends says nothing about others");
+    }
+
+    /// It was counted as refused by the server, and fewer lanes were opened.
+    #[test]
+    fn a_connection_at_its_limit_is_not_closed() {
+        let order = Arc::new(Order::default());
+        let load = Load::new(Arc::clone(&order));
+        order.on_announced(4);
+        (0..3).for_each(|_| load.asked(1));
+        assert!(load.is_ended() && !load.is_closed());
+        load.retire();
+        assert!(load.is_closed());
     }
 }

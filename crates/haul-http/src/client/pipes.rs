@@ -321,7 +321,8 @@ impl Opener {
         let mut is_refused = false;
         for lane in lanes.extract_if(.., |lane| lane.is_ended()) {
             let soon = lane.opened().elapsed() < TURNED_AWAY_WITHIN;
-            is_refused |= !lane.has_answered() && soon && later(&lane);
+            // One that has reached its limit of requests is not refused, but only full.
+            is_refused |= lane.is_closed() && !lane.has_answered() && soon && later(&lane);
             self.arrived_before += lane.arrived();
         }
         if is_refused {

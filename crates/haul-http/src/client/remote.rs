@@ -43,7 +43,7 @@ pub struct Remote {
     /// Its content coding is decoded.
     pub(super) decoded: bool,
     ranged: AtomicBool,
-    /// Parts received since the server last sent the whole file instead, or since the file was opened.
+    /// Parts received since the server last sent the whole file instead; the one with which it was opened counts.
     parts: AtomicU64,
     /// The server's responses have no length and end with the connection, so that they cannot be pipelined.
     alone: AtomicBool,
@@ -101,7 +101,7 @@ impl Remote {
             url: url.clone(),
             found: Mutex::new(found),
             ranged: AtomicBool::new(ranged && !is_decoded),
-            parts: AtomicU64::new(0),
+            parts: AtomicU64::new(u64::from(partial)),
             alone: AtomicBool::new(alone),
             facts,
             size,
@@ -193,9 +193,8 @@ impl Remote {
         self.ranged.load(Ordering::Relaxed)
     }
 
-    /// Checks a part. If the server sends the whole file instead, and no part has been checked here since the
-    /// last time that it did, or since the file was opened, it does not support ranges of this file, which is
-    /// then read from its beginning.
+    /// Checks a part. If the server sends the whole file instead, twice without a part in between, it does not support
+    /// ranges of this file, which is then read from its beginning.
     fn check_part(&self, response: &Head, range: Range) -> Result<()> {
         let outcome = check_part(response, range, &self.facts);
         match &outcome {

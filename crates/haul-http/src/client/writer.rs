@@ -26,6 +26,8 @@ const MARKED: u64 = 16;
 /// A marker is sent at most RTT / `MARKED_WITHIN` after the first request that it proves, whose response
 /// counts only that much later.
 const MARKED_WITHIN: u32 = 8;
+/// But at least so long: over a short path each request would get a marker.
+const LEAST_DELAY: Duration = Duration::from_millis(1);
 
 /// If the response to a marker takes longer than this, another marker is sent.
 const LATE: Duration = Duration::from_secs(1);
@@ -71,12 +73,13 @@ async fn send_all<W: AsyncWrite + Unpin>(
 ) {
     let mut buffer = Buffer::default();
     let mut unproven = Unproven::none();
+    let delay = (rtt / MARKED_WITHIN).max(LEAST_DELAY);
     loop {
         let (mut next, is_over) = tokio::select! {
             biased;
             next = queued.recv() => { let is_over = next.is_none(); (next, is_over) }
             () = load.markers_answered(), if unproven.requests > 0 => (None, false),
-            () = sleep_until(unproven.since + rtt / MARKED_WITHIN), if unproven.requests > 0 => {
+            () = sleep_until(unproven.since + delay), if unproven.requests > 0 => {
                 unproven.mark(&mut buffer, written, load);
                 (None, false)
             }

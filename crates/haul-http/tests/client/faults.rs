@@ -10,8 +10,8 @@ use haul_http::client::{Found, HttpHost, HttpOptions, HttpStorage};
 use haul_http::parse::Url;
 use haul_net::{NoPrompter, PasswordSource, Secret, Waits};
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Entry, ErrorKind, Location, Metadata, RelPath, Result,
-    Retry, Storage, StorageExt, Timestamp, Writes,
+    Block, CommitOptions, CreateOptions, Entry, ErrorKind, Location, Metadata, Range, RelPath,
+    Result, Retry, Storage, StorageExt, Timestamp, Writes,
 };
 use tokio::runtime::Handle;
 use tokio::time::sleep;
@@ -732,4 +732,42 @@ async fn a_silent_server_is_reported_with_the_awaited_response() {
     assert_eq!(wait.what, "response to OPTIONS /dav/");
     assert_eq!(wait.host, format!("127.0.0.1:{}", url.origin.port()));
     opening.abort();
+}
+
+/// A single response with the whole file ended the use of ranges if it came directly behind the first range.
+#[tokio::test]
+async fn one_response_with_the_whole_file_does_not_end_the_use_of_ranges() {
+    const SIZE: usize = 300_000;
+    for (wholes, is_ranged) in [(1, true), (2, false)] {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let server = Scripted::start(move |asked| {
+            let range = asked.header("range").strip_prefix("bytes=").and_then(|range| {
+                let (first, last) = range.split_once('-')?;
+                Some((first.parse::<usize>().ok()?, last.parse::<usize>().ok()?))
+            });
+            let tag = ("ETag", "\"a\"".to_owned());
+            match (&asked.method[..], range) {
+                ("GET", Some((first, last))) => {
+                    let is_first = first == 0;
+                    if !is_first && sent.fetch_add(1, Ordering::Relaxed) < wholes {
+                        return Reply::Say(200, vec![tag], "x".repeat(SIZE));
+                    }
+                    let last = last.min(SIZE - 1);
+                    let fields = ("Content-Range", format!("bytes {first}-{last}/{SIZE}"));
+                    Reply::Say(206, vec![tag, fields], "x".repeat(last + 1 - first))
+                }
+                ("PROPFIND", _) => Reply::listing(&[("/dav/file", Some(SIZE as u64))]),
+                _ => usual(asked),
+            }
+        });
+        let server = server.await;
+        let storage = open(&server).await;
+        let reader = storage.open(&path("file")).await.unwrap();
+        assert!(reader.is_ranged());
+        for _ in 0..wholes {
+            let mut blocks = reader.read_at(Range::new(100_000, 1000));
+            assert!(blocks.next().await.unwrap().is_err());
+        }
+        assert_eq!(reader.is_ranged(), is_ranged, "{wholes} times");
+    }
 }

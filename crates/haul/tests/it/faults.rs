@@ -123,7 +123,7 @@ fn a_full_disk_is_reported_and_no_partial_file_has_its_final_name() {
 fn with_one_file_system_deleting_leaves_mounted_file_systems_alone() {
     let session = Session::new().file("src/kept", "x").file("src/taken/f", "y");
     for name in ["extra/deep/gone", "extra/gone", "taken"] {
-        session.write(&format!("dst/{name}"), "old");
+        session.write(format!("dst/{name}"), "old");
     }
     let Some(disk) = Mounted::tmpfs(&session, "dst/extra/deep/disk", "size=1m") else { return };
     fs::write(disk.path().join("precious"), "p").unwrap();

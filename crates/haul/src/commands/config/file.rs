@@ -64,6 +64,9 @@ pub(super) fn change(
 pub(super) fn print(fault: &Fault, printer: &Printer) {
     if printer.is_json() {
         printer.log(&format!("haul: {fault}"));
+        if let Some(hint) = &fault.hint {
+            printer.log(&format!("hint: {hint}"));
+        }
         return printer.object(&json::Event::fault(fault));
     }
     match &fault.hint {
