@@ -40,8 +40,15 @@ impl Pauses {
         let Some(until) = Instant::now().checked_add(pause) else { return };
         let mut state = self.lock();
         if pause <= LONGEST_WAIT {
-            state.quiet_until.insert(head.url.origin.clone(), until);
-        } else if state.away_until.len() < MOST_AWAY {
+            let longest = state.quiet_until.entry(head.url.origin.clone()).or_insert(until);
+            *longest = until.max(*longest);
+            return;
+        }
+        if state.away_until.len() >= MOST_AWAY {
+            let now = Instant::now();
+            state.away_until.retain(|_, until| *until > now);
+        }
+        if state.away_until.len() < MOST_AWAY || state.away_until.contains_key(&head.url) {
             state.away_until.insert(head.url.clone(), until);
         }
     }
@@ -91,4 +98,28 @@ pub fn too_long(pause: Duration, operation: &'static str, url: &Url) -> Error {
 pub fn wanted_pause(head: &Head) -> Option<Duration> {
     let now = Timestamp::from(SystemTime::now());
     retry_after::parse(head.header(&RETRY_AFTER)?, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue, StatusCode};
+
+    use super::*;
+    use crate::parse::WebScheme;
+
+    /// A response that was sent earlier, or by another server behind the same name, shortened a pause.
+    #[test]
+    fn a_shorter_pause_does_not_replace_a_longer_one() {
+        let origin = Origin::new(WebScheme::Http, "host", None).unwrap();
+        let pauses = Pauses::default();
+        let until = |seconds: &'static str| {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(seconds))]);
+            let url = Url::new(origin.clone(), b"/file", None).unwrap();
+            pauses.learn(&Head { status: StatusCode::TOO_MANY_REQUESTS, headers, url });
+            pauses.lock().quiet_until[&origin]
+        };
+        let longest = until("200");
+        assert_eq!(until("1"), longest);
+        assert!(until("250") > longest);
+    }
 }

@@ -43,6 +43,8 @@ impl Name {
         match self.namespace.as_str() {
             DAV => (format!("D:{}", self.local), String::new()),
             "" => (self.local.clone(), String::new()),
+            // Its prefix is always declared, and no other may be.
+            XML => (format!("xml:{}", self.local), String::new()),
             namespace => (format!("x:{}", self.local), format!(" xmlns:x=\"{namespace}\"")),
         }
     }
@@ -262,6 +264,8 @@ mod tests {
                         xmlns:a1=\"DAV:\" a1:s=\"1\">&lt;t&#65;&lt;u></x:q><b></b></D:p>";
         let written = rewritten(text).unwrap();
         assert_eq!(written.replace("&gt;", ">"), expected);
+        // Formerly, another prefix was declared for that namespace, which is malformed.
+        assert_eq!(rewritten("<xml:a/>").unwrap(), "<xml:a></xml:a>");
     }
 
     #[test]

@@ -97,6 +97,7 @@ const MONTHS: &[&str] = &[
     "marras",
     "joulu",
     // Finnish
+    "febr",
     "szept", // Hungarian
     "sty",
     "lut",
@@ -121,7 +122,9 @@ const MONTHS: &[&str] = &[
     "haz",
     "tem",
     "eyl",
-    "kas", // Turkish
+    "eki",
+    "kas",
+    "ara", // Turkish
 ];
 
 /// The date at the start of `words`, if there is one. `foreign` also accepts other languages than English.
