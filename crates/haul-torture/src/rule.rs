@@ -42,6 +42,9 @@ pub enum Rule {
     SetIdGoesWithOwner,
     /// Two source files whose destinations are hard links of one file: the result depends on the order.
     SharedDestination,
+    /// As an ordinary user, rsync makes a read-only file writable before it removes a name of it, and its other names
+    /// show that mode.
+    RemovedNamesGetWritable,
 }
 
 impl fmt::Display for Rule {

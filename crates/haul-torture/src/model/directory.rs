@@ -212,6 +212,10 @@ impl Model<'_> {
             .collect();
         for other in &gone {
             self.wanted.tree.remove(other);
+            let node = self.before.0.get(other);
+            if self.runner.user != 0 && node.is_some_and(|node| node.mode & 0o200 == 0) {
+                self.rule(other, Rule::RemovedNamesGetWritable);
+            }
         }
         stays.is_empty()
     }

@@ -193,6 +193,22 @@ impl Model<'_> {
                 self.wanted.rules.entry(name.clone()).or_default().extend(rules);
             }
         }
+        self.spread_writable();
+    }
+
+    /// New names of a file have the mode that it got when another name was removed.
+    fn spread_writable(&mut self) {
+        let source = self.source;
+        let is_writable = |name: &Name| {
+            let rules = self.wanted.rules.get(name);
+            rules.is_some_and(|rules| rules.contains(&Rule::RemovedNamesGetWritable))
+        };
+        let named = source.0.iter().filter(|(_, node)| node.links > 1);
+        let of_writable = named.clone().filter(|(name, _)| is_writable(name));
+        let files: BTreeSet<u64> = of_writable.map(|(_, node)| node.inode).collect();
+        for (name, _) in named.filter(|(_, node)| files.contains(&node.inode)) {
+            self.rule(name, Rule::RemovedNamesGetWritable);
+        }
     }
 
     /// If rsync cannot write to the directory of one name of a file, that name may be missing, and the file's
