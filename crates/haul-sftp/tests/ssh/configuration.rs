@@ -127,7 +127,7 @@ fn an_included_file_that_others_can_write_is_refused_as_by_openssh() {
     std::fs::write(&file, format!("Include {}\n", part.display())).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
     let options = SshOptions { config: ConfigFile::Path(file.clone()), ..SshOptions::default() };
-    // Root's own group, a group with other members (sys has none by itself, staff no user), a file of nobody.
+    // Root's own group, a group with other members (sys has none by itself, staff no user), a file of the user `nobody`.
     for (owner, group, mode, good) in [
         (0, 0, 0o644, true),
         (0, 0, 0o664, true),

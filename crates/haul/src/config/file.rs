@@ -115,7 +115,7 @@ fn locked(target: &Path) -> io::Result<Option<File>> {
             Err(error) => return Err(error),
         };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Whoever had locked it may have replaced it.
+            // The process that held the lock may have replaced the file.
             Ok(()) if is_at(&file, target)? => return Ok(Some(file)),
             Ok(()) | Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) if start.elapsed() < LOCK_WAIT => {
