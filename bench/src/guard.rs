@@ -87,9 +87,7 @@ pub fn guard(directory: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let lock = File::create(directory.join(LOCK))?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-    // A process that may not do this cannot mount anything either.
-    if sys::unshare(UnshareFlags::NEWNS).is_ok() {
-        mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+    if unshare_mounts()? {
         // Servers make directories and sockets in /run: they get one of their own.
         let settings: Option<&std::ffi::CStr> = None;
         mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), settings)?;
@@ -107,6 +105,24 @@ pub fn guard(directory: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
     drop(lock);
     left?;
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
+}
+
+/// Moves the calling thread, and what it starts later, into a mount namespace of its own: its mounts disappear with
+/// the last process in it. Returns false if the process may not do this; it cannot mount anything either, then.
+///
+/// # Errors
+/// If mounts would still reach other namespaces.
+pub fn unshare_mounts() -> io::Result<bool> {
+    if sys::unshare(UnshareFlags::NEWNS).is_err() {
+        return Ok(false);
+    }
+    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+    Ok(true)
+}
+
+/// Makes the kernel kill the child of `command` when the thread that starts it ends.
+pub fn end_with_thread(command: &mut Command) {
+    sys::prepare(command, None);
 }
 
 enum Event {
@@ -127,7 +143,7 @@ fn this_program() -> Command {
 fn start_worker(directory: &Path, arguments: &[OsString]) -> io::Result<Child> {
     let mut command = this_program();
     command.arg("worker").arg(directory).args(arguments).stdin(Stdio::null());
-    sys::prepare(&mut command, None);
+    end_with_thread(&mut command);
     command.spawn()
 }
 

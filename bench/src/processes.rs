@@ -8,7 +8,7 @@ use std::io::{self, Read};
 pub(crate) struct Process {
     pub(crate) id: u32,
     pub(crate) parent: u32,
-    /// Processor time of the process and of its children that have ended, in clock ticks.
+    /// Processor time of the process and of the children that it has waited for, in clock ticks.
     pub(crate) ticks: u64,
 }
 

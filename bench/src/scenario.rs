@@ -83,6 +83,12 @@ pub enum Protocol {
     HaulDav,
     /// The same with TLS.
     HaulDavs,
+    /// `haul share`.
+    Peer,
+    /// The same, with an IPv6 address in the ticket at which nothing answers.
+    PeerBlackHole,
+    /// The same, through `haul bridge` in the middle of the path only.
+    PeerBridge,
 }
 
 /// The network between client and server.
@@ -319,7 +325,7 @@ impl ScenarioTable {
                 format!("{}: first byte of {what}{over}", protocol.title()),
             ),
             (Measure::Mount, _) => (
-                format!("{protocol}/{link}/mount"),
+                format!("{protocol}/{link}/mount/{data_name}"),
                 format!("{}: {what} read through a mount{over}", protocol.title()),
             ),
         };
@@ -368,6 +374,9 @@ impl Protocol {
             Self::HaulSftp => "SFTP (haul serve)",
             Self::HaulDav => "WebDAV (haul serve)",
             Self::HaulDavs => "WebDAV with TLS (haul serve)",
+            Self::Peer => "peer (haul share)",
+            Self::PeerBlackHole => "peer (haul share, dead IPv6 address)",
+            Self::PeerBridge => "peer (haul share through haul bridge)",
         }
     }
 }
@@ -388,6 +397,9 @@ impl std::fmt::Display for Protocol {
             Self::HaulSftp => "haul-sftp",
             Self::HaulDav => "haul-dav",
             Self::HaulDavs => "haul-davs",
+            Self::Peer => "peer",
+            Self::PeerBlackHole => "peer-black-hole",
+            Self::PeerBridge => "peer-bridge",
         })
     }
 }

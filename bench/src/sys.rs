@@ -10,11 +10,11 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-use rustix::ioctl::{IntegerSetter, Setter, ioctl, opcode};
+use rustix::ioctl::{IntegerSetter, Updater, ioctl, opcode};
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// `struct ifreq` as far as `TUNSETIFF` reads it: a name of up to 15 bytes, flags, the rest zero.
+/// `struct ifreq` as far as `TUNSETIFF` uses it: a name of up to 15 bytes, flags, the rest zero.
 #[repr(C)]
 struct InterfaceRequest {
     name: [u8; 16],
@@ -49,9 +49,10 @@ pub(crate) fn become_tun(device: &File, name: &str, large_segments: bool) -> io:
         return Err(io::Error::other("an interface's name has 15 bytes at most"));
     }
     request.name[..name.len()].copy_from_slice(name.as_bytes());
-    // SAFETY: TUNSETIFF reads a `struct ifreq` of 40 bytes, which `InterfaceRequest` is, and keeps no
-    // pointer to it.
-    unsafe { ioctl(device, Setter::<TUNSETIFF, InterfaceRequest>::new(request)) }?;
+    // SAFETY: TUNSETIFF reads a `struct ifreq` of 40 bytes and writes one back. `InterfaceRequest` has this
+    // size and consists of integers, so whatever the kernel writes is a value of it. `request` is borrowed
+    // for the call, and the kernel keeps no pointer to it.
+    unsafe { ioctl(device, Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request)) }?;
     let offload = |flags: usize| {
         // SAFETY: TUNSETOFFLOAD takes a number, no pointer.
         unsafe { ioctl(device, IntegerSetter::<TUNSETOFFLOAD>::new_usize(flags)) }

@@ -132,12 +132,22 @@ impl Drop for Iperf {
     }
 }
 
-/// The rate of received payload in bits per second, as iperf3 reports it.
+/// The rate of received payload in bits per second, as iperf3 reports it. Its server may still be ending the test before
+/// this one, and then resets the connection before anything is measured: that attempt is repeated.
 fn iperf(client: &Namespace, arguments: &[&str]) -> f64 {
-    let output =
-        client.command("iperf3").args(arguments).arg("--json").output().expect("iperf3 runs");
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
-    json["end"]["sum_received"]["bits_per_second"].as_f64().unwrap_or_else(|| panic!("{json}"))
+    for _ in 0..5 {
+        let output =
+            client.command("iperf3").args(arguments).arg("--json").output().expect("iperf3 runs");
+        let json: serde_json::Value =
+            serde_json::from_slice(&output.stdout).expect("it prints JSON");
+        if let Some(rate) = json["end"]["sum_received"]["bits_per_second"].as_f64() {
+            return rate;
+        }
+        let is_measured = json["intervals"].as_array().is_some_and(|all| !all.is_empty());
+        assert!(json["error"].is_string() && !is_measured, "{json}");
+        thread::sleep(Duration::from_millis(500));
+    }
+    panic!("the server of iperf3 refuses every attempt");
 }
 
 /// The rate on the wire in Mbit/s, headers included, in a direction (`up` or `down`) over `time`.

@@ -3,6 +3,7 @@
 //! goes over the committed corpus.
 
 mod fields;
+mod peer;
 mod ssh;
 
 use std::ffi::OsStr;
@@ -20,12 +21,14 @@ use haul_http::parse::href::{
 use haul_http::parse::multistatus::{Limits, Multistatus, MultistatusError, Resource};
 use haul_http::parse::{Challenge, Netrc, challenge as challenges, index as indexes};
 pub use haul_http::server::fuzzing::xml as dav_request;
+pub use haul_mount::fuzzing::request as fuse_request;
 pub use haul_net::fuzzing::socks;
 use haul_sftp::codec::{Deframer, Frame, Request, Response};
 use haul_storage::journal::Record;
 use haul_storage::{DigestKind, Location, RelPath, text};
 
 pub use self::fields::{dates, disposition, fields, proxy, ranges};
+pub use self::peer::{peer_bridge, peer_frames, peer_messages, peer_ticket};
 pub use self::ssh::{
     ssh_authentication, ssh_certificate, ssh_config, ssh_identification, ssh_known_hosts,
     ssh_offer, ssh_packets,

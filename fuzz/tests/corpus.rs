@@ -55,6 +55,11 @@ fn the_link_parser_takes_its_corpus() {
 }
 
 #[test]
+fn the_fuse_request_decoder_takes_its_corpus() {
+    run("fuse_request", haul_fuzz::fuse_request);
+}
+
+#[test]
 fn the_challenge_parser_takes_its_corpus() {
     run("challenge", haul_fuzz::challenge);
 }
@@ -157,4 +162,24 @@ fn the_file_name_parser_takes_its_corpus() {
 #[test]
 fn the_proxy_parser_takes_its_corpus() {
     run("proxy", haul_fuzz::proxy);
+}
+
+#[test]
+fn the_peer_deframer_takes_its_corpus() {
+    run("peer_frames", haul_fuzz::peer_frames);
+}
+
+#[test]
+fn the_peer_message_decoder_takes_its_corpus() {
+    run("peer_messages", haul_fuzz::peer_messages);
+}
+
+#[test]
+fn the_messages_of_bridges_take_their_corpus() {
+    run("peer_bridge", haul_fuzz::peer_bridge);
+}
+
+#[test]
+fn the_ticket_parser_takes_its_corpus() {
+    run("peer_ticket", haul_fuzz::peer_ticket);
 }

@@ -122,6 +122,15 @@ impl Network {
         }
         Ok(sum)
     }
+
+    /// The counters of the link with this index.
+    ///
+    /// # Errors
+    /// As [`Network::traffic`]; or if there is no such link.
+    pub fn traffic_of(&self, link: usize) -> Result<Traffic, LinkError> {
+        let none = || LinkError::new("reading counters", "there is no such link");
+        self.links.get(link).ok_or_else(none)?.traffic(&self.client)
+    }
 }
 
 impl Link {

@@ -50,8 +50,14 @@ impl Namespace {
     /// A command that runs in the namespace, and is killed when the thread that started it ends.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        sys::prepare(&mut command, Some(self.space.as_fd()));
+        self.prepare(&mut command);
         command
+    }
+
+    /// Makes a command run in the namespace, and be killed when the thread that starts it ends. The namespace must
+    /// exist until then.
+    pub fn prepare(&self, command: &mut Command) {
+        sys::prepare(command, Some(self.space.as_fd()));
     }
 
     /// Runs `work` on a new thread in the namespace. Sockets created there stay in the namespace.

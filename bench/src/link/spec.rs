@@ -84,6 +84,24 @@ impl LinkSpec {
         self.changes.iter().map(stage).collect()
     }
 
+    /// Splits the path at a machine in its middle: the link to the server, and that to the client. Each has half of
+    /// the RTT, and the whole queue. The client's link has the loss and the jitter; its directions are seen from the
+    /// middle.
+    pub(crate) fn halves(&self) -> [Self; 2] {
+        let half = |spec: &Self| Self { rtt: spec.rtt / 2, changes: Vec::new(), ..spec.clone() };
+        let clean = |spec: &Self| Self { loss: 0.0, jitter: Duration::ZERO, ..half(spec) };
+        let turned = |spec: &Self| Self { up: spec.down, down: spec.up, ..half(spec) };
+        let with_changes = |side: &dyn Fn(&Self) -> Self| {
+            let change = |(after, stage): &(Duration, Self)| {
+                let Self { rtt, up, down, queue, loss, .. } = side(stage);
+                let (rtt, queue, loss) = (Some(rtt), Some(queue), Some(loss));
+                Change { after: *after, rtt, up, down, queue, loss }
+            };
+            Self { changes: self.stages().iter().map(change).collect(), ..side(self) }
+        };
+        [with_changes(&clean), with_changes(&turned)]
+    }
+
     /// Adds a change. Changes are added in chronological order.
     ///
     /// # Errors
@@ -394,6 +412,22 @@ mod tests {
             "20 ms, 300 Mbit/s; after 4 s, 250 ms; after 5 s, 50 Mbit/s, queue of 10 ms; after 6 s, \
              300 ms"
         );
+    }
+
+    #[test]
+    fn a_path_is_divided_in_the_middle() {
+        let mut spec = LinkSpec::new(Duration::from_millis(100), Some(3e8));
+        (spec.up, spec.loss) = (Some(5e7), 0.01);
+        spec.add_change("4s:rtt=250ms".parse().expect("a change")).expect("a later one");
+        let [server, client] = spec.halves();
+        assert_eq!((server.up, server.down, server.loss), (Some(5e7), Some(3e8), 0.0));
+        assert_eq!((client.up, client.down, client.loss), (Some(3e8), Some(5e7), 0.01));
+        for half in [&server, &client] {
+            assert_eq!((half.rtt.as_millis(), half.queue.as_millis()), (50, 100));
+            let (after, later) = &half.stages()[0];
+            assert_eq!((after.as_secs(), later.rtt.as_millis()), (4, 125));
+            assert_eq!((later.queue.as_millis(), later.loss), (250, half.loss));
+        }
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) struct Tun {
 #[derive(Debug)]
 struct Clock {
     start: Instant,
-    /// From when the changes of the link are timed, in nanoseconds since `start`.
+    /// The moment from which the times of the link's changes count, in nanoseconds since `start`.
     began: AtomicU64,
     stopping: AtomicBool,
 }
@@ -78,7 +78,7 @@ impl Tun {
         Ok(tun)
     }
 
-    /// Times the changes of the link from now on.
+    /// Returns to the first settings; the times of the link's changes count from now.
     pub(super) fn restart(&self) {
         self.clock.began.store(self.clock.now(), Ordering::Relaxed);
     }
@@ -150,7 +150,7 @@ struct Carrier {
 
 impl Carrier {
     fn run(mut self, clock: &Clock) {
-        // The default slack of 50 µs would be added to every delay. If this fails, it is.
+        // The default timer slack would add 50 µs to every delay; if this call fails, it does.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
         let now = || clock.now();
         let mut buffer = vec![0; MAX_PACKET];

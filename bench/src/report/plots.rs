@@ -1,7 +1,7 @@
 //! The plots of a scenario: bars of what it measures; for transfers over a link, the rate on the wire over time; and if
 //! haul reported progress, its lanes, window and RTT.
 //!
-//! The line of a tool is its median run, complete and unsmoothed: a mean of several runs would hide stalls.
+//! The line of a tool is its median run, with rates in short bins: a mean of several runs would hide stalls.
 
 use crate::record::{Measure, ProgressSample, Run};
 use crate::stats::Summary;

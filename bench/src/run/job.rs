@@ -80,6 +80,8 @@ impl Job {
             .env("TMP", spec.home)
             .env("TMPDIR", spec.home)
             .env("LC_ALL", "C.UTF-8")
+            .env("HAUL_LAN", "no")
+            .env("HAUL_PORT_MAPPING", "no")
             .env("TOOL", spec.tool)
             .envs(spec.variables)
             .current_dir(spec.home)
@@ -196,10 +198,12 @@ fn peak(kernel: u64, sampled: u64) -> u64 {
     if kernel > floor || sampled == 0 { kernel } else { sampled }
 }
 
-/// Processor time of the server and its children so far.
+/// Processor time of the server, its bridge and their children so far.
 fn server_ticks(stage: &Stage) -> io::Result<Option<u64>> {
     let Some(server) = &stage.server else { return Ok(None) };
-    Ok(Some(tree(&processes()?, server.id()).iter().map(|process| process.ticks).sum()))
+    let all = processes()?;
+    let ticks = |id| tree(&all, id).iter().map(|process| process.ticks).sum::<u64>();
+    Ok(Some(server.ids().map(ticks).sum()))
 }
 
 /// The last lines of standard error, joined to one. If there are none, the last error event on standard output.

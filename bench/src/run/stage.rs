@@ -3,17 +3,22 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount};
 
 use super::fresh;
 use super::settings::Settings;
+use crate::command::must_run;
 use crate::data::Dataset;
-use crate::link::{self, Means, Namespace, Network, Traffic};
+use crate::link::{Link, LinkSpec, Means, Namespace, Network, Traffic};
 use crate::record;
-use crate::scenario::{Direction, NetworkPath, Scenario, Storage};
+use crate::scenario::{Direction, NetworkPath, Protocol, Scenario, Storage};
 use crate::servers::{Server, Site};
+
+/// Index of the client's link, if a bridge is in the middle. The other one is the server's.
+const CLIENT_LINK: usize = 1;
 
 /// A scenario set up. Dropping it stops the server and removes the network.
 #[derive(Debug)]
@@ -35,6 +40,8 @@ pub(super) enum Wiring {
     None,
     Loopback(Namespace),
     Linked(Network),
+    /// A machine in the middle, with a link to the server and one to the client.
+    Bridged(Network),
 }
 
 impl Stage {
@@ -66,11 +73,11 @@ impl Stage {
         } else {
             None
         };
-        let wiring = Wiring::new(&scenario.path, settings.means).map_err(io::Error::other)?;
-        let server = match wiring.server() {
-            Some((namespace, address)) => {
+        let wiring = Wiring::new(scenario, settings.means)?;
+        let server = match wiring.server().zip(wiring.hub()) {
+            Some(((namespace, address), hub)) => {
                 let (root, private, haul) = (&root, &private, &settings.haul);
-                let site = Site { namespace, address, root, private, haul };
+                let site = Site { namespace, address, hub, root, private, haul };
                 Some(Server::start(scenario.protocol, site)?)
             }
             None => None,
@@ -143,14 +150,25 @@ impl Stage {
 }
 
 impl Wiring {
-    fn new(path: &NetworkPath, means: Option<Means>) -> Result<Self, link::LinkError> {
-        Ok(match path {
+    fn new(scenario: &Scenario, means: Option<Means>) -> io::Result<Self> {
+        let network = |links: &[LinkSpec]| {
+            Network::new(links, means.unwrap_or(Means::Tun)).map_err(io::Error::other)
+        };
+        Ok(match &scenario.path {
             NetworkPath::None => Self::None,
-            NetworkPath::Loopback => Self::Loopback(Namespace::new()?),
-            NetworkPath::Link(spec) => {
-                let means = means.unwrap_or(Means::Tun);
-                Self::Linked(Network::new(std::slice::from_ref(spec), means)?)
+            NetworkPath::Loopback => Self::Loopback(Namespace::new().map_err(io::Error::other)?),
+            NetworkPath::Link(spec) if scenario.protocol == Protocol::PeerBridge => {
+                let network = network(&spec.halves())?;
+                let [server, client] = network.links() else {
+                    return Err(io::Error::other("a path through a bridge has two links"));
+                };
+                // The client knows the bridge by its address on the other link.
+                let [to, via] = [server, client].map(|link| link.client_address().to_string());
+                let mut route = client.server().command("ip");
+                must_run(route.args(["route", "add", to.as_str(), "via", via.as_str()]))?;
+                Self::Bridged(network)
             }
+            NetworkPath::Link(spec) => Self::Linked(network(std::slice::from_ref(spec))?),
         })
     }
 
@@ -160,32 +178,48 @@ impl Wiring {
             Self::None => None,
             Self::Loopback(namespace) => Some(namespace),
             Self::Linked(network) => Some(network.client()),
+            Self::Bridged(network) => network.links().get(CLIENT_LINK).map(Link::server),
         }
     }
 
     /// Begins a run: the changes of a link are timed from now on.
     pub(super) fn restart(&self) {
-        if let Self::Linked(network) = self {
+        if let Self::Linked(network) | Self::Bridged(network) = self {
             network.restart();
         }
     }
 
-    fn server(&self) -> Option<(&Namespace, std::net::Ipv4Addr)> {
+    fn server(&self) -> Option<(&Namespace, Ipv4Addr)> {
         match self {
             Self::None => None,
-            Self::Loopback(namespace) => Some((namespace, std::net::Ipv4Addr::LOCALHOST)),
-            Self::Linked(network) => {
+            Self::Loopback(namespace) => Some((namespace, Ipv4Addr::LOCALHOST)),
+            Self::Linked(network) | Self::Bridged(network) => {
                 network.links().first().map(|link| (link.server(), link.address()))
             }
         }
     }
 
-    /// Traffic over the wire so far. `None` on loopback: the same device sends and receives
-    /// everything, so directions cannot be distinguished.
+    /// Where a bridge runs: in the middle, or beside the server.
+    fn hub(&self) -> Option<(&Namespace, Ipv4Addr)> {
+        match self {
+            Self::Bridged(network) => {
+                network.links().first().map(|link| (network.client(), link.client_address()))
+            }
+            _ => self.server(),
+        }
+    }
+
+    /// Traffic over the wire so far; with a bridge, over the client's link. `None` on loopback: the same device
+    /// sends and receives everything, so directions cannot be distinguished.
     pub(super) fn traffic(&self) -> Option<Traffic> {
         match self {
             // Counters that cannot be read count as missing.
             Self::Linked(network) => network.traffic().ok(),
+            Self::Bridged(network) => {
+                // The client is at the far end of this link.
+                let Traffic { up, down, dropped, lost } = network.traffic_of(CLIENT_LINK).ok()?;
+                Some(Traffic { up: down, down: up, dropped, lost })
+            }
             Self::None | Self::Loopback(_) => None,
         }
     }

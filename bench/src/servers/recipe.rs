@@ -16,6 +16,8 @@ pub(crate) struct Site<'a> {
     pub(crate) namespace: &'a Namespace,
     /// Its address in that namespace.
     pub(crate) address: Ipv4Addr,
+    /// Where a bridge runs: its namespace, and its address as both sides reach it.
+    pub(crate) hub: (&'a Namespace, Ipv4Addr),
     /// The directory that it serves.
     pub(crate) root: &'a Path,
     /// Directory for its configuration, keys and logs.

@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use haul_storage::{Error, ErrorKind, RelPath, Result, Storage, StorageExt};
+use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result, Storage, StorageExt};
 
 use crate::job::NumberedJob;
 use crate::plan::fold;
-use crate::{Filter, Job};
+use crate::{Filter, Job, Settings};
 
 /// The jobs of a run by their destinations.
 #[derive(Debug, Default)]
@@ -76,8 +76,9 @@ impl Destinations {
         others.map(sibling).collect()
     }
 
-    /// Calls `note` for everything that earlier jobs copy into `directory` of the destination, with the
+    /// Calls `note` for everything that earlier jobs may copy into `directory` of the destination, with the
     /// source's storage and path, the name at the destination, and whether it is known to be a directory.
+    /// Names that the filter excludes are included.
     ///
     /// # Errors
     ///
@@ -120,38 +121,74 @@ impl Destinations {
         Ok(())
     }
 
-    /// Fails if an earlier job copies a file or link to `destination`.
+    /// Fails if an earlier job copies a file or link to `destination`, or to the name of a directory above it.
     ///
     /// # Errors
     ///
-    /// `AlreadyExists` if an earlier source has a file or link for that name; those of looking it up.
+    /// `AlreadyExists` if an earlier source has such a file or link; those of looking it up.
     pub async fn refuse_twice(
         &self,
         job: &NumberedJob,
         destination: &RelPath,
-        filter: &Filter,
+        settings: &Settings,
     ) -> Result<()> {
         let mut above = Some(destination.clone());
         while let Some(path) = above.filter(|_| !self.by_path.is_empty()) {
             let indices = self.by_path.get(&path).map_or(&[][..], Vec::as_slice);
             for other in self.before(job, indices) {
                 let below = below(destination, &path);
-                if !below.is_empty() && !filter.takes(below, false) {
+                if !below.is_empty() && !settings.filter.takes(below, false) {
                     continue;
                 }
-                let source = source_path(other, below)?;
-                let found = other.source.find(&source).await?;
-                if found.is_some_and(|found| !found.is_dir()) {
+                if let Some((source, is_above)) = copied(other, below, settings).await? {
+                    let name =
+                        if is_above { "the name of a directory above it" } else { "that name" };
                     let other = other.source.location().display(&source);
                     return Err(Error::new(ErrorKind::AlreadyExists, "copy")
                         .at(job.destination_name(destination))
-                        .because(format!("this run copies {other} to that name")));
+                        .because(format!("this run copies {other} to {name}")));
                 }
             }
             above = path.parent();
         }
         Ok(())
     }
+}
+
+/// The file or link that `job` copies to the name `below` its destination, or (then true) to that of a directory
+/// above it.
+async fn copied(
+    job: &Job,
+    mut below: &[u8],
+    settings: &Settings,
+) -> Result<Option<(RelPath, bool)>> {
+    let mut is_above = false;
+    loop {
+        let source = source_path(job, below)?;
+        let found = job.source.find(&source).await;
+        match found {
+            // One of the directories above is no directory in this source.
+            Err(error) if error.kind() == ErrorKind::NotADirectory => {
+                if below.is_empty() {
+                    return Ok(None);
+                }
+                let end = below.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                below = &below[..end];
+                is_above = true;
+            }
+            found => {
+                let copied = found?.filter(|found| is_copied(found, below, settings));
+                return Ok(copied.map(|_| (source, is_above)));
+            }
+        }
+    }
+}
+
+/// Whether a run copies the source entry `below` the source of a job, as a file or link.
+fn is_copied(entry: &Entry, below: &[u8], settings: &Settings) -> bool {
+    !matches!(entry.kind, EntryKind::Directory | EntryKind::Special(_))
+        && (below.is_empty() || settings.filter.takes(below, false))
+        && settings.selection.takes(entry)
 }
 
 const fn is_no_directory(kind: ErrorKind) -> bool {

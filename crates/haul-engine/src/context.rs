@@ -5,24 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use haul_storage::{
-    Capabilities, Error, ErrorKind, FileId, Lock, Medium, Metadata, RelPath, Result, WorkPool,
-};
-use tokio::sync::{Semaphore, watch};
+use haul_storage::{Capabilities, Error, FileId, Medium, Metadata, RelPath, Result, WorkPool};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::budget::LinkBudgets;
-use crate::collision::Destinations;
-use crate::current::Current;
 use crate::digest::Digest;
-use crate::ends::Ends;
 use crate::flow::Flow;
+use crate::in_flight::FilesInFlight;
 use crate::job::NumberedJob;
 use crate::kept_times::LearntTimes;
 use crate::links::Links;
-use crate::long::LongReads;
 use crate::room::Room;
-use crate::sources::Sources;
+use crate::roots::Roots;
 use crate::tally::Tally;
 use crate::{Cancel, Job, Settings};
 
@@ -39,28 +34,18 @@ pub struct Context {
     pub cancel: Cancel,
     /// The space at the destination.
     pub room: Room,
-    pub sources: Sources,
-    /// The files in flight.
-    pub current: Current,
     /// Threads for digests.
     pub pool: WorkPool,
-    /// The long reads in flight ([`Capabilities::long_reads`]).
-    pub long_reads: LongReads,
-    /// How many large files are moved at once.
-    pub large_files: Semaphore,
+    /// The files in flight, and how many there may be.
+    pub in_flight: FilesInFlight,
+    /// The roots of the jobs at their sources and destinations.
+    pub roots: Roots,
     /// Resolution and range of the modification times that destinations keep, as far as known.
     pub times: LearntTimes,
     /// Files with several names.
     pub hard_links: HardLinks,
-    /// The jobs by their destinations.
-    pub destinations: Destinations,
-    locks: Mutex<Vec<(Option<FileId>, Lock)>>,
-    /// File IDs of the source and destination roots on this machine.
-    pub ends: Ends,
     /// Whether a listing of a source failed: entries that it lacks may exist, so nothing is deleted for them.
     failed_listing: AtomicBool,
-    /// For each job of a directory, by its index: whether this run created the destination.
-    roots: Mutex<HashMap<usize, bool>>,
     owner_lost: AtomicBool,
     /// Every item that is planned and not done holds a receiver.
     planned: watch::Sender<()>,
@@ -82,39 +67,22 @@ impl Context {
         pool: WorkPool,
     ) -> Self {
         let links = Links::of(jobs);
-        let (mut in_order, mut writes) = (false, false);
-        for job in jobs {
-            writes |= job.destination.capabilities().medium == Medium::Link;
-            in_order |= job.destination.capabilities().writes == haul_storage::Writes::InOrder;
-        }
-        // Between disks, two files keep reading and writing busy; more only add seeks. Over a link, a few
-        // hide the RTTs of opening and committing; if each file is a single stream, many are needed.
-        let large = match (links.is_empty(), in_order) {
-            (true, _) => 2,
-            (false, false) => 4,
-            (false, true) => 16,
-        };
-        let large = settings.files.fixed().map_or(large, |files| files.min(large));
+        let is_on_link = |job: &Job| job.destination.capabilities().medium == Medium::Link;
+        let writes = jobs.iter().any(is_on_link);
         let (tally, cancel) = (Arc::new(tally), cancel.child());
         let flow = Flow::new(budgets, &settings, &links, writes);
         Self {
-            long_reads: flow.long_reads(),
+            in_flight: FilesInFlight::new(jobs, &settings, &flow),
             flow,
             room: Room::new(jobs, &settings, &tally, &cancel),
-            sources: Sources::of(jobs),
-            current: Current::new(settings.shows_current),
             settings,
             tally,
             cancel,
             pool,
-            large_files: Semaphore::new(large.max(1)),
+            roots: Roots::of(jobs),
             times: LearntTimes::default(),
             hard_links: HardLinks::default(),
-            destinations: Destinations::new(jobs),
-            locks: Mutex::default(),
-            ends: Ends::default(),
             failed_listing: AtomicBool::new(false),
-            roots: Mutex::default(),
             owner_lost: AtomicBool::new(false),
             planned: watch::Sender::new(()),
             awaited: watch::Sender::new(0),
@@ -209,46 +177,12 @@ impl Context {
         self.failed_listing.load(Ordering::Relaxed)
     }
 
-    /// Notes that the walk has reached the destination of a job, and whether it was made now.
-    pub fn note_root(&self, job: usize, fresh: bool) {
-        self.roots.lock().unwrap_or_else(PoisonError::into_inner).insert(job, fresh);
-    }
-
-    /// Whether the destination of a job was made by this run; `None` if no walk has reached it.
-    pub fn was_fresh(&self, job: usize) -> Option<bool> {
-        self.roots.lock().unwrap_or_else(PoisonError::into_inner).get(&job).copied()
-    }
-
     /// Waits, unless the transfer is stopped.
     pub async fn pause(&self, pause: Duration) {
         tokio::select! {
             () = sleep(pause) => {}
             () = self.cancel.cancelled() => {}
         }
-    }
-
-    /// Keeps other runs out of a job's destination until the end of the transfer.
-    pub async fn lock_destination(&self, job: &NumberedJob) -> Result<()> {
-        let Job { destination, destination_path, .. } = &job.job;
-        if !destination.capabilities().lock {
-            return Ok(());
-        }
-        // Another job of this run may have it: `cp A/ B/ DEST`.
-        let id = destination.stat(destination_path).await?.id;
-        let is_held = |held: &(Option<FileId>, Lock)| id.is_some() && held.0 == id;
-        if self.locks.lock().unwrap_or_else(PoisonError::into_inner).iter().any(is_held) {
-            return Ok(());
-        }
-        let lock = destination.lock(destination_path).await.map_err(|error| {
-            if error.kind() == ErrorKind::Busy {
-                // Waiting would not help: the other run is doing the same work.
-                error.with_retry(haul_storage::Retry::Never)
-            } else {
-                error
-            }
-        })?;
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner).push((id, lock));
-        Ok(())
     }
 }
 

@@ -124,9 +124,9 @@ impl Flow {
     }
 
     /// Refunds `bytes` that were counted by [`Flow::pay`] but will not move.
-    pub fn give_back(&self, bytes: u64) {
+    pub fn refund(&self, bytes: u64) {
         if let Some(limit) = &self.limit {
-            limit.lock().give_back(bytes);
+            limit.lock().refund(bytes);
         }
     }
 
@@ -250,7 +250,7 @@ mod tests {
         assert!((&mut second).now_or_never().is_none(), "the window is full");
         drop(first);
         drop(second);
-        assert!(flow.acquire(1 << 20).now_or_never().is_some(), "nobody has anything");
+        assert!(flow.acquire(1 << 20).now_or_never().is_some(), "no permit is held");
     }
 
     #[tokio::test]
@@ -261,7 +261,7 @@ mod tests {
         assert!((&mut second).now_or_never().is_none(), "the window is full");
         drop(second);
         drop(first);
-        assert!(flow.acquire(1 << 20).now_or_never().is_some(), "nobody has anything");
+        assert!(flow.acquire(1 << 20).now_or_never().is_some(), "no permit is held");
     }
 
     #[tokio::test]
@@ -272,6 +272,6 @@ mod tests {
         drop(first);
         assert!(flow.acquire(1 << 20).now_or_never().is_none(), "some of it is overdrawn");
         drop(over);
-        assert!(flow.acquire(1 << 20).now_or_never().is_some(), "nobody has anything");
+        assert!(flow.acquire(1 << 20).now_or_never().is_some(), "no permit is held");
     }
 }

@@ -50,7 +50,7 @@ impl NumberedJob {
         below.strip_prefix(b"/").unwrap_or(below)
     }
 
-    /// Whether source and destination are on disks of this machine, so that file numbers of one
+    /// Whether source and destination are on disks of this machine, so that device and inode numbers of one
     /// mean the same in the other.
     pub fn is_local(&self) -> bool {
         let local = |location: &Location| location.as_local().is_some();

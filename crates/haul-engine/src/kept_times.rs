@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use haul_storage::{Entry, KeptTimes, Timestamp};
+use haul_storage::{
+    Entry, Error, ErrorKind, KeptTimes, Medium, RelPath, Result, Timestamp, temporary_name,
+};
 
 use crate::job::NumberedJob;
 use crate::tally::Tally;
@@ -135,6 +137,44 @@ impl LearntTimes {
 /// True if some file systems cannot store this time, so that it must be read back after it is set.
 pub const fn is_unusual(time: Timestamp) -> bool {
     time.seconds < EVERY_CLOCK.start || time.seconds >= EVERY_CLOCK.end
+}
+
+/// The path of the empty file of a trial: it gets the time of [`Doubt::trial`], and its time is read back.
+/// It is on the file system of `existing`, which is at `path`: where possible in the destination's top
+/// directory, where [`remove_left_over`] finds it after a kill.
+///
+/// # Errors
+/// If the name is too long for a path.
+pub async fn trial_path(job: &NumberedJob, existing: &Entry, path: &RelPath) -> Result<RelPath> {
+    let too_long = |error| Error::new(ErrorKind::InvalidInput, "try the clock").with_source(error);
+    if let Some(in_top) = trial_in_top(job)
+        && let Ok(top) = job.job.destination.stat(&job.job.destination_path).await
+        && top.is_dir()
+        && top.id.map(|id| id.device) == existing.id.map(|id| id.device)
+    {
+        return Ok(in_top);
+    }
+    path.with_name(trial_name()).map_err(too_long)
+}
+
+/// Removes the file of a trial that a killed run has left in the top directory of the destination.
+pub async fn remove_left_over(job: &NumberedJob) {
+    if let Some(in_top) = trial_in_top(job) {
+        // Usually there is none. If it cannot be removed, a trial will report why.
+        drop(job.job.destination.remove(&in_top).await);
+    }
+}
+
+/// The path of a trial in the top directory of the destination. `None` for servers, where every run would need a
+/// request to look for it.
+fn trial_in_top(job: &NumberedJob) -> Option<RelPath> {
+    let is_disk = job.job.destination.capabilities().medium == Medium::Disk;
+    is_disk.then(|| job.job.destination_path.join(trial_name()).ok()).flatten()
+}
+
+/// Always the same, so that a later run replaces what an earlier one has left.
+fn trial_name() -> Vec<u8> {
+    temporary_name(b"haul", "clock")
 }
 
 fn place(job: &NumberedJob, existing: &Entry) -> (usize, Option<u64>) {

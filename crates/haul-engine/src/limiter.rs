@@ -1,6 +1,6 @@
 //! `--bwlimit`: a token bucket without I/O.
 //!
-//! Bytes are paid for before they move; what was paid for and did not move is given back. So the average is
+//! Bytes are paid for before they move; what was paid for and did not move is refunded. So the average is
 //! right for all lengths, from a file of a few bytes to a range longer than a second's worth.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub struct Limiter {
     bytes_per_second: u64,
     /// When the bytes taken so far will have passed, at the limit.
     paid_until: Duration,
-    /// Time spent waiting for bytes that were then given back: not idle time, so it may be caught up with.
+    /// Time spent waiting for bytes that were then refunded: not idle time, so it may be caught up with.
     waited_in_vain: Duration,
 }
 
@@ -39,8 +39,8 @@ impl Limiter {
         self.paid_until.saturating_sub(now)
     }
 
-    /// Gives back `bytes` that were taken and do not move after all.
-    pub fn give_back(&mut self, bytes: u64) {
+    /// Refunds `bytes` that were taken and do not move after all.
+    pub fn refund(&mut self, bytes: u64) {
         let cost = self.cost(bytes);
         self.paid_until = self.paid_until.saturating_sub(cost);
         self.waited_in_vain = self.waited_in_vain.saturating_add(cost);
@@ -87,7 +87,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_given_back_cost_nothing(
+        fn refunded_bytes_cost_nothing(
             limit in 10_240_u64..1 << 30,
             pieces in prop::collection::vec((1_u64..4 << 20, 0_u64..4 << 20), 1..200),
         ) {
@@ -96,7 +96,7 @@ mod tests {
             for (bytes, unused) in pieces {
                 limiter.take(now, bytes);
                 // Bytes that do not move are known at once; the others are waited for.
-                limiter.give_back(unused.min(bytes));
+                limiter.refund(unused.min(bytes));
                 now = now.max(limiter.paid_until);
                 total += bytes - unused.min(bytes);
             }
@@ -116,7 +116,7 @@ mod tests {
             let (mut now, mut total) = (Duration::ZERO, 0);
             for (bytes, unused) in pieces {
                 now += limiter.take(now, bytes);
-                limiter.give_back(unused.min(bytes));
+                limiter.refund(unused.min(bytes));
                 total += bytes - unused.min(bytes);
             }
             let (wanted, paid) = (total as f64 / limit as f64, limiter.paid_until.as_secs_f64());

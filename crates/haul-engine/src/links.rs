@@ -93,6 +93,16 @@ impl Links {
         links
     }
 
+    /// The links of a writer of one destination.
+    pub fn to_destination(destination: &Arc<dyn Storage>) -> Self {
+        let (mut links, mut seen) = (Self::default(), HashSet::new());
+        if destination.capabilities().medium == Medium::Link {
+            links.can.note(destination.capabilities(), &mut seen, destination);
+            links.destinations.push((Host::of(destination), Arc::clone(destination)));
+        }
+        links
+    }
+
     /// Whether both sides are disks.
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty() && self.destinations.is_empty()

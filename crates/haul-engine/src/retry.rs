@@ -24,7 +24,8 @@ impl Retries {
     const LONGEST: Duration = Duration::from_secs(30);
 
     /// At most `most` retries; the first after `pause`, each further one after twice the pause, up to
-    /// 30 s. `salt` seeds the jitter, so that operations that failed together spread.
+    /// 30 s. Jitter multiplies each pause by 0.5 to 1.5; `salt` seeds it, so that operations that failed together
+    /// spread.
     pub const fn new(most: u32, pause: Duration, salt: u64) -> Self {
         Self { most, pause, tried: 0, in_vain: 0, progress: None, salt }
     }

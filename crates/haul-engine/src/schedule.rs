@@ -16,7 +16,7 @@ pub const ALIGNMENT: u64 = 64 << 10;
 
 /// How many times its expected duration an assignment may take before it counts as stuck. Before its first
 /// byte, that is the time since its request; after it, the time without progress, or the time that its rest
-/// needs at its own rate. A free lane would be faster: after losses TCP backs off for up to a minute, and
+/// needs at its own rate. A free lane would be faster: after losses TCP backs off (Linux for up to 120 s), and
 /// then sends one or two packets per RTT (measured at 0.5 Mbit/s and 300 ms, where the last five ranges took 25 s).
 const STUCK: u32 = 2;
 /// The least duration that counts as stuck: before the first byte, and after it.
@@ -310,7 +310,8 @@ mod tests {
         }
     }
 
-    /// One lane with much less left than the others would deliver in that time held up the end of a file for seconds.
+    /// Formerly, a slow lane held up the end of a file for seconds, although its rest was much less than what
+    /// the others would have delivered in that time.
     #[test]
     fn half_of_what_is_slow_at_its_own_rate_is_taken() {
         const MIB: u64 = 1 << 20;
@@ -329,9 +330,10 @@ mod tests {
         assert_eq!(half(7, secs(3)), None, "4 MiB need 6 s");
     }
 
-    /// It was chosen, and then refused, although another one could be split.
+    /// Formerly, the short one was chosen because it was the slowest, and then not split; the long one was not
+    /// tried.
     #[test]
-    fn what_is_too_short_for_two_does_not_keep_a_lane_from_others() {
+    fn an_assignment_too_short_to_split_does_not_hide_a_longer_one() {
         const MIB: u64 = 1 << 20;
         let mut schedule = Schedule::default();
         schedule.add(Range::new(0, 9 * MIB));

@@ -50,7 +50,8 @@ pub enum Compare {
     SizeAndTime,
     /// By size alone.
     Size,
-    /// By size and content: files of equal length are read on both sides.
+    /// By size and content: files of equal length are read on both sides, except where a server reports their
+    /// digests.
     Content,
 }
 
@@ -139,7 +140,7 @@ impl Owners {
     }
 }
 
-/// How fast the window grows.
+/// How many lanes are opened, and how fast the window grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WindowProfile {
     /// Few lanes, for shared or fragile servers.
@@ -201,7 +202,7 @@ pub struct Settings {
     pub memory: u64,
     /// Maximum bytes per second.
     pub bandwidth_limit: Option<u64>,
-    /// How fast the window grows.
+    /// How many lanes are opened, and how fast the window grows.
     pub profile: WindowProfile,
     /// What to do with files that already exist at the destination.
     pub overwrite: Overwrite,
@@ -211,8 +212,8 @@ pub struct Settings {
     pub existing_only: bool,
     /// Keep the old versions of replaced and removed files.
     pub backup: Option<Backup>,
-    /// Remove each source file once its copy is complete. An existing file of the same size and time is first compared
-    /// by content; source files that `overwrite` skips are not removed.
+    /// Remove each source file once its copy is complete. An existing file of the same size is first compared by
+    /// content; source files that `overwrite` skips are not removed.
     pub remove_source: bool,
     /// Resume part files of an earlier run.
     pub resume: bool,

@@ -50,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    /// A source that changed before the plan came to it was compared by its old entry, and not copied.
+    /// Formerly, a source that changed before the plan came to it was compared by its old entry, and not copied.
     #[tokio::test(start_paused = true)]
     async fn an_entry_is_cached_for_a_moment_only() {
         let storage: Arc<dyn Storage> = MemoryStorage::new();

@@ -24,14 +24,14 @@ const INTERESTING_SIZES: [(usize, &str); 18] = [
     (2049, "a complete tree that must not be the root"),
     (3 * 1024, "the right child of the root is a chunk, one level up"),
     (7 * 1024 + 1, "eight chunks, the last not full: complete in shape, not in length"),
-    (65_535, "one below what is hashed in place, and below one unit of BLAKE3"),
-    (65_536, "just what is hashed in place"),
-    (65_537, "one more than what is hashed in place"),
+    (65_535, "one below the most that is hashed in place, and below what BLAKE3 gets at once"),
+    (65_536, "the most that is hashed in place"),
+    (65_537, "one more than the most that is hashed in place"),
     (255 * 1024, "a packet of SFTP: not a power of two"),
     (1_000_000, "not a power of two, not a multiple of a chunk"),
-    (1_048_575, "one below a usual block"),
-    (1_048_576, "a usual block"),
-    (1_048_577, "one above a usual block"),
+    (1_048_575, "one below a block of 1 MiB"),
+    (1_048_576, "a block of 1 MiB"),
+    (1_048_577, "one above a block of 1 MiB"),
     (3_500_000, "several blocks and an odd end"),
 ];
 
@@ -196,8 +196,8 @@ async fn an_offset_beyond_any_file_is_refused() {
 
 #[tokio::test]
 async fn a_block_far_out_does_not_disturb_a_tree_of_a_tebibyte() {
-    // Levels above 32 in the tree, offsets above 2^32; it is only checked that the root does not claim
-    // to be complete.
+    // Offsets near 2^40, chunks near the index 2^30; it is only checked that the root does not claim to be
+    // complete.
     let hasher = FileHasher::new(DigestKind::Blake3, pool());
     for index in (0..64u64).rev() {
         hasher.update((1 << 40) - (64 - index) * 4096, data(4096).into()).await.unwrap();

@@ -175,6 +175,19 @@ async fn the_output_of_sha256sum_is_parsed() {
     }
 }
 
+/// A server may generate a manifest, or compress it on the way. Formerly, all bytes seemed not to have arrived.
+#[tokio::test]
+async fn a_manifest_of_unknown_length_is_read_to_its_end() {
+    let storage = MemoryStorage::builder().without_sizes().with_read_block(10).build();
+    let manifest = path("SHA256SUMS");
+    storage.add_file("SHA256SUMS", format!("{0}  a\n{0}  b", digest("x")));
+    let mut reader = ManifestReader::open(&*storage, &manifest, DigestKind::Sha256).await.unwrap();
+    for name in [&b"a"[..], b"b"] {
+        assert_eq!(reader.next().await.unwrap().unwrap().listed.unwrap().name, name);
+    }
+    assert_eq!(reader.next().await.unwrap(), None);
+}
+
 #[tokio::test]
 async fn names_are_sorted_by_their_bytes() {
     let bench = Bench::new();

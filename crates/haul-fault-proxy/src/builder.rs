@@ -89,9 +89,9 @@ impl Builder {
         };
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let (listen, ring) = io::pipe()?;
-        let shared = Arc::new(Shared::new(State::new(self.rules, self.line_capacity), ring));
-        let engine = Engine::new(listener, self.server, listen, Arc::clone(&shared));
+        let (bell_reader, bell_writer) = io::pipe()?;
+        let shared = Arc::new(Shared::new(State::new(self.rules, self.line_capacity), bell_writer));
+        let engine = Engine::new(listener, self.server, bell_reader, Arc::clone(&shared));
         let thread =
             thread::Builder::new().name("fault-proxy".to_owned()).spawn(move || engine.run())?;
         Ok(FaultProxy::new(address, shared, thread))

@@ -213,8 +213,9 @@ impl Control {
                 }
                 self.began = reply.is_preliminary();
                 if reply.code() == 421 || wants_resumption(&reply) {
-                    // 421 means that the server closes the connection, whatever the command. Without a TLS ticket to
-                    // resume, the lane is of no use either.
+                    // 421 means that the server closes the connection, whatever the command. A lane
+                    // whose data connections cannot resume its TLS session is of no use either; a new
+                    // lane has a new session.
                     self.stream = None;
                 }
                 if has_crashed(&reply) && ![GREETING, "USER", "PASS"].contains(&verb) {

@@ -120,8 +120,8 @@ impl FtpHost {
     /// sent at once.
     ///
     /// # Errors
-    /// Those of [`FtpHost::resolve`]; `NotADirectory` if an ancestor is a file; `NotFound` if not even the root of the
-    /// server can be entered.
+    /// Those of [`FtpHost::resolve`]; `NotADirectory` if an ancestor is a file; `PermissionDenied` if the path or an
+    /// ancestor is a directory that cannot be entered; `NotFound` if not even the root of the server can be entered.
     pub async fn nearest(&self, path: &[u8]) -> Result<Nearest> {
         let server = self.server().await?;
         let path = absolute(&server.home, path);
@@ -134,9 +134,10 @@ impl FtpHost {
         let replies = self.ask(&commands).await.map_err(|error| self.at(error, &path))?;
         // The server may deny access to ancestors; the last directory that can be entered counts.
         let last = replies.iter().rposition(Reply::is_done);
-        let Some(end) = last.map(|last| ends[last]) else {
+        let Some(last) = last else {
             return Err(self.at(Error::new(ErrorKind::NotFound, "open"), &path));
         };
+        let end = ends[last];
         let directory = if end == 0 { b"/" } else { &path[..end] };
         let rest: Vec<Bytes> = path[end..]
             .split(|byte| *byte == b'/')
@@ -147,11 +148,16 @@ impl FtpHost {
             0 => Some(Found::of(EntryKind::Directory)),
             _ => self.look(&path).await.map_err(|error| self.at(error, &path))?,
         };
+        if let Some(found) = found.as_ref().filter(|found| !rest.is_empty() && is_directory(found))
+        {
+            return Err(self.at(not_entered(found, replies.last()), &path));
+        }
         if rest.len() > 1 && found.is_none() {
             let first =
                 [directory.strip_suffix(b"/").unwrap_or(directory), b"/", &rest[0]].concat();
-            if self.look(&first).await.is_ok_and(|found| found.is_some()) {
-                return Err(self.at(Error::new(ErrorKind::NotADirectory, "open"), &first));
+            // Errors are ignored: creating a directory there reports them.
+            if let Ok(Some(found)) = self.look(&first).await {
+                return Err(self.at(not_entered(&found, replies.get(last + 1)), &first));
             }
         }
         let directory = Bytes::copy_from_slice(directory);
@@ -309,6 +315,22 @@ impl Tries {
     /// Whether this is the first try.
     pub(crate) const fn is_first(&self) -> bool {
         !self.tried
+    }
+}
+
+const fn is_directory(found: &Found) -> bool {
+    matches!(found.kind, EntryKind::Directory)
+}
+
+/// The error for an existing entry that cannot be entered; `reply` is the reply to the attempt.
+fn not_entered(found: &Found, reply: Option<&Reply>) -> Error {
+    if !is_directory(found) {
+        return Error::new(ErrorKind::NotADirectory, "open");
+    }
+    let error = Error::new(ErrorKind::PermissionDenied, "open");
+    match reply {
+        Some(reply) => error.because(format!("the server replied: {reply}")),
+        None => error,
     }
 }
 

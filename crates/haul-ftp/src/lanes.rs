@@ -87,7 +87,8 @@ impl Lanes {
     /// Opens no lane yet. All work of the lanes, encryption above all, runs on `runtime`.
     pub(crate) fn new(login: Login, runtime: Handle) -> Arc<Self> {
         let login = Arc::new(login);
-        // With several lanes, one that receives more than was requested takes bandwidth from the others.
+        // `parked_in_vain` starts true: with several lanes, a parked download receives more than was
+        // requested, which takes bandwidth from the others.
         let (idle, uses, parked_in_vain) = (Vec::new(), Uses::default(), true);
         let opener = Opener { login: Arc::clone(&login), idle, uses, rtt: None, parked_in_vain };
         Arc::new(Self { login, pool: pool::Lanes::new(opener, runtime) })
@@ -113,7 +114,7 @@ impl Lanes {
         self.pool.wish(lanes);
     }
 
-    /// Announces a large transfer: over a long path at least `lanes` lanes are opened.
+    /// Announces a large transfer: over a long path at least `lanes` lanes are opened, or 8 if that is fewer.
     pub(crate) fn expect(&self, lanes: usize) {
         self.pool.with(|_, _, supply| supply.expect(lanes));
     }
@@ -125,7 +126,8 @@ impl Lanes {
             let mut seen =
                 self.known_server().map_or(Vec::new(), |server| server.in_use.round_trips());
             if seen.is_empty() {
-                // Control connections are idle during a transfer, so they are only asked if there is none.
+                // Control connections are idle during a transfer, so their RTTs count only if no data
+                // connection has any.
                 seen.extend(gauges.iter().filter_map(|gauge| gauge.round_trips()));
             }
             let at_present = seen.iter().filter_map(|seen| seen.at_present(RECENT));
@@ -276,7 +278,7 @@ struct Opener {
     uses: Uses,
     /// The shortest RTT of a handshake.
     rtt: Option<Duration>,
-    /// The last parked download was not used.
+    /// The last parked download was not used: another read took its lane, or it reached [`PARKED_LIMIT`].
     parked_in_vain: bool,
 }
 
@@ -415,6 +417,7 @@ async fn end_parked(pool: Weak<pool::Lanes<Opener>>) {
         let session = pool.with(|opener, _, _| {
             let at = opener.idle.iter().position(old)?;
             opener.uses.taken[Purpose::Command as usize] += 1;
+            opener.parked_in_vain = true;
             Some(opener.idle.remove(at))
         });
         let Some(session) = session else { return };

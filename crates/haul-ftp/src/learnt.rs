@@ -20,7 +20,8 @@ pub(crate) enum Lesson {
     NoMlst = 1 << 2,
     /// `SIZE` is unknown, or refused for files that exist.
     NoSize = 1 << 3,
-    /// `SIZE` has succeeded once: if it is refused, there is no such file.
+    /// `SIZE` has succeeded once, or is known to work by the greeting: if it is refused, there is no such
+    /// file.
     SizeWorks = 1 << 4,
     /// `MDTM` is unknown.
     NoMdtm = 1 << 5,

@@ -30,8 +30,8 @@ use crate::wire::{Command, Reply, parse_time, says};
 /// Batches that are queued for the consumer.
 const WAITING: usize = 4;
 
-/// Entries per batch, and commands per flight: their replies fit into any socket's buffer, so that
-/// neither end waits for the other to read.
+/// Entries per batch. Up to two commands for each are sent in one flight: their replies fit into any socket's
+/// buffer, so that neither end waits for the other to read.
 const BATCH: usize = 200;
 
 /// The most entries of a listing that is buffered.

@@ -1,10 +1,12 @@
 //! Opens a lane: connection, TLS, login, and the server's features.
 //!
 //! ```text
-//! TCP, 220 → AUTH TLS, handshake → PBSZ, PROT, USER → PASS → FEAT, OPTS, TYPE, SYST, PWD
+//! TCP → 220 → AUTH TLS → handshake → PBSZ, PROT, USER → PASS → FEAT, OPTS, TYPE, SYST, PWD
 //! ```
 //!
-//! Each arrow is one RTT. The commands after the login are sent on the first lane only.
+//! Each step is one RTT (a TLS 1.2 handshake is two). FEAT, SYST and PWD are sent on the first lane only;
+//! later lanes send PBSZ, PROT, USER, PASS, TYPE and OPTS in one step, if the server accepts several commands
+//! at once.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};

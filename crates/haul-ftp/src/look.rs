@@ -198,12 +198,12 @@ pub(crate) fn size(reply: &Reply) -> Option<u64> {
     digits.parse().ok().filter(|_| reply.is_done())
 }
 
-/// `None` if the refusal means that nothing is there: 550, most often without a reason.
+/// `None` if the refusal means that nothing is there: most often 550 without a reason.
 fn unless_absent(error: Error, reply: &Reply) -> Result<Option<Found>> {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(None),
         ErrorKind::Other if matches!(reply.code(), 550 | 553) => Ok(None),
-        // A name that the server does not accept does not exist.
+        // A name that is too long for the server does not exist; 501 may be about the command.
         ErrorKind::InvalidInput if reply.code() != 501 => Ok(None),
         _ => Err(error),
     }

@@ -165,7 +165,7 @@ impl Inner {
         })
     }
 
-    /// Renames, and returns whether a file was left aside: RNFR shows that on every server.
+    /// Renames, and returns whether a file may have been left aside, by RNFR: some servers accept that for every name.
     async fn try_rename(&self, from: &[u8], to: &[u8], aside: &[u8]) -> Result<bool, Refused> {
         let failed = |error| Refused { error, name: false };
         let mut commands = rename(from, to).map_err(failed)?.to_vec();

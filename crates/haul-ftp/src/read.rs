@@ -83,7 +83,8 @@ impl ReadAt for FtpFile {
     }
 
     fn is_ranged(&self) -> bool {
-        true
+        // Without `REST`, each read receives everything before its range.
+        self.inner.server.rest()
     }
 
     async fn metadata(&self) -> Result<Metadata> {
@@ -172,7 +173,7 @@ impl Reading {
         self.range.end().min(self.end.load(Ordering::Relaxed))
     }
 
-    /// Reads from `start` on over one lane. Gives where to go on if that was needed for something else.
+    /// Reads from `start` on over one lane. Returns where to continue if another task needed the lane.
     async fn read_from(&self, start: u64, sender: &Sender) -> Result<Option<u64>> {
         let path = self.inner.on_server(&self.path);
         let mut lessons = self.inner.server.learnt.mark();
@@ -236,7 +237,9 @@ impl Reading {
             };
             let Ok(permit) = permit else { return lane.stop(data).await.map(|()| None) };
             permit.send(Ok(Block::from(piece)));
-            if last && (self.inner.server.in_turn || self.inner.host.lanes.leave_standing()) {
+            if last
+                && (self.inner.server.processes_in_order || self.inner.host.lanes.leave_standing())
+            {
                 lane.park(self.opening, at, data);
                 return Ok(None);
             }

@@ -30,13 +30,14 @@ pub(crate) struct Server {
     rename_replaces: bool,
     /// The server processes commands strictly in order. So a command may be sent while a transfer is being aborted: the
     /// reply to it follows the final reply to the transfer.
-    pub(crate) in_turn: bool,
+    pub(crate) processes_in_order: bool,
     /// The server accepts names of arbitrary bytes. Otherwise they are UTF-8, and other names may be altered.
     pub(crate) any_names: bool,
     /// The server has been seen to end TLS properly (`close_notify`).
     pub(crate) ends_tls: AtomicBool,
     set_time: Option<SetTime>,
-    /// The receive budget of all data connections, once the RTT is known; `None` within if it is too short.
+    /// The receive budget of all data connections, set once the RTT is known: to `None` if that is too short
+    /// for one.
     receive_budget: OnceLock<Option<Arc<ReceiveBudget>>>,
     /// The data connections that carry files now.
     pub(crate) in_use: InUse,
@@ -63,13 +64,14 @@ impl InUse {
 
 /// Whether a server processes commands strictly in order. These have a process for each session. pyftpdlib does not: it
 /// omits the final reply to a transfer if the next one is prepared before.
-fn is_in_turn(greeting: &str) -> bool {
+fn processes_in_order(greeting: &str) -> bool {
     ["vsFTPd", "ProFTPD", "Pure-FTPd"].iter().any(|name| greeting.contains(name))
 }
 
 /// Whether a server is known to accept several commands at once.
 pub(crate) fn pipelines(greeting: &str) -> bool {
-    is_in_turn(greeting) || ["FileZilla", "pyftpdlib"].iter().any(|name| greeting.contains(name))
+    processes_in_order(greeting)
+        || ["FileZilla", "pyftpdlib"].iter().any(|name| greeting.contains(name))
 }
 
 impl Server {
@@ -89,8 +91,8 @@ impl Server {
         // FileZilla replies "UNIX emulated by FileZilla".
         let system = system.to_ascii_lowercase();
         let rename_replaces = system.contains("unix") && !system.contains("emulated");
-        let in_turn = is_in_turn(greeting);
-        if in_turn {
+        let processes_in_order = processes_in_order(greeting);
+        if processes_in_order {
             // If SIZE is not allowed, these servers say so; any other refusal means that the file does not exist.
             learnt.learn(Lesson::SizeWorks);
         }
@@ -99,7 +101,7 @@ impl Server {
             learnt,
             home,
             rename_replaces,
-            in_turn,
+            processes_in_order,
             any_names: is_vsftpd || !features.utf8,
             ends_tls: AtomicBool::new(false),
             set_time,

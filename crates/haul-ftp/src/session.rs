@@ -112,7 +112,7 @@ pub(crate) struct Session {
     /// The length of the present transfer, if the server announced it.
     announced: Option<u64>,
     /// The server reported the transfer as done instead of announcing its beginning.
-    over: bool,
+    is_done: bool,
     /// `OPTS HASH` has selected SHA-256 on this connection.
     selected_hash: bool,
     /// This lane should not be reused.
@@ -123,7 +123,7 @@ pub(crate) struct Session {
     parked: Option<Parked>,
 }
 
-/// A paused download, of the file as it was at `opening`, and its offset.
+/// A paused download. `opening` is the number of the opened file that it belongs to, `at` its offset.
 #[derive(Debug)]
 struct Parked {
     opening: u64,
@@ -155,7 +155,7 @@ impl Session {
             peer,
             patience,
             announced: None,
-            over: false,
+            is_done: false,
             selected_hash: false,
             worn_out: false,
             gauge,
@@ -221,7 +221,7 @@ impl Session {
     /// A data connection that writes a file from `offset` on; with offset 0 the file is truncated.
     pub(crate) async fn store(&mut self, path: &[u8], offset: u64) -> Result<Stream> {
         let mut data = self.transfer(offset, Command::new("STOR", path)?, "write").await?;
-        if self.over {
+        if self.is_done {
             return Err(protocol(
                 "write",
                 "the server confirmed the transfer before any data was sent",
@@ -243,7 +243,7 @@ impl Session {
         command: Command,
         operation: &'static str,
     ) -> Result<Stream> {
-        (self.over, self.announced) = (false, None);
+        (self.is_done, self.announced) = (false, None);
         let (port, extended) = self.passive(operation).await?;
         let peer = self.peer.clone();
         let endpoint = peer.at(port);
@@ -285,10 +285,10 @@ impl Session {
             }
         };
         let failed = matches!(&connected, Some(Err(_)));
-        let passes = begun.as_ref().err().is_none_or(|error| error.retry() == Retry::Later);
+        let not_refused = begun.as_ref().err().is_none_or(|error| error.retry() == Retry::Later);
         if matches!(&connected, Some(Ok(_))) && extended {
             self.server.learnt.learn(Lesson::EpsvWorks);
-        } else if failed && passes && extended {
+        } else if failed && not_refused && extended {
             self.epsv_failed();
         }
         if (begun.is_err() || failed) && security.is_some() {
@@ -298,7 +298,7 @@ impl Session {
         }
         match (begun?, connected) {
             (Begun::Over, connected) => {
-                self.over = true;
+                self.is_done = true;
                 Ok(self.unannounced(connected.and_then(Result::ok)).await)
             }
             (Begun::Starts(announced), Some(Ok(stream))) => {
@@ -330,8 +330,8 @@ impl Session {
         }
     }
 
-    /// Requests a port to connect to, and returns whether it is from `EPSV`. A parked download is ended in
-    /// the same RTT.
+    /// Requests a port to connect to, and returns whether it is from `EPSV`. A parked download is ended; in
+    /// the same RTT if `EPSV` is used and the server processes commands strictly in order.
     async fn passive(&mut self, operation: &'static str) -> Result<(u16, bool)> {
         let blocked = self.server.learnt.knows(Lesson::EpsvLeadsNowhere);
         if self.server.epsv() && !blocked {
@@ -343,7 +343,7 @@ impl Session {
         }
         let reply = self.control.ask(&Command::bare("PASV")).await?;
         if reply.code() == 227
-            && let Some(port) = usable(port(reply.last_line()))
+            && let Some(port) = port(reply.last_line())
         {
             return Ok((port, false));
         }
@@ -366,7 +366,7 @@ impl Session {
 
     /// The port from `EPSV`, `None` if the server does not support it.
     async fn extended_passive(&mut self, operation: &'static str) -> Result<Option<u16>> {
-        if !self.server.in_turn {
+        if !self.server.processes_in_order {
             self.unpark().await?;
         }
         let parked = self.parked.take().map(|parked| drop(parked.data));
@@ -376,7 +376,7 @@ impl Session {
         }
         let reply = self.control.last_reply().await?;
         if reply.code() == 229
-            && let Some(port) = usable(extended_port(reply.last_line()))
+            && let Some(port) = extended_port(reply.last_line())
         {
             return Ok(Some(port));
         }
@@ -389,7 +389,7 @@ impl Session {
 
     /// Reads the final reply to a transfer whose data connection is closed.
     pub(crate) async fn finish(&mut self, operation: &'static str) -> Result<()> {
-        if std::mem::take(&mut self.over) {
+        if std::mem::take(&mut self.is_done) {
             return Ok(());
         }
         done(operation, &self.control.last_reply().await?)
@@ -400,7 +400,7 @@ impl Session {
     /// transfer is over anyway.
     pub(crate) async fn stop(&mut self, data: Stream) -> Result<()> {
         drop(data);
-        if std::mem::take(&mut self.over) {
+        if std::mem::take(&mut self.is_done) {
             return Ok(());
         }
         match timeout(LAST_WORD, self.control.last_reply()).await {
@@ -414,7 +414,7 @@ impl Session {
 
     /// Parks a download at `at`, in case the next read begins there.
     pub(crate) fn park(&mut self, opening: u64, at: u64, mut data: Stream) {
-        if std::mem::take(&mut self.over) {
+        if std::mem::take(&mut self.is_done) {
             // No final reply will follow.
             return;
         }
@@ -484,17 +484,12 @@ async fn begin(
     }
     if reply.is_preliminary() {
         learnt.learn(Lesson::SaysBegin);
-        // A name may end with `(12 bytes)`.
+        // Not the length if it is part of the quoted name, as in `x (12 bytes)`: `says` ignores names.
         let announced = announced_size(reply.last_line());
         let announced = announced.filter(|bytes| reply.says(&format!("({bytes} byte")));
         return Ok(Begun::Starts(announced));
     }
     if reply.is_done() { Ok(Begun::Over) } else { Err(refused(operation, &reply)) }
-}
-
-/// A port that can be connected to.
-fn usable(port: Option<u16>) -> Option<u16> {
-    port.filter(|port| *port != 0)
 }
 
 async fn connect(

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
-    ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result,
-    SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, Range, ReadAt, RelPath,
+    Result, SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
 };
 
 use crate::digest;
@@ -240,6 +240,10 @@ impl Storage for FtpStorage {
 
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
         Ok(Arc::new(FtpFile::open(&self.inner, path).await?))
+    }
+
+    async fn open_reading(&self, path: &RelPath, _: Range) -> Result<Arc<dyn ReadAt>> {
+        self.open(path).await
     }
 
     fn prefetch(&self, _path: &RelPath) {}

@@ -82,8 +82,8 @@ impl Link {
     }
 }
 
-/// The TLS configuration that the connections of one lane share. Servers accept a data connection only if it resumes
-/// the TLS session of the control connection.
+/// The TLS configuration that the connections of one lane share. Many servers accept a data connection only if
+/// it resumes the TLS session of the control connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Security {
     config: Arc<ClientConfig>,

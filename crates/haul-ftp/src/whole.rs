@@ -80,7 +80,7 @@ fn changed(cause: String) -> Error {
     Error::new(ErrorKind::Changed, "read").because(cause)
 }
 
-/// Writes a part file, and renames it once the server has confirmed its size.
+/// Writes a part file, and renames it once the server has confirmed its size (if it supports `SIZE`).
 pub(crate) async fn write(
     inner: &Arc<Inner>,
     path: &RelPath,

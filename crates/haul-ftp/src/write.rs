@@ -155,13 +155,15 @@ impl FtpUpload {
         }
     }
 
-    /// The error to return when the upload is broken. A transient one becomes `Retry::FromStart`, as blocks in
-    /// transit are lost.
+    /// Ends the upload after its task has stopped taking blocks, and returns the error that stopped it.
     async fn broken(&self, state: &mut State) -> Error {
-        let error = match self.end(state).await {
-            Err(error) => error,
-            Ok(()) => interrupted(),
-        };
+        let error = self.end(state).await.err().unwrap_or_else(interrupted);
+        self.failed(state, error).await
+    }
+
+    /// The error to return when `error` has ended the upload. A transient one becomes `Retry::FromStart`, as
+    /// blocks in transit are lost.
+    async fn failed(&self, state: &mut State, error: Error) -> Error {
         state.broken = true;
         let error = self.inner.explain(error, &self.path).await;
         let is_transient = error.retry() == Retry::Later;
@@ -223,8 +225,8 @@ impl WriteAt for FtpUpload {
 
     async fn reopen(&self, _uncached: bool) -> Result<Arc<dyn ReadAt>> {
         let mut state = self.state.lock().await;
-        if state.feed.is_some() && self.end(&mut state).await.is_err() {
-            return Err(self.broken(&mut state).await);
+        if let Err(error) = self.end(&mut state).await {
+            return Err(self.failed(&mut state, error).await);
         }
         Ok(Arc::new(FtpFile::open(&self.inner, &self.part).await?.growing()))
     }
@@ -242,8 +244,8 @@ impl WriteAt for FtpUpload {
                 return Err(self.inner.explain(error, &self.path).await);
             }
         }
-        if self.end(&mut state).await.is_err() {
-            return Err(self.broken(&mut state).await);
+        if let Err(error) = self.end(&mut state).await {
+            return Err(self.failed(&mut state, error).await);
         }
         let part = self.inner.look(&self.part).await?;
         if part.size != Some(size) {
@@ -304,6 +306,7 @@ async fn upload(
         let mut lane = inner.host.lanes.writer().await?;
         match lane.store(path, offset).await {
             Ok(data) => break (lane, data),
+            // Retried at once, because haul now knows the server better (see `Learnt`).
             Err(error) if inner.server.learnt.since(&mut lessons) => {
                 if offset > 0 && !inner.server.rest() {
                     return Err(error.with_retry(Retry::FromStart));

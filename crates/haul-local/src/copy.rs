@@ -1,65 +1,91 @@
 //! Copies within the storage: by reflink where the file system can (btrfs, XFS), else within the
-//! kernel, else through a buffer of this thread.
+//! kernel, else through a buffer of this thread. A copy is done in steps, so that the disk threads
+//! also serve other tasks.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use haul_storage::{Block, CommitOptions, CreateOptions, Metadata, RelPath, Result, WorkPool};
+use haul_storage::{Block, CommitOptions, CreateOptions, Metadata, Range, RelPath, Result};
 
-use crate::read::LocalReader;
-use crate::stat::mode_of;
+use crate::read::Opened;
 use crate::volume::{Volume, umask};
 use crate::write::Part;
 
-impl Volume {
-    /// Copies a file to a new name. The copy gets the mode of the source, less the umask, and the
-    /// current time.
-    pub(crate) fn copy(
-        self: &Arc<Self>,
-        pool: WorkPool,
-        from: &RelPath,
-        to: &RelPath,
-    ) -> Result<()> {
-        let (file, stat) = self.open_file("copy", from)?;
-        let mode = mode_of(&stat) & 0o777 & !umask();
-        let reader = LocalReader::new(Arc::clone(self), pool, from.clone(), Arc::new(file), stat);
-        let source = reader.opened();
-        let part = Part::create(Arc::clone(self), to, &CreateOptions::default())?;
-        let metadata = Metadata { mode: Some(mode), ..Metadata::default() };
-        let options = CommitOptions { metadata, replace: false, sync: false };
-        let outcome =
-            self.copy_data(source, &part).and_then(|()| part.commit(source.size(), &options));
-        if outcome.is_err() {
-            // The first error is the one to report.
-            let _ = part.abort(false);
-        }
-        outcome
+/// A copy in progress. It is removed if it is dropped before its end.
+#[derive(Debug)]
+pub(crate) struct Copying {
+    volume: Arc<Volume>,
+    source: Opened,
+    part: Part,
+    /// Whether a step was done.
+    begun: bool,
+    /// What is left of a run of data, and its end, where the next one is looked for.
+    rest: Range,
+    end: u64,
+}
+
+impl Copying {
+    /// Opens both files.
+    pub(crate) fn begin(volume: &Arc<Volume>, from: &RelPath, to: &RelPath) -> Result<Self> {
+        let (file, stat) = volume.open_file("copy", from)?;
+        let source = Opened::new(Arc::clone(volume), from.clone(), Arc::new(file), stat);
+        let part = Part::create(Arc::clone(volume), to, &CreateOptions::default())?;
+        let (volume, rest) = (Arc::clone(volume), Range::new(0, 0));
+        Ok(Self { volume, source, part, begun: false, rest, end: 0 })
     }
 
-    fn copy_data(&self, source: &crate::read::Opened, part: &Part) -> Result<()> {
-        let whole = haul_storage::Range::between(0, source.size());
-        if self.platform.clone_whole(source.file.as_fd(), part.file.as_fd()) {
-            return Ok(());
+    /// Copies about `bytes` bytes. Returns `None` once the copy has its name, with the mode of the
+    /// source, less the umask, and the current time.
+    pub(crate) fn step(mut self, bytes: u64) -> Result<Option<Self>> {
+        if !self.copy_data(bytes)? {
+            return Ok(Some(self));
         }
-        let mut at = 0;
-        while let Some(data) = source.next_data(at)? {
-            let mut rest = data.intersection(whole);
-            while !rest.is_empty() {
-                let done = match part.copy(source, rest)? {
+        let mode = self.source.mode() & 0o777 & !umask();
+        let metadata = Metadata { mode: Some(mode), ..Metadata::default() };
+        let options = CommitOptions { metadata, replace: false, sync: false };
+        self.part.commit(self.source.size(), &options)?;
+        Ok(None)
+    }
+
+    /// Copies about `bytes` bytes. Returns whether all data is copied.
+    fn copy_data(&mut self, bytes: u64) -> Result<bool> {
+        let (source, part) = (&self.source, &self.part);
+        let is_first = !std::mem::replace(&mut self.begun, true);
+        if is_first && self.volume.platform.clone_whole(source.file.as_fd(), part.file.as_fd()) {
+            return Ok(true);
+        }
+        let whole = Range::between(0, source.size());
+        let mut copied = 0;
+        loop {
+            while !self.rest.is_empty() {
+                if copied >= bytes {
+                    return Ok(false);
+                }
+                let most = self.rest.split_at(bytes - copied).0;
+                let done = match part.copy(source, most)? {
                     Some(done) => done,
                     None => {
-                        let block: Block = source.read(rest)?;
+                        let block: Block = source.read(most)?;
                         if block.is_empty() {
                             return Err(source.shrank());
                         }
-                        part.write(rest.start(), &block)?;
+                        part.write(most.start(), &block)?;
                         block.len() as u64
                     }
                 };
-                rest = rest.split_at(done).1;
+                copied += done;
+                self.rest = self.rest.split_at(done).1;
             }
-            at = data.end();
+            let Some(data) = source.next_data(self.end)? else { return Ok(true) };
+            self.rest = data.intersection(whole);
+            self.end = data.end();
         }
-        Ok(())
+    }
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        // Nothing to remove after the commit. Otherwise the first error is the one to report.
+        let _ = self.part.abort(false);
     }
 }

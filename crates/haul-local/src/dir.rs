@@ -1,6 +1,6 @@
 //! Resolves a [`RelPath`] to an open directory and a name in it.
 //!
-//! This keeps promise 4 for local trees: the directory of every path is opened beneath the root
+//! So no path leads out of the root: the directory of every path is opened beneath the root
 //! without following a link, and everything else happens relative to that descriptor, with calls
 //! that do not follow the last name.
 //!
@@ -74,7 +74,7 @@ impl Tree {
         }
     }
 
-    /// The directory at `path`, and whether it was opened by this call.
+    /// The directory at `path`, and whether it is certainly the one there: opened by this call, or the root.
     fn open(&self, platform: &dyn Platform, path: &[u8]) -> Result<(Directory, bool)> {
         if path.is_empty() {
             return Ok((Arc::clone(&self.root), true));

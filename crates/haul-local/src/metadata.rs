@@ -26,12 +26,22 @@ fn times(modified: Timestamp) -> Timestamps {
     }
 }
 
+/// The IDs of an owner for `chown`. 2³² - 1, which a server may report, is none: `chown` would change nothing.
+///
+/// # Errors
+/// `EINVAL` for that number.
+fn ids((user, group): (u32, u32)) -> SysResult<(Option<Uid>, Option<Gid>)> {
+    if [user, group].contains(&u32::MAX) {
+        return Err(Errno::INVAL);
+    }
+    Ok((Some(Uid::from_raw(user)), Some(Gid::from_raw(group))))
+}
+
 /// Sets the metadata of a file before it gets its name.
 ///
 /// The order is owner, attributes, mode, time: a change of owner clears set-ID bits and
-/// capabilities, a mode without write permission forbids setting `user.*` attributes, and every
-/// change but the last would move the time. Set-ID bits and capabilities are kept only together
-/// with the owner, since they lend the owner's rights.
+/// capabilities, and a mode without write permission forbids setting `user.*` attributes. Set-ID
+/// bits and capabilities are kept only together with the owner, since they lend the owner's rights.
 pub(crate) fn apply(
     file: BorrowedFd<'_>,
     metadata: &Metadata,
@@ -39,10 +49,10 @@ pub(crate) fn apply(
 ) -> Result<(), (&'static str, Errno)> {
     let stat = rustix::fs::fstat(file).map_err(|error| ("access", error))?;
     let owner = metadata.owner.filter(|_| can.owner);
-    // Only if it differs: without privilege even the attempt fails.
-    if let Some((user, group)) = owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid)) {
-        let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
-        left_out(rustix::fs::fchown(file, user, group)).map_err(|error| ("set owner", error))?;
+    // Only if it differs: a change needs privilege, and clears set-ID bits.
+    if let Some(owner) = owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid)) {
+        let set = ids(owner).and_then(|(user, group)| rustix::fs::fchown(file, user, group));
+        left_out(set).map_err(|error| ("set owner", error))?;
     }
     let mut changed = false;
     if can.xattrs
@@ -120,8 +130,8 @@ impl Volume {
             }
         };
         let owner = metadata.owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid));
-        if let Some((user, group)) = owner.filter(|_| can.owner) {
-            step("set owner", handle.set_owner(user, group));
+        if let Some(owner) = owner.filter(|_| can.owner) {
+            step("set owner", handle.set_owner(owner));
         }
         if let Some(xattrs) = metadata.xattrs.as_ref().filter(|_| can.xattrs) {
             step("set extended attributes", handle.make_xattrs(xattrs, mode_of(&stat)));
@@ -137,13 +147,13 @@ impl Volume {
 
     fn set_metadata_of_link(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
-        if let Some((user, group)) = metadata.owner.filter(|_| self.capabilities.owner) {
+        if let Some(owner) = metadata.owner.filter(|_| self.capabilities.owner) {
             self.at("set owner", path, |directory, name| {
                 let stat = rustix::fs::statat(directory, name, flags)?;
-                if (stat.st_uid, stat.st_gid) == (user, group) {
+                if (stat.st_uid, stat.st_gid) == owner {
                     return Ok(());
                 }
-                let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+                let (user, group) = ids(owner)?;
                 left_out(rustix::fs::chownat(directory, name, user, group, flags))
             })?;
         }
@@ -221,8 +231,8 @@ impl Handle {
         })
     }
 
-    fn set_owner(&self, user: u32, group: u32) -> SysResult<()> {
-        let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+    fn set_owner(&self, owner: (u32, u32)) -> SysResult<()> {
+        let (user, group) = ids(owner)?;
         left_out(match &self.path {
             Some(path) => rustix::fs::chown(path, user, group),
             None => rustix::fs::fchown(&self.file, user, group),

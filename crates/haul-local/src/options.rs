@@ -2,7 +2,8 @@
 
 use haul_storage::WorkPool;
 
-/// Bytes that one job on a disk thread reads at least, and the default block size.
+/// Bytes that one job on a disk thread reads, rounded down to whole blocks, unless a block is longer; and the
+/// default block size.
 ///
 /// Measured on ext4 and Linux 6.18, 1 GiB from memory to disk, 4 ranges in flight, processor seconds (median of six):
 /// 1.0 with 256 KiB, 1.8 with 512 KiB, 2.5–2.9 with 1 MiB and with 4 MiB. With 256 KiB the buffers in flight fit into

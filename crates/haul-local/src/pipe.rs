@@ -1,8 +1,8 @@
 //! Standard input and output as storages of one file each.
 //!
 //! The file has no known length, is read or written once from the first byte to the last, and
-//! cannot be renamed: bytes that were written cannot be taken back. So an output can start only
-//! once, and a transfer that would have to restart fails.
+//! cannot be renamed: bytes that were written cannot be taken back. So a file of which bytes were
+//! written cannot start over, and a transfer that would have to restart it fails.
 
 use std::fs::File;
 use std::io::{ErrorKind as Io, Read, Write};
@@ -22,8 +22,9 @@ use haul_storage::{
 };
 use tokio::sync::mpsc;
 
-/// Bytes per read, and how many blocks may wait for the consumer.
+/// Most bytes in a block.
 const BLOCK: usize = 512 << 10;
+/// How many blocks may wait for the consumer.
 const AHEAD: usize = 4;
 
 /// Standard input or output, or another pipe or device.
@@ -179,12 +180,18 @@ impl Storage for PipeStorage {
                 .with_retry(Retry::Never));
         };
         let (blocks, receiver) = mpsc::channel(AHEAD);
+        let location = self.location.clone();
         thread::Builder::new()
             .name("input".to_owned())
-            .spawn(move || read(file, &blocks))
+            .spawn(move || read(file, &location, &blocks))
             .map_err(|error| Error::from_io("start a thread", error))?;
         let identity = Identity { size: UNKNOWN_SIZE, ..Identity::default() };
-        Ok(Arc::new(Input { identity, blocks: Mutex::new(Some(receiver)) }))
+        let (location, blocks) = (self.location.clone(), Mutex::new(Some(receiver)));
+        Ok(Arc::new(Input { identity, location, blocks }))
+    }
+
+    async fn open_reading(&self, path: &RelPath, _: Range) -> Result<Arc<dyn ReadAt>> {
+        self.open(path).await
     }
 
     fn prefetch(&self, _path: &RelPath) {}
@@ -241,7 +248,7 @@ impl Storage for PipeStorage {
 }
 
 /// Reads to the end of the file, or until the receiver is dropped.
-fn read(mut file: File, blocks: &mpsc::Sender<Result<Block>>) {
+fn read(mut file: File, location: &Location, blocks: &mpsc::Sender<Result<Block>>) {
     loop {
         let mut buffer = vec![0; BLOCK];
         let mut filled = 0;
@@ -267,7 +274,7 @@ fn read(mut file: File, blocks: &mpsc::Sender<Result<Block>>) {
             Ok(false) => {}
             Ok(true) => return,
             Err(error) => {
-                let error = Error::from_io("read", error).at("standard input");
+                let error = Error::from_io("read", error).at(location);
                 // The receiver may be gone.
                 drop(blocks.blocking_send(Err(error.with_retry(Retry::Never))));
                 return;
@@ -279,6 +286,7 @@ fn read(mut file: File, blocks: &mpsc::Sender<Result<Block>>) {
 #[derive(Debug)]
 struct Input {
     identity: Identity,
+    location: Location,
     blocks: Mutex<Option<mpsc::Receiver<Result<Block>>>>,
 }
 
@@ -309,7 +317,7 @@ impl ReadAt for Input {
             .boxed(),
             None => {
                 let error = Error::new(ErrorKind::Changed, "read")
-                    .at("standard input")
+                    .at(&self.location)
                     .because("it was read already, and cannot be read again")
                     .with_retry(Retry::Never);
                 stream::iter([Err(error)]).boxed()
@@ -425,6 +433,26 @@ mod tests {
         }
         assert!(seen == bytes);
         assert_eq!(storage.open(&path()).await.unwrap_err().retry(), Retry::Never);
+    }
+
+    /// Once, errors of every pipe named the standard input.
+    #[tokio::test]
+    async fn an_error_names_the_pipe_that_was_read() {
+        let directory = tempfile::tempdir().unwrap();
+        // A directory can be opened, and not read.
+        let location = Location::Local(directory.path().to_owned());
+        let storage = PipeStorage::input_named(File::open(directory.path()).unwrap(), &location);
+        let reader = storage.open(&path()).await.unwrap();
+        for _ in 0..2 {
+            let mut blocks = reader.read_at(Range::between(0, UNKNOWN_SIZE));
+            let error = blocks.next().await.unwrap().unwrap_err().to_string();
+            assert!(error.starts_with(&location.to_string()), "{error}");
+        }
+        let storage = PipeStorage::input(File::open(directory.path()).unwrap());
+        let reader = storage.open(&path()).await.unwrap();
+        let mut blocks = reader.read_at(Range::between(0, UNKNOWN_SIZE));
+        let error = blocks.next().await.unwrap().unwrap_err().to_string();
+        assert!(error.starts_with("standard input: "), "{error}");
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use haul_storage::{
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use crate::stat::{identity_of, metadata_of, size_of};
+use crate::stat::{identity_of, metadata_of, mode_of, size_of};
 use crate::volume::Volume;
 
 /// The kernel's default read-ahead is enough for shorter files, and advice is an additional call.
@@ -46,11 +46,8 @@ impl LocalReader {
         file: Arc<OwnedFd>,
         stat: Stat,
     ) -> Self {
-        if size_of(&stat) >= ADVISE_FROM {
-            volume.platform.advise_sequential(file.as_fd());
-        }
         let identity = identity_of(&stat);
-        Self { opened: Arc::new(Opened { volume, path, file, stat }), pool, identity }
+        Self { opened: Arc::new(Opened::new(volume, path, file, stat)), pool, identity }
     }
 
     /// For copying inside the kernel.
@@ -118,6 +115,18 @@ impl ReadAt for LocalReader {
 }
 
 impl Opened {
+    pub(crate) fn new(volume: Arc<Volume>, path: RelPath, file: Arc<OwnedFd>, stat: Stat) -> Self {
+        if size_of(&stat) >= ADVISE_FROM {
+            volume.platform.advise_sequential(file.as_fd());
+        }
+        Self { volume, path, file, stat }
+    }
+
+    /// The permissions, as in `chmod`.
+    pub(crate) fn mode(&self) -> u32 {
+        mode_of(&self.stat)
+    }
+
     /// Reads the first bytes of `range`, as many as one job should move; an empty block at the end.
     pub(crate) fn read(&self, range: Range) -> Result<Block> {
         let hop = self.volume.buffers.size();

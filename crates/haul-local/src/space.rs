@@ -11,7 +11,7 @@ const STAT_BLOCK: u64 = 512;
 
 impl Volume {
     /// The space of the file system where `path` is or would be. Quotas count as far as statvfs(3)
-    /// shows them: those of projects on XFS and ext4 and of subvolumes, not those of users.
+    /// shows them: those of projects on XFS and ext4, not those of users or of btrfs subvolumes.
     pub(crate) fn space(&self, path: &RelPath) -> Result<Option<Space>> {
         let mut directory = path.clone();
         loop {

@@ -21,7 +21,7 @@ pub(crate) struct FileSystem {
     pub(crate) max_file_size: Option<u64>,
     /// A write is a copy into the page cache rather than a message to a server or a daemon.
     pub(crate) page_cache: bool,
-    /// A file may occupy less space than its length.
+    /// A file may occupy less space than its length even without holes.
     pub(crate) compact: bool,
     /// Copies within it may share space.
     pub(crate) shares: bool,
@@ -31,8 +31,8 @@ pub(crate) struct FileSystem {
 const TMPFS: u32 = 0x0102_1994;
 
 impl FileSystem {
-    /// btrfs, and all others that are not known to offer less. They may compress, and share equal
-    /// data.
+    /// All file systems that are not known to offer less, such as NFS and FUSE. They may compress, share
+    /// equal data, and send writes to a server or a daemon. (btrfs differs in `page_cache` only.)
     pub(crate) const COMMON: Self = Self {
         unix: true,
         xattrs: true,
@@ -103,6 +103,7 @@ impl FileSystem {
             can.xattrs = self.xattrs;
             can.pipelined_reads = true;
             can.pipelined_writes = true;
+            can.complete_lists = true;
             can.max_lanes = Some(1);
             can.max_file_size = self.max_file_size;
             can.whole_limit = WHOLE_LIMIT;

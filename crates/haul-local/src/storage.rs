@@ -1,4 +1,4 @@
-//! [`LocalStorage`]: each call of the trait becomes one job on a disk thread.
+//! [`LocalStorage`]: each call that needs the disk becomes a job on a disk thread (a listing, one for each batch).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,19 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
-    ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile,
-    Space, Storage, Whole, WorkPool, WriteAt,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result,
+    SmallFile, Space, Storage, Whole, WorkPool, WriteAt,
 };
 use rustix::fs::{Mode, OFlags};
 
+use crate::copy::Copying;
 use crate::dir::Tree;
 use crate::list;
 use crate::options::LocalOptions;
 use crate::platform;
 use crate::read::LocalReader;
 use crate::volume::Volume;
-use crate::write::{LocalWriter, Part};
+use crate::write::{COPY_STEP, LocalWriter, Part};
 
 /// A local directory tree.
 #[derive(Debug, Clone)]
@@ -118,8 +119,13 @@ impl Storage for LocalStorage {
     }
 
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
-        let (to, pool) = (to.clone(), self.pool.clone());
-        self.run(from, move |volume, from| volume.copy(pool, from, &to)).await
+        let to = to.clone();
+        let begin = move |volume: &Arc<Volume>, from: &RelPath| Copying::begin(volume, from, &to);
+        let mut rest = Some(self.run(from, begin).await?);
+        while let Some(copying) = rest {
+            rest = self.pool.run(move || copying.step(COPY_STEP)).await?;
+        }
+        Ok(())
     }
 
     async fn digest(&self, _path: &RelPath, _kind: DigestKind) -> Result<Option<Digest>> {
@@ -143,6 +149,10 @@ impl Storage for LocalStorage {
             Ok(Arc::new(LocalReader::new(volume, pool, path.clone(), file, stat)))
         };
         self.run(path, work).await
+    }
+
+    async fn open_reading(&self, path: &RelPath, _: Range) -> Result<Arc<dyn ReadAt>> {
+        self.open(path).await
     }
 
     fn prefetch(&self, _path: &RelPath) {}
@@ -194,5 +204,70 @@ impl Storage for LocalStorage {
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {
         self.run(path, |volume, path| volume.lock(path)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haul_storage::StorageExt as _;
+
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text).unwrap()
+    }
+
+    fn storages(root: &Path) -> [Arc<LocalStorage>; 2] {
+        [false, true].map(|portable| {
+            let pool = Some(WorkPool::new("test", 1).unwrap());
+            let options = LocalOptions { portable, pool, ..LocalOptions::default() };
+            LocalStorage::open(root, options).unwrap()
+        })
+    }
+
+    #[test]
+    fn a_copy_in_steps_is_whole_and_a_dropped_one_leaves_nothing() {
+        const STEP: usize = 100_000;
+        let root = tempfile::tempdir().unwrap();
+        let bytes: Vec<u8> = (0..10 * STEP + 7).map(|at| (at % 251) as u8).collect();
+        fs::write(root.path().join("source"), &bytes).unwrap();
+        for storage in storages(root.path()) {
+            let begin = || Copying::begin(&storage.volume, &path("source"), &path("copy")).unwrap();
+            let (mut steps, mut rest) = (0, Some(begin()));
+            while let Some(copying) = rest {
+                rest = copying.step(STEP as u64).unwrap();
+                steps += 1;
+            }
+            // A reflink takes one.
+            assert!(steps == 11 || steps == 1 && !storage.volume.options.portable, "{steps}");
+            assert!(fs::read(root.path().join("copy")).unwrap() == bytes);
+            fs::remove_file(root.path().join("copy")).unwrap();
+            drop(begin());
+            assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+        }
+    }
+
+    /// Once, a copy was one job, and everything else waited for its end.
+    #[tokio::test]
+    async fn a_copy_lets_other_jobs_go_between_its_steps() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("source"), b"content").unwrap();
+        for storage in storages(root.path()) {
+            let copy = root.path().join("copy");
+            let copied = copy.clone();
+            let (from, to) = (path("source"), path("copy"));
+            // The thread is busy until the copy has begun and another job waits.
+            let (begin, waits) = std::sync::mpsc::channel::<()>();
+            storage.pool.submit(move || waits.recv().unwrap());
+            let (outcome, is_over, ()) = futures_util::join!(
+                storage.copy(&from, &to),
+                storage.pool.run(move || copied.exists()),
+                async { begin.send(()).unwrap() }
+            );
+            outcome.unwrap();
+            assert!(!is_over);
+            storage.remove(&to).await.unwrap();
+            assert!(storage.find(&to).await.unwrap().is_none() && !copy.exists());
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use haul_storage::{
     BufferPool, Capabilities, Entry, Error, ErrorKind, LinkKind, Location, RelPath, Result,
@@ -273,7 +273,7 @@ impl Volume {
             self.between(OPERATION, from, to, |from_directory, old, to_directory, new| {
                 rustix::fs::renameat(from_directory, old, to_directory, new)
             });
-        // A file is not in the cache, so this costs only a lookup.
+        // Only directories are in the cache: for a file this drops nothing.
         self.tree.forget(from);
         self.tree.forget(to);
         outcome
@@ -287,15 +287,7 @@ fn no_device(outcome: rustix::io::Result<OwnedFd>) -> rustix::io::Result<OwnedFd
 
 /// A unique name beside `name`.
 pub(crate) fn temporary_name(name: &[u8]) -> Vec<u8> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    // Process ids recur, and a killed run may have left such a file.
-    static STARTED: OnceLock<u128> = OnceLock::new();
-    let started = STARTED.get_or_init(|| {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        since.map(|since| since.as_nanos()).unwrap_or_default()
-    });
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    haul_storage::temporary_name(name, &format!("{}-{started:x}-{number}", std::process::id()))
+    haul_storage::temporary_name(name, &haul_storage::unique())
 }
 
 /// The umask.

@@ -2,7 +2,8 @@
 //!
 //! A file is written without a name and linked when it is complete, so a killed run leaves no
 //! litter. To replace a file, it is linked under the name of the part file and then renamed. Where
-//! files without names are not supported, or a part file exists, it is written as large files are.
+//! files without names are not supported, or a part file or journal is in the way, it is written as large
+//! files are.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -66,7 +67,7 @@ impl Volume {
         }
         let create = CreateOptions::default();
         let part = match Part::create(Arc::clone(self), path, &create) {
-            // Another run writes a longer version; the last one to finish wins.
+            // Another run is writing the part file; the last one to finish wins.
             Err(error) if error.kind() == ErrorKind::Busy => {
                 Part::create_as(Arc::clone(self), path, temporary_name(path.name()), &create)?
             }
@@ -81,7 +82,8 @@ impl Volume {
         outcome
     }
 
-    /// Writes a file without a name and links it. `false` if that is not supported here.
+    /// Writes a file without a name and links it. `false` if that is not supported here, or if another run's
+    /// part file or journal is in the way.
     fn write_unnamed(
         &self,
         path: &RelPath,

@@ -23,7 +23,7 @@ use crate::metadata::apply;
 use crate::read::LocalReader;
 use crate::stat::{id_of, mode_of, permissions, size_of, widened};
 use crate::statfs::left_out;
-use crate::volume::{Volume, temporary_name};
+use crate::volume::Volume;
 
 /// Shorter files are not worth a call to reserve their space.
 const RESERVE_FROM: u64 = 8 * 1024 * 1024;
@@ -36,7 +36,7 @@ const RACES: usize = 16;
 
 /// Bytes per job of a copy within the kernel: about 100 ms on a fast disk, after which a dropped
 /// future takes effect.
-const COPY_STEP: u64 = 128 * 1024 * 1024;
+pub(crate) const COPY_STEP: u64 = 128 * 1024 * 1024;
 
 const OPEN: u8 = 0;
 const COMMITTED: u8 = 1;
@@ -62,7 +62,7 @@ pub(crate) struct Part {
     record: PartRecord,
     /// Bytes still to be reserved.
     reserve: Mutex<Option<u64>>,
-    /// `false` until something was written or copied.
+    /// `false` until the first write or copy, of this run or of one that it resumes.
     touched: AtomicBool,
     state: AtomicU8,
 }
@@ -287,7 +287,7 @@ impl Part {
 /// Permission bits until the commit, so that a private file is never readable by others.
 const PART_MODE: u32 = 0o600;
 
-/// Whether the journal beside a part file, if there is one, belongs to the same user.
+/// Whether the journal beside a part file, if there is one, belongs to the same user and has no other name.
 fn has_own_journal(part: &OwnedFd, directory: &Directory, path: &RelPath) -> bool {
     let journal = journal_name(path.name());
     let part = rustix::fs::fstat(part);
@@ -370,12 +370,30 @@ fn is_ours(volume: &Volume, directory: &Directory, found: &Stat) -> SysResult<bo
         return Ok(true);
     }
     // Some file systems show one owner for all files (FUSE with `uid=`, NFS for root).
-    let name = temporary_name(b"haul");
+    let new = match volume.platform.create_unnamed(directory.as_fd(), PART_MODE)? {
+        Some(unnamed) => unnamed,
+        None => briefly_named(directory)?,
+    };
+    Ok(rustix::fs::fstat(&new)?.st_uid == found.st_uid)
+}
+
+/// A new file whose name is removed at once. The name is always the same, so that a run that finds the same part file
+/// again also removes what a killed one has left.
+fn briefly_named(directory: &Directory) -> SysResult<OwnedFd> {
+    let name = haul_storage::temporary_name(b"haul", "owner");
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let new = rustix::fs::openat(directory, &name, flags, permissions(PART_MODE))?;
-    let owner = rustix::fs::fstat(&new).map(|stat| stat.st_uid);
-    rustix::fs::unlinkat(directory, &name, AtFlags::empty())?;
-    Ok(owner? == found.st_uid)
+    let create = || rustix::fs::openat(directory, &name, flags, permissions(PART_MODE));
+    let remove = || match rustix::fs::unlinkat(directory, &name, AtFlags::empty()) {
+        // Another run has removed it.
+        Err(Errno::NOENT) => Ok(()),
+        outcome => outcome,
+    };
+    let new = match create() {
+        Err(Errno::EXIST) => remove().and_then(|()| create())?,
+        outcome => outcome?,
+    };
+    remove()?;
+    Ok(new)
 }
 
 /// Writes all pieces of a block, at most `step` bytes per system call.

@@ -86,7 +86,7 @@ impl Holder<'_> {
     }
 
     /// Sets the attributes in `wanted` and removes all others of the kinds that a copy preserves. Values that are equal
-    /// already are not written. Returns whether anything changed.
+    /// already are not written. Returns whether any differed, even if `allowed` ignored an error.
     pub(crate) fn replace_all(self, wanted: &Xattrs) -> SysResult<bool> {
         let found = self.read()?;
         let mut changed = false;
@@ -120,9 +120,9 @@ pub(crate) fn has_acl(xattrs: &Xattrs) -> bool {
     xattrs.iter().any(|(name, _)| name == ACL)
 }
 
-/// An ACL with the entries of `acl` for owner, group and others only. Setting it removes the ACL and moves these rights
-/// to the mode, in one step. `None` if `acl` is not an ACL of version 2: four bytes of version, then entries of tag and
-/// rights (two bytes each) and user or group id (four).
+/// An ACL with the entries of `acl` for owner, group (limited by the mask) and others only. Setting it
+/// removes the ACL and moves these rights to the mode, in one step. `None` if `acl` is not an ACL of version
+/// 2: four bytes of version, then entries of tag and rights (two bytes each) and user or group id (four).
 fn minimal_acl(acl: &[u8]) -> Option<Vec<u8>> {
     const USER: u16 = 1;
     const GROUP: u16 = 4;

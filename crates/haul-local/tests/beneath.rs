@@ -1,4 +1,4 @@
-//! Promise 4: no path below the root leads out of it, neither with this system's calls (openat2) nor with
+//! No path below the root leads out of it, neither with this system's calls (openat2) nor with
 //! the portable ones.
 
 mod common;
@@ -119,6 +119,26 @@ async fn a_link_as_the_last_component_is_never_followed() {
         put(&**storage, "link", b"new").await.unwrap();
         assert!(fs::symlink_metadata(root.path().join("link")).unwrap().is_file());
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    }
+}
+
+/// Formerly, a server that reported this owner left the one that the copy happened to have, and a debug build panicked.
+#[tokio::test]
+async fn an_owner_that_means_no_change_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("own"), "own").unwrap();
+    symlink("own", root.path().join("link")).unwrap();
+    for storage in both(root.path()) {
+        for owner in [(u32::MAX, 0), (0, u32::MAX)] {
+            let metadata = Metadata { owner: Some(owner), ..Metadata::default() };
+            for name in ["own", "link"] {
+                let error = storage.set_metadata(&path(name), &metadata).await.unwrap_err();
+                assert_eq!(
+                    (error.kind(), error.operation()),
+                    (ErrorKind::InvalidInput, "set owner")
+                );
+            }
+        }
     }
 }
 

@@ -51,8 +51,8 @@ async fn local_storage_conforms_with_the_largest_blocks_and_one_thread() {
     conformance::run_all(open(root.path(), options)).await;
 }
 
-/// One part length is a power of two below the suite's file sizes, the other one splits blocks at unaligned
-/// offsets.
+/// Both part lengths are below the suite's largest files. One is a power of two, the other splits blocks at
+/// unaligned offsets.
 #[tokio::test]
 async fn split_storage_conforms() {
     for part in [65_536, 99_991] {

@@ -82,7 +82,7 @@ async fn every_block_size_reads_and_writes_the_same_bytes() {
     let root = tempfile::tempdir().unwrap();
     let bytes = pattern(3_000_001);
     fs::write(root.path().join("file"), &bytes).unwrap();
-    // The smallest and the largest to support; one that divides nothing; the default.
+    // One byte, the smallest and the largest of `--block-size`, one that divides nothing, and 1 MiB.
     for block_size in [1, 1024, 300_007, 1 << 20, 1 << 30] {
         let options = LocalOptions { block_size, ..LocalOptions::default() };
         let storage = LocalStorage::open(root.path(), options).unwrap();

@@ -54,7 +54,7 @@ async fn a_locked_part_file_is_busy_for_other_runs() {
     other.create(&path("file"), &options).await.unwrap();
 }
 
-/// The owner may rename or remove a part file between another writer's open and lock.
+/// The writer that holds the lock may rename or remove a part file between another writer's open and lock.
 #[tokio::test]
 async fn concurrent_writers_never_share_a_part_file() {
     let root = tempfile::tempdir().unwrap();
@@ -359,6 +359,30 @@ async fn set_id_bits_are_kept_only_together_with_the_owner() {
             }
         }
     }
+}
+
+/// haul looks who owns a new file, to tell whose an existing part file is. A killed run may leave that file.
+#[tokio::test]
+async fn the_file_of_a_killed_look_at_owners_is_removed_with_the_next_look() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root, to make another user's file");
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    for storage in both(root.path()) {
+        let part = root.path().join(".file.haul-part");
+        fs::write(&part, "forged").unwrap();
+        std::os::unix::fs::chown(&part, Some(12345), Some(12345)).unwrap();
+        put(&*storage, "other", b"1").await.unwrap();
+        fs::write(root.path().join(".haul.owner.haul-temp"), "").unwrap();
+        let options = CreateOptions { resume: true, ..CreateOptions::default() };
+        let writer = storage.create(&path("file"), &options).await.unwrap();
+        writer.commit(0, &replacing()).await.unwrap();
+        assert_eq!(content(&*storage, "file").await.unwrap(), b"");
+        fs::remove_file(root.path().join("file")).unwrap();
+    }
+    // The portable calls, which come last, need the name.
+    assert!(!root.path().join(".haul.owner.haul-temp").exists());
 }
 
 #[tokio::test]

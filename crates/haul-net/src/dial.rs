@@ -157,11 +157,15 @@ async fn addresses(host: &str, port: u16, family: Family) -> io::Result<Vec<Sock
 
 /// Whether a failed lookup may succeed later. The standard library hides the error number of
 /// getaddrinfo(3) and returns its message, which is never translated here because nothing sets a
-/// locale. These are the messages for `EAI_AGAIN` of glibc, of musl, and of the BSDs and macOS. The
-/// number of a system error, such as "too many open files", exists only for `EAI_SYSTEM`.
+/// locale. The first three are the messages for `EAI_AGAIN` of glibc, of musl and of FreeBSD. The number of a
+/// system error, such as "too many open files", exists only for `EAI_SYSTEM`.
 fn is_transient(error: &io::Error) -> bool {
-    const AGAIN: [&str; 3] =
-        ["Temporary failure in name resolution", "Try again", "temporarily unavailable"];
+    const AGAIN: [&str; 4] = [
+        "Temporary failure in name resolution",
+        "Try again",
+        "Name could not be resolved at this time",
+        "temporarily unavailable",
+    ];
     let words = error.to_string();
     error.raw_os_error().is_some() || AGAIN.iter().any(|again| words.contains(again))
 }
@@ -289,6 +293,7 @@ mod tests {
     fn a_transient_lookup_failure_is_retried() {
         let failed = |words: &str| io::Error::other(format!("failed to lookup: {words}"));
         assert!(is_transient(&failed("Temporary failure in name resolution")));
+        assert!(is_transient(&failed("Name could not be resolved at this time")));
         assert!(is_transient(&io::Error::from_raw_os_error(24)));
         assert!(!is_transient(&failed("Name or service not known")));
         assert!(!is_transient(&failed("No address associated with hostname")));

@@ -27,7 +27,9 @@ pub use rtt::{Hold, RttGauge, RttSample, queueing};
 pub use secret::{
     MOST_TYPED, NoPrompter, PasswordSource, Prompter, Secret, TRY_AGAIN, secret_variables,
 };
-pub use server::{Admission, Admitted, ClientEvent, Observer, Running, Stopper};
+pub use server::{
+    Admission, Admitted, ClientEvent, Observer, Running, Stopper, Workers, network, start_workers,
+};
 #[cfg(target_os = "linux")]
 pub use server::{Jail, PATH_MAX, proc_path};
 pub use socks::Socks5;

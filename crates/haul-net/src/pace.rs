@@ -20,7 +20,7 @@ impl Pace {
         Self { began: Instant::now(), carried: 0, before: 0 }
     }
 
-    /// Counts `bytes`; returns what the lane carries per RTT.
+    /// Counts `bytes`; returns what the lane carries per RTT (taken as 10 ms to 1 s).
     pub fn carry(&mut self, bytes: u64, rtt: Duration) -> u64 {
         let now = Instant::now();
         let round = rtt.clamp(LEAST_ROUND, Duration::from_secs(1));

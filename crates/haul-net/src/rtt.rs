@@ -33,7 +33,8 @@ pub struct Hold {
     _socket: Arc<OwnedFd>,
 }
 
-/// The kernel's running mean, and the number of packets delivered.
+/// The kernel's running mean in microseconds, the number of packets delivered, and the mean of the latest of
+/// these packets.
 #[derive(Debug, Clone, Copy)]
 struct Mean {
     micros: f64,
@@ -121,8 +122,9 @@ impl RttGauge {
 }
 
 impl Mean {
-    /// The kernel reports a mean in which each new packet weighs an eighth (RFC 6298), so a few
-    /// packets hardly move it. Their own mean follows from how far it moved and how many they were.
+    /// The kernel reports a mean in which each new measurement weighs an eighth (RFC 6298), so a few
+    /// packets hardly move it. Their own mean follows from how far it moved and how many they were; each
+    /// counts as one measurement, though an acknowledgement of several gives only one.
     fn followed_by(self, micros: f64, delivered: u32) -> Self {
         let packets = delivered.wrapping_sub(self.delivered);
         let latest = if packets == 0 {

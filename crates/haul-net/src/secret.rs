@@ -52,7 +52,8 @@ pub fn secret_variables() -> Vec<OsString> {
     let names = std::env::vars_os().map(|(name, _)| name);
     let is_secret = |name: &OsString| {
         let name = name.as_encoded_bytes();
-        [&b"HAUL_PASSWORD"[..], b"HAUL_TOKEN"].iter().any(|secret| name.starts_with(secret))
+        let secrets = [&b"HAUL_PASSWORD"[..], b"HAUL_TOKEN", b"HAUL_TICKET", b"HAUL_BRIDGE_TOKEN"];
+        secrets.iter().any(|secret| name.starts_with(secret))
     };
     names.filter(is_secret).collect()
 }

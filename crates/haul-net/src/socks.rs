@@ -83,7 +83,7 @@ impl Socks5 {
         self.resolves
     }
 
-    /// Requests a connection to `target`, and returns how long that took: the RTT to the server.
+    /// Connects to `target`, and returns the time from the request to the reply: about the RTT to the server.
     /// What follows on `stream` is from the server.
     ///
     /// # Errors

@@ -12,7 +12,9 @@ pub enum Direction {
 /// What the kernel has measured on a connection that transfers data in one direction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TcpInfo {
+    /// The shortest RTT.
     pub(crate) shortest_us: u32,
+    /// The kernel's running mean of the RTT.
     pub(crate) mean_us: u32,
     /// Packets sent that have arrived.
     pub(crate) delivered: u32,

@@ -247,9 +247,9 @@ struct Verifier {
 
 #[derive(Debug)]
 enum Trusted {
-    /// Certificates of trusted authorities, and those that the user named. Most self-signed
-    /// certificates claim to be authorities, which a server's certificate must not be; a user who
-    /// names one means it.
+    /// Certificates issued by trusted authorities, and those that the user named. Most self-signed
+    /// certificates claim to be authorities, which webpki refuses as a server's; one that the user
+    /// named is accepted.
     Known { by_authority: Arc<WebPkiServerVerifier>, named: Vec<CertificateDer<'static>> },
     /// Any (`--insecure`).
     Any,

@@ -20,8 +20,8 @@ pub enum Medium {
     Link,
 }
 
-/// What a storage can do. A backend starts from [`Capabilities::least`] and declares its capabilities; the
-/// conformance suite checks every one.
+/// What a storage can do. A backend starts from [`Capabilities::least`] and declares its capabilities. The
+/// conformance suite checks those that change results, not those that only affect speed.
 ///
 /// ```
 /// use haul_storage::{Capabilities, Medium};
@@ -76,6 +76,8 @@ pub struct Capabilities {
     /// True if the backend itself limits the bytes in flight of its reads, to slightly more than the bytes
     /// received per RTT, however many are requested.
     pub bounded_reads: bool,
+    /// Whether a listing contains every name that exists. If not, a server may serve files that its listings omit.
+    pub complete_lists: bool,
     /// Preferred size of a write in bytes, for servers that open the file for each write request; 0 if any
     /// size will do.
     pub write_bytes: u64,
@@ -112,6 +114,7 @@ impl Capabilities {
             pipelined_reads: false,
             pipelined_writes: false,
             bounded_reads: false,
+            complete_lists: false,
             write_bytes: 0,
             max_lanes: None,
             max_file_size: None,

@@ -1,4 +1,4 @@
-//! haul's only public error type.
+//! The error type of storages and of the engine.
 //!
 //! Policy: a backend has private error enums and converts them to [`Error`] at its edge, with the kind,
 //! whether a retry can help, the operation and the location. No code above a backend looks at its
@@ -96,7 +96,8 @@ pub enum Retry {
     Never,
     /// It may succeed after a pause.
     Later,
-    /// The whole file has to be restarted; what was read so far belongs to another version.
+    /// The file has to be reopened and restarted, for example because its source has changed or written data
+    /// is lost.
     FromStart,
 }
 

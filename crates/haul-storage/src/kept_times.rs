@@ -45,7 +45,7 @@ impl KeptTimes {
         time.max(self.earliest).min(self.latest)
     }
 
-    /// Whether a time is in the range.
+    /// Whether a time, in whole seconds, is in the range.
     pub fn reaches(&self, time: Timestamp) -> bool {
         self.in_range(time).seconds == time.seconds
     }

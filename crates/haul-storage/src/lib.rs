@@ -21,6 +21,7 @@ mod kept_times;
 mod location;
 mod part;
 mod path;
+mod private;
 mod range;
 mod ranges;
 mod read_only;
@@ -43,12 +44,13 @@ pub use entry::{
 pub use error::{Error, ErrorKind, Result, Retry, io_cause};
 pub use held::{Held, SourceVersion};
 pub use kept_times::KeptTimes;
-pub use location::{Location, LocationError, Scheme, ascii_host};
+pub use location::{Location, LocationError, Scheme, TicketText, ascii_host};
 pub use part::{
     aside_name, is_moving_name, is_part_name, journal_name, moving_name, part_name,
-    remote_journal_name, rewritten_journal_name, temporary_name,
+    remote_journal_name, rewritten_journal_name, temporary_name, unique,
 };
 pub use path::{RelPath, RelPathError};
+pub use private::{check_private, create_private, replace_private};
 pub use range::Range;
 pub use ranges::RangeSet;
 pub use read_only::ReadOnly;

@@ -3,16 +3,17 @@
 //! | form | meaning |
 //! |---|---|
 //! | `path`, `./a:b` | a local path; a `:` after the first `/` is part of it |
+//! | `file:///path` | a local path |
 //! | `sftp://[user@]host[:port]/path` | SFTP; `/path` from the root, `/~/path` from the home |
 //! | `user@host:path` | SFTP as scp writes it; a path without `/` is below the home |
 //! | `name:path` | a `[remote.name]` of the configuration, or else scp's `host:path` |
 //! | `http://`, `https://`, `dav://`, `davs://`, `webdav://`, `webdavs://` | HTTP, WebDAV |
 //! | `ftp://`, `ftps://` | FTP, FTP over TLS |
-//! | `haul1…[/path]` | a peer's ticket |
+//! | `haul1…[/path]` | a peer's ticket, in lower or upper case |
 //!
 //! URLs are percent-decoded; all other forms are taken literally. The path of a web URL is also stored as
 //! written if re-encoding would change it, because servers may distinguish `%2B` from `+`. An encoded `/`
-//! (`%2F`) stays encoded: no file name contains one. In `http` and `https` URLs, `?` begins a query, stored
+//! (`%2F`) in it stays encoded: no file name contains one. In `http` and `https` URLs, `?` begins a query, stored
 //! as written because it may contain a signature of the URL, and `#` begins a fragment, which is dropped as
 //! in every client. In all other URLs both are part of the path. A non-ASCII host name (`bücher.example`) is
 //! converted to its IDNA form (`xn--bcher-kva.example`), which is also the one displayed.
@@ -27,8 +28,10 @@
 
 mod display;
 mod parse;
+mod ticket;
 
 pub use parse::ascii_host;
+pub use ticket::TicketText;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -130,7 +133,7 @@ pub enum Location {
     /// A file or directory that a peer shares.
     Peer {
         /// The ticket, `haul1…`.
-        ticket: String,
+        ticket: TicketText,
         /// Path within the share.
         path: Vec<u8>,
     },

@@ -17,6 +17,11 @@
 //!
 //! These names are reserved: nothing is copied from or to a name for which [`is_part_name`] is true.
 
+use std::process;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
 const NAME_MAX: usize = 255;
 const PART: &[u8] = b"part";
 const JOURNAL: &[u8] = b"journal";
@@ -69,6 +74,27 @@ pub fn temporary_name(name: &[u8], unique: &str) -> Vec<u8> {
     decorated(name, unique.as_bytes(), TEMPORARY)
 }
 
+/// Whether `temporary` was made by [`temporary_name`] for `name`, and not shortened.
+pub(crate) fn is_temporary_of(temporary: &[u8], name: &[u8]) -> bool {
+    let unique = temporary
+        .strip_prefix(b".")
+        .and_then(|rest| rest.strip_prefix(name)?.strip_prefix(b"."))
+        .and_then(|rest| rest.strip_suffix(TEMPORARY)?.strip_suffix(b".haul-"));
+    unique.is_some_and(|unique| !unique.is_empty() && !unique.contains(&b'.'))
+}
+
+/// A value for `unique` that neither this process nor another one has used. Process IDs recur, so an earlier process
+/// that was killed may have left a file with the same one.
+pub fn unique() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    static STARTED: OnceLock<u128> = OnceLock::new();
+    let started = STARTED.get_or_init(|| {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()
+    });
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("{}-{started:x}-{number}", process::id())
+}
+
 /// Whether `name` is reserved for temporary files of haul.
 pub fn is_part_name(name: &[u8]) -> bool {
     let Some(name) = name.strip_prefix(b".") else { return false };
@@ -101,7 +127,7 @@ fn head(name: &[u8], most: usize) -> &[u8] {
 }
 
 /// 128 bits of the BLAKE3 hash in hexadecimal. It is stable across versions and machines, which resuming depends on,
-/// and nobody can find two names with the same hash.
+/// and finding two names with the same hash takes some 2^64 attempts.
 fn hash(bytes: &[u8]) -> String {
     let mut hex = blake3::hash(bytes).to_hex().to_string();
     hex.truncate(HASH_DIGITS);
@@ -132,6 +158,19 @@ mod tests {
         assert_eq!(temporary_name(b"a.iso", "7-1"), b".a.iso.7-1.haul-temp");
         assert!(!is_part_name(b"a.haul-part"));
         assert!(!is_part_name(b".a.haul-partial"));
+    }
+
+    #[test]
+    fn unique_names_differ_even_if_the_process_id_recurs() {
+        let (one, other) = (unique(), unique());
+        assert_ne!(one, other);
+        let start = |unique: &str| unique.split('-').nth(1).unwrap().to_owned();
+        assert_eq!(start(&one), start(&other));
+        assert!(u128::from_str_radix(&start(&one), 16).unwrap() > 0, "{one}");
+        assert!(one.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'), "{one}");
+        assert!(is_temporary_of(&temporary_name(b"a", &one), b"a"));
+        assert!(!is_temporary_of(&temporary_name(b"a.b", &one), b"a"));
+        assert!(!is_temporary_of(&moving_name(b"a", &one), b"a"));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use crate::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, LinkKind,
-    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space, Storage,
-    StorageExt, Whole, WriteAt,
+    LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result, SmallFile, Space,
+    Storage, StorageExt, Whole, WriteAt,
 };
 
 /// A [`Storage`] that can only be read: operations that would change it fail with `Unsupported`. The
@@ -80,6 +80,10 @@ impl<R: ReadOnly> Storage for R {
     }
 
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
+        ReadOnly::open(self, path).await
+    }
+
+    async fn open_reading(&self, path: &RelPath, _: Range) -> Result<Arc<dyn ReadAt>> {
         ReadOnly::open(self, path).await
     }
 

@@ -103,6 +103,11 @@ pub trait Storage: Any + Debug + Send + Sync {
     /// Opens a file for reading.
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>>;
 
+    /// Opens a file whose range `first` will be read next, once: as far as the protocol allows, it is requested in the
+    /// same flight as the open, so that its bytes arrive after one RTT. Without effect if `first` is empty. It is a
+    /// hint: any range may be read, as after [`Storage::open`].
+    async fn open_reading(&self, path: &RelPath, first: Range) -> Result<Arc<dyn ReadAt>>;
+
     /// A hint that `path` will soon be passed to `stat`, and to `create` unless the same file exists. The storage may
     /// send the necessary requests now. A disk ignores it.
     fn prefetch(&self, path: &RelPath);

@@ -41,7 +41,7 @@ pub fn name(bytes: &[u8]) -> impl fmt::Display + '_ {
     Name(bytes)
 }
 
-/// A size in bytes with three digits and a binary unit.
+/// A size with a binary unit and three digits (four from 1000 to 1023); whole bytes below 1 KiB.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if count < 1024 {

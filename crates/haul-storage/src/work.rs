@@ -3,16 +3,28 @@
 //! Async tasks submit a closure and await its result. A pool has a fixed number of threads and one
 //! queue. The queue has no limit of its own: each task waits for its result, and the engine bounds the
 //! number of tasks.
+//!
+//! Handing a job to a thread and its result back costs two wake-ups, more than most system calls on
+//! small files. [`WorkPool::run_short`] saves them as long as such jobs are quick.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// A job that takes longer than this on the caller's thread is slow: its data is not in the page cache,
+/// or it is on a network file system.
+const SLOW: Duration = Duration::from_millis(1);
+
+/// After a slow job, this many short ones run on the pool's threads.
+const AFTER_SLOW: u32 = 64;
 
 /// A fixed number of threads that run closures. After the last clone is dropped, they finish the queue
 /// and end.
@@ -36,6 +48,8 @@ struct Owner {
 struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
+    /// How many of the next short jobs run on the pool's threads.
+    threaded: AtomicU32,
 }
 
 #[derive(Default)]
@@ -52,7 +66,11 @@ impl WorkPool {
     /// If the system refuses a thread.
     pub fn new(name: &str, threads: usize) -> std::io::Result<Self> {
         let threads = threads.max(1);
-        let shared = Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new() });
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            threaded: AtomicU32::new(0),
+        });
         let owner = Arc::new(Owner { shared: Arc::clone(&shared), threads });
         for _ in 0..threads {
             let shared = Arc::clone(&shared);
@@ -104,6 +122,28 @@ impl WorkPool {
         self.submit_in(Place::Back, work);
     }
 
+    /// [`WorkPool::run`] for work that usually takes microseconds, such as a call on a small file whose
+    /// data are in the page cache: it runs on the caller's thread. After work that was slow, the next
+    /// jobs run on the pool's threads, side by side, and do not block the caller.
+    pub async fn run_short<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        if self.owner.shared.is_threaded() {
+            return self.run(work).await;
+        }
+        self.owner.shared.timed(work)
+    }
+
+    /// [`WorkPool::submit`] for short work, as [`WorkPool::run_short`].
+    pub fn submit_short(&self, work: impl FnOnce() + Send + 'static) {
+        if self.owner.shared.is_threaded() {
+            return self.submit(work);
+        }
+        // As on a thread, a panic ends the job only.
+        drop(self.owner.shared.timed(|| catch_unwind(AssertUnwindSafe(work))));
+    }
+
     fn submit_in(&self, place: Place, work: impl FnOnce() + Send + 'static) {
         let shared = &self.owner.shared;
         let mut queue = shared.lock();
@@ -137,6 +177,22 @@ impl Drop for Owner {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the next short job runs on a thread of the pool. Counts it.
+    fn is_threaded(&self) -> bool {
+        let counted = |left: u32| left.checked_sub(1);
+        self.threaded.fetch_update(Ordering::Relaxed, Ordering::Relaxed, counted).is_ok()
+    }
+
+    /// Runs a short job on this thread.
+    fn timed<T>(&self, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let outcome = work();
+        if start.elapsed() > SLOW {
+            self.threaded.store(AFTER_SLOW, Ordering::Relaxed);
+        }
+        outcome
     }
 
     fn work(&self) {
@@ -178,6 +234,32 @@ mod tests {
     async fn a_panic_continues_in_the_caller() {
         let pool = WorkPool::new("test", 1).unwrap();
         pool.run(|| panic!("boom")).await;
+    }
+
+    #[tokio::test]
+    async fn after_a_slow_job_short_ones_run_on_threads_for_a_while() {
+        let pool = WorkPool::new("test", 2).unwrap();
+        let here = thread::current().id();
+        let is_here = || async { pool.run_short(move || thread::current().id() == here).await };
+        assert!(is_here().await);
+        pool.run_short(|| thread::sleep(2 * SLOW)).await;
+        for _ in 0..AFTER_SLOW {
+            assert!(!is_here().await);
+        }
+        // A busy machine may make a short job slow, too, so this takes more than one attempt at times.
+        for _ in 0..1000 {
+            if is_here().await {
+                return;
+            }
+        }
+        panic!("all jobs run on threads");
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_a_short_job_ends_that_job_only() {
+        let pool = WorkPool::new("test", 1).unwrap();
+        pool.submit_short(|| panic!("expected in this test"));
+        assert_eq!(pool.run_short(|| 7).await, 7);
     }
 
     #[tokio::test]

@@ -146,6 +146,7 @@ fn of_node(want: &Want, node: &Node, mut differ: impl FnMut(String)) {
     }
     if let Some(time) = want.time
         && time != node.time
+        && want.exact_time != Some(node.time)
     {
         differ(format!("is of {}; wanted {}", time_of(node.time), time_of(time)));
     }

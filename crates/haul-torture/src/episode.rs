@@ -72,7 +72,7 @@ impl<'a> Episode<'a> {
         Self { trace: Some(Vec::new()), ..self }
     }
 
-    /// The recorded commands of all steps; empty without [`Episode::traced`].
+    /// The recorded runs of haul in all steps, except reruns; empty without [`Episode::traced`].
     pub fn trace(&self) -> &[String] {
         self.trace.as_deref().unwrap_or_default()
     }
@@ -297,10 +297,13 @@ impl<'a> Episode<'a> {
         let target = self.target;
         let want = wanted(source, before, &step.options, &target.oracle_keeps, step.runner);
         let ran = step.rsync()?;
-        // 23 to 25: some files could not be transferred, or vanished. With any other status rsync aborted, as
-        // rsync 3.5.0 does if an entry is in the way of a hard link. It also deletes nothing after it has treated a
-        // file as a directory, which happens if --ignore-existing keeps a file in the place of a directory.
-        let no_deletion = ran.errors.contains("opendir") && ran.errors.contains("Not a directory");
+        // 23 to 25: some files could not be transferred, vanished, or were not deleted. With any other status
+        // rsync aborted, as rsync 3.5.0 does if an entry is in the way of a hard link. It also deletes nothing
+        // after it could not list a directory: because it is a file, which --ignore-existing keeps in its place,
+        // or because its path is too long, which rsync does not open in steps.
+        let no_deletion = ["Not a directory", "File name too long"]
+            .iter()
+            .any(|cause| ran.errors.contains("opendir") && ran.errors.contains(cause));
         if no_deletion || !matches!(ran.status, Some(0 | 23..=25)) {
             self.counts.without_oracle += 1;
             return Ok(Ok(()));

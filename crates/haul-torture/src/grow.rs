@@ -20,7 +20,7 @@ pub struct Features {
     pub alphabet: Alphabet,
     /// Names that look like haul's own.
     pub like_own: bool,
-    /// Modes and owners.
+    /// Modes.
     pub modes: bool,
     /// Owners other than the current user, which needs root.
     pub owners: bool,
@@ -189,7 +189,7 @@ fn create(chance: &mut Chance, root: &Path, path: &Path, features: &Features) ->
     let failed = |error: &dyn std::fmt::Display| at("making", path, error);
     match chance.below(12) {
         0..3 => {
-            // Not too deep: five long names reach half of the limit of a path.
+            // Not too deep: five names of 255 bytes are a third of the longest path (4 096 bytes).
             let depth = path.strip_prefix(root).map_or(0, |below| below.components().count());
             if depth < 5 {
                 fs::create_dir(path).map_err(|error| failed(&error))?;

@@ -4,13 +4,13 @@
 //! An [`Episode`](episode::Episode) is a seed, a [`Target`](target::Target) and a number of steps. Each
 //! step
 //!
-//! 1. changes the source and the destination ([`grow`]),
+//! 1. changes the source, and sometimes the destination ([`grow`]),
 //! 2. runs haul with random [`options`], perhaps killing it a few times ([`run`]),
 //! 3. runs rsync with the options that mean the same, on a copy of the destination,
 //! 4. compares both results ([`compare`]) with the tree that the [`model`] computes from the trees before
 //!    the step ([`tree`]). haul must match exactly. rsync must match too, except where the model applied
 //!    a named [`rule`], so that neither the model nor haul can drift from what users of rsync expect,
-//! 5. runs haul once more, which must copy nothing.
+//! 5. runs haul once more, which must copy nothing, unless an option makes every run copy.
 //!
 //! All randomness comes from the seed ([`chance`]), except the exact moment of a kill.
 

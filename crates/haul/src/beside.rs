@@ -1,6 +1,6 @@
 //! `--expect-beside`: reads the expected digest of a file from a small file next to it.
 //!
-//! `NAME.sha256` and `NAME.sha256sum` cover one file, and may contain nothing but its digest; `SHA256SUMS`
+//! `NAME.sha256` and `NAME.sha256sum` cover one file, and may give its digest without a name; `SHA256SUMS`
 //! covers all files of its directory, and is read once for all of them. Lines have the formats of manifests.
 
 use std::collections::HashMap;
@@ -107,7 +107,8 @@ async fn read(places: &Places<'_>, location: &Location) -> Result<Option<Vec<u8>
 /// The digest in a file that covers one file. The listed name may have leading directories, those of the
 /// machine that made it.
 fn of_one(text: &[u8], name: &[u8]) -> Result<Digest, &'static str> {
-    let mut others = false;
+    const WRONG_KIND: &str = "lists no SHA-256 digest of it";
+    let mut found = "has no SHA-256 digest";
     for line in lines(text) {
         if let Some(digest) = Digest::from_hex(KIND, line) {
             return Ok(digest);
@@ -115,12 +116,14 @@ fn of_one(text: &[u8], name: &[u8]) -> Result<Digest, &'static str> {
         let Ok(Some(listed)) = parse_line(line, KIND) else { continue };
         let last = listed.name.rsplit(|byte| *byte == b'/').next();
         let is_this = listed.name == b"-" || last == Some(name);
-        if is_this && listed.digest.kind == KIND {
-            return Ok(listed.digest);
+        match is_this {
+            true if listed.digest.kind == KIND => return Ok(listed.digest),
+            true => found = WRONG_KIND,
+            false if found != WRONG_KIND => found = "lists another file",
+            false => {}
         }
-        others = true;
     }
-    Err(if others { "lists another file" } else { "has no SHA-256 digest" })
+    Err(found)
 }
 
 /// The digests in a list, by path below its directory.
@@ -178,7 +181,8 @@ mod tests {
         }
         assert_eq!(one("HEX  b.iso\n"), Err("lists another file"));
         assert_eq!(one("<html>404</html>"), Err("has no SHA-256 digest"));
-        assert_eq!(one("BLAKE3 (a.iso) = HEX\n"), Err("lists another file"));
+        let blake3 = "HEX  b.iso\nBLAKE3 (a.iso) = HEX\nHEX  c.iso\n";
+        assert_eq!(one(blake3), Err("lists no SHA-256 digest of it"));
     }
 
     #[test]

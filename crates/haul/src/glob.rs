@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | `*`, `?` | any characters, one character; not `/` |
-//! | `**` | anything, `/` too; `**/`, `/**/` also nothing |
+//! | `**` | anything, `/` too; `**/` at the start of a component also nothing: `a/**/b` matches `a/b` |
 //! | `[a-z]`, `[!a-z]`, `[^a-z]` | one character of these, or none of these; never `/` |
 //! | `{a,b}` | either |
 //! | `\` | the next character is literal |
@@ -11,6 +11,10 @@
 //! A character is a Unicode character if the name is UTF-8, otherwise a byte.
 
 use regex::bytes::{Regex, RegexBuilder};
+
+/// `**/`: nothing where a component begins (with `/` as the line terminator), or anything that ends with a slash. Only
+/// the path shows where a component begins: `{a/,b}**/c` matches `a/c`, and not `bc`.
+const DIRECTORIES: &str = "(?:(?m:^)|.*/)";
 
 /// One glob.
 #[derive(Debug, Clone)]
@@ -22,12 +26,24 @@ pub(crate) struct Glob {
 impl Glob {
     /// Parses a glob; the error says what is wrong with it.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
+        Self::parse(text, true)
+    }
+
+    /// Parses a glob in which braces are literal, as in a `.gitignore` and in quotes of a shell.
+    pub(crate) fn without_alternatives(text: &str) -> Result<Self, String> {
+        Self::parse(text, false)
+    }
+
+    fn parse(text: &str, alternatives: bool) -> Result<Self, String> {
         let build = |unicode| {
-            let mut parser = Parser { rest: text.chars().peekable(), unicode, depth: 0 };
+            let rest = text.chars().peekable();
+            let mut parser = Parser { rest, unicode, alternatives, depth: 0 };
             let body = parser.all()?;
             RegexBuilder::new(&format!("^(?:{body})$"))
                 .unicode(unicode)
                 .dot_matches_new_line(true)
+                // For DIRECTORIES; nothing else depends on it.
+                .line_terminator(b'/')
                 .build()
                 .map_err(|error| error.to_string())
         };
@@ -44,6 +60,8 @@ impl Glob {
 struct Parser<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     unicode: bool,
+    /// Whether `{a,b}` means either.
+    alternatives: bool,
     /// How many `{` are open.
     depth: usize,
 }
@@ -51,10 +69,7 @@ struct Parser<'a> {
 impl Parser<'_> {
     fn all(&mut self) -> Result<String, String> {
         let mut regex = String::new();
-        // Whether the next character begins a component.
-        let mut at_start = true;
         while let Some(character) = self.rest.next() {
-            let starts = std::mem::take(&mut at_start);
             match character {
                 '*' => {
                     let mut stars = 1;
@@ -63,37 +78,29 @@ impl Parser<'_> {
                     }
                     if stars == 1 {
                         regex.push_str("[^/]*");
-                    } else if starts && self.rest.next_if_eq(&'/').is_some() {
-                        regex.push_str("(?:.*/)?");
-                        at_start = true;
+                    } else if self.rest.next_if_eq(&'/').is_some() {
+                        regex.push_str(DIRECTORIES);
                     } else {
                         regex.push_str(".*");
                     }
                 }
                 '?' => regex.push_str("[^/]"),
                 '[' => self.class(&mut regex)?,
-                '{' => {
+                '{' if self.alternatives => {
                     self.depth += 1;
                     regex.push_str("(?:");
-                    at_start = starts;
                 }
-                ',' if self.depth > 0 => {
-                    regex.push('|');
-                    at_start = true;
-                }
+                ',' if self.depth > 0 => regex.push('|'),
                 '}' if self.depth > 0 => {
                     self.depth -= 1;
                     regex.push(')');
                 }
-                '}' => return Err("'}' without '{'".to_owned()),
+                '}' if self.alternatives => return Err("'}' without '{'".to_owned()),
                 '\\' => {
                     let next = self.rest.next().ok_or("it ends with a '\\'")?;
                     self.literal(next, &mut regex);
                 }
-                character => {
-                    at_start = character == '/';
-                    self.literal(character, &mut regex);
-                }
+                character => self.literal(character, &mut regex),
             }
         }
         if self.depth > 0 {
@@ -198,6 +205,20 @@ mod tests {
         check("a/**/b", &["a/b", "a/c/b", "a/c/d/b"], &["ab", "a/cb"]);
         check("a/**.pdf", &["a/b.pdf", "a/b/c.pdf"], &["a.pdf"]);
         check("{**/a,b}", &["a", "c/a", "b"], &["c/b"]);
+        check("a**/b", &["a/b", "ac/b", "a/c/b"], &["ab", "b"]);
+    }
+
+    /// Formerly, an alternative counted as the beginning of a component, and the end of alternatives never did.
+    #[test]
+    fn two_stars_and_a_slash_match_nothing_only_where_a_component_begins() {
+        check("x{a,**/b}", &["xa", "x/b", "xc/b", "x/c/b"], &["xb"]);
+        check("{a/,b/}**/c", &["a/c", "b/c", "a/d/c"], &["ac", "c"]);
+        check("{a/,b}**/c", &["a/c", "b/c", "bd/c"], &["bc"]);
+        check("x/{a,**/b}", &["x/a", "x/b", "x/c/b"], &["xb"]);
+        check("{a,{x,y/}**/b}", &["a", "x/b", "y/b", "y/z/b"], &["xb"]);
+        check("ä/**/**/ö", &["ä/ö", "ä/a/b/ö"], &["äö", "ä/aö"]);
+        let bytes = Glob::new("{a/,b}**/*").unwrap();
+        assert!(bytes.is_match(b"a/\xff") && !bytes.is_match(b"b\xff"));
     }
 
     #[test]
@@ -216,6 +237,17 @@ mod tests {
         check("*.{jpg,jp{e,x}g}", &["a.jpg", "a.jpeg", "a.jpxg"], &["a.jpng", "a.jp"]);
         check("\\*\\{,\\}", &["*{,}"], &["a{,}"]);
         check("a.b+(c)|$", &["a.b+(c)|$"], &["axb+(c)|$"]);
+    }
+
+    /// Formerly, braces were escaped beforehand, those with a `\` before them too, which made it literal.
+    #[test]
+    fn braces_are_literal_where_alternatives_are_not_allowed() {
+        let is_match = |glob: &str, name: &str| {
+            Glob::without_alternatives(glob).unwrap().is_match(name.as_bytes())
+        };
+        assert!(is_match("{a,b}*", "{a,b}c") && !is_match("{a,b}*", "ac"));
+        assert!(is_match("\\{a\\}", "{a}") && !is_match("\\{a\\}", "\\a\\"));
+        assert!(is_match("[{]a}", "{a}"));
     }
 
     #[test]

@@ -129,6 +129,9 @@ fn below_destination(option: &str, value: &[u8]) -> Result<RelPath, String> {
         return Err(wrong("this one is absolute; name that directory as DEST"));
     }
     let is_directory = option == "dir";
+    if value.is_empty() && is_directory {
+        return Err(wrong("it is empty"));
+    }
     if value.is_empty() || value.ends_with(b"/") && !is_directory {
         return Err(wrong("this one names no file"));
     }
@@ -184,6 +187,8 @@ mod tests {
             let error = parse_error(&format!("x\n  out={value}\n"));
             assert!(error.starts_with("list:2: out=") && error.contains("below DEST"), "{error}");
         }
+        let error = parse_error("x\n  dir=\n");
+        assert_eq!(error, "list:2: dir=: must be a path below DEST, and it is empty");
         assert!(parse_error("x\n  dir=/srv\n").contains("name that directory as DEST"));
     }
 }

@@ -17,8 +17,10 @@ mod filter;
 mod glob;
 mod hosts;
 mod input_list;
+mod lan;
 mod manifest;
 mod moment;
+mod network_switch;
 mod options;
 mod output;
 mod plan;
@@ -53,7 +55,21 @@ fn main() -> ExitCode {
             return Exit::Usage.into();
         }
     }
-    let arguments = args::accepted::without_partial_progress(given);
+    let given = match args::mount_helper::helper(&given) {
+        None => given,
+        Some(Ok(helper)) if helper.line.is_empty() => return Exit::Done.into(),
+        Some(Ok(helper)) => {
+            let entered = helper.namespace.as_deref().map_or(Ok(()), commands::enter_namespace);
+            if let Err(stop) = entered {
+                return ended(&Printer::new(OutputArgs::default()), Err(stop));
+            }
+            helper.line
+        }
+        Some(Err(message)) => {
+            return ended(&Printer::new(OutputArgs::default()), Err(Stop::Usage(message)));
+        }
+    };
+    let arguments = args::accepted::without_partial_progress(given, args::order::command_at);
     // A guess, for errors before the arguments are parsed.
     let is_json = arguments.iter().take_while(|argument| *argument != "--").any(|a| a == "--json");
     let early = || Printer::new(OutputArgs { json: is_json, ..OutputArgs::default() });
@@ -84,7 +100,10 @@ fn main() -> ExitCode {
         let message = format!("{}: cannot write the log ({cause})", file.display());
         return ended(&printer, Err(Stop::Usage(message)));
     }
-    let outcome = run(cli, &printer);
+    let outcome = match commands::background(&cli, &arguments, &printer) {
+        Some(outcome) => outcome,
+        None => run(cli, &printer),
+    };
     ended(&printer, outcome)
 }
 
@@ -126,7 +145,8 @@ fn is_missing_command(error: &clap::Error) -> bool {
     error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }
 
-/// The message for invalid arguments, which may be file names that a shell has expanded.
+/// The message for invalid arguments. They may be file names that a shell has expanded, so [`Printer::usage`]
+/// escapes it.
 fn misused(error: &clap::Error) -> String {
     if let Some(message) = foreign(error) {
         return message;

@@ -3,11 +3,12 @@
 use std::str::FromStr;
 
 use haul_storage::Timestamp;
+use jiff::Zoned;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 /// An age, counted back from now (`90s`, `15m`, `36h`, `7d`, `2w`, `6M`, `1y`), or a date (`2026-01-31`,
-/// `2026-01-31T12:00`, in local time unless it names a zone).
+/// `2026-01-31T12:00`, in local time unless it has a UTC offset, `Z` or a time zone: `[Europe/Berlin]`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moment(pub(crate) Timestamp);
 
@@ -30,6 +31,16 @@ fn moment(text: &str, now: jiff::Timestamp, zone: &TimeZone) -> Result<jiff::Tim
         return now
             .checked_sub(jiff::SignedDuration::from_secs(age))
             .map_err(|_| format!("'{text}' is out of range"));
+    }
+    // The other types skip what is in brackets (RFC 9557).
+    if text.contains('[') {
+        let zoned = text.parse::<Zoned>().map_err(|error| {
+            format!(
+                "'{text}' is not a date with a time zone ({error}); \
+                 write 2026-01-31T12:00[Europe/Berlin] or 2026-01-31T12:00+01:00"
+            )
+        })?;
+        return Ok(zoned.timestamp());
     }
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
         return Ok(at);
@@ -78,6 +89,25 @@ mod tests {
         assert_eq!(at("2026-01-31"), "2026-01-30T23:00:00Z");
         assert_eq!(at("2026-01-31T12:00"), "2026-01-31T11:00:00Z");
         assert_eq!(at("2026-01-31T12:00:00Z"), "2026-01-31T12:00:00Z");
+    }
+
+    /// Formerly, the zone was ignored and the time was taken as local.
+    #[test]
+    fn a_date_with_a_time_zone_is_in_that_zone() {
+        let local = TimeZone::fixed(jiff::tz::offset(7));
+        let at = |text| moment(text, jiff::Timestamp::UNIX_EPOCH, &local).unwrap().to_string();
+        assert_eq!(at("2026-01-31T12:00[UTC]"), "2026-01-31T12:00:00Z");
+        assert_eq!(at("2026-01-31[+02:00]"), "2026-01-30T22:00:00Z");
+        assert_eq!(at("2026-01-31T12:00Z[+02:00]"), "2026-01-31T12:00:00Z");
+        // Minimal systems have no time zone database.
+        if jiff::tz::db().get("Europe/Berlin").is_ok() {
+            assert_eq!(at("2026-07-31T12:00[Europe/Berlin]"), "2026-07-31T10:00:00Z");
+        }
+        // A zone that does not exist, and an offset that is not that of its zone.
+        for wrong in ["2026-01-31[No/Such_Zone]", "2026-01-31T12:00+05:00[+02:00]"] {
+            let error = wrong.parse::<Moment>().unwrap_err();
+            assert!(error.contains("is not a date with a time zone"), "{error}");
+        }
     }
 
     #[test]

@@ -366,7 +366,7 @@ pub(crate) enum ManifestArg {
     No,
     /// Under its default name in DEST.
     InDestination,
-    /// In this file; a relative path is below DEST.
+    /// In this file; a relative path is below DEST if that is on this machine, otherwise below the current directory.
     File(PathBuf),
 }
 
@@ -403,9 +403,9 @@ impl FromStr for SplitArg {
             "auto" => Ok(Self::Auto),
             "never" => Ok(Self::Never),
             size => match size.parse() {
-                Ok(Size(0)) => Err("parts of 0 bytes hold nothing".to_owned()),
+                Ok(Size(0)) => Err("a part must have at least 1 byte".to_owned()),
                 Ok(Size(size)) => Ok(Self::Size(size)),
-                Err(cause) => Err(format!("{cause}, nor 'auto' or 'never'")),
+                Err(cause) => Err(format!("{cause}, or write 'auto' or 'never'")),
             },
         }
     }

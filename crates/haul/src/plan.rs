@@ -98,7 +98,7 @@ impl From<Location> for Wanted {
 #[derive(Debug)]
 struct Source {
     wanted: Wanted,
-    /// The first of its locations that could be opened.
+    /// The location that names it: the preferred one or, if that has no name, the first that could be opened.
     location: Location,
     place: Place,
 }
@@ -157,6 +157,11 @@ impl Sources {
     /// Whether any is not a directory.
     fn has_file(&self) -> bool {
         self.opened.iter().any(|source| !source.place.is_directory)
+    }
+
+    /// The storages of the open ones, and their paths there.
+    pub(crate) fn paths(&self) -> Vec<(&dyn Storage, &RelPath)> {
+        self.opened.iter().map(|source| (&*source.place.storage, &source.place.path)).collect()
     }
 
     /// Whether none could be opened.

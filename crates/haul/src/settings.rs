@@ -157,6 +157,7 @@ fn command_line_settings(args: &TransferArgs, engine: &mut Settings) -> Result<(
         modified_until: select.min_age.map(|moment| moment.0),
     };
     engine.preserve.xattrs |= args.xattrs;
+    let was_kept = engine.preserve.owner;
     engine.preserve.owner |= args.owner || select.chown.is_some();
     engine.preserve.mode |= !select.chmod.is_empty();
     engine.modes = select.chmod.iter().fold(ModeChanges::default(), |mut all, changes| {
@@ -168,7 +169,8 @@ fn command_line_settings(args: &TransferArgs, engine: &mut Settings) -> Result<(
         engine.change_owner = Some(ChangeOwner { user: owner.user, group: owner.group, own });
         // An explicit request: failures are errors.
         engine.owners = Owners::Any;
-    } else if args.owner {
+    } else if args.owner && !was_kept {
+        // Otherwise --preserve has decided, for which a refusal may be a failure.
         engine.owners = owners(PreserveArg::ALL);
     }
     Ok(())
@@ -213,7 +215,7 @@ fn merge_layers(
     let mut options = given;
     for layer in profile.into_iter().chain([&base_options, &config.defaults, command_defaults]) {
         options = options.or(layer);
-        // Includes come first: after an exclude of the same layer they could never match.
+        // Includes come first: after the excludes of the same layer they could make no exceptions to them.
         let include = layer.include.iter().map(|glob| (true, glob));
         let exclude = layer.exclude.iter().map(|glob| (false, glob));
         let globs = include.chain(exclude);
@@ -243,9 +245,10 @@ fn base_of<'a>(name: &'a str, config: &'a Config) -> &'a str {
 }
 
 fn unknown_profile(name: &str, config: &Config) -> String {
+    // A profile of the configuration may have the name of a built-in one.
     let own = config.profile.keys().map(String::as_str);
-    let mut known: Vec<_> = BUILT_IN_PROFILES.into_iter().chain(own).collect();
-    known.dedup();
+    let own = own.filter(|name| !BUILT_IN_PROFILES.contains(name));
+    let known: Vec<_> = BUILT_IN_PROFILES.into_iter().chain(own).collect();
     format!("unknown profile '{}'; the profiles are {}", name.escape_debug(), known.join(", "))
 }
 
@@ -374,6 +377,8 @@ mod tests {
             error,
             "unknown profile 'nigth'; the profiles are safe, default, aggressive, night"
         );
+        let error = resolved("--profile x", "[profile.default]\n[profile.safe]\n").unwrap_err();
+        assert_eq!(error, "unknown profile 'x'; the profiles are safe, default, aggressive");
     }
 
     #[test]

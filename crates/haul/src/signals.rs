@@ -28,7 +28,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// Handles signals from the return of this function on; `message` is printed at the first one. If the
-    /// handlers cannot be installed, a signal ends the program without the message, which loses nothing else.
+    /// handlers cannot be installed, the first signal ends the program at once.
     pub(crate) fn listen(printer: &Printer, message: &'static str) -> Self {
         let signals = Self::default();
         let (heard, printer) = (signals.clone(), printer.clone());

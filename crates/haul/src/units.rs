@@ -106,7 +106,8 @@ impl<T: FromStr<Err = String>> FromStr for OrAuto<T> {
         if text == "auto" {
             return Ok(Self(None));
         }
-        text.parse().map(|value| Self(Some(value))).map_err(|cause| format!("{cause}, nor 'auto'"))
+        let value = text.parse::<T>().map_err(|cause| format!("{cause}, or write 'auto'"))?;
+        Ok(Self(Some(value)))
     }
 }
 
@@ -138,7 +139,7 @@ pub(crate) fn rate(bytes_per_second: u64) -> String {
     format!("{}/s", bytes(bytes_per_second))
 }
 
-/// A duration, for display: tenths up to ten seconds, then two units.
+/// A duration, for display: tenths up to ten seconds, whole seconds up to a minute, then two units.
 pub(crate) fn duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 9.95 {
@@ -190,7 +191,8 @@ fn scaled(text: &str, number: &str, factor: f64) -> Result<u64, String> {
     let value: f64 =
         number.parse().map_err(|_| format!("'{text}' does not begin with a number"))?;
     let product = value * factor;
-    if product > i64::MAX as f64 {
+    // `i64::MAX as f64` is 2^63, one more than the largest size.
+    if product >= i64::MAX as f64 {
         return Err(format!("'{text}' is too large"));
     }
     Ok(product as u64)
@@ -223,6 +225,8 @@ mod tests {
         for wrong in ["", "M", "1X", "-1", "1 M", "1iB", "1.2.3", "1MM", "99999999T", "1bb"] {
             assert_eq!(size(wrong), None, "{wrong}");
         }
+        // 2^63 bytes are too many.
+        assert_eq!((size("8388607T"), size("8388608T")), (Some(8_388_607 << 40), None));
     }
 
     #[test]
@@ -239,6 +243,8 @@ mod tests {
     fn the_error_of_a_size_out_of_range_names_the_bounds() {
         let error = "2G".parse::<SizeIn<1024, { 1 << 30 }>>().unwrap_err();
         assert_eq!(error, "'2G' is not between 1K and 1G");
+        let error = "foo".parse::<OrAuto<Size>>().unwrap_err();
+        assert!(error.ends_with("or 1.5GiB (1024s), or write 'auto'"), "{error}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub struct Budget<T> {
     /// Bytes that members have left to move.
     left: BTreeMap<u64, u64>,
     link: LinkStatus,
-    /// When the bytes in flight last fell to 0; `None` if none were since measurements were discarded.
+    /// When the bytes in flight last fell to 0; `None` if they have not since measurements were discarded.
     quiet_since: Option<Duration>,
 }
 

@@ -41,13 +41,12 @@ impl LinkBudgets {
     /// The share of a reader of `storage`, which may hold `settings.memory` bytes. For a disk that is the
     /// only limit.
     pub fn reader(&self, storage: &Arc<dyn Storage>, settings: &Settings) -> Arc<LinkShare> {
-        let unlimited = Decision {
-            lanes: 1,
-            window_bytes: settings.memory,
-            range_bytes: settings.memory,
-            files: usize::MAX,
-        };
-        self.join(settings, &Links::to_source(storage), false, unlimited)
+        self.join(settings, &Links::to_source(storage), false, unlimited(settings))
+    }
+
+    /// The share of a writer to `storage`, which may hold `settings.memory` bytes. For a disk that is the only limit.
+    pub fn writer(&self, storage: &Arc<dyn Storage>, settings: &Settings) -> Arc<LinkShare> {
+        self.join(settings, &Links::to_destination(storage), true, unlimited(settings))
     }
 
     /// The share of a transfer over `links`. `writes` is true if the destination is behind one of them; `on_disk` is
@@ -102,6 +101,16 @@ impl Known {
     fn forget(&mut self) {
         self.paths.retain(|_, budget| Arc::strong_count(budget) > 1 || !budget.is_old());
         self.hosts.retain(|_, lanes| Arc::strong_count(lanes) > 1);
+    }
+}
+
+/// The decision for a disk, which only the memory limits.
+const fn unlimited(settings: &Settings) -> Decision {
+    Decision {
+        lanes: 1,
+        window_bytes: settings.memory,
+        range_bytes: settings.memory,
+        files: usize::MAX,
     }
 }
 

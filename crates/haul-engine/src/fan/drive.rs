@@ -1,5 +1,6 @@
 //! Runs the transfers of many hosts, a limited number at once, and sums up their progress and results.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -60,15 +61,11 @@ where
     Open: Fn(usize) -> Opening,
     Opening: Future<Output = Result<Opened>>,
 {
+    let together = Together::new(hosts, events, settings.transfer.progress_interval);
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let pool = match WorkPool::new("haul-digest", cores) {
         Ok(pool) => pool,
-        Err(error) => {
-            let error = Error::from_io("start a thread", error);
-            events.send(FanEvent::Of { host: 0, event: Event::Failed(error) });
-            let total = Summary { failed: 1, ..Summary::default() };
-            return FanSummary { total, ..FanSummary::default() };
-        }
+        Err(error) => return together.unstarted(hosts, &error),
     };
     let share = Share::new(&settings, hosts);
     let drive = Drive {
@@ -77,7 +74,7 @@ where
         fail_fast: settings.fail_fast,
         store: settings.one_source.then(|| Arc::new(Store::new(share.store_bytes))),
         sources: Sources::default(),
-        together: Arc::new(Together::new(hosts, events, settings.transfer.progress_interval)),
+        together: Arc::new(together),
         stop: Cancel::default(),
         budgets: LinkBudgets::default(),
         pool,
@@ -235,6 +232,18 @@ impl Together {
         Self { events, interval, started: Instant::now(), state: Mutex::new(sums) }
     }
 
+    /// Ends all hosts, because the threads that all of them need could not be started.
+    fn unstarted(&self, hosts: usize, cause: &io::Error) -> FanSummary {
+        let copy = || {
+            cause.raw_os_error().map_or_else(|| cause.kind().into(), io::Error::from_raw_os_error)
+        };
+        for host in 0..hosts {
+            let outcome = HostOutcome::Unopened(Error::from_io("start a thread", copy()));
+            self.ended(HostEnd { host, outcome, elapsed: Duration::ZERO });
+        }
+        self.summary(false)
+    }
+
     fn progress(&self, host: usize, progress: Progress) {
         let now = Instant::now();
         let sum = {
@@ -252,6 +261,9 @@ impl Together {
     fn ended(&self, end: HostEnd) {
         {
             let mut sums = self.lock();
+            // A host that has not been opened has never had any progress.
+            let nothing = nothing(Phase::Ended, end.elapsed);
+            sums.progress[end.host].get_or_insert(nothing).phase = Phase::Ended;
             let summary = &mut sums.summary;
             match &end.outcome {
                 HostOutcome::Moved(moved) => {
@@ -288,19 +300,8 @@ impl Together {
 
 /// The progress of all hosts together; hosts that have not begun add nothing yet.
 fn sum(hosts: &[Option<Progress>], elapsed: Duration) -> Progress {
-    let mut sum = Progress {
-        phase: if hosts.iter().all(Option::is_some) { Phase::Moving } else { Phase::Planning },
-        elapsed,
-        files: 0,
-        total_files: 0,
-        bytes: 0,
-        total_bytes: 0,
-        moved_bytes: 0,
-        bytes_per_second: 0,
-        lanes: 0,
-        window_bytes: 0,
-        rtt: None,
-    };
+    let phase = if hosts.iter().all(Option::is_some) { Phase::Moving } else { Phase::Planning };
+    let mut sum = nothing(phase, elapsed);
     for host in hosts.iter().flatten() {
         sum.files += host.files;
         sum.total_files += host.total_files;
@@ -318,6 +319,23 @@ fn sum(hosts: &[Option<Progress>], elapsed: Duration) -> Progress {
         sum.rtt = shorter(sum.rtt, host.rtt);
     }
     sum
+}
+
+/// The progress of a host that has moved nothing.
+const fn nothing(phase: Phase, elapsed: Duration) -> Progress {
+    Progress {
+        phase,
+        elapsed,
+        files: 0,
+        total_files: 0,
+        bytes: 0,
+        total_bytes: 0,
+        moved_bytes: 0,
+        bytes_per_second: 0,
+        lanes: 0,
+        window_bytes: 0,
+        rtt: None,
+    }
 }
 
 fn add(total: &mut Summary, host: &Summary) {
@@ -344,5 +362,49 @@ fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Formerly, there were no hosts in the summary, and the first one had the failure.
+    #[tokio::test]
+    async fn without_threads_all_hosts_fail() {
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&ended);
+        let sink = FanSink::new(move |event| match event {
+            FanEvent::Ended(end) => sink.lock().unwrap().push((end.host, end.is_done())),
+            FanEvent::Progress(_) => {}
+            other => panic!("{other:?}"),
+        });
+        let together = Together::new(3, sink, Duration::ZERO);
+        let summary = together.unstarted(3, &io::ErrorKind::WouldBlock.into());
+        assert_eq!((summary.hosts, summary.failed_hosts, summary.total.failed), (3, 3, 3));
+        assert_eq!(*ended.lock().unwrap(), [(0, false), (1, false), (2, false)]);
+    }
+
+    /// Formerly, the plan was never complete if a host could not be opened: no total, no remaining time.
+    #[test]
+    fn hosts_that_end_unopened_do_not_keep_the_others_in_the_plan() {
+        let phases = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&phases);
+        let sink = FanSink::new(move |event| {
+            if let FanEvent::Progress(progress) = event {
+                sink.lock().unwrap().push(progress.phase);
+            }
+        });
+        let together = Together::new(3, sink, Duration::ZERO);
+        together.progress(0, nothing(Phase::Moving, Duration::ZERO));
+        let error = Error::from_io("connect", io::ErrorKind::ConnectionRefused.into());
+        for (host, outcome) in [(1, HostOutcome::Unopened(error)), (2, HostOutcome::NotBegun)] {
+            together.progress(0, nothing(Phase::Moving, Duration::ZERO));
+            together.ended(HostEnd { host, outcome, elapsed: Duration::ZERO });
+        }
+        together.progress(0, nothing(Phase::Moving, Duration::ZERO));
+        let planning = [Phase::Planning; 3];
+        assert_eq!(phases.lock().unwrap()[..3], planning);
+        assert_eq!(phases.lock().unwrap()[3..], [Phase::Moving]);
     }
 }

@@ -120,7 +120,8 @@ impl<V: Clone> Memo<V> {
         }
     }
 
-    /// Frees the seat of a host for another one. Returns the values that all hosts in `taken` have received.
+    /// Forgets which values the host in `seat` has received, so that another host can take the seat.
+    /// Returns the keys of the values that all hosts in `taken` have received.
     pub fn leave(&mut self, seat: usize, taken: SeatSet) -> Vec<Key> {
         let mut spent = Vec::new();
         for (key, slot) in &mut self.slots {

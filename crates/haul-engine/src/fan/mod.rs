@@ -11,7 +11,7 @@
 //! reads are cached in the store for the others. So all hosts whose positions differ by no more than the size of the
 //! store share one read of the source. A host that has fallen farther behind reads for itself.
 //!
-//! Modules: `store` caches what was read (it has the only lock, which is never held across an await); `shelf` is its
+//! Modules: `store` caches what was read (the lock on its state is never held across an await); `shelf` is its
 //! state of one open file, `memo` that of small files, listings and open files; `seats` numbers the hosts, `pace`
 //! decides how long one waits for another; `view` and `reader` implement the storage traits; `drive` runs the transfers
 //! and adds up their results.

@@ -3,6 +3,8 @@
 //!
 //! A read in progress is polled by the host that needs its next block. So it never gets ahead of the fastest host, and
 //! no slow host delays it.
+//!
+//! A `seat` is the number of a host, and `taken` are the seats of all hosts being served (`seats`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -14,7 +16,8 @@ use tokio::sync::Mutex as AsyncMutex;
 use super::seats::SeatSet;
 
 /// A host that needs bytes at most this far ahead of a read in progress waits for that read. Farther ahead, a second
-/// read begins, and the first one ends where the second one began.
+/// read begins, and the first one ends where the second one began. A file that can be read only from its start
+/// has no such limit.
 const JOIN_BYTES: u64 = 1 << 20;
 
 /// One open file.
@@ -79,7 +82,7 @@ pub enum Found {
 }
 
 /// A piece that was removed from the cache: its stamp and its length.
-pub type Taken = (u64, u64);
+pub type Evicted = (u64, u64);
 
 impl Shelf {
     /// The state of a file that can be read from any offset (`ranged`), or only from its start.
@@ -98,7 +101,7 @@ impl Shelf {
     }
 
     /// A host has closed it. Returns the pieces that no host in `taken` needs any more, removed from the cache.
-    pub fn closed(&mut self, seat: usize, taken: SeatSet) -> Vec<Taken> {
+    pub fn closed(&mut self, seat: usize, taken: SeatSet) -> Vec<Evicted> {
         if let Some(count) = self.open.get_mut(&seat) {
             *count -= 1;
             if *count > 0 {
@@ -115,7 +118,7 @@ impl Shelf {
     }
 
     /// A host has left the fan-out. Returns pieces as [`closed`](Self::closed) does.
-    pub fn left(&mut self, seat: usize, taken: SeatSet) -> Vec<Taken> {
+    pub fn left(&mut self, seat: usize, taken: SeatSet) -> Vec<Evicted> {
         self.open.remove(&seat);
         self.given.remove(&seat);
         self.closed.remove(seat);
@@ -138,7 +141,8 @@ impl Shelf {
     }
 
     /// Finds the first bytes of `wanted`, which must not be empty. If they are neither cached nor being read, a read
-    /// for them begins.
+    /// for them begins. It ends where other bytes are cached or being read, unless the file can be read only from its
+    /// start: a host that is behind follows one read through all gaps, and does not begin again for each.
     pub fn find(&mut self, wanted: Range) -> Found {
         let at = wanted.start();
         if let Some((&start, piece)) = self.pieces.range(..=at).next_back()
@@ -167,7 +171,10 @@ impl Shelf {
         if let Some((&next, _)) = self.pieces.range(at..end).next() {
             end = next;
         }
-        let left = Range::between(if self.from_start { 0 } else { at }, end);
+        let left = match self.from_start {
+            true => Range::between(0, wanted.end()),
+            false => Range::between(at, end),
+        };
         let read = Arc::new(Read { blocks: AsyncMutex::new(Blocks::Wanted(left)) });
         self.reads.push(ReadInProgress { left, read: Arc::downgrade(&read) });
         Found::Coming(read)
@@ -209,14 +216,14 @@ impl Shelf {
     }
 
     /// Removes a piece from the cache.
-    pub fn take(&mut self, at: u64) -> Option<Taken> {
+    pub fn take(&mut self, at: u64) -> Option<Evicted> {
         let piece = self.pieces.remove(&at)?;
         Some((piece.stamp, piece.block.len() as u64))
     }
 
     /// A host has received `range`, which lies in one piece. Removes and returns the piece if no host in `taken` needs
     /// it any more.
-    pub fn gave(&mut self, seat: usize, range: Range, taken: SeatSet) -> Option<Taken> {
+    pub fn gave(&mut self, seat: usize, range: Range, taken: SeatSet) -> Option<Evicted> {
         self.given.entry(seat).or_default().insert(range);
         let (&start, _) = self.pieces.range(..=range.start()).next_back()?;
         self.needed_by(start, taken).is_empty().then(|| self.take(start)).flatten()
@@ -245,16 +252,48 @@ impl Shelf {
     }
 
     /// Removes all pieces from the cache.
-    pub fn clear(&mut self) -> Vec<Taken> {
+    pub fn clear(&mut self) -> Vec<Evicted> {
         let pieces = std::mem::take(&mut self.pieces);
         pieces.into_values().map(|piece| (piece.stamp, piece.block.len() as u64)).collect()
     }
 
     /// Removes the pieces that no host in `taken` needs any more.
-    fn sweep(&mut self, taken: SeatSet) -> Vec<Taken> {
+    fn sweep(&mut self, taken: SeatSet) -> Vec<Evicted> {
         let starts: Vec<u64> = self.pieces.keys().copied().collect();
         let spent = starts.into_iter().filter(|start| self.needed_by(*start, taken).is_empty());
         let spent: Vec<u64> = spent.collect();
         spent.into_iter().filter_map(|start| self.take(start)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn block() -> Block {
+        Bytes::from_static(&[7; 100]).into()
+    }
+
+    /// Formerly, a host that was behind read the file from its start for each gap between cached pieces.
+    #[test]
+    fn a_read_from_the_start_continues_past_cached_pieces() {
+        let mut shelf = Shelf::new(false);
+        shelf.put(100, block(), 1);
+        let Found::Coming(read) = shelf.find(Range::new(0, 400)) else { panic!() };
+        assert_eq!(shelf.left_of(&read), Range::new(0, 400));
+        assert_eq!(shelf.advance(&read, &mut block()), 0);
+        assert!(matches!(shelf.find(Range::new(100, 300)), Found::Here(_)));
+        let Found::Coming(next) = shelf.find(Range::new(200, 200)) else { panic!() };
+        assert!(Arc::ptr_eq(&read, &next));
+    }
+
+    #[test]
+    fn a_read_from_any_offset_ends_at_a_cached_piece() {
+        let mut shelf = Shelf::new(true);
+        shelf.put(100, block(), 1);
+        let Found::Coming(read) = shelf.find(Range::new(20, 300)) else { panic!() };
+        assert_eq!(shelf.left_of(&read), Range::between(20, 100));
     }
 }

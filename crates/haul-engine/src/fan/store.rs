@@ -1,9 +1,12 @@
 //! The cache of a fan-out: what was read from the sources and may be needed by another host.
 //!
 //! An item is dropped as soon as all hosts being served have received it; when there is no room left,
-//! the oldest is. Nothing ever waits for room: a host that is far behind misses the cache and reads for
-//! itself. What is read again in this way has a small part of the room for itself, so that hosts that
-//! are behind share it, and never evict what they are about to reach.
+//! the oldest is. No host waits for a slow one: a host that is far behind misses the cache and reads for
+//! itself. Only hosts of nearly the same speed wait for each other, for a small share of the time (`pace`).
+//! What is read again takes at most 1/8 of the room (`AGAIN_SHARE`): hosts that are behind share that part,
+//! and evict little of what they are about to reach.
+//!
+//! Each host has a seat: its number in the store, free again when the host has left.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +19,7 @@ use tokio::time::{Instant, timeout};
 use super::memo::{Cached, Key, Lookup, Memo};
 use super::meter::Meter;
 use super::seats::{SeatSet, Seats};
-use super::shelf::{Found, Read, Shelf, Taken};
+use super::shelf::{Evicted, Found, Read, Shelf};
 
 /// Files that no host has open at the moment and that stay open for later hosts.
 const IDLE_FILES: usize = 64;
@@ -56,7 +59,7 @@ pub struct OpenFile {
 #[derive(Debug)]
 pub struct Store {
     state: Mutex<State>,
-    /// Notified when something was dropped because all hosts have received it.
+    /// Notified when all hosts have received a piece, or one has closed a file or left: there may be room.
     spent: Notify,
     /// Counts what is read.
     pub meter: Meter,
@@ -122,7 +125,7 @@ impl Store {
         for key in state.listings.leave(seat, taken) {
             state.drop_listing(&key);
         }
-        let pieces: Vec<Taken> =
+        let pieces: Vec<Evicted> =
             state.shelves.values_mut().flat_map(|shelf| shelf.left(seat, taken)).collect();
         state.free(&pieces);
         for key in state.files.leave(seat, taken) {
@@ -138,6 +141,8 @@ impl Store {
         let lookup = state.wholes.look_up(key, seat);
         if matches!(lookup, Lookup::Ready(_)) && state.is_spent(state.wholes.get(key)) {
             state.drop_whole(key);
+            drop(state);
+            self.spent.notify_waiters();
         }
         lookup
     }
@@ -149,10 +154,15 @@ impl Store {
         let stamp = state.insert(bytes, Item::Whole(key.clone()));
         let cached = Cached { value, bytes, stamp, seen: SeatSet::of(seat) };
         state.wholes.put(key.clone(), cached);
-        if state.is_spent(state.wholes.get(key)) {
+        let spent = state.is_spent(state.wholes.get(key));
+        if spent {
             state.drop_whole(key);
         }
         state.make_room(self.most_bytes);
+        drop(state);
+        if spent {
+            self.spent.notify_waiters();
+        }
     }
 
     /// Looks up a listing.
@@ -161,6 +171,8 @@ impl Store {
         let lookup = state.listings.look_up(key, seat);
         if matches!(lookup, Lookup::Ready(_)) && state.is_spent(state.listings.get(key)) {
             state.drop_listing(key);
+            drop(state);
+            self.spent.notify_waiters();
         }
         lookup
     }
@@ -172,10 +184,15 @@ impl Store {
         let stamp = state.insert(bytes, Item::Listing(key.clone()));
         let cached = Cached { value, bytes, stamp, seen: SeatSet::of(seat) };
         state.listings.put(key.clone(), cached);
-        if state.is_spent(state.listings.get(key)) {
+        let spent = state.is_spent(state.listings.get(key));
+        if spent {
             state.drop_listing(key);
         }
         state.make_room(self.most_bytes);
+        drop(state);
+        if spent {
+            self.spent.notify_waiters();
+        }
     }
 
     /// Looks up an open file; if it is cached, it counts as opened by this host.
@@ -391,7 +408,7 @@ impl State {
         self.next_number
     }
 
-    fn free(&mut self, taken: &[Taken]) {
+    fn free(&mut self, taken: &[Evicted]) {
         for (stamp, bytes) in taken {
             let again = self.again.remove(stamp).is_some();
             if again {

@@ -84,7 +84,7 @@ impl View {
         (self.source.number, path.clone())
     }
 
-    /// This host makes an answer, and the others wait.
+    /// This host loads a value, and the others wait for it while `others` is held.
     fn promise(&self, what: Wanted, key: &Key, others: OwnedMutexGuard<()>) -> Promise {
         Promise { seat: Arc::clone(&self.seat), what, key: Some(key.clone()), _others: others }
     }
@@ -103,7 +103,7 @@ impl View {
         let mut listing = self.storage().list(path).await?;
         let mut batches = Vec::new();
         let mut bytes = 0;
-        // Why it cannot be kept: it goes on too long, or everybody is to meet an error for himself.
+        // The rest of a listing that cannot be kept: it is too long, or each host is to see its own error.
         let rest = loop {
             match listing.next().await {
                 None => break None,
@@ -133,7 +133,8 @@ impl View {
     }
 }
 
-/// Told to the others when it is dropped without having been kept: one of them tries then.
+/// A value that this host loads for all. If it is dropped without a call of `kept`, there is none, and
+/// one of the waiting hosts tries.
 struct Promise {
     seat: Arc<Seat>,
     what: Wanted,
@@ -142,7 +143,7 @@ struct Promise {
 }
 
 impl Promise {
-    /// It is going to be kept, under this key; the others wait until the promise is dropped.
+    /// The key under which the caller now stores the value; the others wait until the promise is dropped.
     fn kept(&mut self) -> Option<Key> {
         self.key.take()
     }

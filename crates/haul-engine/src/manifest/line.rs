@@ -126,7 +126,7 @@ pub fn format_line(path: &RelPath, digest: &Digest) -> Vec<u8> {
 /// The path that a listed name stands for, without `./` and doubled slashes.
 ///
 /// # Errors
-/// If the name is absolute or contains `..`: it could lead anywhere.
+/// If the name is absolute or contains `..`, which could lead anywhere, or cannot be a file's (`.`, `a/`, NUL).
 pub fn listed_path(name: &[u8]) -> Result<RelPath, LineError> {
     if name.starts_with(b"/") || name.ends_with(b"/") {
         return Err(LineError::Name(RelPathError::EmptyComponent));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use haul_storage::{
     Block, BlockStream, DigestKind, Error, ErrorKind, Location, Range, ReadAt, RelPath, Result,
-    Storage,
+    Storage, UNKNOWN_SIZE,
 };
 
 use super::frame::Frame;
@@ -125,13 +125,14 @@ impl ManifestReader {
         self.path == *path && self.location == *storage.location()
     }
 
-    /// Checks at the end of the stream that all bytes arrived and that the file has not changed.
+    /// Checks at the end of the stream that all bytes arrived, if their number is known, and that the file has not
+    /// changed.
     async fn end(&mut self) -> Result<()> {
         let changed = |detail: String| {
             Error::new(ErrorKind::Changed, "read").at(self.display()).because(detail)
         };
         let size = self.file.identity().size;
-        if self.received != size {
+        if size != UNKNOWN_SIZE && self.received != size {
             return Err(changed(format!("ended after {} of {size} bytes", self.received)));
         }
         let now = self.file.recheck().await.map_err(|error| error.at(self.display()))?;

@@ -4,7 +4,7 @@
 //! without a name (so nothing remains of it even if the process is killed), and merged at the
 //! end. Of records with the same key the one that was added last remains.
 //!
-//! All of it blocks; runs are a few MiB at most, and go to the page cache.
+//! All of it blocks; a spill writes a few MiB at most, to the page cache.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -66,8 +66,8 @@ pub struct Finished {
 
 impl ManifestWriter {
     /// A manifest of `kind` whose names are relative to `base`. `scratch` is an existing directory
-    /// on this machine for what does not fit in memory (more than 16 384 files); `pool` does the
-    /// work that blocks.
+    /// on this machine for what does not fit in memory (more than 16 384 files, or 4 MiB); `pool`
+    /// does the work that blocks.
     pub fn new(kind: DigestKind, base: RelPath, scratch: &Path, pool: WorkPool) -> Self {
         let sorter = Sorter::new(scratch);
         Self {
@@ -83,7 +83,8 @@ impl ManifestWriter {
 
     /// Lists a file, in place of any earlier entry; `path` is below the base.
     ///
-    /// Blocks only once in 16 384 calls, when it writes about 2 MiB to the scratch directory.
+    /// Blocks only once in 16 384 calls, when it writes about 2 MiB to the scratch directory, or if names
+    /// are long, after 4 MiB.
     ///
     /// # Errors
     /// If `path` is not below the base, the digest is of another kind than the manifest, or the scratch directory cannot
@@ -130,7 +131,8 @@ impl ManifestWriter {
 
     /// Writes the manifest as `path` of `storage`, sorted by the bytes of the names.
     ///
-    /// If nothing was added or removed, there is nothing to merge, and nothing is done.
+    /// If nothing was added or removed, nothing is done, except that without `merge` an existing
+    /// manifest becomes empty.
     ///
     /// # Errors
     /// If an existing manifest cannot be parsed: the error names the line, and the manifest stays as it is. If one of

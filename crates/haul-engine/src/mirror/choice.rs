@@ -49,7 +49,7 @@ pub enum Failed {
     Rests,
     /// The others go on without it for good.
     Dropped,
-    /// There is no other: the failure is the file's.
+    /// No other can be used now (there is none, or all rest): the failure is the file's.
     Alone,
 }
 

@@ -4,9 +4,10 @@
 //! open: all mirrors at once → the same file as the first? → reader: each range to the mirror that delivers it first
 //! ```
 //!
-//! The first mirror that opens is the reference. The others must have the same length and, unless a digest
-//! will check the content, the same modification time or the same strong tag, where both report one. A mirror
-//! that differs or fails is dropped with a warning; the others take over what was in flight there.
+//! The first mirror, in order of preference, that opens and reports a length is the reference. The others must
+//! have the same length and, unless a digest will check the content, the same modification time (where both report
+//! one) or the same strong tag. A mirror that differs or fails is dropped with a warning; the others take over what
+//! was in flight there.
 //!
 //! A wrong digest of the whole file does not show which mirror was wrong, so the file is then read anew, from
 //! one mirror at a time ([`MirrorStorage::refuted`]).

@@ -1,7 +1,8 @@
 //! A file that is read from its mirrors.
 //!
 //! A range is read from one mirror until that fails; the rest is then read from another, so the reader sees
-//! one stream without a gap. The stream ends with the error only if no other mirror can continue at once.
+//! one stream without a gap. The stream ends with the error only if no other mirror can continue at once,
+//! or if the failed one has changed and its earlier bytes may be of the new version.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,8 +46,8 @@ struct Inner {
     /// Mirrors that have delivered bytes.
     read: Arc<Mutex<Vec<usize>>>,
     size: u64,
-    /// Ranges of the file are read concurrently, so a mirror without ranges is of no use: it would send
-    /// everything before each range.
+    /// Whether any mirror supported ranges at first. Ranges of the file are then read concurrently, so a
+    /// mirror without them is of no use: it would send everything before each range.
     in_ranges: bool,
 }
 

@@ -1,7 +1,8 @@
 //! Counts files and bytes ahead of the plan, so that progress has complete totals early, and a destination
 //! that is too small is noticed early.
 //!
-//! The plan is only a few hundred items ahead of the transfer, so its totals are complete only near the end.
+//! The plan is only about a thousand items ahead of the transfer (ten thousand more if they are sorted), so
+//! its totals are complete only near the end.
 //! The count lists the sources on its own and keeps nothing but sums; where space is compared, it also lists
 //! the existing directories of the destination. It starts if the plan is not complete after a moment, and
 //! ends with the plan, unless the need for space is still unknown then. It is abandoned if too many
@@ -56,7 +57,7 @@ struct Waiting {
 /// The directory of the destination that a source directory is copied to.
 #[derive(Clone)]
 enum Counterpart {
-    /// Not looked up: needs are not compared, or it may be on another file system.
+    /// Not looked up: needs are not compared, or it may be on another file system or that of another name.
     Unknown,
     /// It does not exist, so everything below is new.
     Missing,
@@ -103,7 +104,8 @@ pub async fn count(context: &Context, jobs: &[Job]) {
         sleep(CHECK).await;
     }
     sleep(START_DELAY).await;
-    if !is_wanted(context) {
+    // Counting begins once the space is known: what was counted before would be missing.
+    if !is_wanted(context) || context.room.started().await.is_err() {
         return;
     }
     context.room.begin_count().await;

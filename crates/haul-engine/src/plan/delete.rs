@@ -1,11 +1,12 @@
 //! `sync --delete`: removes entries of the destination that the source does not have.
 //!
 //! The pass runs over the destination's tree after everything was copied, when it is known whether all
-//! listings of the source were complete: if one failed, nothing is removed anywhere. Each entry of the
-//! destination is looked up at the source by name, and is a candidate only if the response is a plain "not
-//! found". Candidates stay if the source lists them nevertheless (a server may deny the existence of what it
-//! does not let the user access), or if they are what the destination made of a name of the source: file
-//! systems ignore case, normalise characters, drop dots at the end of a name.
+//! listings of the source were complete: if one failed, nothing is removed anywhere (without
+//! `--ignore-errors`). Each entry of the destination is looked up at the source by name, and is a candidate
+//! only if the response is a plain "not found", or if the filter excludes the entry found there. Candidates
+//! stay if the source lists them nevertheless (a server may deny the existence of what it does not let the
+//! user access), or if they are what the destination made of a name of the source: file systems ignore case,
+//! normalise characters, drop dots at the end of a name.
 
 use std::collections::HashSet;
 use std::hash::BuildHasher as _;
@@ -20,19 +21,17 @@ use haul_storage::{
 
 use super::folded::fold;
 use super::mount::is_mount;
+use super::removal::{make_writable, put_back, remove, takes};
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::transfer::{is_backup, take_away};
-use crate::{Action, DeleteLimit, FileEvent, Job};
+use crate::transfer::is_backup;
+use crate::{DeleteLimit, Job};
 
 /// Candidates of a directory that are checked against one listing of the source.
 const BATCH: usize = 8192;
 
 /// Maximum of pending directories. Beyond it a subdirectory is visited at once.
 const MAX_PENDING: usize = 4096;
-
-/// Permission bits that a directory's owner needs to change its entries.
-const OWNER_WRITES: u32 = 0o300;
 
 /// Removes from a job's destination what its source does not have. Excluded entries stay.
 ///
@@ -68,7 +67,7 @@ struct Pass<'a> {
     job: &'a NumberedJob,
     removes: bool,
     pending: Mutex<Vec<RelPath>>,
-    /// Whether the source is known not to be empty, or may be empty.
+    /// Whether the source is known not to be empty, or is allowed to be (`delete_from_empty`).
     source_has_entries: AtomicBool,
     candidates: AtomicU64,
     /// Entries of the destination that are not excluded.
@@ -292,6 +291,9 @@ impl<'a> Pass<'a> {
         mut candidates: Vec<Entry>,
     ) -> Result<(Vec<Entry>, Vec<Vec<u8>>)> {
         let mut renamed = Vec::new();
+        let mut left: HashSet<Vec<u8>> =
+            candidates.iter().map(|entry| entry.path.name().to_vec()).collect();
+        let mut folded: Option<Vec<Vec<u8>>> = None;
         // Hashes of all names: 8 bytes each, and only for a directory that has something to remove.
         let mut there = HashSet::new();
         let hasher = std::hash::RandomState::new();
@@ -304,7 +306,9 @@ impl<'a> Pass<'a> {
             let batch = batch?;
             for listed in &batch {
                 let name = listed.path.name();
-                candidates.retain(|entry| entry.path.name() != name || !self.is_copied(listed));
+                if left.contains(name) && self.is_copied(listed) {
+                    left.remove(name);
+                }
             }
             let others = batch.iter().filter(|listed| {
                 let name = listed.path.name();
@@ -321,18 +325,25 @@ impl<'a> Pass<'a> {
             for found in found {
                 let Some((found, listed)) = found? else { continue };
                 // FUSE file systems may report several inode numbers for one file.
-                let folded = fold(found.path.name());
-                let before = candidates.len();
-                candidates
-                    .retain(|entry| !is_same(entry, &found) && fold(entry.path.name()) != folded);
-                if candidates.len() < before && found.is_dir() && listed.is_dir() {
+                let found_folded = fold(found.path.name());
+                let folded = folded.get_or_insert_with(|| {
+                    candidates.iter().map(|entry| fold(entry.path.name())).collect()
+                });
+                let before = left.len();
+                for (entry, folded) in candidates.iter().zip(folded.iter()) {
+                    if is_same(entry, &found) || *folded == found_folded {
+                        left.remove(entry.path.name());
+                    }
+                }
+                if left.len() < before && found.is_dir() && listed.is_dir() {
                     renamed.push(listed.path.name().to_vec());
                 }
             }
-            if candidates.is_empty() {
+            if left.is_empty() {
                 break;
             }
         }
+        candidates.retain(|entry| left.contains(entry.path.name()));
         Ok((candidates, renamed))
     }
 
@@ -396,6 +407,7 @@ impl<'a> Pass<'a> {
             job.destination.set_metadata(destination, &wanted).await
         };
         if let Err(error) = outcome.await {
+            put_back(self.job, destination, restore).await;
             self.context.tally.fail(error.at(self.job.destination_name(destination)));
         }
     }
@@ -420,7 +432,7 @@ struct Touched {
 enum Looked {
     /// The source has it, or it is excluded.
     Skip,
-    /// The source does not have it.
+    /// The source does not have it, or the filter excludes what the source has under this name.
     Missing(Entry),
     /// A directory on both sides.
     Directory(Entry),
@@ -443,35 +455,12 @@ pub fn is_same(one: &Entry, other: &Entry) -> bool {
     }
 }
 
-/// Whether the filter includes an entry below `root`.
-fn takes(context: &Context, root: &RelPath, entry: &Entry) -> bool {
-    let below = &entry.path.as_bytes()[root.as_bytes().len()..];
-    let below = below.strip_prefix(b"/").unwrap_or(below);
-    context.settings.filter.takes(below, entry.is_dir())
-}
-
 /// Whether an entry of the destination, below `root`, may be removed: it is not excluded, and no backup.
 fn may_go(context: &Context, root: &RelPath, entry: &Entry) -> bool {
     takes(context, root, entry) && !is_backup(context, entry)
 }
 
-/// Lets the owner of a directory change its entries. Returns its former mode if that was necessary. Failures
-/// are ignored: the removals that follow report theirs.
-async fn make_writable(job: &NumberedJob, directory: &RelPath) -> Option<u32> {
-    let destination = &job.job.destination;
-    let entry = destination.stat(directory).await.ok()?;
-    let metadata = Metadata { mode: Some(writable(&entry)?), ..Metadata::default() };
-    destination.set_metadata(directory, &metadata).await.ok()?;
-    entry.mode
-}
-
-/// The mode that lets a directory's owner change its entries; `None` if the present one does.
-pub fn writable(entry: &Entry) -> Option<u32> {
-    let mode = entry.mode.filter(|mode| entry.is_dir() && mode & OWNER_WRITES != OWNER_WRITES)?;
-    Some(mode | 0o700)
-}
-
-/// Removes `entry` and creates a directory there. Returns true: the directory is new.
+/// Removes `entry`, a file or link, and creates a directory there. Returns true: the directory is new.
 pub async fn replace_with_directory(
     context: &Context,
     job: &NumberedJob,
@@ -480,89 +469,8 @@ pub async fn replace_with_directory(
 ) -> Result<bool> {
     remove(context, job, entry).await?;
     if !context.settings.dry_run {
-        // Fails if excluded entries have stayed.
         job.job.destination.create_dir_as(&entry.path, mode).await?;
         context.tally.directory();
     }
     Ok(true)
-}
-
-/// The device of the directory of an entry at the destination, with `one_file_system`.
-async fn device_around(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<Option<u64>> {
-    if !context.settings.one_file_system {
-        return Ok(None);
-    }
-    let directory = match entry.path.parent() {
-        Some(parent) => job.job.destination.stat(&parent).await?,
-        None => entry.clone(),
-    };
-    Ok(directory.id.map(|id| id.device))
-}
-
-/// Removes an entry of the destination and everything below it that is not excluded, and reports each. With
-/// `one_file_system`, file systems mounted there stay as they are. A
-/// directory in which something stays, stays.
-pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<()> {
-    let destination = &job.job.destination;
-    let device = device_around(context, job, entry).await?;
-    if is_mount(device, entry) {
-        return Ok(());
-    }
-    // Each with the mode that a directory had, once it has been listed.
-    let mut pending = vec![(entry.clone(), None)];
-    while let Some((next, listed)) = pending.pop() {
-        if next.is_dir() && listed.is_none() {
-            if job.is_local() && context.ends.is_source(&next) {
-                return Err(Error::new(ErrorKind::InvalidInput, "delete")
-                    .at(job.destination_name(&next.path))
-                    .because("it is a source of this run, under another path"));
-            }
-            let path = next.path.clone();
-            let may = writable(&next).is_some() && !context.settings.dry_run;
-            let restore = if may { make_writable(job, &path).await } else { None };
-            pending.push((next, Some(restore)));
-            let mut listing = destination.list(&path).await?;
-            while let Some(batch) = listing.next().await {
-                let taking = batch?.into_iter().filter(|below| {
-                    may_go(context, &job.job.destination_path, below) && !is_mount(device, below)
-                });
-                pending.extend(taking.map(|below| (below, None)));
-            }
-            continue;
-        }
-        if !context.settings.dry_run {
-            let removed = async {
-                if !next.is_dir() && take_away(context, job, &next.path).await? {
-                    return Ok(());
-                }
-                destination.remove(&next.path).await
-            };
-            match removed.await {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::NotEmpty => {
-                    // Excluded entries are in it, so it stays, with its former mode.
-                    if let Some(mode) = listed.flatten() {
-                        let metadata = Metadata { mode: Some(mode), ..Metadata::default() };
-                        let set = destination.set_metadata(&next.path, &metadata).await;
-                        set.map_err(|error| error.at(job.destination_name(&next.path)))?;
-                    }
-                    continue;
-                }
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) => return Err(error.at(job.destination_name(&next.path))),
-            }
-        }
-        context.tally.note(FileEvent {
-            job: job.index,
-            bytes: next.known_size().unwrap_or(0),
-            path: next.path,
-            action: Action::Removed,
-            reason: None,
-            resumed_bytes: 0,
-            digest: None,
-            private: false,
-            dry_run: context.settings.dry_run,
-        });
-    }
-    Ok(())
 }

@@ -40,9 +40,9 @@ fn fold_text(name: &[u8]) -> Vec<u8> {
     folded
 }
 
-/// The iota below a letter (U+0345) is the only mark whose capital is a letter of its own, Ι, which ends the sequence
-/// of marks to be sorted. ext4 folds case before it sorts them, others afterwards. As marks, all iotas are sorted
-/// behind the other marks.
+/// The iota below a letter (U+0345) is the only combining mark whose capital is a letter of its own, Ι, which ends the
+/// sequence of marks that normalisation sorts (canonical ordering). ext4 folds case before it sorts them, others
+/// afterwards. As marks, all iotas are sorted behind the other marks.
 const fn iota_as_mark(letter: char) -> char {
     if letter == '\u{3b9}' { '\u{345}' } else { letter }
 }

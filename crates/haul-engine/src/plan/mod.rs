@@ -10,10 +10,12 @@ mod directory;
 mod folded;
 mod item;
 mod mount;
+mod removal;
 mod settle;
 mod twins;
 mod walk;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use haul_storage::{
@@ -22,10 +24,11 @@ use haul_storage::{
 use tokio::sync::mpsc;
 
 pub use count::count;
-pub use delete::{delete_extra, remove};
+pub use delete::delete_extra;
 pub use directory::{Finish, finish_directories};
 pub use folded::fold;
 pub use item::{Item, There};
+pub use removal::remove;
 
 use crate::Job;
 use crate::context::Context;
@@ -57,10 +60,10 @@ async fn plan_job(
     finishes: &mpsc::UnboundedSender<Finish>,
 ) -> Result<()> {
     let Job { source_path, destination, destination_path, expected, .. } = &job.job;
-    let entry = context.sources.entry(job.index, &job.job).await?;
+    let entry = context.roots.sources.entry(job.index, &job.job).await?;
     refuse_into_itself(context, job, &entry)?;
     if job.is_local() {
-        context.ends.note_source(&entry);
+        context.roots.ends.note_source(&entry);
     }
     refuse_reserved_name(job)?;
     refuse_twin(context, job).await?;
@@ -77,7 +80,7 @@ async fn plan_job(
         if let (false, Some(parent)) = (makes_none, destination_path.parent()) {
             destination.create_dir_all(&parent).await?;
         }
-        context.destinations.refuse_twice(job, destination_path, &context.settings.filter).await?;
+        context.roots.destinations.refuse_twice(job, destination_path, &context.settings).await?;
         if entry.is_file() {
             context.tally.plan_file(entry.known_size().unwrap_or(0));
         }
@@ -104,7 +107,7 @@ async fn plan_job(
 
 /// Fails if the destination does not distinguish the job's name from that of an earlier source of the run.
 async fn refuse_twin(context: &Context, job: &NumberedJob) -> Result<()> {
-    let siblings = context.destinations.like(job);
+    let siblings = context.roots.destinations.like(job);
     if siblings.is_empty() {
         return Ok(());
     }
@@ -120,11 +123,6 @@ async fn refuse_twin(context: &Context, job: &NumberedJob) -> Result<()> {
     }
 }
 
-fn are_on_servers(job: &NumberedJob) -> bool {
-    let is_on_server = |location: &Location| matches!(location, Location::Remote { .. });
-    is_on_server(job.job.source.location()) && is_on_server(job.job.destination.location())
-}
-
 /// Refuses names that haul gives to unfinished copies: the next copy of the file that such a name belongs to
 /// would replace or resume it.
 fn refuse_reserved_name(job: &NumberedJob) -> Result<()> {
@@ -134,12 +132,12 @@ fn refuse_reserved_name(job: &NumberedJob) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidInput, "copy").at(job.destination_name(path)).because(cause))
 }
 
-/// Guarantee: a directory is never copied into itself, nor removed by `--delete` at its own destination.
-/// Local locations contain no symbolic links (the code that opens the storages guarantees that), so it is
-/// enough to compare components. On servers the check is only as good as their names.
-fn refuse_into_itself(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<()> {
-    let full = |location: &Location, path: &RelPath| {
-        let mut full = location.as_local()?.as_os_str().as_encoded_bytes().to_vec();
+/// The paths of source and destination, if they may be on one file system: on disks of this machine, on servers (as
+/// text, with the host), or in one share of a peer.
+fn comparable_paths(job: &NumberedJob) -> Option<(Vec<u8>, Vec<u8>)> {
+    let Job { source, source_path, destination, destination_path, .. } = &job.job;
+    let full = |root: &[u8], path: &RelPath| {
+        let mut full = root.to_vec();
         while full.ends_with(b"/") {
             full.pop();
         }
@@ -147,21 +145,36 @@ fn refuse_into_itself(context: &Context, job: &NumberedJob, entry: &Entry) -> Re
             full.push(b'/');
             full.extend_from_slice(name);
         });
-        Some(full)
+        full
     };
-    let local = (
-        full(job.job.source.location(), &job.job.source_path),
-        full(job.job.destination.location(), &job.job.destination_path),
-    );
-    let (source, destination) = match local {
-        (Some(source), Some(destination)) => (source, destination),
-        (None, None) if are_on_servers(job) => {
-            let named = |name: String| name.trim_end_matches('/').as_bytes().to_vec();
-            let destination = job.destination_name(&job.job.destination_path);
-            (named(job.source_name(&job.job.source_path)), named(destination))
+    match (source.location(), destination.location()) {
+        (Location::Local(from), Location::Local(to)) => {
+            let bytes = |path: &Path| path.as_os_str().as_encoded_bytes().to_vec();
+            Some((full(&bytes(from), source_path), full(&bytes(to), destination_path)))
         }
-        _ => return Ok(()),
-    };
+        (Location::Remote { .. }, Location::Remote { .. }) => {
+            let named = |name: String| name.trim_end_matches('/').as_bytes().to_vec();
+            let destination = job.destination_name(destination_path);
+            Some((named(job.source_name(source_path)), named(destination)))
+        }
+        // Their names in messages lack most of the ticket.
+        (
+            Location::Peer { ticket: one, path: from },
+            Location::Peer { ticket: other, path: to },
+        ) if one.is_of_share(other) => {
+            let rooted = |path: &[u8]| [&b"/"[..], path].concat();
+            Some((full(&rooted(from), source_path), full(&rooted(to), destination_path)))
+        }
+        _ => None,
+    }
+}
+
+/// Guarantee: a directory is never copied into itself, nor removed by `--delete` if the destination is one of
+/// its parents. Local locations contain no symbolic links (the code that opens the storages guarantees that),
+/// so it is enough to compare components. Locations on servers are compared as text: links and aliases of a
+/// host are not recognised.
+fn refuse_into_itself(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<()> {
+    let Some((source, destination)) = comparable_paths(job) else { return Ok(()) };
     let refuse = |kind: &str| {
         Err(Error::new(ErrorKind::InvalidInput, "copy")
             .at(job.source_name(&job.job.source_path))

@@ -49,7 +49,7 @@ pub async fn siblings(
             note(&*job.job.source, &entry.path, entry.path.name(), entry.is_dir())?;
         }
     }
-    context.destinations.earlier(job, destination, &context.settings.filter, note).await?;
+    context.roots.destinations.earlier(job, destination, &context.settings.filter, note).await?;
     Ok(found)
 }
 

@@ -15,14 +15,16 @@ use haul_storage::{
 };
 use tokio::sync::{Notify, mpsc};
 
-use super::delete::{replace_with_directory, writable};
+use super::delete::replace_with_directory;
 use super::directory::{Directory, Finish};
 use super::folded::{FoldedNames, fold};
 use super::item::{Item, There};
 use super::mount::is_mount;
+use super::removal::writable;
 use super::settle::{Group, Twin};
 use crate::context::Context;
 use crate::job::NumberedJob;
+use crate::kept_times::remove_left_over;
 
 /// Maximum of pending directories. Beyond it, listings pause.
 const MAX_PENDING: usize = 4096;
@@ -158,12 +160,12 @@ impl Walk<'_> {
         let is_disk = source.capabilities().medium == Medium::Disk;
         let mut running = FuturesUnordered::new();
         loop {
-            let at_once = match self.context.was_fresh(self.job.index) {
+            let at_once = match self.context.roots.was_fresh(self.job.index) {
                 _ if !is_disk => 16,
                 // Most files exist already: one directory is listed while another is compared.
                 Some(false) => 2,
-                // One at a time, so that the files of a directory come together: two threads that create
-                // files in the same directory wait for each other.
+                // One at a time, so that the files of a directory come together, in as few batches as
+                // possible: two threads that create files in the same directory wait for each other.
                 _ => 1,
             };
             while running.len() < at_once + self.suspended.load(Ordering::Relaxed) {
@@ -230,6 +232,20 @@ impl Walk<'_> {
         lock(&self.pending).len()
     }
 
+    /// Prepares the top directory of the destination; `fresh` if this run has created it.
+    async fn begin_at(&self, fresh: bool) -> Result<()> {
+        self.context.roots.lock_destination(self.job).await?;
+        if !fresh {
+            remove_left_over(self.job).await;
+        }
+        if self.job.is_local() {
+            let storage = &self.job.job.destination;
+            let root = storage.stat(&self.job.job.destination_path).await?;
+            self.context.roots.ends.note_destination(&root);
+        }
+        Ok(())
+    }
+
     async fn visit(&self, visit: Visit) -> Result<()> {
         let Visit { source, destination, there, parent, entered, on_volume } = visit;
         let source_path = source.path.clone();
@@ -256,14 +272,9 @@ impl Walk<'_> {
         );
         let is_root = self.job.job.destination_path == destination;
         if is_root {
-            self.context.note_root(self.job.index, fresh);
+            self.context.roots.note_reached(self.job.index, fresh);
             if !self.context.settings.dry_run {
-                self.context.lock_destination(self.job).await?;
-                if self.job.is_local() {
-                    let storage = &self.job.job.destination;
-                    let root = storage.stat(&self.job.job.destination_path).await?;
-                    self.context.ends.note_destination(&root);
-                }
+                self.begin_at(fresh).await?;
             }
         }
         let (on_volume, names) = match fresh {
@@ -290,7 +301,7 @@ impl Walk<'_> {
             names.note_earlier(name);
             Ok(())
         };
-        self.context.destinations.earlier(self.job, &destination, filter, earlier).await?;
+        self.context.roots.destinations.earlier(self.job, &destination, filter, earlier).await?;
         while let Some(batch) = listing.next().await {
             match batch {
                 Ok(entries) => {
@@ -455,7 +466,7 @@ impl Walk<'_> {
     ) -> bool {
         let context = self.context;
         if entry.is_dir() {
-            if self.job.is_local() && context.ends.is_destination(&entry) {
+            if self.job.is_local() && context.roots.ends.is_destination(&entry) {
                 context.note_failed_listing();
                 context.tally.fail(
                     Error::new(ErrorKind::InvalidInput, "copy")
@@ -470,10 +481,8 @@ impl Walk<'_> {
             lock(&self.pending).push(visit);
             return true;
         }
-        let twice = &context.destinations;
-        if let Err(error) =
-            twice.refuse_twice(self.job, &destination, &context.settings.filter).await
-        {
+        let twice = &context.roots.destinations;
+        if let Err(error) = twice.refuse_twice(self.job, &destination, &context.settings).await {
             context.tally.fail(error.at(self.job.source_name(&entry.path)));
             return true;
         }

@@ -82,7 +82,7 @@ pub struct Seen {
 pub struct Lack {
     /// Bytes that are needed.
     pub needed: u64,
-    /// Bytes that could be written before the transfers began.
+    /// Bytes that could be written before the transfers began, and those that other programs freed since.
     pub free: u64,
 }
 
@@ -114,7 +114,12 @@ impl Slot {
         self.lock().planned.add(need);
     }
 
-    /// Counting ahead begins, when `usable` bytes can be written.
+    /// Drops the need planned so far, which is not compared.
+    pub fn forget_planned(&self) {
+        self.lock().planned = Need::default();
+    }
+
+    /// Begins counting ahead; at this moment `usable` bytes can be written.
     pub fn begin_count(&self, usable: u64) {
         let mut needs = self.lock();
         needs.used_before = self.used();
@@ -132,9 +137,9 @@ impl Slot {
         let mut all = Used { bytes: self.used(), reserved: self.reserved() };
         let own = all;
         if let Some(share) = self.share.get() {
-            let shared = share.lock();
-            all = Used { bytes: shared.ended_used, reserved: 0 };
-            for slot in shared.slots.iter().filter_map(Weak::upgrade) {
+            let (ended_used, slots) = share.read(|shared| shared.ended_used);
+            all = Used { bytes: ended_used, reserved: 0 };
+            for slot in slots {
                 all.bytes += slot.used();
                 all.reserved = all.reserved.saturating_add(slot.reserved());
             }
@@ -169,10 +174,9 @@ impl Slot {
             let needs = self.lock();
             return (needs.planned.bytes(), needs.base);
         };
-        let shared = share.lock();
-        let slots = shared.slots.iter().filter_map(Weak::upgrade);
-        let planned = slots.map(|slot| slot.lock().planned.bytes());
-        (planned.fold(shared.ended_planned, u64::saturating_add), shared.base)
+        let ((ended, base), slots) = share.read(|shared| (shared.ended_planned, shared.base));
+        let planned = slots.iter().map(|slot| slot.lock().planned.bytes());
+        (planned.fold(ended, u64::saturating_add), base)
     }
 
     /// A file of `bytes` bytes begins.
@@ -214,8 +218,9 @@ impl Slot {
 }
 
 /// The lack of space if `needed` bytes exceed the `base` bytes that were free at first; `usable` bytes can be written
-/// now. If `usable` and the bytes used since exceed `base`, another program has freed space. Files in flight hide how
-/// much, up to their reserved bytes, before and now.
+/// now. If `usable` and the bytes used since exceed `base`, another program has freed space. It may have freed
+/// more: `usable` may lack the space reserved for files in flight (`used.reserved` when `used` was taken,
+/// `reserved` now).
 fn lack(needed: u64, base: u64, usable: u64, used: Used, reserved: u64) -> Option<Lack> {
     let now = u64::try_from((i128::from(usable) + used.bytes).max(0)).unwrap_or(u64::MAX);
     let hidden = used.reserved.saturating_add(reserved);
@@ -250,6 +255,13 @@ impl Ledger {
 }
 
 impl Share {
+    /// What `read` returns of the state, and the slots of the transfers that have not ended. They must not be dropped
+    /// while the state is locked: dropping the last reference to a slot locks it.
+    fn read<T>(&self, read: impl FnOnce(&Shared) -> T) -> (T, Vec<Arc<Slot>>) {
+        let shared = self.lock();
+        (read(&shared), shared.slots.iter().filter_map(Weak::upgrade).collect())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -334,5 +346,38 @@ mod tests {
         assert_eq!(lack(&first, 12), None);
         first.plan(Need::new(3));
         assert_eq!(lack(&first, 12), Some(Lack { needed: 16, free: 15 }));
+    }
+
+    /// Formerly, a slot whose last other reference was dropped while it was read waited for the lock that its reader
+    /// held.
+    #[test]
+    fn a_transfer_may_end_while_another_adds_up_the_needs() {
+        const TRANSFERS: u64 = 20_000;
+        let ledger = Ledger::default();
+        let slot = Slot::new(Arc::default());
+        slot.start(&ledger, volume(1), 0);
+        let share = Arc::clone(slot.share.get().unwrap());
+        let other = Slot::new(Arc::new(AtomicU64::new(5)));
+        other.start(&ledger, volume(1), 0);
+        let (_, slots) = share.read(|_| ());
+        drop(other);
+        assert_eq!((slots.len(), share.lock().ended_used), (2, 0));
+        drop(slots);
+        assert_eq!(share.lock().ended_used, 5);
+
+        std::thread::scope(|scope| {
+            let ending = scope.spawn(|| {
+                for _ in 0..TRANSFERS {
+                    let other = Slot::new(Arc::new(AtomicU64::new(1)));
+                    other.start(&ledger, volume(1), 0);
+                    other.plan(Need::new(1));
+                }
+            });
+            while !ending.is_finished() {
+                slot.seen();
+                slot.planned();
+            }
+        });
+        assert_eq!(slot.seen().all.bytes, 5 + i128::from(TRANSFERS));
     }
 }

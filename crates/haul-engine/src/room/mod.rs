@@ -93,11 +93,20 @@ enum Lack {
     Now,
 }
 
+/// Whether needs are compared with the space.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Comparison {
+    /// Not decided yet: needs are summed up, and compared later.
+    #[default]
+    Undecided,
+    Yes,
+    No,
+}
+
 #[derive(Debug, Default)]
 struct State {
     space: Option<Space>,
-    /// Whether needs are compared with the space.
-    compares: bool,
+    comparison: Comparison,
     /// Whether a file was planned whose need is not known.
     is_unclear: bool,
     /// Whether the need is complete, no longer a lower bound.
@@ -128,14 +137,19 @@ impl Room {
     pub fn new(jobs: &[Job], settings: &Settings, tally: &Arc<Tally>, cancel: &Cancel) -> Self {
         let min_free = settings.min_free.unwrap_or(0);
         let wanted = !settings.dry_run && (settings.check_space || min_free > 0);
+        let target = wanted.then(|| Target::of(jobs)).flatten();
+        let comparison = match target.is_some() && settings.check_space {
+            true => Comparison::Undecided,
+            false => Comparison::No,
+        };
         Self {
             settings: settings.clone(),
             tally: Arc::clone(tally),
             cancel: cancel.clone(),
             min_free,
-            target: wanted.then(|| Target::of(jobs)).flatten(),
+            target,
             slot: Slot::new(tally.moved_bytes()),
-            state: Mutex::default(),
+            state: Mutex::new(State { comparison, ..State::default() }),
             started: watch::Sender::new(!wanted),
             is_stopped: AtomicBool::new(false),
             admitting: tokio::sync::Mutex::default(),
@@ -153,6 +167,7 @@ impl Room {
         let patience = if self.min_free > 0 { Duration::MAX } else { PATIENCE };
         // Without a response the space stays unknown, and nothing waits for it any longer.
         drop(timeout(patience, self.start(jobs, sources)).await);
+        self.decide(Comparison::No);
         self.started.send_replace(true);
         if let Some(target) = &self.target {
             let is_disk = target.storage.capabilities().medium == Medium::Disk;
@@ -187,16 +202,27 @@ impl Room {
         if !self.settings.check_space || !named::compares(&self.settings, jobs, &space).await {
             return;
         }
-        self.lock().compares = true;
+        self.decide(Comparison::Yes);
         let (need, is_all) = named::need(&self.settings, jobs, sources, space.block).await;
         self.slot.plan(need);
         self.lock().is_complete = is_all;
         self.judge().await;
     }
 
-    /// Whether needs are compared with the space.
+    /// Whether needs are compared with the space. False before that is known.
     pub fn compares(&self) -> bool {
-        self.lock().compares && !self.is_stopped()
+        self.lock().comparison == Comparison::Yes && !self.is_stopped()
+    }
+
+    /// Decides whether needs are compared, if that is not known yet.
+    fn decide(&self, comparison: Comparison) {
+        let mut state = self.lock();
+        if state.comparison == Comparison::Undecided {
+            state.comparison = comparison;
+            if comparison == Comparison::No {
+                self.slot.forget_planned();
+            }
+        }
     }
 
     /// Whether the need of directories can be counted.
@@ -223,8 +249,16 @@ impl Room {
 
     /// Adds the need of a planned file that the destination does not have.
     pub async fn plan(&self, job: &Job, entry: &Entry) {
-        if self.compares() {
-            self.slot.plan(Need::new(stored(&self.settings, job, entry).await));
+        let is_compared = |state: &State| state.comparison != Comparison::No;
+        if is_compared(&self.lock()) && !self.is_stopped() {
+            let need = Need::new(stored(&self.settings, job, entry).await);
+            {
+                let state = self.lock();
+                if is_compared(&state) {
+                    // Locked, so that `decide` drops this need as well.
+                    self.slot.plan(need);
+                }
+            }
             self.judge().await;
         }
     }
@@ -269,7 +303,7 @@ impl Room {
 
     /// Stops comparing, because the need cannot be known any more.
     pub fn give_up(&self) {
-        self.lock().compares = false;
+        self.lock().comparison = Comparison::No;
     }
 
     /// Everything was counted: the need is complete.
@@ -510,6 +544,9 @@ impl Target {
 
 #[cfg(test)]
 mod tests {
+    use haul_storage::EntryKind;
+    use haul_storage::memory::MemoryStorage;
+
     use super::*;
     use crate::EventSink;
 
@@ -523,5 +560,33 @@ mod tests {
         cancel.cancel();
         let ended = timeout(Duration::from_secs(5), room.started()).await.unwrap();
         assert_eq!(ended.unwrap_err().kind(), ErrorKind::Interrupted);
+    }
+
+    /// Formerly, the needs of files that were planned before a server reported its free space were not added up.
+    #[tokio::test]
+    async fn files_planned_before_the_space_is_known_are_compared_with_it() {
+        let root = RelPath::root;
+        let job = Job {
+            source: MemoryStorage::new(),
+            source_path: root(),
+            destination: MemoryStorage::builder().with_capacity(20).build(),
+            destination_path: root(),
+            expected: None,
+        };
+        let settings = Settings { check_space: true, ..Settings::default() };
+        for (bytes, fits) in [(30, false), (20, true)] {
+            let cancel = Cancel::default();
+            let tally = Arc::new(Tally::new(EventSink::new(|_| {})));
+            let jobs = [job.clone()];
+            let room = Room::new(&jobs, &settings, &tally, &cancel);
+            let file = Entry::new(RelPath::parse("file").unwrap(), EntryKind::File, bytes);
+            room.plan(&job, &file).await;
+            let sources = Sources::of(&jobs);
+            let started = tokio::select! {
+                () = room.watch(&jobs, &sources) => unreachable!("it never ends"),
+                started = room.started() => started,
+            };
+            assert_eq!((started.is_ok(), room.is_stopped()), (fits, !fits), "{bytes}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use futures_util::StreamExt;
 use futures_util::future::join;
 use haul_storage::{
     DigestKind, Error, ErrorKind, Identity, Medium, Range, ReadAt, RelPath, Result, Storage,
+    UNKNOWN_SIZE,
 };
 
 use crate::context::Context;
@@ -11,7 +12,7 @@ use crate::digest::{Digest, FileHasher, REPORTED, reported};
 use crate::plan::Item;
 
 /// The digest of an unchanged file. Reads the destination if that is a disk, otherwise the source, which is
-/// equal and nearer.
+/// equal and usually nearer.
 pub async fn digest_existing(context: &Context, item: &Item, kind: DigestKind) -> Result<Digest> {
     let job = &item.job.job;
     if job.destination.capabilities().medium == Medium::Disk {
@@ -110,8 +111,8 @@ async fn digest_version(
         return Ok((Digest::of(kind, &whole.bytes), whole.identity));
     }
     let hasher = FileHasher::new(kind, context.pool.clone());
-    digest_range(context, &*reader, &hasher, Range::new(0, size)).await?;
-    let digest = hasher.finish(size).await?;
+    let end = digest_range(context, &*reader, &hasher, Range::new(0, size)).await?;
+    let digest = hasher.finish(end).await?;
     let (before, now) = (reader.identity(), reader.recheck().await?);
     if now != *before {
         return Err(Error::new(ErrorKind::Changed, "read")
@@ -121,13 +122,14 @@ async fn digest_version(
 }
 
 /// Feeds a range of a file to a hasher, reading ahead by one block. Takes no permits: it holds at most two
-/// blocks, and holders of permits may be waiting for it (deadlock otherwise).
+/// blocks, and holders of permits may be waiting for it (deadlock otherwise). Returns the offset of the end: that of
+/// the range, or that of the file if the range ends at [`UNKNOWN_SIZE`].
 pub async fn digest_range(
     context: &Context,
     reader: &dyn ReadAt,
     hasher: &FileHasher,
     range: Range,
-) -> Result<()> {
+) -> Result<u64> {
     let mut blocks = reader.read_at(range);
     let mut at = range.start();
     let mut next = blocks.next().await;
@@ -142,9 +144,9 @@ pub async fn digest_range(
         hashed?;
         next = following;
     }
-    if at < range.end() {
+    if at < range.end() && range.end() != UNKNOWN_SIZE {
         return Err(Error::new(ErrorKind::Changed, "read")
             .because(format!("it ends at {at}, not at {}", range.end())));
     }
-    Ok(())
+    Ok(at)
 }

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use haul_storage::{
-    DigestKind, Entry, EntryKind, Error, ErrorKind, Identity, KeptTimes, LinkKind, Medium,
-    Metadata, RelPath, Result, Retry, StorageExt, Timestamp, Xattrs, journal_name, part_name,
+    CreateOptions, DigestKind, Entry, EntryKind, Error, ErrorKind, Identity, KeptTimes, LinkKind,
+    Medium, Metadata, RelPath, Result, Retry, StorageExt, Timestamp, Xattrs, journal_name,
+    part_name,
 };
 
 use super::compare::{Verdict, verdict};
@@ -220,9 +221,9 @@ async fn link_name(
             Err(error) if backup::refuses_links(error.kind()) => return Ok(Err(error)),
             outcome => outcome?,
         }
-        // A killed run may have begun to copy the file under this name, because it reached the others later.
-        remove_beside(item, part_name).await?;
-        remove_beside(item, journal_name).await?;
+    }
+    if !context.settings.dry_run {
+        remove_begun_copy(item).await?;
     }
     let reason = (action == Action::Linked).then_some(reason);
     let moved = Moved { bytes: planned(item), digest, reason, ..Moved::default() };
@@ -323,7 +324,7 @@ fn judge_by(
 }
 
 /// Sets mode, owner and extended attributes of an unchanged file. Returns `false` if it has to be copied
-/// instead: another user's file, whose bytes were not compared, must not get set-ID bits or capabilities.
+/// instead: another user's file must not get set-ID bits or capabilities.
 async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<bool> {
     let (source, destination) = (&item.job.job.source, &item.job.job.destination);
     let mut found = item.source.metadata();
@@ -390,6 +391,30 @@ async fn remove_leftovers(context: &Context, item: &Item, existing: &Entry) -> R
     Ok(())
 }
 
+/// Removes the part file of an item that is now a hard link to another name: a killed run may have begun to copy it,
+/// because it reached the other names later, or may have linked it without getting to this removal. If another run is
+/// writing it, it stays, where the destination reports that.
+async fn remove_begun_copy(item: &Item) -> Result<()> {
+    let destination = &item.job.job.destination;
+    if destination.capabilities().medium == Medium::Link && item.there.is_nothing() {
+        // This run has created the directory: on a server, names are not looked up in advance.
+        return Ok(());
+    }
+    let part = beside(item, part_name)?;
+    if destination.find(&part).await?.is_some_and(|part| part.is_file()) {
+        // Opening it takes its lock. It is neither emptied nor created anew: without a lock, another run that has just
+        // finished it would rename an empty file.
+        let options = CreateOptions { resume: true, ..CreateOptions::default() };
+        match destination.create(&item.destination, &options).await {
+            Ok(part) => part.abort(false).await?,
+            Err(error) if error.kind() == ErrorKind::Busy => return Ok(()),
+            // Its run may have made it read-only.
+            Err(_) => remove(item, &part).await?,
+        }
+    }
+    remove_beside(item, journal_name).await
+}
+
 /// The path of an item's part file or journal.
 fn beside(item: &Item, name: fn(&[u8]) -> Vec<u8>) -> Result<RelPath> {
     let invalid =
@@ -403,7 +428,12 @@ async fn remove_beside(item: &Item, name: fn(&[u8]) -> Vec<u8>) -> Result<()> {
     if destination.capabilities().medium != Medium::Disk {
         return Ok(());
     }
-    match destination.remove(&beside(item, name)?).await {
+    remove(item, &beside(item, name)?).await
+}
+
+/// Removes a file of an item's destination, if there is one.
+async fn remove(item: &Item, path: &RelPath) -> Result<()> {
+    match item.job.job.destination.remove(path).await {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -458,7 +488,7 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
     let mut item = Cow::Borrowed(item);
     loop {
         let outcome = if is_small(context, &item) {
-            let _shown = context.current.begin(|| current(&item));
+            let _shown = context.in_flight.current.begin(|| current(&item));
             small::move_small(context, &item).await
         } else {
             large::move_large(context, &item).await

@@ -21,7 +21,9 @@ pub struct Whole<'a> {
     pub resumed_bytes: u64,
 }
 
-/// Gives a file its name, unless the source has changed meanwhile.
+/// Gives a file its name, unless the source has changed meanwhile or a digest differs. Returns the digest, if
+/// one was computed. With `--verify`, a file that can be read back only under its name is compared after
+/// that.
 pub async fn finish(
     context: &Context,
     item: &Item,

@@ -9,7 +9,7 @@ use crate::plan::{Item, remove};
 /// `what` is to take its place; errors name it and `operation`.
 ///
 /// # Errors
-/// The directory has to stay, or excluded entries below it do.
+/// The directory has to stay, or something below it does. A dry run fails likewise.
 pub async fn remove_directory(
     context: &Context,
     item: &Item,
@@ -25,12 +25,15 @@ pub async fn remove_directory(
     if !context.settings.delete || context.settings.existing_only {
         return Err(in_the_way("a directory"));
     }
-    remove(context, &item.job, existing).await?;
+    if let Some(why) = remove(context, &item.job, existing).await? {
+        return Err(in_the_way(why.directory()));
+    }
     if context.settings.dry_run {
         return Ok(None);
     }
     match item.job.job.destination.find(&item.destination).await? {
-        Some(left) if left.is_dir() => Err(in_the_way("a directory with excluded files")),
+        // Created since.
+        Some(left) if left.is_dir() => Err(in_the_way("a directory")),
         left => Ok(left),
     }
 }

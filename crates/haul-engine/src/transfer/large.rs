@@ -19,18 +19,18 @@ use crate::context::Context;
 use crate::digest::{Digest, FileHasher};
 use crate::plan::Item;
 
-/// How long an interrupted copy waits for its disk.
+/// How long a failed or interrupted copy waits until the disk has its bytes.
 const DURABLE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Moves a file by ranges. On failure the part file and its journal stay for a later run, unless
-/// the source has changed.
+/// Moves a file by ranges. On failure, a part file with a journal stays for a later run, unless it must not be
+/// resumed, for example because the source has changed.
 pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     let interrupted = || Error::new(ErrorKind::Interrupted, "copy");
-    let Ok(slot) = context.large_files.acquire().await else { return Err(interrupted()) };
+    let Ok(slot) = context.in_flight.large_files.acquire().await else { return Err(interrupted()) };
     if context.cancel.is_cancelled() {
         return Err(interrupted());
     }
-    let shown = context.current.begin(|| current(item));
+    let shown = context.in_flight.current.begin(|| current(item));
     let reader = item.job.job.source.open(&item.source.path).await?;
     let opened = open(context, item, reader).await?;
     // Since opening, the link's status is known, and the length of ranges depends on it.
@@ -88,7 +88,7 @@ async fn move_opened(
     let shared = Shared {
         flow: Arc::clone(&context.flow),
         tally: Arc::clone(&context.tally),
-        long_reads: context.long_reads.clone(),
+        long_reads: context.in_flight.long_reads.clone(),
     };
     let file = FileInMotion::new(shared, mode, identity.size, written.clone(), Arc::clone(counted));
     let driver = Driver::new(context, ends, file, slot);

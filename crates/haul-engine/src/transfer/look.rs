@@ -20,7 +20,7 @@ const BATCH: usize = 128;
 const AT_ONCE: usize = 4;
 
 /// Passes the items on in their order, with the entry at their destination where a batched look pays. A
-/// batch has the items planned so far: no item waits for others.
+/// batch has the items planned so far: no item waits for a batch to fill.
 pub async fn look_together(
     context: &Context,
     mut items: mpsc::Receiver<Item>,

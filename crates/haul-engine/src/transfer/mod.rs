@@ -94,7 +94,7 @@ pub async fn transfer_on(
     tokio::select! {
         () = run(&context, jobs) => {}
         () = keep_time(&context) => {}
-        () = context.room.watch(&named, &context.sources) => {}
+        () = context.room.watch(&named, &context.roots.sources) => {}
         () = count_ahead(&context, &named) => {}
         () = grace_over(&context) => {}
     }
@@ -143,8 +143,8 @@ async fn run(context: &Context, jobs: Vec<Job>) {
 async fn delete(context: &Context, jobs: Vec<Job>) {
     for (index, job) in jobs.into_iter().enumerate() {
         let job = NumberedJob { index, job };
-        // A destination that this run has created, or that no walk has reached, has no extra entries.
-        if context.cancel.is_cancelled() || context.was_fresh(index) != Some(false) {
+        // A destination that this run has created has nothing extra. One that no walk has reached is left alone.
+        if context.cancel.is_cancelled() || context.roots.was_fresh(index) != Some(false) {
             continue;
         }
         let name = job.destination_name(&job.job.destination_path);
@@ -277,7 +277,7 @@ async fn keep_time(context: &Context) {
         context.flow.tick();
         if Instant::now() >= next_progress {
             next_progress = Instant::now() + interval;
-            if let Some(files) = context.current.files(context.flow.now()) {
+            if let Some(files) = context.in_flight.current.files(context.flow.now()) {
                 context.tally.current(files);
             }
             context.tally.progress(&context.flow, None);

@@ -5,11 +5,9 @@
 //! system that ignores case. So the source is first renamed. If the copy is gone then, it was the source, and
 //! the source gets its name back.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, Identity, Medium, RelPath, Result, Storage, StorageExt,
-    UNKNOWN_SIZE, moving_name,
+    UNKNOWN_SIZE, moving_name, unique,
 };
 
 use crate::context::Context;
@@ -28,8 +26,8 @@ pub enum Copy {
 ///
 /// # Errors
 ///
-/// `Changed` if it is another version now, `InvalidInput` if source and destination are the same file; in both
-/// cases it stays. Also the errors of the storages.
+/// `Changed` if it is another version now or the copy is not what was written, `InvalidInput` if source and
+/// destination are the same file; in all three cases it stays. Also the errors of the storages.
 pub async fn remove_source(
     context: &Context,
     item: &Item,
@@ -130,10 +128,7 @@ fn changed(seen: &Identity, now: &Entry) -> Error {
 
 /// The name of the source between renaming and removing.
 fn aside(path: &RelPath) -> Result<RelPath> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let unique = format!("{}-{number}", std::process::id());
-    path.with_name(moving_name(path.name(), &unique))
+    path.with_name(moving_name(path.name(), &unique()))
         .map_err(|error| Error::new(ErrorKind::InvalidInput, "remove").with_source(error))
 }
 

@@ -1,4 +1,4 @@
-//! Opens source and part file of a large file, with what an earlier run has left of it.
+//! Opens the part file of a large file, with what an earlier run has left of it.
 
 use std::sync::Arc;
 
@@ -73,8 +73,8 @@ async fn options(context: &Context, item: &Item, reader: &dyn ReadAt) -> Result<
 }
 
 /// The file size in bytes from which a file has a journal: a quarter of the window, 64 KiB to 2 MiB.
-/// Shorter files hold their permits until the commit, so all that are open at once must fit into the
-/// window.
+/// Between disks, shorter files hold their permits until the commit, so all that are open at once must fit into
+/// the window.
 pub fn journal_from(context: &Context) -> u64 {
     (context.flow.decision().window_bytes / 4).clamp(JOURNAL_LEAST, JOURNAL_FROM)
 }

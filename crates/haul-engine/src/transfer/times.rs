@@ -4,7 +4,7 @@
 //! behind it may have less: NTFS and SMB steps of 100 ns, ext4 with small inodes whole seconds until
 //! 2038, a server whatever its disk has. So when a file differs from its source only in its time, and a
 //! coarser or shorter clock would turn the source's time into that one, haul tries: it makes an empty
-//! file beside it with another time that such a clock would also turn into the existing one. If that is
+//! file on the same file system with another time that such a clock would also turn into the existing one. If that is
 //! what is read back, the clock is like that. The result holds for the file system, so a transfer tries
 //! only a few times.
 //!
@@ -13,11 +13,11 @@
 
 use bytes::Bytes;
 use haul_storage::{
-    CommitOptions, Entry, Error, ErrorKind, KeptTimes, Metadata, Result, Timestamp, temporary_name,
+    CommitOptions, Entry, Error, ErrorKind, KeptTimes, Metadata, Result, Timestamp,
 };
 
 use crate::context::Context;
-use crate::kept_times::{Doubt, Learnt, is_unusual};
+use crate::kept_times::{Doubt, Learnt, is_unusual, trial_path};
 use crate::plan::Item;
 
 /// Which times can be stored where `existing` is. This is tried if the result may make the times of
@@ -46,7 +46,7 @@ pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Resul
     let is_right = if context.settings.dry_run {
         true
     } else {
-        let tried = try_out(item, doubt.trial(source, wanted, found), found).await?;
+        let tried = try_out(item, existing, doubt.trial(source, wanted, found), found).await?;
         let Some(is_right) = tried else { return Ok(context.times.kept(&item.job, existing)) };
         is_right
     };
@@ -61,13 +61,16 @@ pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Resul
     Ok(context.times.kept(&item.job, existing))
 }
 
-/// Whether a new file beside the destination of `item`, made with the time `trial`, reads back as `found`.
+/// Whether a new file on the file system of `existing`, made with the time `trial`, reads back as `found`.
 /// `None` if no such file can be made: other directories may still allow it.
-async fn try_out(item: &Item, trial: Timestamp, found: Timestamp) -> Result<Option<bool>> {
+async fn try_out(
+    item: &Item,
+    existing: &Entry,
+    trial: Timestamp,
+    found: Timestamp,
+) -> Result<Option<bool>> {
     let destination = &item.job.job.destination;
-    let invalid = |error| Error::new(ErrorKind::InvalidInput, "try the clock").with_source(error);
-    let name = temporary_name(b"haul", "clock");
-    let path = item.destination.with_name(name).map_err(invalid)?;
+    let path = trial_path(&item.job, existing, &item.destination).await?;
     let metadata = Metadata { modified: Some(trial), ..Metadata::default() };
     let options = CommitOptions { metadata, replace: true, sync: false };
     let tried = async {

@@ -2,7 +2,7 @@
 
 use futures_util::future::try_join_all;
 use haul_storage::{
-    DigestKind, Error, ErrorKind, Range, ReadAt, RelPath, Result, Storage, WriteAt,
+    DigestKind, Error, ErrorKind, Range, ReadAt, RelPath, Result, Storage, UNKNOWN_SIZE, WriteAt,
 };
 
 use super::bytes::digest_range;
@@ -39,12 +39,31 @@ pub async fn read_named(
     expected: Digest,
 ) -> Result<()> {
     let reader = storage.open(path).await?;
-    let found = reader.identity().size;
-    if found != size {
-        let cause = format!("it has {found} bytes and should have {size}");
-        return Err(Error::new(ErrorKind::Corrupt, "verify").because(cause));
+    match reader.identity().size {
+        UNKNOWN_SIZE => compare_to_end(context, &*reader, size, expected).await,
+        found if found != size => Err(other_size(found, size)),
+        _ => compare(context, &*reader, size, expected).await,
     }
-    compare(context, &*reader, size, expected).await
+}
+
+fn other_size(found: u64, size: u64) -> Error {
+    let cause = format!("it has {found} bytes and should have {size}");
+    Error::new(ErrorKind::Corrupt, "verify").because(cause)
+}
+
+/// Compares a finished file whose size the server does not report.
+async fn compare_to_end(
+    context: &Context,
+    reader: &dyn ReadAt,
+    size: u64,
+    expected: Digest,
+) -> Result<()> {
+    let hasher = FileHasher::new(expected.kind, context.pool.clone());
+    let end = digest_range(context, reader, &hasher, Range::new(0, UNKNOWN_SIZE)).await?;
+    if end != size {
+        return Err(other_size(end, size));
+    }
+    check(hasher.finish(size).await?, expected)
 }
 
 async fn compare(
@@ -60,7 +79,10 @@ async fn compare(
     let reads = ranges.iter().map(|range| digest_range(context, reader, &hasher, *range));
     // Hashing the zeros may wait for reads that have failed, so the first failure ends both.
     tokio::try_join!(try_join_all(reads), hasher.zeros(present, size - present))?;
-    let found = hasher.finish(size).await?;
+    check(hasher.finish(size).await?, expected)
+}
+
+fn check(found: Digest, expected: Digest) -> Result<()> {
     if found == expected {
         return Ok(());
     }

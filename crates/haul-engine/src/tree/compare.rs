@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt, join, try_join};
@@ -61,7 +62,7 @@ pub enum Compared {
 /// The summary of a comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Files and links that are equal, as far as they were compared.
+    /// Files, links and special files that are equal, as far as they were compared.
     pub same: u64,
     /// Of these, files of which only the size could be compared.
     pub by_size: u64,
@@ -75,7 +76,7 @@ pub struct Comparison {
     pub extra: u64,
     /// Names that could not be read.
     pub failed: u64,
-    /// Bytes that were read.
+    /// Bytes that were read, also of names that differ or could not be read to their end.
     pub bytes: u64,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
@@ -112,8 +113,10 @@ pub async fn compare(
             report(compared);
         }
     };
+    let read = AtomicU64::new(0);
     let on_event = |event| {
         if let VerifyEvent::Progress { bytes } = event {
+            read.fetch_add(bytes, Relaxed);
             emit(Compared::Progress(bytes));
         }
     };
@@ -136,14 +139,10 @@ pub async fn compare(
         for found in found {
             match found {
                 Found::Step(step) => ready.push(step),
-                Found::Same(bytes) => {
-                    comparison.same += 1;
-                    comparison.bytes += bytes;
-                }
-                Found::Reported(bytes) => {
+                Found::Same => comparison.same += 1,
+                Found::Reported => {
                     comparison.same += 1;
                     comparison.reported += 1;
-                    comparison.bytes += bytes;
                 }
                 Found::SameSize => {
                     comparison.same += 1;
@@ -162,6 +161,7 @@ pub async fn compare(
             }
         }
     }
+    comparison.bytes = read.load(Relaxed);
     comparison.interrupted = cancel.is_cancelled();
     comparison
 }
@@ -174,9 +174,9 @@ enum Step {
 
 enum Found {
     Step(Step),
-    Same(u64),
-    /// The same content by the digest of a server; this many bytes of the other side were read.
-    Reported(u64),
+    Same,
+    /// The same content by the digest of a server.
+    Reported,
     /// The same size, and no times to compare.
     SameSize,
     Event(Compared),
@@ -252,14 +252,14 @@ impl Pass<'_> {
                     differs(Difference::Size(size, other))
                 }
                 // Listed digests come first in all modes; but a difference is reported only after reading.
-                _ if a.same_content(b) == Some(true) => Ok(Found::Reported(0)),
+                _ if a.same_content(b) == Some(true) => Ok(Found::Reported),
                 _ if a.same_content(b) == Some(false) => Ok(Found::Step(Step::Content(path))),
                 _ if self.options.checksum.is_some() => Ok(Found::Step(Step::Content(path))),
                 _ if !self.has_times(a, b) => Ok(Found::SameSize),
-                _ if self.same_time(a, b) => Ok(Found::Same(0)),
+                _ if self.same_time(a, b) => Ok(Found::Same),
                 _ => differs(Difference::Time),
             },
-            (a, b) if std::mem::discriminant(a) == std::mem::discriminant(b) => Ok(Found::Same(0)),
+            (a, b) if std::mem::discriminant(a) == std::mem::discriminant(b) => Ok(Found::Same),
             _ => differs(Difference::Kind),
         }
     }
@@ -287,25 +287,25 @@ impl Pass<'_> {
     async fn content(&self, below: RelPath) -> Result<Found> {
         let kind = self.options.checksum.unwrap_or(DigestKind::Blake3);
         let ((a, size, _), (b, other, _)) = match self.reported(&below).await {
-            (Some(a), Some(b)) if a == b => return Ok(Found::Reported(0)),
+            (Some(a), Some(b)) if a == b => return Ok(Found::Reported),
             (Some(a), None) => {
                 let other = self.hash(1, &below, a.kind).await?;
                 if other.0 == a {
-                    return Ok(Found::Reported(other.1));
+                    return Ok(Found::Reported);
                 }
                 (self.hash(0, &below, a.kind).await?, other)
             }
             (None, Some(b)) => {
                 let first = self.hash(0, &below, b.kind).await?;
                 if first.0 == b {
-                    return Ok(Found::Reported(first.1));
+                    return Ok(Found::Reported);
                 }
                 (first, self.hash(1, &below, b.kind).await?)
             }
             _ => try_join(self.hash(0, &below, kind), self.hash(1, &below, kind)).await?,
         };
         if a == b {
-            return Ok(Found::Same(size + other));
+            return Ok(Found::Same);
         }
         let how = if size == other { Difference::Content } else { Difference::Size(size, other) };
         Ok(Found::Event(Compared::Differs(below, how)))

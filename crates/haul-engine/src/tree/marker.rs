@@ -75,7 +75,7 @@ impl<'a> Marker<'a> {
         self.storage.remove(&self.path(self.directory)?).await?;
         if self.modified.is_some() && self.storage.capabilities().times {
             let metadata = Metadata { modified: self.modified, ..Metadata::default() };
-            // Failures are ignored: the directory's copy takes the time that it has then.
+            // Failures are ignored: a copy of the directory then gets the time of this removal.
             drop(self.storage.set_metadata(self.directory, &metadata).await);
         }
         Ok(())

@@ -69,8 +69,8 @@ impl Counted {
 }
 
 /// Measures `top` and everything below it, except what `counted` excludes; links are not followed. Returns
-/// whether everything could be listed: if not, the totals are those of what could. After `cancel` it reports
-/// no more totals.
+/// false if a listing failed: the totals are then those of what could be listed. After `cancel` it begins
+/// nothing more, and directories that are not complete are not reported.
 pub async fn measure(
     storage: &dyn Storage,
     top: Entry,

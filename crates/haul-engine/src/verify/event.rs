@@ -14,15 +14,15 @@ pub struct VerifyOptions {
     pub parallel: usize,
     /// Most bytes in flight or waiting to be hashed, of all files together.
     pub memory: u64,
-    /// Also report files that the manifest does not list, except manifests with default names in the base, and part
-    /// files and journals of haul.
+    /// Also report files that the manifest does not list, except itself, manifests with default names in
+    /// the base, and part files and journals of haul.
     pub strict: bool,
     /// How often a transient failure is retried.
     pub retries: u32,
     /// The pause before the first retry; it doubles each time, with jitter.
     pub retry_pause: Duration,
-    /// An existing local directory for data that do not fit into memory: with `strict`, the names of more than 16 384
-    /// files.
+    /// An existing local directory for data that do not fit into memory: with `strict`, the names of more
+    /// than 16 384 files, or 4 MiB of names.
     pub scratch: PathBuf,
     /// The threads that hash.
     pub pool: WorkPool,

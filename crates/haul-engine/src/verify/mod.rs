@@ -40,7 +40,7 @@ pub struct VerifySummary {
     pub extra: u64,
     /// Invalid lines.
     pub malformed: u64,
-    /// Lines that were skipped: other digests, sizes, the frame of a signature.
+    /// Lines that were skipped: other digests, `SIZE` lines of the BSDs, the frame of a signature.
     pub passed_over: u64,
     /// Bytes that were read.
     pub bytes: u64,
@@ -58,7 +58,8 @@ impl VerifySummary {
         failed == 0 && !self.interrupted && !self.lists_nothing()
     }
 
-    /// Whether no line lists a file. Such a manifest proves nothing.
+    /// Whether the whole manifest was read, and no line lists a file or is invalid. Such a manifest proves
+    /// nothing.
     pub fn lists_nothing(&self) -> bool {
         let listed = self.matched + self.mismatched + self.missing + self.unreadable;
         listed == 0 && self.malformed == 0 && !self.interrupted

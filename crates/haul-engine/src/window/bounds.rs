@@ -115,7 +115,7 @@ impl Bounds {
         self.least_stretch > 1.0
     }
 
-    /// Whether the caller has set the window.
+    /// Whether the window cannot change: the caller has set it, or `memory` is at most [`LEAST_WINDOW`].
     pub(super) const fn is_window_fixed(&self) -> bool {
         self.least_window >= self.allowed_window
     }
@@ -174,7 +174,8 @@ impl Bounds {
             ((FASTEST * seconds) as u64).clamp(self.least_window, self.allowed_window);
     }
 
-    /// The length of a range, so that every lane has several in the window; at most `most` if that is given.
+    /// The length of a range, so that the window holds [`RANGES_PER_LANE`] for every lane (one if a lane takes one
+    /// request at a time); at most `most` if that is given, and halved `halvings` times.
     pub(super) fn range_after(
         &self,
         window: u64,

@@ -15,11 +15,12 @@ const MOST_OPENING: usize = 8;
 /// RTTs that a lane's slow start takes from 14 KiB to 2 MiB, doubling in each (7.2).
 const SLOW_START_RTTS: u32 = 8;
 
-/// The judgement does not wait longer for lanes that are being opened, in seconds and in RTTs.
+/// The judgement does not wait longer for lanes that are being opened: the longer of both, in seconds and in RTTs.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_RTTS: u32 = 20;
 
-/// How long a refused number of lanes is not tried again; doubles with each further refusal.
+/// How long a refused number of lanes is not tried again; doubles with each further refusal or loss, four times at
+/// most.
 const REFUSAL_MEMORY: Duration = Duration::from_secs(5 * 60);
 
 /// The same after a lane that was open broke, or the server was busy.
@@ -39,7 +40,7 @@ pub(super) struct Lanes {
     /// When to close the next lanes, on the way down to that number.
     next_fewer: Option<Duration>,
     link: LinkStatus,
-    /// When a lane was last opened, lost, or first requested.
+    /// When lanes were last opened, lost or requested, or the first bytes arrived: slow start counts from then.
     changed: Duration,
     /// Whether anything has arrived: before that no slow start has begun.
     delivered: bool,
@@ -103,6 +104,8 @@ impl Lanes {
         if link.open != before.open || (before.opening == 0 && link.opening > 0) {
             self.changed = now;
         }
+        // An expired ceiling ends once more lanes than it are open: its cause is gone.
+        self.ceiling.take_if(|ceiling| now >= ceiling.until && link.open > ceiling.lanes);
         if link.refused > before.refused {
             let left = link.open.saturating_add(link.opening).max(1);
             let lost = link.open < before.open;
@@ -175,11 +178,11 @@ impl Lanes {
         }
     }
 
-    /// The next number to try: twice as many, at most 8 more; after the end of a ceiling, one more than it.
-    /// Counts from the open lanes if a backend opens more than were requested. Where such a lane takes one
-    /// request at a time, opening one takes many RTTs as well, and the backend's own number is as good: over
-    /// FTP at 200 ms, going from 12 to 16 or 20 lanes took 1 to 3 s of 18 s, and moved no more. `None` if no
-    /// more can be had.
+    /// The next number to try: twice as many, at most 8 more; after the end of a ceiling, first one more than it.
+    /// Counts from the open lanes if a backend opens more than were requested. If its lanes take one request
+    /// at a time, there is no next number then: opening such a lane takes many RTTs, and the backend's own
+    /// number is as good (over FTP at 200 ms, going from 12 to 16 or 20 lanes took 1 to 3 s of 18 s, and moved
+    /// no more). `None` if no more can be had.
     pub(super) fn next_step(&self, now: Duration, bounds: &Bounds) -> Option<usize> {
         if self.fixed {
             return None;
@@ -216,5 +219,43 @@ impl Lanes {
             Some(ceiling) if now < ceiling.until => ceiling.lanes,
             _ => MOST_LANES,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::limits::Limits;
+    use super::*;
+
+    fn link(open: usize, refused: usize) -> LinkStatus {
+        LinkStatus { open, refused, ..LinkStatus::default() }
+    }
+
+    /// Formerly, one lane that was lost limited the lanes to one more than were left, for good.
+    #[test]
+    fn a_ceiling_ends_once_more_lanes_than_it_are_open() {
+        let bounds = Bounds::new(Limits::default());
+        let mut lanes = Lanes::new(&bounds);
+        let mut now = Duration::from_secs(1);
+        lanes.want(8, now);
+        lanes.on_link(now, link(8, 0));
+        // The seven lanes left become a ceiling.
+        lanes.on_link(now, link(7, 1));
+        lanes.want(7, now);
+        assert_eq!(lanes.next_step(now, &bounds), None);
+        now += LOSS_MEMORY;
+        assert_eq!(lanes.next_step(now, &bounds), Some(8));
+        lanes.want(8, now);
+        // Not while the additional lane is not open yet.
+        lanes.on_link(now, link(7, 1));
+        assert_eq!(lanes.next_step(now, &bounds), None);
+        lanes.on_link(now, link(8, 1));
+        assert_eq!(lanes.next_step(now, &bounds), Some(16));
+        // A later refusal is another ceiling.
+        lanes.want(9, now);
+        lanes.on_link(now, link(8, 2));
+        lanes.want(8, now);
+        now += LOSS_MEMORY;
+        assert_eq!(lanes.next_step(now, &bounds), None);
     }
 }

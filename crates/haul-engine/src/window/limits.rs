@@ -20,7 +20,7 @@ pub struct Limits {
     pub memory: u64,
     /// Maximum lanes of the storage, clamped to 1..=64.
     pub max_lanes: usize,
-    /// How fast the window grows.
+    /// How fast the window grows, and the most lanes and files if these are not fixed.
     pub profile: WindowProfile,
 }
 

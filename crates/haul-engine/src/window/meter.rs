@@ -57,7 +57,8 @@ pub(super) struct Sample {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Meter {
-    /// The last delivery before this round, or the beginning; `None` before the first.
+    /// When the round began: at the last delivery before it, or when a silence ended the round before. `None`
+    /// before the first delivery, and after a round without any.
     started: Option<Duration>,
     last_delivery: Duration,
     bytes: u64,

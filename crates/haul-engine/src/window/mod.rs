@@ -147,8 +147,9 @@ impl Window {
     }
 
     /// For a backend that bounds the bytes on the path itself, so that the window only has to keep up
-    /// with the lanes' growth: it begins with all that they can carry, and settles at 1.75 BDPs, because
-    /// requests that wait at the other end are in no queue of the path. Call it at the start.
+    /// with the lanes' growth: from an RTT of 100 ms on it begins with all that they can carry. It settles
+    /// at 1.75 BDPs, because requests that wait at the other end are in no queue of the path. Call it at the
+    /// start.
     #[must_use]
     pub const fn bounded_elsewhere(mut self) -> Self {
         self.bounds.bounded_elsewhere();

@@ -10,8 +10,9 @@
 //!                                                    shorter? a queue : a longer path, the new base
 //! ```
 //!
-//! The cut window is no less than what the path holds if the delay is a queue: then the queue shrinks, and
-//! goodput does not. An RTT shorter than the base lowers it at once.
+//! The cut window is no less than what the path holds if the delay is a queue, so that the queue shrinks, and
+//! goodput does not; but no more than half of what is in flight. An RTT shorter than the base lowers the base
+//! at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use super::bounds::ENDS_DELAY;
 
 /// An RTT is too long if it exceeds what the window explains by this factor and this much. Goodput has
-/// fallen by an eighth at most until then.
+/// fallen by an eighth at most until then if the window explains 120 ms, and by a quarter if 20 ms.
 const TOO_LONG: f64 = 1.1;
 const JITTER: Duration = Duration::from_millis(5);
 
@@ -33,7 +34,8 @@ const LEAST: Duration = Duration::from_millis(20);
 /// RTTs have to be too long for this time, and for an eighth of an RTT, before the window is cut.
 const LASTING: Duration = Duration::from_millis(50);
 
-/// The window is cut to this part of what is in flight on the path, or to one BDP.
+/// The window is cut to `CUT` of what is in flight on the path, or to one BDP if that is more; to `LEAST_CUT`
+/// of what is in flight at most, and to `LEAST_WINDOW` bytes at least.
 const CUT: f64 = 0.25;
 const LEAST_CUT: f64 = 0.5;
 const LEAST_WINDOW: u64 = 128 << 10;
@@ -47,7 +49,7 @@ const LEAST_AWAITED: Duration = Duration::from_millis(250);
 const PATIENCE_RTTS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Pause after a queue was found; doubles each time, up to 8 times.
+/// Pause after a queue was found, or a drain showed nothing; doubles each time, up to 80 s.
 const PAUSE: Duration = Duration::from_secs(10);
 const MOST_DOUBLINGS: u32 = 3;
 
@@ -62,6 +64,7 @@ const FAR_LONGER: f64 = 1.5;
 
 /// Goodput is measured over one RTT, and at least over this time.
 const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
+/// How long `looks` are kept.
 const KEPT: Duration = Duration::from_secs(4);
 
 /// A path that has become shorter by this factor counts as another one.
@@ -102,7 +105,9 @@ pub(super) struct Path {
     made_for: Duration,
     too_long_since: Option<Duration>,
     drain: Option<Drain>,
+    /// No drain begins before, unless RTTs become far longer.
     quiet_until: Duration,
+    /// How often the next pause is doubled, up to `MOST_DOUBLINGS`.
     futile: u32,
     /// The RTT, queue included, when a queue was found last.
     of_last_queue: Duration,

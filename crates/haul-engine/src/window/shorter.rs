@@ -14,7 +14,7 @@ const GROWTH: u64 = 4;
 const UNLIMITED: u64 = 16 << 20;
 
 /// How long lanes have to be fast before ranges grow. Doubles whenever lanes are slow again after that, up
-/// to 64 times.
+/// to 128 s (`MOST_DOUBLINGS`).
 const PAUSE: Duration = Duration::from_secs(2);
 const MOST_DOUBLINGS: u32 = 6;
 

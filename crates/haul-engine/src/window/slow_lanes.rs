@@ -1,7 +1,7 @@
 //! Slow lanes: a short path on which each lane carries little, second after second, as when a server
-//! limits the rate of each connection. Rounds cannot show that, as such servers send in bursts with silence
-//! between them, and earlier requests take seconds to arrive. More lanes are tried at once, and closed if
-//! they gain nothing.
+//! limits the rate of each connection. Rounds (of `meter`: an RTT, 10 ms at least) cannot show
+//! that, as such servers send in bursts with silence between them, and what was requested earlier takes
+//! seconds to arrive. More lanes are tried at once, and closed if they gain nothing.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ const WORTH_MORE_LANES: f64 = 1.25;
 /// With less than this many seconds left, new lanes would come too late.
 const LATE: f64 = 2.0;
 
-/// Pause after lanes that gained nothing; doubles each time, up to 64 times. The first trial may have been
-/// compared with a second that was not slow from its beginning.
+/// Pause after lanes that gained nothing; doubles each time, up to 64 times as long. It begins short, as the
+/// first trial may have been compared with a second that was not slow from its beginning.
 const PAUSE: Duration = Duration::from_secs(2);
 const MOST_DOUBLINGS: u32 = 6;
 
@@ -44,7 +44,7 @@ pub(super) struct SlowLanes {
     open: usize,
     /// Whether lanes were slow in the last conclusive spell.
     slow: bool,
-    /// How full the window was: a spell with less is not conclusive.
+    /// How full the window was: if it was not full, a low rate does not show that lanes are slow.
     filling: Filling,
     /// Bytes in flight when some last arrived.
     in_flight: u64,
@@ -138,7 +138,8 @@ impl SlowLanes {
         Some(self.in_flight + (share * new as u64).max(Bounds::room_for(new)))
     }
 
-    /// Whether lanes were slow in the last second. If so, shorter measurements cannot judge their number.
+    /// Whether lanes were slow in the last conclusive spell. If so, shorter measurements cannot judge their
+    /// number.
     pub(super) const fn is_slow(&self) -> bool {
         self.slow
     }

@@ -297,7 +297,8 @@ fn starved_rounds_are_not_judged() {
     assert!(window.goodput().abs_diff(goodput) < goodput / 10);
 }
 
-/// The permits of long reads cover less than the window: no round was judged, and the goodput of the slow start stayed.
+/// The permits of long reads cover less than the window. Formerly, no round was judged, and the goodput
+/// of the slow start stayed.
 #[test]
 fn rounds_of_long_reads_are_judged_unless_a_lane_is_idle() {
     let mut window = Window::new(Limits::default()).of_long_reads();

@@ -89,6 +89,8 @@ async fn a_difference_is_reported_after_both_sides_were_read() {
         let (comparison, differences) = compared([&near, &far]).await;
         assert_eq!(differences, [Difference::Content, Difference::Content]);
         assert_eq!((comparison.differing, comparison.reported), (2, 0));
+        // Formerly, only bytes of equal files were counted.
+        assert_eq!(comparison.bytes, 2 * 301_000);
         assert!(reads(&near) >= 2 && reads(&far) >= 2);
     }
 }

@@ -102,7 +102,7 @@ async fn an_error_at_any_operation_with_digest_and_verify_leaves_only_whole_file
 }
 
 #[tokio::test]
-async fn a_bit_that_flips_on_its_way_to_the_disk_is_found_by_verify() {
+async fn a_corrupt_byte_at_the_destination_is_found_by_verify() {
     use haul_storage::memory::Operation;
     let (source, destination) = (source(), destination(false));
     destination.faults().on(Operation::Read).path("a/large").nth(2).corrupt(17);

@@ -32,8 +32,8 @@ fn cases() -> Vec<Case> {
             0.88,
         ),
         case(
-            // All eight lanes would have to be full all the time; writes that wait for the near disk
-            // leave some idle.
+            // Six lanes that are full all the time would do (2 MiB per 200 ms each); of the eight, writes
+            // that wait for the near disk leave some idle.
             "200 ms, 500 Mbit, the ninth lane refused, lanes of 2 MiB",
             SimulatedLink {
                 per_lane_window: Some(2 << 20),

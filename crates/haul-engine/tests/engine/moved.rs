@@ -21,7 +21,7 @@ async fn same_time(source: &MemoryStorage, destination: &MemoryStorage, name: &s
     destination.set_metadata(&path(name), &metadata).await.unwrap();
 }
 
-/// Sizes of files that are transferred whole, in ranges, and as one stream.
+/// The size of a file that is transferred whole, and of two that are transferred by ranges.
 const SIZES: [u64; 3] = [5, 300 << 10, 5 << 20];
 
 #[tokio::test]

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crate::support::{job, job_at, path, run, run_until};
 use haul_engine::{
-    Action, Auto, Cancel, DeleteLimit, Event, Filter, Overwrite, Owners, Preserve, Settings,
+    Action, Auto, Cancel, Compare, DeleteLimit, Event, Filter, Overwrite, Owners, Preserve,
+    Settings,
 };
 use haul_storage::memory::{MemoryStorage, Operation, SimulatedLink};
 use haul_storage::{
-    DigestKind, ErrorKind, LinkKind, Medium, Metadata, Retry, SpecialKind, Storage, Timestamp,
-    Writes,
+    CreateOptions, DigestKind, ErrorKind, LinkKind, Location, Medium, Metadata, Retry, SpecialKind,
+    Storage, TicketText, Timestamp, Writes,
 };
 use tokio::time::timeout;
 
@@ -29,8 +30,8 @@ fn recorded() -> Arc<MemoryStorage> {
     MemoryStorage::builder().with_capabilities(|can| can.server_copy = false).with_records().build()
 }
 
-/// Sizes around every limit that matters: empty, one byte, the limit of small files, a block, the
-/// shortest file with a journal, several ranges with a rest.
+/// Sizes that matter: empty, one byte, one below the limit of small files, a block, a record of the journal (1 MiB;
+/// files have a journal from 2 MiB on), several ranges with a rest.
 const SIZES: [usize; 9] =
     [0, 1, 65_535, 256 << 10, (256 << 10) + 1, 1 << 20, (1 << 20) + 1, 8 << 20, (9 << 20) + 77];
 
@@ -184,6 +185,48 @@ async fn delete_removes_a_file_that_has_the_name_of_an_excluded_directory() {
         let settings = Settings { delete: true, filter, ..Settings::default() };
         run(job(&source, &destination), settings).await.assert_clean();
         assert_eq!(destination.paths(), ["kept"]);
+    }
+}
+
+/// Formerly, only locations on disks and servers were compared, and the source was removed.
+#[tokio::test]
+async fn delete_refuses_a_destination_around_the_source_in_a_share() {
+    let share = |secret: &str, address: &str, path: &str| {
+        let (key, secret) = ("a".repeat(60), secret.repeat(24));
+        let ticket = TicketText::new(format!("haul1{key}{secret}{address}"));
+        MemoryStorage::builder().with_location(Location::Peer { ticket, path: path.into() }).build()
+    };
+    // The same ticket, one with another address, and one of another share.
+    for (secret, address, is_refused) in [("b", "c", true), ("b", "d", true), ("e", "c", false)] {
+        let (source, destination) = (share("b", "c", "a"), share(secret, address, ""));
+        source.add_file("b/f", "x");
+        destination.add_file("a/b/f", "x");
+        let settings = Settings { delete: true, ..quick() };
+        let outcome = run(job_at(&source, "b", &destination, "a"), settings).await;
+        assert_eq!(outcome.summary.failed, u64::from(is_refused), "{secret} {address}");
+        assert_eq!(destination.exists("a/b/f"), is_refused, "{secret} {address}");
+    }
+}
+
+/// Formerly, they stayed writable for their owner, unless all that failed was that they were not empty.
+#[tokio::test]
+async fn directories_that_could_not_be_removed_keep_their_modes() {
+    for (operation, at) in [
+        (Operation::Remove, "old/in"),
+        (Operation::Remove, "old/in/f"),
+        (Operation::List, "old/in"),
+    ] {
+        let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+        source.add_file("f", "x");
+        destination.add_file("old/in/f", "x");
+        let mode = |mode| Metadata { mode: Some(mode), ..Metadata::default() };
+        destination.set("old/in", &mode(0o500));
+        destination.set("old", &mode(0o555));
+        destination.faults().on(operation).path(at).fail(ErrorKind::PermissionDenied);
+        let outcome = run(job(&source, &destination), Settings { delete: true, ..quick() }).await;
+        assert_eq!(outcome.summary.failed, 1, "{operation:?} {at}");
+        let modes = ["old", "old/in"].map(|name| destination.entry(name).mode);
+        assert_eq!(modes, [Some(0o555), Some(0o500)], "{operation:?} {at}");
     }
 }
 
@@ -546,6 +589,58 @@ async fn a_rerun_links_further_names_to_an_existing_file() {
     }
 }
 
+/// A killed run may reach the names in another order, and begin to copy the one that the next run links.
+/// Regression: on a server its part file remained, and on a disk if a run was killed between the two steps.
+#[tokio::test]
+async fn a_name_that_is_linked_keeps_no_part_file() {
+    for medium in [Medium::Disk, Medium::Link] {
+        let source = MemoryStorage::new();
+        let destination =
+            MemoryStorage::builder().with_capabilities(|can| can.medium = medium).build();
+        source.add_pattern_file("one", 2 << 20, 1);
+        source.create_link(&path("two"), &LinkKind::Hard(path("one")), false).await.unwrap();
+        run(job(&source, &destination), quick()).await.assert_clean();
+        for is_linked in [false, true] {
+            if !is_linked {
+                destination.take_away("two");
+            }
+            destination.add_file(".two.haul-part", "begun");
+            run(job(&source, &destination), quick()).await.assert_clean();
+            assert_eq!(destination.paths(), ["one", "two"], "{medium:?}, {is_linked}");
+            assert_eq!(destination.entry("one").id, destination.entry("two").id);
+        }
+    }
+}
+
+/// On a server without locks, another run may be about to rename the part file. Formerly, it was emptied first.
+#[tokio::test]
+async fn the_part_file_of_a_linked_name_is_removed_as_it_is() {
+    let source = MemoryStorage::new();
+    let destination =
+        MemoryStorage::builder().with_capabilities(|can| can.medium = Medium::Link).build();
+    source.add_pattern_file("one", 2 << 20, 1);
+    source.create_link(&path("two"), &LinkKind::Hard(path("one")), false).await.unwrap();
+    run(job(&source, &destination), quick()).await.assert_clean();
+    destination.add_file(".two.haul-part", "written");
+    // The run ends before the removal.
+    destination.faults().on(Operation::Abort).fail(ErrorKind::PermissionDenied);
+    run(job(&source, &destination), quick()).await;
+    assert_eq!(destination.content(".two.haul-part"), "written");
+}
+
+#[tokio::test]
+async fn the_part_file_that_another_run_is_writing_stays_beside_a_linked_name() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_pattern_file("one", 2 << 20, 1);
+    source.create_link(&path("two"), &LinkKind::Hard(path("one")), false).await.unwrap();
+    run(job(&source, &destination), quick()).await.assert_clean();
+    let other = destination.create(&path("two"), &CreateOptions::default()).await.unwrap();
+    run(job(&source, &destination), quick()).await.assert_clean();
+    assert!(destination.has_part("two"));
+    other.abort(false).await.unwrap();
+    assert!(!destination.has_part("two"));
+}
+
 /// Once, an existing link with the right target kept its owner and time.
 #[tokio::test]
 async fn an_existing_symbolic_link_gets_owner_and_time_of_the_source() {
@@ -898,7 +993,27 @@ async fn a_file_of_unknown_length_is_read_to_its_end() {
             // Its time shows that it is the same.
             let again = run(job(&source, &destination), quick()).await;
             assert_eq!((again.summary.unchanged, again.summary.moved_bytes), (1, 0));
+            let by_content = Settings { compare: Compare::Content, digest, ..quick() };
+            let again = run(job(&source, &destination), by_content).await;
+            assert_eq!(again.assert_clean().summary.unchanged, 1);
         }
+    }
+}
+
+/// Formerly, a destination that reports no lengths had "18446744073709551615 bytes".
+#[tokio::test]
+async fn a_copy_is_read_back_from_a_destination_that_reports_no_lengths() {
+    for size in [1000, 3 << 20] {
+        let source = MemoryStorage::new();
+        source.add_pattern_file("f", size, 7);
+        let destination = MemoryStorage::builder().without_sizes();
+        let destination = destination.with_capabilities(|can| can.server_copy = false).build();
+        // It can be read only under its name.
+        destination.faults().on(Operation::Reopen).fail(ErrorKind::Unsupported);
+        let digest = Some(DigestKind::Blake3);
+        let settings = Settings { digest, verify: true, ..quick() };
+        run(job(&source, &destination), settings).await.assert_clean();
+        assert!(destination.is_pattern("f", size, 7));
     }
 }
 

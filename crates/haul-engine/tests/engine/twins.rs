@@ -218,7 +218,7 @@ async fn equal_names_of_several_sources_are_an_error() {
     }
 }
 
-/// File systems in user space give one file several numbers.
+/// FUSE file systems may report several inode numbers for one file.
 #[tokio::test]
 async fn delete_spares_a_file_that_was_just_copied_under_another_spelling() {
     for destination in folding() {

@@ -4,9 +4,9 @@
 //! `POINTS=NAME` the decisions of one). Beside each figure is that of an oracle: the best fixed lanes and
 //! window, known beforehand, in the same simulator and under the same conditions. Rounds are RTTs (10 ms on
 //! paths shorter than that) since the first lane was open. The goal of 95 % within 8 rounds cannot be reached
-//! where one lane is not enough: the next ones open 9 RTTs later, as with SSH, and their slow start from
-//! 14 KiB takes 7 more. So the assertions are 95 % and the oracle's time plus a little, and each row with
-//! weaker ones has the reason.
+//! where one lane is not enough: the next ones open 9 RTTs later, unless a row has fewer, and their slow start
+//! from 14 KiB takes 7 more. So the assertions are 95 % and the oracle's time plus a little; the reason for
+//! weaker ones is at their row, or at a similar one.
 
 #![expect(
     clippy::print_stdout,

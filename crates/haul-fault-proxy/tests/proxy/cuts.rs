@@ -100,7 +100,8 @@ fn ping_pong(
 
 #[test]
 fn a_hard_cut_waits_for_a_receiver_that_is_slow_to_read() {
-    // More than a receiver's buffer holds, and less than a sender's can.
+    // Both are more than the socket buffer of a client that does not read. The first may fit into the proxy's
+    // send buffer; the second is more than both buffers hold by default on Linux.
     for count in [2_000_000, 20_000_000] {
         let bytes = pattern(count + 1000);
         let (server, _reports) = Server::quiet_source(bytes.clone());

@@ -24,7 +24,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// For a server that does not know `FEAT`: the commands that are older, to be tried.
+    /// For a server that does not know `FEAT`: the commands that are older or as old, to be tried.
     pub const OLD: Self = Self {
         mlst: false,
         rest: true,
@@ -56,7 +56,7 @@ impl Features {
             mdtm: has("MDTM"),
             mfmt: has("MFMT"),
             utf8: has("UTF8"),
-            // EPSV is older than FEAT, and not always announced; a server without it refuses it.
+            // EPSV (RFC 2428) is not always announced; a server without it refuses it.
             epsv: true,
             hash: HashCommand::of(lines.iter().map(String::as_str)),
         }

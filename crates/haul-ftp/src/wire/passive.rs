@@ -11,7 +11,7 @@ pub fn extended_port(text: &[u8]) -> Option<u16> {
     let inner = &inner[..close];
     let delimiter = *inner.first()?;
     let mut fields = inner.split(|byte| *byte == delimiter).skip(3);
-    number(fields.next()?)
+    number::<u16>(fields.next()?).filter(|port| *port != 0)
 }
 
 /// The port in `227 Entering Passive Mode (127,0,0,1,24,31)`; some servers leave the parentheses
@@ -54,7 +54,8 @@ mod tests {
 
     #[test]
     fn invalid_replies_have_no_port() {
-        for text in [&b""[..], b"()", b"(|||99999|)", b"(|||)", b"|||5|", b"(|||0x5|)"] {
+        for text in [&b""[..], b"()", b"(|||99999|)", b"(|||)", b"|||5|", b"(|||0x5|)", b"(|||0|)"]
+        {
             assert_eq!(extended_port(text), None);
         }
         for text in [&b"1,2,3"[..], b"(1,2,3,4,256,1)", b"1,2,3,4,0,0", b",,,,,"] {

@@ -91,7 +91,7 @@ impl fmt::Debug for Reply {
 /// `not found.txt: Permission denied` does not mean that the file was not found.
 ///
 /// A server may show a path shortened, below another root or with doubled quotes, so each component counts
-/// as a name. A name that the words are longer than hides none: a file called `file` is no reason to
+/// as a name. Only names that contain all the words are ignored: a file called `file` is no reason to
 /// overlook `no such file`.
 pub fn says(text: &str, sent: &[u8], words: &str) -> bool {
     let mut text = text.to_ascii_lowercase();

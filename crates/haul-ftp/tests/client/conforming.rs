@@ -9,8 +9,8 @@ use crate::pyftpdlib::{PASSWORD, Pyftpdlib, USER};
 use crate::vsftpd::{Tls, Vsftpd};
 use crate::{host, opened, secured};
 
-/// Both servers can set a file's time and neither a directory's, but the suite requires both of a storage
-/// that declares times.
+/// The only case that may fail: both servers can set a file's time but not a directory's, and the suite
+/// requires both of a storage that declares times.
 const NOT_OF_FTP: &str = "metadata::times_of_directories_are_kept";
 
 async fn conforms(port: u16, options: FtpOptions) {

@@ -80,7 +80,7 @@ async fn list_is_used_if_list_all_lists_nothing() {
         for _ in 0..3 {
             assert_eq!(names(&storage).await, ["f"]);
         }
-        assert_eq!(asked(&server, "LIST -a"), 1, "what it does not understand is asked for once");
+        assert_eq!(asked(&server, "LIST -a"), 1, "an unknown option is sent once");
     }
 }
 
@@ -101,7 +101,8 @@ async fn list_is_not_used_if_list_all_works() {
     let (server, _journals, storage) = storage(script).await;
     assert_eq!(names(&storage).await, [".hidden"]);
     assert_eq!(asked(&server, "LIST"), 1);
-    // If the directory itself is not listed, the entries that both listings share show it, once.
+    // If `LIST -a` does not list the directory itself, entries that plain `LIST` has too show that it works.
+    // `LIST` is sent once for that.
     const BOTH: &[u8] =
         b"-rw-r--r--  1 o  g  7 Nov 22 13:50 f\r\n-rw-r--r--  1 o  g  7 Nov 22 13:50 .h\r\n";
     let script = Script { listing: LINE, listings: &[("LIST -a", BOTH)], ..Script::default() };
@@ -323,6 +324,7 @@ async fn a_server_without_rest_is_read_from_the_beginning() {
     let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
     assert!(storage.capabilities().ranged_reads);
     let file = storage.open(&path("f")).await.unwrap();
+    assert!(file.is_ranged());
     for _ in 0..2 {
         let blocks: Vec<Block> = file.read_at(Range::new(3, 4)).try_collect().await.unwrap();
         let bytes: Vec<u8> = blocks.into_iter().flat_map(Block::into_bytes).collect();
@@ -330,6 +332,8 @@ async fn a_server_without_rest_is_read_from_the_beginning() {
     }
     assert_eq!(asked(&server, "REST"), 1);
     assert!(!storage.capabilities().ranged_reads && !storage.capabilities().resume);
+    // Once, it still claimed to be, and a mirror read the file once for every range.
+    assert!(!file.is_ranged());
     // A part file is not resumed there, and none is damaged.
     server.put("/up/.g.haul-part", b"half");
     let options = CreateOptions { resume: true, size: Some(3), sparse: false, source: None };

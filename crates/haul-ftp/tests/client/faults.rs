@@ -142,6 +142,33 @@ async fn a_parked_download_is_not_continued_for_a_replaced_file() {
     assert_eq!(read(&*file, Range::new(50_000, 50_000)).await.unwrap(), new[50_000..]);
 }
 
+/// With several lanes, downloads are parked only if the last parked one was used. Formerly, one that timed out did not
+/// count.
+#[tokio::test]
+async fn after_a_parked_download_has_timed_out_none_is_parked() {
+    let (server, _journals, storage) = storage(Script::default()).await;
+    let expected = content(200_000);
+    server.put("/up/f", &expected);
+    let file = storage.open(&path("f")).await.unwrap();
+    for (lanes, downloads) in [(1, 1), (2, 3)] {
+        storage.set_lanes(lanes);
+        if lanes > 1 {
+            // Longer than a download stays parked.
+            tokio::time::sleep(Duration::from_millis(3500)).await;
+        }
+        for at in [0, 50_000] {
+            let half = read(&*file, Range::new(at as u64, 50_000)).await.unwrap();
+            assert_eq!(half, expected[at..at + 50_000]);
+            // The task that received it returns its lane.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let lines = server.commands();
+        let found = lines.iter().filter(|line| line.starts_with("RETR")).count();
+        assert_eq!(found, downloads, "{lines:?}");
+    }
+}
+
+/// A reason other than the old file itself, which would be renamed aside.
 #[tokio::test]
 async fn the_old_file_is_kept_if_the_rename_fails_for_another_reason() {
     for answer in [("RNFR", "550 Permission denied."), ("RNTO", "450 Busy.")] {
@@ -192,7 +219,7 @@ async fn the_address_in_a_reply_to_pasv_is_ignored() {
     let asked = server.commands().iter().filter(|line| *line == "EPSV").count();
     storage.read_whole(&path("f"), 100).await.unwrap();
     let again = server.commands().iter().filter(|line| *line == "EPSV").count();
-    assert_eq!((asked, again), (1, 1), "what is not known is asked for once");
+    assert_eq!((asked, again), (1, 1), "an unknown command is sent once");
 }
 
 async fn refused(script: Script, options: FtpOptions) -> (Scripted, Error) {
@@ -437,6 +464,31 @@ async fn a_full_disk_is_reported() {
     assert!(storage.stat(&path("f")).await.is_err());
 }
 
+/// Formerly, an error after the last block was reported as an aborted upload.
+#[tokio::test]
+async fn an_error_at_the_end_of_an_upload_is_reported() {
+    for (last, kind, retry) in [
+        ("452 No more.", ErrorKind::NoSpace, Retry::Never),
+        ("552 Quota.", ErrorKind::NoSpace, Retry::Never),
+        ("451 Local error.", ErrorKind::Io, Retry::FromStart),
+        ("426 Gone.", ErrorKind::Unreachable, Retry::FromStart),
+        ("", ErrorKind::Unreachable, Retry::FromStart),
+    ] {
+        for reopens in [false, true] {
+            let script = Script { cut_upload: Some((5, last)), ..Script::default() };
+            let (server, _journals, storage) = storage(script).await;
+            let writer = storage.create(&path("f"), &CreateOptions::default()).await.unwrap();
+            writer.write_at(0, block(b"content")).await.unwrap();
+            let error = match reopens {
+                true => writer.reopen(false).await.unwrap_err(),
+                false => writer.commit(7, &REPLACING).await.unwrap_err(),
+            };
+            assert_eq!((error.kind(), error.retry()), (kind, retry), "{last}: {error}");
+            assert_eq!(server.content("/up/f"), None);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_truncated_upload_is_not_renamed() {
     let script = Script { cut_upload: Some((5, "226 Got it.")), ..Script::default() };
@@ -494,6 +546,34 @@ async fn the_nearest_existing_directory_of_a_destination_is_found() {
     let error = host.nearest(b"/up/f/below").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotADirectory, "{error}");
     assert_eq!(host.resolve(b"/~/up/f").await.unwrap().path, "/up/f");
+}
+
+/// Regression: a directory without permission was reported not to be a directory.
+#[tokio::test]
+async fn a_destination_in_a_directory_that_cannot_be_entered_is_denied() {
+    const CLOSED: &str = "250-\r\n type=dir; /up/closed\r\n250 End";
+    let script = Script {
+        features: &["MLST type*;size*;modify*;", "UTF8"],
+        answers: &[
+            ("MLST /up/closed", CLOSED),
+            ("MLST /up/f", "250-\r\n type=file;size=7; /up/f\r\n250 End"),
+            ("MLST", "550 Not there."),
+            ("CWD /up/closed", "550 Failed to change directory."),
+        ],
+        ..Script::default()
+    };
+    let server = Scripted::start(script).await;
+    let host = host(server.port(), FtpOptions::default());
+    for below in ["", "/new", "/new/name"] {
+        let path = format!("/up/closed{below}");
+        let error = host.nearest(path.as_bytes()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{path}: {error}");
+        assert!(error.to_string().contains("/up/closed: "), "{error}");
+        assert!(error.to_string().contains("Failed to change directory"), "{error}");
+    }
+    let error = host.nearest(b"/up/f/below").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotADirectory, "{error}");
+    assert_eq!(host.nearest(b"/up/new/name").await.unwrap().rest, ["new", "name"]);
 }
 
 /// A server that falls silent, and a client that waits half a second for it.

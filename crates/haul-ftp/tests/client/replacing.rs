@@ -39,7 +39,7 @@ async fn storage(script: Script) -> (Scripted, TempDir, Arc<FtpStorage>) {
     (server, journals, storage)
 }
 
-/// Writes "new" as `f`, once as a small file and once as a long one.
+/// Writes "new" as `f`: as a small file if `whole`, otherwise as a long one.
 async fn write(storage: &FtpStorage, whole: bool, replace: bool) -> haul_storage::Result<()> {
     let (name, new) = (path("f"), Bytes::from_static(b"new"));
     if whole {
@@ -136,7 +136,7 @@ async fn a_file_left_aside_by_a_killed_run_is_renamed_back_if_not_replacing() {
 }
 
 #[tokio::test]
-async fn an_aborted_write_renames_back_a_file_left_aside() {
+async fn a_file_left_aside_by_a_killed_run_is_renamed_back_when_a_write_begins() {
     let aside = aside().await;
     let (server, _journals, storage) = storage(keeping()).await;
     server.put(&aside, b"old");

@@ -142,7 +142,7 @@ fn listens(server: &mut Child, port: u16) -> bool {
         if server.try_wait().unwrap().is_some() {
             return false;
         }
-        assert!(began.elapsed() < Duration::from_secs(60), "nobody listens on port {port}");
+        assert!(began.elapsed() < Duration::from_secs(60), "no server listens on port {port}");
         thread::sleep(Duration::from_millis(20));
     }
     true

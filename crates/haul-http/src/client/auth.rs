@@ -1,7 +1,7 @@
 //! Authentication to one origin: the one that the user named, or one that it redirects to.
 //!
 //! ```text
-//! token, user and password, netrc → preemptive credentials (over TLS only) → challenge → its response
+//! token, user and password, netrc → preemptive credentials (if private) → challenge → its response
 //! ```
 //!
 //! Basic and Bearer credentials are sent with every request once they have worked. Digest is computed
@@ -277,14 +277,15 @@ impl SignIn {
         drop(found);
     }
 
-    /// Whether there are credentials that have not been tried yet.
+    /// Whether a user name or credentials are known, but the server has not accepted any credentials so far.
     pub fn is_needed(&self) -> bool {
         (self.user.is_some() || self.token.is_some() || self.in_netrc(false).is_some())
             && self.lock().way.is_none()
     }
 
     /// Chooses credentials for a challenge; `credentials` are those sent with the request, and `trial` if they
-    /// were not accepted before. Returns those to try next, for this request only.
+    /// were not accepted before. Returns those to try next, for this request only; `None` if
+    /// the request is to be repeated with the known ones.
     ///
     /// # Errors
     /// There are no credentials, or those sent are wrong.
@@ -362,7 +363,7 @@ impl SignIn {
         cause
     }
 
-    /// Preemptive credentials, sent over an encrypted connection only: a token, or a user name and
+    /// Preemptive credentials, sent only where [`Self::is_private`] holds: a token, or a user name and
     /// password. The `default` entry of a netrc names no server and is used only for servers that ask.
     async fn unasked(&self, known: &mut Found) -> Result<Option<Way>, String> {
         if let Some(token) = &self.token {
@@ -475,7 +476,8 @@ impl SignIn {
         Some(Login { user, password: Password(password), is_typed: false })
     }
 
-    /// Whether credentials are encrypted in transit.
+    /// Whether credentials may be sent before the server asks: over TLS, or to an origin that another one
+    /// redirects to, which is always private (TLS, or without it on this machine).
     fn is_private(&self) -> bool {
         self.is_redirected || self.origin.scheme() == WebScheme::Https
     }

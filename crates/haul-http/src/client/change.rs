@@ -31,7 +31,7 @@ impl Inner {
         if path.is_root() {
             return Err(at(ErrorKind::AlreadyExists));
         }
-        let there = match self.quirks.tells_made {
+        let there = match self.quirks.mkcol_detects_existing {
             true => None,
             false => self.look_by_properties(path, "create directory").await?,
         };

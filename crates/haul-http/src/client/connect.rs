@@ -90,7 +90,7 @@ impl Connector {
     /// The HTTP proxy of a server without TLS; each request through it names the whole URL.
     ///
     /// # Errors
-    /// The environment names a proxy that cannot be used.
+    /// The configured proxy (environment or option) cannot be used.
     pub fn proxy_of_plain(&self, origin: &Origin) -> Result<Option<Proxy>> {
         if origin.scheme() == WebScheme::Https {
             return Ok(None);
@@ -198,7 +198,7 @@ impl Link {
         self.feeder = self.way.socket().map(|socket| receive_budget.add_connection(socket));
     }
 
-    /// Bytes were sent, so the far end is responsive.
+    /// The socket accepted bytes, which counts as a sign of life of the far end.
     fn taken(&self, written: &Poll<io::Result<usize>>) {
         if matches!(written, Poll::Ready(Ok(1..))) {
             self.waits.heard();

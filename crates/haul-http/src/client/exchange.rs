@@ -44,7 +44,8 @@ use crate::parse::{Origin, Url, WebScheme};
 /// The `User-Agent`, unless the user sets one.
 const AGENT: &str = concat!("haul/", env!("CARGO_PKG_VERSION"));
 
-/// How often a pipelined request is sent again because its connection ended before the response began.
+/// How often a pipelined request is sent again because its connection ended before the response began, or
+/// before its [`Response::proof`].
 pub const MAX_LOST: u32 = 8;
 
 /// Bytes that a small response is assumed to have when a lane is chosen.
@@ -126,7 +127,7 @@ impl Exchange {
     }
 
     /// Requests or sends a part of a file with `expected` bytes, pipelined behind earlier requests. Returns the pending
-    /// response and its lane. With `marker`, the response does not count before its [`Response::proof`].
+    /// response and its lane. With `marker`, use the response only after its [`Response::proof`].
     ///
     /// # Errors
     /// If no lane is open and none can be opened.
@@ -137,7 +138,7 @@ impl Exchange {
         marker: Option<Marker>,
     ) -> Result<(Pending, Arc<Pipe>)> {
         let origin = &request.url.origin;
-        self.wait_while_quiet(&request.url, request.operation).await?;
+        self.wait_out_pause(&request.url, request.operation).await?;
         let pipes = self.transport.pipes_of_parts(origin);
         let credentials = self.signed(request).await?;
         let head = self.head(request, &request.url, credentials.as_ref(), None)?;
@@ -146,7 +147,8 @@ impl Exchange {
     }
 
     /// Sends a small request pipelined behind earlier ones, so that any number of requests is in flight on few lanes.
-    /// `None` unless the response is a plain success with a body of at most `most` bytes: then send it again, alone.
+    /// `None` unless the response is a plain success with a body of at most `most` bytes. After `None`, send the
+    /// request on a connection of its own.
     pub async fn pipelined(&self, request: &Request, most: u64) -> Option<Response> {
         if self.sign_ins.is_to_be_tried(&request.url).await {
             return None;
@@ -234,7 +236,7 @@ impl Exchange {
         Ok(AsSent { marker, head })
     }
 
-    /// What is known of the order of responses of a server.
+    /// What is known about the order of a server's responses.
     pub fn order(&self, origin: &Origin) -> Arc<Order> {
         self.connector.host(origin).order
     }
@@ -303,7 +305,7 @@ impl Exchange {
     /// Those of [`Exchange::patiently`].
     pub async fn upload(&self, request: &Request, mut body: Option<Stream>) -> Result<Response> {
         let origin = &request.url.origin;
-        self.wait_while_quiet(&request.url, request.operation).await?;
+        self.wait_out_pause(&request.url, request.operation).await?;
         // Before the lease: finding the credentials may need a lane.
         let credentials = self.signed(request).await?;
         let leases = self.transport.leases(origin);
@@ -340,7 +342,7 @@ impl Exchange {
         url: &Url,
         credentials: Option<&Credentials>,
     ) -> Result<Response> {
-        self.wait_while_quiet(url, request.operation).await?;
+        self.wait_out_pause(url, request.operation).await?;
         let leases = self.transport.leases(&url.origin);
         loop {
             let lease = leases.lease().await?;
@@ -429,7 +431,8 @@ impl Exchange {
         response
     }
 
-    async fn wait_while_quiet(&self, url: &Url, operation: &'static str) -> Result<()> {
+    /// Waits while the server has asked for a pause (`Retry-After`).
+    async fn wait_out_pause(&self, url: &Url, operation: &'static str) -> Result<()> {
         self.pauses.wait(url, &self.connector.waits(&url.origin), operation).await
     }
 

@@ -184,7 +184,8 @@ pub fn bytes_of(range: Range) -> String {
 /// file at most.
 ///
 /// # Errors
-/// `Changed` if the file has changed; `Protocol` if the server sends something else.
+/// `Changed` if the file has changed; the error of the status if it is no success; `Protocol` if the
+/// server sends something else.
 pub fn check_part(response: &Head, asked: Range, version: &Facts) -> Result<()> {
     let url = &response.url;
     let wrong = |cause: String| Error::new(ErrorKind::Protocol, "read").at(url).because(cause);
@@ -196,8 +197,12 @@ pub fn check_part(response: &Head, asked: Range, version: &Facts) -> Result<()> 
             return Err(match version.differs(&now) {
                 Some(how) => changed(url, &how),
                 // A server may do that at any time (RFC 9110, 14.2); some caches do until they have the file.
-                None => wrong(format!("the server sent the whole file instead of bytes {asked:?}"))
-                    .with_retry(Retry::Later),
+                None => wrong(format!(
+                    "the server sent the whole file instead of bytes {} to {}",
+                    asked.start(),
+                    asked.end().saturating_sub(1)
+                ))
+                .with_retry(Retry::Later),
             });
         }
         StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED => {

@@ -17,13 +17,14 @@ use haul_storage::{
 };
 use http::StatusCode;
 use http::header::CONTENT_DISPOSITION;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::error;
 use super::exchange::Exchange;
 use super::facts::Facts;
 use super::head::Head;
 use super::reading::Reading;
-use super::remote::{FIRST, Remote, part, whole};
+use super::remote::{Asked, FIRST, Remote, part, whole};
 use super::response::Response;
 use super::trailing_check;
 use crate::parse::Url;
@@ -87,13 +88,31 @@ impl HttpFile {
         page: bool,
         codings: Codings,
     ) -> Result<Opened> {
+        Self::open_reading(exchange, url, page, codings, FIRST).await
+    }
+
+    /// Like [`Self::open_as`], and requests the first `first` bytes with the open, at least 64 KiB.
+    ///
+    /// # Errors
+    /// Fails if the file does not exist or cannot be read.
+    pub async fn open_reading(
+        exchange: &Arc<Exchange>,
+        url: &Url,
+        page: bool,
+        codings: Codings,
+        first: u64,
+    ) -> Result<Opened> {
         // A range would be one of the encoded body, which cannot be decoded from its middle.
         if codings == Codings::Decoded || !exchange.may_have_ranges(url) {
             let response = exchange.patiently(&whole(url)).await?;
-            return Self::opened(exchange, url, response, page, codings, true).await;
+            return Self::opened(exchange, url, response, page, codings, Asked::REFUSED).await;
         }
-        let request = part(url, Range::new(0, FIRST), None);
-        exchange.prefetch(&request);
+        let first = first.max(FIRST);
+        let request = part(url, Range::new(0, first), None);
+        if first == FIRST {
+            // Further lanes request what follows that.
+            exchange.prefetch(&request);
+        }
         let response = match exchange.patiently(&request).await {
             Ok(response) => response,
             Err(error) => {
@@ -106,20 +125,20 @@ impl HttpFile {
             drop(exchange.prefetched(url));
             drop(response);
             let response = exchange.patiently(&whole(url)).await?;
-            return Self::opened(exchange, url, response, page, codings, false).await;
+            return Self::opened(exchange, url, response, page, codings, Asked::WHOLE).await;
         }
-        Self::opened(exchange, url, response, page, codings, true).await
+        let asked = Asked { first, is_refusal: true };
+        Self::opened(exchange, url, response, page, codings, asked).await
     }
 
-    /// Evaluates the first response. With `is_refusal`, a response with the whole file means that the file cannot be
-    /// read by ranges, whatever its `Accept-Ranges` says.
+    /// Evaluates the first response.
     async fn opened(
         exchange: &Arc<Exchange>,
         url: &Url,
         response: Response,
         page: bool,
         codings: Codings,
-        is_refusal: bool,
+        asked: Asked,
     ) -> Result<Opened> {
         // Used only if this response is partial; otherwise these are whole files too. After a redirect they are
         // responses for another URL.
@@ -157,8 +176,7 @@ impl HttpFile {
                 .because("the server sends only ranges of it, without the total size"));
         }
         let inner =
-            Remote::opened(exchange, url, response, facts, is_decoded, is_refusal, prefetched)
-                .await?;
+            Remote::opened(exchange, url, response, facts, is_decoded, asked, prefetched).await?;
         let size = inner.size().unwrap_or(UNKNOWN_SIZE);
         let identity = Identity { size, ..inner.facts.identity() };
         Ok(Opened::File(Self { inner: Arc::new(inner), identity }))
@@ -192,6 +210,11 @@ impl HttpFile {
     /// Drops the prefetched beginning of the file, which occupies memory or a lane; later reads send a new request.
     pub fn forget_beginning(&self) {
         self.inner.forget_prefetched();
+    }
+
+    /// Keeps permits until the prefetched beginning of the file is read or dropped.
+    pub fn keep_room(&self, permits: Vec<OwnedSemaphorePermit>) {
+        self.inner.keep_room(permits);
     }
 
     /// Length of the prefetched beginning of the file, received or in flight, in bytes.
@@ -244,7 +267,8 @@ impl ReadAt for HttpFile {
         if seen.is_some_and(|all| all.iter().all(|now| inner.facts.differs(now).is_none())) {
             return Ok(self.identity.clone());
         }
-        let response = inner.exchange.patiently(&trailing_check::question(&inner.found())).await?;
+        let response =
+            inner.exchange.patiently(&trailing_check::head_request(&inner.found())).await?;
         if !response.status.is_success() {
             drop(response);
         } else if inner.other_version(&response)?.is_none() {
@@ -296,13 +320,34 @@ fn is_part_of_unknown(response: &Head) -> bool {
         && Facts::of(response, "open").is_ok_and(|facts| facts.size.is_none())
 }
 
-/// Whether the extension of a URL shows that it is not a web page: 1 to 8 letters and digits, not one of `PAGES`.
+/// Whether the extension of a URL shows that it is not a web page: a letter and up to 7 more letters and
+/// digits, not one of `PAGES`; or one of `FILES`, as others that begin with a digit may be part of a version
+/// (`x-1.2b`).
 fn is_no_page(url: &Url) -> bool {
     const PAGES: [&str; 9] = ["asp", "aspx", "cgi", "htm", "html", "jsp", "php", "shtml", "xhtml"];
+    const FILES: [&str; 9] = ["3dm", "3ds", "3fr", "3g2", "3gp", "3gpp", "3mf", "7z", "7zip"];
     let name = url.path().rsplit('/').next().unwrap_or_default();
     let Some((_, end)) = name.rsplit_once('.') else { return false };
+    let end = end.to_ascii_lowercase();
     let is_type = end.len() <= 8
         && end.starts_with(|first: char| first.is_ascii_alphabetic())
         && end.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    is_type && !PAGES.contains(&&end.to_ascii_lowercase()[..])
+    FILES.contains(&&end[..]) || is_type && !PAGES.contains(&&end[..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Once, a login page was stored as `disk.7z`.
+    #[test]
+    fn the_extensions_of_files_are_told_from_those_of_pages_and_from_versions() {
+        let is_no_page = |path: &str| is_no_page(&Url::parse(&format!("http://h/{path}")).unwrap());
+        for file in ["a.iso", "a.tar.GZ", "d/a.mp4", "disk.7z", "clip.3GP", "part.3mf"] {
+            assert!(is_no_page(file), "{file}");
+        }
+        for page in ["", "a", "a.html", "a.PHP", "x-1.2", "x-1.2b", "x-3.10rc1", "a.b/c", "a.b_c"] {
+            assert!(!is_no_page(page), "{page}");
+        }
+    }
 }

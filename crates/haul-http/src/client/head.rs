@@ -65,9 +65,9 @@ pub enum Broken {
     Unreadable(String),
     /// The same on a reused connection, where the bytes may be left from an earlier response.
     Stray(String),
-    /// The body arrives so slowly that it will never end.
+    /// The body arrives so slowly that haul takes it for endless.
     Endless {
-        /// Bytes of the body so far.
+        /// Bytes of the body in the last measurement.
         bytes: u64,
         /// How long haul waited for them.
         seconds: u64,

@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haul_net::Prompter;
 use haul_storage::{LinkStatus, Result};
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 use tokio::runtime::Handle;
 
+use super::error;
 use super::exchange::Exchange;
+use super::following::may_pass;
 use super::options::HttpOptions;
 use super::request::Request;
 use crate::parse::{Cookie, Origin, Url};
@@ -72,11 +74,11 @@ impl HttpHost {
     }
 
     /// The header fields of the response to OPTIONS at `root`, which tell the server's capabilities. Empty if the
-    /// server does not support OPTIONS.
+    /// server refuses OPTIONS.
     ///
     /// # Errors
-    /// If the server cannot be reached or refuses access.
-    pub(super) async fn what_it_says(&self, root: &Url) -> Result<HeaderMap> {
+    /// Those of [`Exchange::patiently`], and if its last response reports a transient failure.
+    pub(super) async fn options_headers(&self, root: &Url) -> Result<HeaderMap> {
         let below = |url: &Url| url.origin == root.origin && url.path().starts_with(root.path());
         let said = self.said().take_if(|(url, _)| below(url));
         match said {
@@ -88,8 +90,13 @@ impl HttpHost {
     async fn options(&self, url: &Url) -> Result<HeaderMap> {
         let request = Request::new(Method::OPTIONS, url.with_path(url.path()), "open");
         let response = self.exchange.patiently(&request).await?;
-        let headers =
-            if response.status.is_success() { response.headers.clone() } else { <_>::default() };
+        let status = response.status;
+        // What a busy server does not say now must not count for the whole run. Some servers respond 500 to
+        // any method that they do not know.
+        if may_pass(status) && status != StatusCode::INTERNAL_SERVER_ERROR {
+            return Err(error::of_status(status, "open", &response.url));
+        }
+        let headers = if status.is_success() { response.headers.clone() } else { <_>::default() };
         drop(response);
         Ok(headers)
     }

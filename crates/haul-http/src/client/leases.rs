@@ -60,7 +60,7 @@ struct Opener {
     rtt: Option<Duration>,
 }
 
-/// A callback that runs once, over a long path.
+/// A callback for a long path: runs with each guess of its RTT, and once with the RTT.
 #[derive(Clone)]
 struct WhenLong(Arc<dyn Fn(Duration) + Send + Sync>);
 
@@ -82,7 +82,7 @@ struct Lane {
 
 impl Lane {
     /// Whether it is open, and will be when a request arrives. A change sent on a connection that the
-    /// server is closing may have been done or not, and haul has to stat a file being renamed again
+    /// server is closing may have been done or not, and haul has to look up the result of a rename
     /// (seen with Apache, which keeps connections for 5 s, over 200 ms: one upload of four).
     fn is_open(&self) -> bool {
         !self.pipe.is_ended() && self.ends.is_none_or(|ends| Instant::now() < ends)
@@ -137,8 +137,8 @@ impl Leases {
         self.pool.tend();
     }
 
-    /// Calls `then` as soon as the path is known to be long: with its RTT, or before that is known with an
-    /// estimate from the time that the first connection has taken so far.
+    /// Calls `then` with the RTT once it is known, if the path is long. Before that, calls it with up to
+    /// three growing guesses (`GUESSES`), from the time that the first connection has taken so far.
     pub fn when_long(&self, then: impl Fn(Duration) + Send + Sync + 'static) {
         self.pool.with(|opener, _, _| opener.when_long = Some(WhenLong(Arc::new(then))));
         let pool = Arc::downgrade(&self.pool);
@@ -213,7 +213,7 @@ impl Connect for Opener {
     type Connection = Connected<Link>;
     type Lane = Pipe;
 
-    /// Enough to open all lanes of a long path at once.
+    /// `Pipes` open 64 at once, enough for a long path; these are opened only for requests that wait.
     const MOST_OPENING: usize = 16;
 
     fn connect(&mut self, lanes: &Arc<Lanes<Self>>) -> Connecting<Connected<Link>> {

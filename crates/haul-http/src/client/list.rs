@@ -33,7 +33,7 @@ impl Inner {
     pub(super) async fn list(self: Arc<Self>, path: &RelPath) -> Result<EntryStream> {
         if self.manner == Manner::Web {
             let path = path.clone();
-            return apart(async move { index::list(self, &path, false).await }).await;
+            return apart(async move { index::list(self, &path).await }).await;
         }
         let (inner, directory) = (Arc::clone(&self), path.clone());
         let current = apart(async move { open(&inner, &directory).await }).await?;

@@ -22,7 +22,7 @@ const SHOWN_AFTER: u32 = 8;
 /// But not before this time.
 const SHOWN_AFTER_AT_LEAST: Duration = Duration::from_secs(1);
 
-/// A request may need another one behind it, see [`Load::reserve`].
+/// Room for the marker of a further request, see [`Load::reserve`].
 const LEFT_FOR_MARKER: u64 = 1;
 
 /// State of a connection, shared by its reader, its writer and its users.
@@ -47,7 +47,7 @@ pub struct Load {
     most_asked: AtomicU64,
     /// What is known of the server's other connections.
     order: Arc<Order>,
-    /// Markers that have not been answered.
+    /// Markers ([`Marker`](super::order::Marker)) that have not been answered.
     markers: AtomicU64,
     marker_answered: Notify,
 }
@@ -99,12 +99,12 @@ impl Load {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A marker may be sent behind a request.
+    /// Counts a marker before it is sent, so that the server's limit on requests leaves room for it.
     pub fn reserve(&self) {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A marker is sent behind `requests` requests.
+    /// Counts a marker that was sent, instead of those reserved for the `requests` requests before it.
     pub fn marker_sent(&self, expected: u64, requests: u64) {
         self.asked(expected);
         self.asked.fetch_sub(requests, Ordering::Relaxed);
@@ -263,7 +263,7 @@ impl Meter {
 mod tests {
     use super::*;
 
-    /// Each new connection got too many requests before its first response, which were then lost.
+    /// Formerly, each new connection got too many requests before its first response, which were then lost.
     #[test]
     fn a_limit_that_was_announced_on_another_connection_counts() {
         let order = Arc::new(Order::default());
@@ -280,7 +280,7 @@ mod tests {
         assert!(!second.is_ended(), "its own limit is another one");
     }
 
-    /// It could never be used, and another one would be opened for ever.
+    /// Otherwise it could never be used, and others would be opened for ever.
     #[test]
     fn a_new_connection_is_never_ended_by_what_others_announced() {
         let order = Arc::new(Order::default());
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(order.most(), u64::MAX, "a connection that ends says nothing about others");
     }
 
-    /// It was counted as refused by the server, and fewer lanes were opened.
+    /// Formerly, it was counted as refused by the server, and fewer lanes were opened.
     #[test]
     fn a_connection_at_its_limit_is_not_closed() {
         let order = Arc::new(Order::default());

@@ -1,4 +1,4 @@
-//! The client: turns URLs into files that are read by ranges and written as streams.
+//! The client: turns URLs into files that are read by ranges, and written whole, as streams or by ranges.
 //!
 //! ```text
 //! HttpStorage: stat, list, open → HttpFile, create → Upload

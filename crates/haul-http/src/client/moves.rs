@@ -12,7 +12,7 @@ use super::moving::Form;
 use super::request::Request;
 use crate::parse::{Url, WebScheme};
 
-/// Time limit of a MOVE: the server may have to copy the file.
+/// Time limit of a MOVE or COPY: for a MOVE, too, the server may have to copy the file.
 const MOVED: Duration = Duration::from_secs(600);
 
 impl Inner {
@@ -24,7 +24,8 @@ impl Inner {
     /// Sends a MOVE or COPY of `source` to `to`. `overwrite` is `T` or `F`.
     ///
     /// # Errors
-    /// `Unsupported` if the server accepts no form of it; `moving` then refuses further MOVEs there.
+    /// The server's refusal. If it refuses all forms for a MOVE and the source exists: `Unsupported`, and
+    /// `moving` then refuses further MOVEs to `to`, or all.
     pub(super) async fn tell_where(
         &self,
         name: &'static str,
@@ -51,7 +52,7 @@ impl Inner {
             request.patience = Some(MOVED);
             let (status, url) = self.told(&request).await?;
             if status.is_success() {
-                self.moving.is_taken(*form);
+                self.moving.on_accepted(*form);
                 return Ok(());
             }
             let error = error::of_status(status, operation, &url);
@@ -68,7 +69,7 @@ impl Inner {
         if self.look_by_properties(&source.path, operation).await?.is_none() || name != "MOVE" {
             return Err(error.at(at()));
         }
-        self.moving.refuses(to, status);
+        self.moving.on_refused(to, status);
         Err(Error::new(ErrorKind::Unsupported, operation)
             .at(at())
             .because(format!("the server refuses to move files ({status})"))

@@ -52,7 +52,7 @@ impl Moving {
     }
 
     /// All forms were refused for `path`.
-    pub fn refuses(&self, path: &RelPath, status: StatusCode) {
+    pub fn on_refused(&self, path: &RelPath, status: StatusCode) {
         if matches!(status.as_u16(), 405 | 501) {
             self.missing.store(true, Ordering::Relaxed);
             return;
@@ -65,7 +65,7 @@ impl Moving {
     }
 
     /// The server has accepted an upload to `path`. If it had refused a MOVE to it, MOVE does not work at all.
-    pub fn is_stored(&self, path: &RelPath) {
+    pub fn on_stored(&self, path: &RelPath) {
         if self.refused().remove(path) && !self.is_proven() {
             self.missing.store(true, Ordering::Relaxed);
         }
@@ -87,7 +87,7 @@ impl Moving {
     }
 
     /// The server has accepted a form.
-    pub fn is_taken(&self, form: Form) {
+    pub fn on_accepted(&self, form: Form) {
         let at = FORMS.iter().position(|known| *known == form).unwrap_or_default();
         self.form.store(u8::try_from(at).unwrap_or_default(), Ordering::Relaxed);
         self.proven.store(true, Ordering::Relaxed);

@@ -25,7 +25,8 @@ pub struct HttpOptions {
     pub headers: Headers,
     /// Cookies from cookie files, each for its own server.
     pub cookies: Vec<Cookie>,
-    /// Whether cookies are accepted from all responses, and not only once a redirect has set one.
+    /// Whether cookies are accepted from all responses from the start. Otherwise they are once the user has
+    /// supplied one, or a redirect has set one.
     pub takes_cookies: bool,
     /// The environment variables that select proxies.
     pub proxies: Proxies,

@@ -1,5 +1,5 @@
-//! A cache of directory index pages. A lookup that had to fetch the page of a directory stores it here, so that a
-//! listing shortly afterwards need not request it again.
+//! A cache of directory index pages. A lookup, or the probe whether a server has ranges, stores the page of a
+//! directory here, so that a listing shortly afterwards need not request it again.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

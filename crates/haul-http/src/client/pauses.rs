@@ -18,7 +18,7 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// Maximum number of URLs with a longer pause to remember; for others the request is sent again.
 const MOST_AWAY: usize = 4096;
 
-/// Requested pauses that have not expired. Shared by all connections to a host.
+/// Requested pauses, some of which may have expired. Shared by all connections to a host.
 #[derive(Debug, Default)]
 pub struct Pauses {
     state: Mutex<State>,
@@ -56,17 +56,17 @@ impl Pauses {
     /// Waits until a request for `url` may be sent.
     ///
     /// # Errors
-    /// `Busy`, not to be retried, if the pause for `url` is longer than [`LONGEST_WAIT`].
+    /// `Busy`, not to be retried, while more than [`LONGEST_WAIT`] is left of a requested pause for `url`.
     pub async fn wait(&self, url: &Url, waits: &HostWaits, operation: &'static str) -> Result<()> {
-        let (until, away) = {
+        let until = {
             let state = self.lock();
-            (state.quiet_until.get(&url.origin).copied(), state.away_until.get(url).copied())
+            let quiet_until = state.quiet_until.get(&url.origin).copied();
+            quiet_until.max(state.away_until.get(url).copied())
         };
-        let left = away.map(|until| until.saturating_duration_since(Instant::now()));
-        if let Some(pause) = left.filter(|left| !left.is_zero()) {
-            return Err(too_long(pause, operation, url));
-        }
         if let Some(pause) = until.map(|until| until.saturating_duration_since(Instant::now())) {
+            if pause > LONGEST_WAIT {
+                return Err(too_long(Duration::ZERO, pause, operation, url));
+            }
             waits
                 .watch(
                     || "end of the pause that the server requested (Retry-After)".to_owned(),
@@ -82,14 +82,18 @@ impl Pauses {
     }
 }
 
-/// The error for a pause that is longer than [`LONGEST_WAIT`].
-pub fn too_long(pause: Duration, operation: &'static str, url: &Url) -> Error {
+/// The error for a pause that is longer than [`LONGEST_WAIT`], with what the request has waited before.
+pub fn too_long(waited: Duration, pause: Duration, operation: &'static str, url: &Url) -> Error {
     let (pause, most) = (pause.as_secs_f64().ceil(), LONGEST_WAIT.as_secs());
+    let before = match waited.as_millis().div_ceil(1000) {
+        0 => String::new(),
+        waited => format!(" after {waited} s"),
+    };
     Error::new(ErrorKind::Busy, operation)
         .at(url)
         .because(format!(
-            "the server asks to wait {pause} s (Retry-After), more than the {most} s that haul \
-             waits"
+            "the server asks to wait {pause} s (Retry-After){before}, more than the {most} s that \
+             haul waits in total"
         ))
         .with_retry(Retry::Never)
 }
@@ -106,6 +110,23 @@ mod tests {
 
     use super::*;
     use crate::parse::WebScheme;
+
+    /// Regression: 200 s after `Retry-After: 400`, a request failed for good.
+    #[tokio::test]
+    async fn the_end_of_a_long_pause_is_waited_for() {
+        let origin = Origin::new(WebScheme::Http, "host", None).unwrap();
+        let url = Url::new(origin, b"/file", None).unwrap();
+        let (pauses, waits) = (Pauses::default(), HostWaits::default());
+        let until = Instant::now() + Duration::from_millis(20);
+        pauses.lock().away_until.insert(url.clone(), until);
+        pauses.wait(&url, &waits, "access").await.unwrap();
+        assert!(Instant::now() >= until);
+        let until = Instant::now() + 2 * LONGEST_WAIT;
+        pauses.lock().away_until.insert(url.clone(), until);
+        let error = pauses.wait(&url, &waits, "access").await.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Never));
+        assert!(error.to_string().contains("asks to wait 600 s (Retry-After), more"), "{error}");
+    }
 
     /// A response that was sent earlier, or by another server behind the same name, shortened a pause.
     #[test]

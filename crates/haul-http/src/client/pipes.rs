@@ -23,24 +23,24 @@ use super::response::Pending;
 use super::speed::{AT_ONCE, ENOUGH_FOR_SLOW, JUDGED_AFTER, Speed};
 use crate::parse::{Origin, Url};
 
-/// After this time without a request a lane counts as idle, and not only between two requests.
+/// A lane that has had no request for this long counts as idle; shorter gaps occur between two requests.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// A new lane that the server closes within this time without a response was one too many; later it was idle.
 const TURNED_AWAY_WITHIN: Duration = Duration::from_secs(5);
 
-/// If half of all lanes have no response after so many RTTs, and so long, while others have one, the
-/// path is too slow for so many. It drops the first packets of most of them, and each then waits
-/// seconds for the retransmission (measured at 0.5 Mbit/s and 300 ms, where 48 lanes took a third of
-/// the rate for 20 s).
+/// A lane should respond within this many RTTs (but no less than `UNFED`). If half of all lanes have not,
+/// while others have, the path is too slow for so many: it drops the first packets of most of them, and each
+/// then waits seconds for the retransmission (measured at 0.5 Mbit/s and 300 ms: 48 lanes used only a third
+/// of the rate for 20 s).
 const UNFED_ROUND_TRIPS: u32 = 5;
 const UNFED: Duration = Duration::from_secs(1);
 
-/// A single lane without a response is closed after this many times that patience: its first packets were lost,
-/// and TCP backs off for up to a minute before it retransmits them.
+/// If fewer than half have no response, they are closed after this many times that duration: their first
+/// packets were lost, and TCP backs off for up to a minute before it retransmits them.
 const LOST_AFTER: u32 = 4;
 
-/// Fewer lanes than this are never closed for lack of a response.
+/// Lanes are closed for lack of a response only while more than this many remain.
 const FEWEST: usize = 8;
 
 /// How often to check whether a lane has responded.

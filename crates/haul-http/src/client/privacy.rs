@@ -7,6 +7,8 @@
 //! | without TLS, on this machine | if the location names a server of this machine, and there is no proxy |
 //! | any other | no |
 //!
+//! Without verification (`--insecure`) no connection is private.
+//!
 //! Otherwise any site could have a password sent to any program that listens on a port of this machine,
 //! or to a proxy, whose `localhost` is its own machine.
 

@@ -28,13 +28,18 @@ impl fmt::Debug for Proxies {
 }
 
 impl Proxies {
-    /// Those of this process.
+    /// Those of this process. Other variables may have any bytes.
     pub fn of_environment() -> Self {
         let wanted = |name: &str| {
             let name = name.to_ascii_lowercase();
             name.ends_with("_proxy") || name == "request_method"
         };
-        Self { variables: std::env::vars().filter(|(name, _)| wanted(name)).collect() }
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok().filter(|name| wanted(name))?;
+            // Without a proxy variable that is not UTF-8, connections would bypass the proxy.
+            Some((name, value.to_string_lossy().into_owned()))
+        });
+        Self { variables: variables.collect() }
     }
 
     /// The same with the value of `--proxy`, which overrides all variables.

@@ -61,7 +61,7 @@ pub struct Quirks {
     /// Whether a PUT appears whole under its name or not at all.
     pub puts_whole: bool,
     /// Whether MKCOL fails if something exists (RFC 4918, 9.3). On rclone it does not.
-    pub tells_made: bool,
+    pub mkcol_detects_existing: bool,
     /// Whether a PUT can be restricted to new files (`If-None-Match: *`).
     pub conditional: bool,
     /// How times are set, if the server supports it.
@@ -79,7 +79,7 @@ impl Quirks {
             partial: None,
             chunks: None,
             puts_whole: false,
-            tells_made: false,
+            mkcol_detects_existing: false,
             conditional: false,
             times: None,
             moves: true,
@@ -100,15 +100,18 @@ impl Quirks {
         }
         if dav.contains("<http://apache.org/dav/propset/fs/1>") {
             quirks.partial = Some(Partial::ContentRange);
-            (quirks.puts_whole, quirks.conditional, quirks.tells_made) = (true, true, true);
+            (quirks.puts_whole, quirks.conditional, quirks.mkcol_detects_existing) =
+                (true, true, true);
         } else if allow.starts_with("get,head,put,delete,mkcol,copy,move,propfind,options") {
-            (quirks.puts_whole, quirks.tells_made) = (true, true);
+            (quirks.puts_whole, quirks.mkcol_detects_existing) = (true, true);
         } else if is_own_cloud(&dav, root) {
-            (quirks.puts_whole, quirks.conditional, quirks.tells_made) = (true, true, true);
+            (quirks.puts_whole, quirks.conditional, quirks.mkcol_detects_existing) =
+                (true, true, true);
             quirks.times = Some(Times::OwnCloud);
             quirks.chunks = chunks(root);
         } else if server == "haul" {
-            (quirks.puts_whole, quirks.conditional, quirks.tells_made) = (true, true, true);
+            (quirks.puts_whole, quirks.conditional, quirks.mkcol_detects_existing) =
+                (true, true, true);
             quirks.times = Some(Times::Haul);
             quirks.digests = true;
         }
@@ -128,6 +131,8 @@ impl Quirks {
             can.server_copy = self.moves;
             can.resume = parts;
             can.pipelined_writes = parts;
+            // Unlike an index page, which may leave names out.
+            can.complete_lists = true;
             can.write_bytes = if parts { WRITE } else { 0 };
             can.times = self.times.is_some();
             can.digests = if self.digests { vec![DigestKind::Sha256] } else { Vec::new() };

@@ -191,7 +191,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         };
         load.marker_answered();
         let order = &self.around.host.order;
-        let head = pending.head_now();
+        let head = pending.take_head();
         let verdict = head.map_or(Verdict::NoProof, |head| order.on_marker(&marker, &head));
         let unproven = std::mem::take(&mut self.unproven);
         if verdict != Verdict::OutOfStep {
@@ -211,7 +211,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             self.on_ended(load);
         }
         match step {
-            // The whole file instead of a range may be longer than is read here.
+            // The server may have sent the whole file instead of the marker's range, longer than is
+            // accepted here.
             Step::Marker(..) if !is_lost => order.only_ranges(),
             // The server drops requests that arrive together.
             _ if matches!(broken, Broken::Silent(_)) && self.number > 0 && has_others => {

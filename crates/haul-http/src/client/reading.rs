@@ -18,7 +18,7 @@ use super::remote::Remote;
 const BLOCK: usize = 512 << 10;
 
 /// How long the rate of a part is measured before its lane may count as slow: with `limit_rate`, nginx sends about once
-/// a second. Doubles each time that the part is divided.
+/// a second. Doubles for the rest of the range each time that a part is divided.
 const SPELL: Duration = Duration::from_secs(2);
 
 /// A part that will take longer than this many seconds to its end is divided, if a lane is idle.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use haul_storage::{Block, Error, ErrorKind, Identity, Range, Result, Retry, UNKNOWN_SIZE};
 use http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use http::{HeaderValue, Method, StatusCode};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{Body, Prefetched};
 use super::error;
@@ -49,27 +50,45 @@ pub struct Remote {
     alone: AtomicBool,
     /// The ranges requested when it was opened.
     prefetched: Mutex<Vec<Prefetched>>,
+    /// Released once reading of these begins, or they are dropped.
+    room: Mutex<Vec<OwnedSemaphorePermit>>,
     pub(super) behind: TrailingCheck,
     /// The highest rate of a part, in bytes per second.
     best: AtomicU64,
 }
 
+/// The first request for a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    /// Length of the requested range in bytes.
+    pub(super) first: u64,
+    /// Whether a response with the whole file means that the server has no ranges of it, despite `Accept-Ranges`.
+    pub(super) is_refusal: bool,
+}
+
+impl Asked {
+    /// The whole file, because it cannot be read by ranges.
+    pub(super) const REFUSED: Self = Self { first: FIRST, is_refusal: true };
+
+    /// The whole file, after the response to a range could not be used.
+    pub(super) const WHOLE: Self = Self { first: FIRST, is_refusal: false };
+}
+
 impl Remote {
-    /// The file that `response` begins to send. `is_refusal`: a whole file is the response to a request for a range.
-    /// `prefetched`: the ranges that were requested along with it.
+    /// The file that `response` begins to send. `prefetched`: the ranges that were requested along with it.
     pub(super) async fn opened(
         exchange: &Arc<Exchange>,
         url: &Url,
         response: Response,
         facts: Facts,
         is_decoded: bool,
-        is_refusal: bool,
+        Asked { first, is_refusal }: Asked,
         prefetched: Vec<(Range, Pending)>,
     ) -> Result<Self> {
         let partial = response.status == StatusCode::PARTIAL_CONTENT;
         let mut size = facts.size.filter(|_| !is_decoded);
         if let (true, Some(size)) = (partial, size) {
-            check_part(&response, Range::new(0, FIRST.min(size)), &facts)?;
+            check_part(&response, Range::new(0, first.min(size)), &facts)?;
         }
         let found = response.url.clone();
         let alone = response.is_until_close();
@@ -84,7 +103,7 @@ impl Remote {
             size = read_ahead(&mut response, &mut ahead).await?;
         }
         let end =
-            if partial { FIRST.min(size.unwrap_or(FIRST)) } else { size.unwrap_or(UNKNOWN_SIZE) };
+            if partial { first.min(size.unwrap_or(first)) } else { size.unwrap_or(UNKNOWN_SIZE) };
         let body = Body { response, range: Range::new(0, end), ahead };
         let mut all = vec![Prefetched::Body(body)];
         if let (true, Some(size)) = (partial, size) {
@@ -107,6 +126,7 @@ impl Remote {
             size,
             decoded: is_decoded,
             prefetched: Mutex::new(all),
+            room: Mutex::default(),
             behind: TrailingCheck::default(),
             best: AtomicU64::new(0),
         })
@@ -229,6 +249,9 @@ impl Remote {
         let mut all = self.prefetched();
         let found = all.iter().position(|one| one.range().start() == start);
         let taken = found.map(|at| all.remove(at)).filter(|one| !one.range().is_empty());
+        if taken.is_some() {
+            self.room().clear();
+        }
         let mut until = taken.as_ref().map_or(start, |taken| taken.range().end());
         while let Some(next) = all.iter().map(Prefetched::range).find(|next| next.start() == until)
         {
@@ -242,6 +265,12 @@ impl Remote {
 
     pub(super) fn forget_prefetched(&self) {
         self.prefetched().clear();
+        self.room().clear();
+    }
+
+    /// Keeps permits until reading of what was prefetched begins, or it is dropped.
+    pub(super) fn keep_room(&self, permits: Vec<OwnedSemaphorePermit>) {
+        *self.room() = permits;
     }
 
     /// Checks the head of a part that was requested before anything was known about the file.
@@ -320,6 +349,10 @@ impl Remote {
 
     fn lock_found(&self) -> MutexGuard<'_, Url> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn room(&self) -> MutexGuard<'_, Vec<OwnedSemaphorePermit>> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn prefetched(&self) -> MutexGuard<'_, Vec<Prefetched>> {

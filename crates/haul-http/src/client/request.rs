@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Method};
 
 use crate::parse::Url;
 
-/// A lane that is slower than this, in bytes per second, counts as dead.
+/// A lane that sends a request's body more slowly than this, in bytes per second, counts as dead.
 pub const SLOWEST: u64 = 4096;
 
 /// A request.

@@ -169,8 +169,8 @@ impl Pending {
         self
     }
 
-    /// The head, if it has come.
-    pub fn head_now(&mut self) -> Option<Head> {
+    /// Takes the head out, if it has come. Not to be followed by [`Pending::head`], which would not get it again.
+    pub fn take_head(&mut self) -> Option<Head> {
         match self.pieces.try_recv() {
             Ok(Ok(Piece::Head(head, _))) => Some(head),
             _ => None,

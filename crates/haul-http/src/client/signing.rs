@@ -86,7 +86,8 @@ impl SignIns {
         }
     }
 
-    /// Whether there are credentials for the server in the location that have not been tried yet.
+    /// Whether a user name or credentials are known for the server in the location, but it has not accepted
+    /// any yet.
     pub fn is_needed(&self) -> bool {
         !self.is_given && self.home.is_needed()
     }

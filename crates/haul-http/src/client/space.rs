@@ -6,7 +6,7 @@ use super::dav;
 use super::inner::{Inner, Manner};
 
 /// The space where `path` is or would be; `None` if the server does not report it. Each directory may
-/// have a quota of its own, so it is unknown which of them share it.
+/// have a quota of its own, so it is unknown which paths share this space (`volume`).
 pub(super) async fn at(inner: &Inner, path: &RelPath) -> Result<Option<Space>> {
     if inner.manner == Manner::Web {
         return Ok(None);

@@ -1,19 +1,18 @@
 //! A directory of a server as a [`Storage`].
 //!
 //! Reading is the same for web servers and WebDAV; listing and writing are in modules of their own. A
-//! WebDAV storage leaves ETags out of identities, see [`super::dav::entry`]; they are still compared
-//! while a file is read.
+//! WebDAV storage leaves ETags out of identities that have a modification time, see [`super::dav::entry`];
+//! they are still compared while a file is read.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::StreamExt;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryKind, EntryStream,
-    Error, ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result,
-    SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
+    Error, ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath,
+    Result, SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
 };
 use tokio::sync::OnceCell;
 
@@ -34,6 +33,9 @@ use crate::parse::Url;
 /// Levels of directories that are searched for a file that shows whether the server supports ranges.
 const PROBED: usize = 4;
 
+/// Maximum bytes requested along with an open. They are in flight without a permit of the engine.
+const MOST_FIRST: u64 = 1 << 20;
+
 /// A directory of a server.
 #[derive(Debug)]
 pub struct HttpStorage {
@@ -48,7 +50,7 @@ impl HttpStorage {
         Self::with(host, location, root, Manner::Web, quirks, of_web(ranged), None)
     }
 
-    /// As [`HttpStorage::open_web`] if support for ranges is unknown: the first file listed shows it.
+    /// As [`HttpStorage::open_web`] if support for ranges is unknown: the first file that is not empty shows it.
     pub async fn open_web_directory(
         host: Arc<HttpHost>,
         location: Location,
@@ -66,26 +68,19 @@ impl HttpStorage {
     async fn has_ranges(&self) -> Option<bool> {
         let mut directory = RelPath::root();
         for _ in 0..PROBED {
-            let inner = Arc::clone(&self.inner);
-            let mut listing = index::list(inner, &directory, true).await.ok()?;
-            let (mut file, mut below) = (None, None);
-            while let (None, Some(Ok(entries))) = (&file, listing.next().await) {
-                file = entries.iter().find(|entry| entry.is_file() && entry.size > 0).cloned();
-                below = below.or_else(|| entries.into_iter().find(Entry::is_dir));
+            let first = index::first(&self.inner, &directory).await.ok()??;
+            if first.is_dir() {
+                directory = first.path;
+                continue;
             }
-            // An open listing would occupy its lanes.
-            drop(listing);
-            if let Some(file) = file {
-                let url = self.inner.url(&file.path);
-                return match HttpFile::open(self.inner.exchange(), &url, true).await {
-                    // A small file may be sent whole although the server supports ranges.
-                    Ok(Opened::File(file)) => {
-                        Some(file.is_ranged() || file.facts().ranged == Some(true))
-                    }
-                    _ => None,
-                };
-            }
-            directory = below?.path;
+            let url = self.inner.url(&first.path);
+            return match HttpFile::open(self.inner.exchange(), &url, true).await {
+                // A small file may be sent whole although the server supports ranges.
+                Ok(Opened::File(file)) => {
+                    Some(file.is_ranged() || file.facts().ranged == Some(true))
+                }
+                _ => None,
+            };
         }
         None
     }
@@ -101,7 +96,7 @@ impl HttpStorage {
         root: Url,
         journals: Option<PathBuf>,
     ) -> Result<Arc<Self>> {
-        let quirks = Quirks::of(&host.what_it_says(&root).await?, &root);
+        let quirks = Quirks::of(&host.options_headers(&root).await?, &root);
         let capabilities = quirks.capabilities();
         Ok(Self::with(host, location, root, Manner::Dav, quirks, capabilities, journals))
     }
@@ -142,9 +137,9 @@ impl HttpStorage {
     }
 
     /// Sets the URL of a path as the user wrote it: percent-encoding the path may give another one.
-    pub fn is_at(&self, path: RelPath, url: &Url) {
+    pub fn set_url(&self, path: RelPath, url: &Url) {
         let url = url.with_path(url.path().trim_end_matches('/'));
-        // It may have been redirected.
+        // The root may be what the user's URL was redirected to.
         let is_below = url.path().starts_with(self.inner.root.path());
         if is_below && self.inner.url(&path) != url {
             self.inner.given().insert(path, url);
@@ -167,12 +162,12 @@ impl Inner {
         error
     }
 
-    /// Opens a file.
-    async fn open_file(&self, path: &RelPath) -> Result<HttpFile> {
+    /// Opens a file, and requests its first `first` bytes.
+    async fn open_file(&self, path: &RelPath, first: u64) -> Result<HttpFile> {
         let url = self.url(path);
         let mut codings = Codings::ByName;
         loop {
-            let found = HttpFile::open_as(self.exchange(), &url, true, codings).await;
+            let found = HttpFile::open_reading(self.exchange(), &url, true, codings, first).await;
             match found {
                 Err(error) => return Err(self.why_unreadable(error, path).await),
                 Ok(Opened::File(file)) => return Ok(self.as_listed(file)),
@@ -190,7 +185,7 @@ impl Inner {
 
     /// Reads a small file that is sent encoded.
     async fn read_encoded(&self, path: &RelPath, limit: u64) -> Result<Whole> {
-        let file = self.open_file(path).await?;
+        let file = self.open_file(path, 0).await?;
         if file.identity().size > limit {
             return Err(self.longer(path, limit));
         }
@@ -285,11 +280,17 @@ impl Storage for HttpStorage {
     }
 
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
+        self.open_reading(path, Range::new(0, 0)).await
+    }
+
+    async fn open_reading(&self, path: &RelPath, first: Range) -> Result<Arc<dyn ReadAt>> {
         let opened = self.inner.opened().remove(path);
         if let Some(file) = opened {
             return Ok(Arc::new(file));
         }
-        Ok(Arc::new(self.inner.open_file(path).await?))
+        // The first request also shows what the file is, so it begins at offset 0.
+        let first = if first.start() == 0 { first.len().min(MOST_FIRST) } else { 0 };
+        Ok(Arc::new(self.inner.open_file(path, first).await?))
     }
 
     fn prefetch(&self, _path: &RelPath) {}

@@ -22,7 +22,7 @@ use crate::parse::Url;
 /// The pending HEAD requests, once the last part of a file has been requested.
 #[derive(Debug, Default)]
 pub struct TrailingCheck {
-    asked: Mutex<Option<Vec<Pending>>>,
+    pending: Mutex<Option<Vec<Pending>>>,
 }
 
 impl TrailingCheck {
@@ -40,27 +40,27 @@ impl TrailingCheck {
             return Ok(());
         }
         let on = if begun { Some(lane) } else { None };
-        let questions = exchange.behind(&question(url), on).await?;
-        self.lock().get_or_insert_default().extend(questions);
+        let sent = exchange.behind(&head_request(url), on).await?;
+        self.lock().get_or_insert_default().extend(sent);
         Ok(())
     }
 
     /// The properties of the file in the responses; `None` if one of them is incomplete, or does not arrive within
     /// `patience`.
     pub async fn facts(&self, patience: Duration) -> Option<Vec<Facts>> {
-        let questions = self.lock().take().filter(|questions| !questions.is_empty())?;
-        timeout(patience, responses(questions)).await.ok().flatten()
+        let pending = self.lock().take().filter(|pending| !pending.is_empty())?;
+        timeout(patience, responses(pending)).await.ok().flatten()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<Pending>>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn responses(questions: Vec<Pending>) -> Option<Vec<Facts>> {
-    let mut all = Vec::with_capacity(questions.len());
-    for question in questions {
-        let head = question.head().await.ok()?;
+async fn responses(pending: Vec<Pending>) -> Option<Vec<Facts>> {
+    let mut all = Vec::with_capacity(pending.len());
+    for response in pending {
+        let head = response.head().await.ok()?;
         if !head.status.is_success() {
             return None;
         }
@@ -70,7 +70,7 @@ async fn responses(questions: Vec<Pending>) -> Option<Vec<Facts>> {
 }
 
 /// A HEAD request for the properties of a file.
-pub fn question(url: &Url) -> Request {
+pub fn head_request(url: &Url) -> Request {
     let request = Request::new(Method::HEAD, url.clone(), "access");
     request.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
 }

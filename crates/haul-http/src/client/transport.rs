@@ -17,10 +17,11 @@ use crate::parse::Origin;
 /// 800 MB at 200 ms and 500 Mbit/s 15.1 and 15.0 s; with 32 and 48: at 330 ms and 600 Mbit/s 14.1 and 13.9 s.
 /// At 200 ms, 40 and more fill the queue, and packets are dropped.
 const LANES: usize = 48;
+/// The fewest of them.
 const FIRST_LANES: usize = 6;
 
 /// Requests in flight over a long path before a transfer begins.
-const QUESTIONS: usize = 3;
+const FIRST_REQUESTS: usize = 3;
 
 /// The connections to all servers.
 #[derive(Debug)]
@@ -35,8 +36,8 @@ pub struct Transport {
 struct State {
     leases: HashMap<Origin, Arc<Leases>>,
     pipes: HashMap<Origin, Arc<Pipes>>,
-    /// The origin of which parts of files were requested last: its link is measured.
-    busiest: Option<Origin>,
+    /// The origin whose link is measured: the last one from which parts of files were requested.
+    measured: Option<Origin>,
     expected: usize,
     wished: usize,
 }
@@ -62,7 +63,7 @@ impl Transport {
             if let Some(this) = self.this.upgrade().filter(|_| expected > 1) {
                 let origin = origin.clone();
                 leases.when_long(move |rtt| {
-                    this.leases(&origin).wish_at_least(QUESTIONS.min(expected));
+                    this.leases(&origin).wish_at_least(FIRST_REQUESTS.min(expected));
                     this.pipes(&origin).open_now(lanes_for(rtt, expected));
                 });
             }
@@ -87,7 +88,7 @@ impl Transport {
 
     /// The same for parts of files: from now on the link to this origin is measured.
     pub fn pipes_of_parts(&self, origin: &Origin) -> Arc<Pipes> {
-        self.lock().busiest = Some(origin.clone());
+        self.lock().measured = Some(origin.clone());
         self.pipes(origin)
     }
 
@@ -114,10 +115,10 @@ impl Transport {
 
     /// The state of the link to `origin`, or to the server that it has redirected to.
     pub fn status(&self, origin: &Origin) -> LinkStatus {
-        let at = self.lock().busiest.clone().unwrap_or_else(|| origin.clone());
+        let at = self.lock().measured.clone().unwrap_or_else(|| origin.clone());
         let (leases, pipes) = (self.leases(&at).status(), self.pipes(&at).status());
         let rtt = leases.rtt.into_iter().chain(pipes.rtt).min();
-        // Each counts from its own shortest RTT.
+        // Each `queueing` is relative to its own `rtt`; the result is relative to the shorter of both.
         let at_present = |link: &LinkStatus| Some(link.rtt? + link.queueing?);
         let at_present = at_present(&pipes).or_else(|| at_present(&leases));
         LinkStatus {

@@ -1,5 +1,9 @@
 //! Sends the requests queued on a connection in order (HTTP/1.1 pipelining). Each is passed to the reader before
 //! it is sent, so that the reader expects every response.
+//!
+//! HTTP/1.1 matches responses by position: if a server loses a request, all later responses are shifted. So
+//! some responses count only once a *marker*, a GET of one byte sent behind their requests, was answered in
+//! its place (see `order`).
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -26,7 +30,7 @@ const MARKED: u64 = 16;
 /// A marker is sent at most RTT / `MARKED_WITHIN` after the first request that it proves, whose response
 /// counts only that much later.
 const MARKED_WITHIN: u32 = 8;
-/// But at least so long: over a short path each request would get a marker.
+/// This limit is never shorter than this: over a short path each request would get a marker.
 const LEAST_DELAY: Duration = Duration::from_millis(1);
 
 /// If the response to a marker takes longer than this, another marker is sent.
@@ -106,8 +110,8 @@ async fn send_all<W: AsyncWrite + Unpin>(
             let is_enough = body.is_some() || buffer.left >= ENOUGH;
             next = if is_enough { None } else { queued.try_recv().ok() };
         }
-        // While a marker is pending, new requests collect for the next one, which is sent when it is
-        // answered.
+        // While a marker is pending, new requests collect for the next one, which is sent when that is
+        // answered, after `delay`, or after `MARKED` requests.
         if is_over || !load.has_marker() {
             unproven.mark(&mut buffer, written, load);
         }

@@ -14,7 +14,8 @@ pub enum BasicError {
     Control,
 }
 
-/// The header's value. Text is sent as UTF-8 whatever the challenge says, which servers expect today.
+/// The header's value. The bytes are sent as given, normally UTF-8, which servers expect today,
+/// whatever `charset` the challenge names.
 ///
 /// # Errors
 /// If the user name has a `:`, or either has control characters.

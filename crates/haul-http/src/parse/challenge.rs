@@ -18,7 +18,8 @@ pub enum Challenge {
     Basic {
         /// What they are for, as text for the user.
         realm: Option<String>,
-        /// Whether the server asks for UTF-8, the only value defined. haul always sends UTF-8.
+        /// Whether the server asks for UTF-8 (`charset="UTF-8"`, the only value defined). haul sends the
+        /// bytes as the user gave them, normally UTF-8.
         utf8: bool,
     },
     /// A digest of both (RFC 7616).
@@ -30,7 +31,8 @@ pub enum Challenge {
         /// Why a token was not accepted: `invalid_token` and others.
         error: Option<String>,
     },
-    /// Schemes that are not supported: Negotiate and NTLM (RFC 4559), and any other.
+    /// What is not supported: Negotiate and NTLM (RFC 4559), any other scheme, and Digest with another
+    /// algorithm or with `auth-int` only.
     Unsupported {
         /// Its name as written, truncated if long.
         scheme: String,
@@ -61,11 +63,11 @@ pub struct DigestChallenge {
 pub enum Algorithm {
     /// MD5, still the most common.
     Md5,
-    /// MD5, with the nonces in the first part.
+    /// MD5; the nonces are part of A1, as user, realm and password are (RFC 7616, section 3.4.2).
     Md5Sess,
     /// SHA-256.
     Sha256,
-    /// SHA-256, with the nonces in the first part.
+    /// SHA-256; the nonces are part of A1.
     Sha256Sess,
 }
 
@@ -82,7 +84,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether the nonces are in the first part.
+    /// Whether the nonces are part of A1.
     pub const fn is_session(self) -> bool {
         matches!(self, Self::Md5Sess | Self::Sha256Sess)
     }
@@ -91,7 +93,7 @@ impl Algorithm {
 impl Challenge {
     /// Its strength: schemes that do not reveal the password are highest. `None` if it is not supported.
     ///
-    /// Only the strongest challenge of a server should be used (RFC 7616, section 5.10), and Basic only
+    /// Only the strongest challenge of a server should be used (RFC 7616, section 5.8), and Basic only
     /// over TLS or if the user allows it, which is not known here.
     pub const fn strength(&self) -> Option<u8> {
         match self {

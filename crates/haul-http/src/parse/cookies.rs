@@ -2,7 +2,7 @@
 //!
 //! The crate `cookie` parses `Set-Cookie`; this module evaluates it. Stricter than the RFC:
 //!
-//! - A cookie received over TLS is sent over TLS only, with or without `Secure`.
+//! - A cookie received over TLS is sent over TLS or to this machine only, with or without `Secure`.
 //! - A cookie without `Domain` is sent only to the port that set it.
 //! - A `Domain` of one label, an address, or one like `co.uk` is refused for hosts below it: a list of all
 //!   public suffixes would be as large as haul's HTTP.
@@ -19,7 +19,8 @@ use super::href::{Origin, Url, WebScheme};
 /// The longest name and value together, as in browsers.
 const LONGEST: usize = 4096;
 
-/// Labels below a top-level domain of two letters under which anyone can register a name.
+/// Labels below a top-level domain of two letters that are registries: the names under them, as under
+/// `co.uk`, belong to different owners.
 const SHARED: &[&str] = &[
     "ac", "co", "com", "edu", "go", "gob", "gov", "gv", "ltd", "mil", "ne", "net", "nom", "or",
     "org",
@@ -40,7 +41,7 @@ pub struct Cookie {
     /// Sent to this host only, and to none below it.
     host_only: bool,
     path: String,
-    /// Sent over TLS only.
+    /// Sent over TLS or to this machine only.
     secure: bool,
     http_only: bool,
     /// Seconds since the epoch; `None` for as long as the program runs.
@@ -171,8 +172,8 @@ impl Cookie {
     }
 
     /// Its line in a cookies.txt; `None` if it cannot be written. A port other than the default follows
-    /// the host, as wget writes it; curl and browsers do not support ports there, and would send the
-    /// cookie to all.
+    /// the host, as wget writes it, since a cookie without one would be sent to all ports. curl and
+    /// browsers do not support ports there.
     pub fn line(&self) -> Option<String> {
         let Self { name, value, host, path, .. } = self;
         let word = |is: bool| if is { "TRUE" } else { "FALSE" };

@@ -35,20 +35,24 @@ fn with_month_name(text: &str) -> Option<Timestamp> {
     let mut month = None;
     let mut time = None;
     let mut offset = 0;
-    for word in text.split([' ', ',', '-']).filter(|word| !word.is_empty()) {
-        if word.contains(':') {
-            time = Some(clock(word)?);
-        } else if word.bytes().all(|byte| byte.is_ascii_digit()) {
-            // A third number, after the year, is a zone whose '-' was split off as a separator.
-            if numbers.len() == 2 {
-                offset = -zone(&text[text.rfind('-')? + 1..])?;
-            } else {
-                numbers.push(word);
+    for word in text.split([' ', ',']) {
+        let word = word.strip_prefix("GMT").or(word.strip_prefix("UTC")).unwrap_or(word);
+        if word.len() > 1 && word.starts_with(['+', '-']) {
+            offset = offset_of(word)?;
+        } else if word.contains(':') {
+            let (before, suffix) = word.split_at(word.find(['+', '-']).unwrap_or(word.len()));
+            time = Some(clock(before)?);
+            if !suffix.is_empty() {
+                offset = offset_of(suffix)?;
             }
-        } else if let Some(east) = word.strip_prefix('+') {
-            offset = zone(east)?;
-        } else if let Some(found) = month_number(word) {
-            month = Some(found);
+        } else {
+            for part in word.split('-').filter(|part| !part.is_empty()) {
+                if part.bytes().all(|byte| byte.is_ascii_digit()) {
+                    numbers.push(part);
+                } else if let Some(found) = month_number(part) {
+                    month = Some(found);
+                }
+            }
         }
     }
     let [day, year] = numbers[..] else { return None };
@@ -68,11 +72,8 @@ fn iso_8601(text: &str) -> Option<Timestamp> {
     let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
     let end = rest.find(['Z', 'z', '+', '-', ' ']).unwrap_or(rest.len());
     let (time, suffix) = rest.split_at(end);
-    let offset = match suffix.as_bytes().first() {
-        Some(b'+') => zone(&suffix[1..])?,
-        Some(b'-') => -zone(&suffix[1..])?,
-        _ => 0,
-    };
+    let suffix = suffix.trim_start();
+    let offset = if suffix.starts_with(['+', '-']) { offset_of(suffix)? } else { 0 };
     seconds(year, month, day, clock(time)?, offset)
 }
 
@@ -95,14 +96,16 @@ fn clock(text: &str) -> Option<(i64, u32)> {
     Some((hour * 3600 + minute * 60 + second.min(59), nanos))
 }
 
-/// `0100` or `01:00`, to seconds.
-fn zone(text: &str) -> Option<i64> {
-    let digits = text.replace(':', "");
+/// `+0100` or `-01:00`, to seconds east of Greenwich.
+fn offset_of(text: &str) -> Option<i64> {
+    let (sign, digits) = text.split_at_checked(1)?;
+    let digits = digits.replace(':', "");
     if digits.len() != 4 {
         return None;
     }
     let minutes = number(&digits[..2], 2)? * 60 + number(&digits[2..], 2)?;
-    (minutes <= 24 * 60).then_some(minutes * 60)
+    let east = if sign == "-" { -minutes } else { minutes };
+    (minutes <= 24 * 60).then_some(east * 60)
 }
 
 fn number(text: &str, digits: usize) -> Option<i64> {
@@ -158,6 +161,13 @@ mod tests {
             "06 Nov 1994 08:49:37 GMT",
             "Sun, 06 Nov 1994 09:49:37 +0100",
             "Sun, 06 Nov 1994 07:49:37 -0100",
+            "Sun, 06 Nov 1994 09:49:37 +01:00",
+            "Sun, 06 Nov 1994 07:49:37 -01:00",
+            "Sun, 06-Nov-94 07:49:37 -01:00",
+            "Sun, 06 Nov 1994 07:49:37-0100",
+            "Sun Nov 06 1994 09:49:37 GMT+0100",
+            "1994-11-06 09:49:37 +0100",
+            "1994-11-06 08:49:37 UTC",
             " Sun, 06 Nov 1994 08:49:37 GMT\r\n",
         ] {
             assert_eq!(at(text), Some(784_111_777), "{text}");
@@ -186,6 +196,8 @@ mod tests {
             "1994-11-06",
             "Sun, 06 Nov 199 08:49:37 GMT",
             "1994-11-06T08:49:37+99:99",
+            "Sun, 06 Nov 1994 08:49:37 +99:99",
+            "Sun, 06 Nov 1994 08:49:37 0100",
         ] {
             assert_eq!(at(text), None, "{text}");
         }

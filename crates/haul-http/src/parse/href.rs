@@ -51,7 +51,7 @@ impl Base {
     /// The directory at `url`; its query is ignored.
     ///
     /// # Errors
-    /// If its path does not name a directory of a tree.
+    /// If its path contains `..`, NUL or a malformed escape.
     pub fn from_url(url: &Url) -> Result<Self, HrefError> {
         let (components, _) = components(url.path().as_bytes())?;
         Ok(Self { origin: url.origin.clone(), components })
@@ -66,17 +66,18 @@ impl Base {
 /// The target of `href`, found in the listing of `base`.
 ///
 /// # Errors
-/// If it is malformed, or leads out of the directory or to another server.
+/// If it is malformed, has a query or fragment, or leads to another server, out of the directory, or below one
+/// of its entries.
 pub fn resolve(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
     resolve_on(Some(&base.origin), base, href)
 }
 
-/// The same by the path alone, whatever server the link names: a WebDAV server behind a proxy uses its
-/// internal name. Only a file name is taken from the link, so this is harmless (cadaver, davfs2 and
-/// rclone do the same).
+/// Like [`resolve`], but ignores the server in the link: a WebDAV server behind a proxy writes its internal
+/// name there. This is harmless, since only a file name is taken from the link (cadaver, davfs2 and rclone
+/// do the same).
 ///
 /// # Errors
-/// If it is malformed, or leads out of the directory.
+/// As [`resolve`], except for another server.
 pub fn resolve_path(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
     resolve_on(None, base, href)
 }
@@ -131,7 +132,7 @@ fn resolve_on(origin: Option<&Origin>, base: &Base, href: &[u8]) -> Result<Targe
     }
 }
 
-/// The decoded components of a path, and whether it ends with a slash. Empty ones and `.` are left out,
+/// The decoded components of a path, and whether it ends with a slash or `.`. Empty ones and `.` are left out,
 /// `..` is an error. A component may contain an encoded `/`, because the requested directory may; a
 /// file name may not.
 fn components(path: &[u8]) -> Result<(Vec<Vec<u8>>, bool), HrefError> {

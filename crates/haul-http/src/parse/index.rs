@@ -80,7 +80,7 @@ pub fn is_index(content_type: &str, base: &Base, prefix: &[u8]) -> bool {
 /// The entries of `page`, which is the index of `base`.
 ///
 /// # Errors
-/// If it is too long, or not an index that haul knows.
+/// If it is longer than [`LONGEST`].
 pub fn parse(base: &Base, page: &[u8]) -> Result<Index, IndexError> {
     if page.len() > LONGEST {
         return Err(IndexError::TooLong);

@@ -51,7 +51,7 @@ impl Netrc {
     /// Parses a file.
     ///
     /// # Errors
-    /// The words are ambiguous, or the file is too long; curl refuses such a file as well.
+    /// If a quote is not closed on its line, or the file is too long; curl refuses such a file as well.
     pub fn parse(text: &[u8]) -> Result<Self, NetrcError> {
         if text.len() > LONGEST {
             return Err(NetrcError::TooLong);
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(found("", "a", None), None);
     }
 
-    /// One unknown word used to make the whole file ignored, for all hosts.
+    /// One unknown word used to make haul ignore the whole file, for all hosts.
     #[test]
     fn a_file_is_parsed_as_by_curl() {
         let text = "machine other port 80 login x password y\nmachine h login ada password p\n";
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_entry_for_every_host_is_the_default() {
+    fn only_an_entry_without_a_host_is_the_default() {
         let netrc = Netrc::parse(b"machine a login x\ndefault login y").unwrap();
         assert!(!netrc.lookup("a", None).unwrap().is_default());
         assert!(netrc.lookup("b", None).unwrap().is_default());

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use http::Method;
 use http::header::{self, HeaderMap, HeaderName};
 
 use super::dates::{parsed, whole_seconds};
@@ -22,8 +23,8 @@ pub(super) enum Verdict {
     NoSuchRange,
 }
 
-/// Evaluates the conditions in the order of section 13.2.2, then the range.
-pub(super) fn judge(headers: &HeaderMap, file: &Described) -> Verdict {
+/// Evaluates the conditions in the order of section 13.2.2, then the range, which counts only for GET (section 14.2).
+pub(super) fn judge(method: &Method, headers: &HeaderMap, file: &Described) -> Verdict {
     if headers.contains_key(header::IF_MATCH) {
         if !lists(headers, header::IF_MATCH, &file.etag(), Comparison::Strong) {
             return Verdict::Failed;
@@ -44,7 +45,9 @@ pub(super) fn judge(headers: &HeaderMap, file: &Described) -> Verdict {
     }
     let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
     match range {
-        Some(range) if is_same_version(headers, file) => part(range, file.size),
+        Some(range) if method == Method::GET && is_same_version(headers, file) => {
+            part(range, file.size)
+        }
         _ => Verdict::Whole,
     }
 }
@@ -142,7 +145,7 @@ mod tests {
             let name: HeaderName = name.parse().unwrap();
             headers.append(name, value.parse().unwrap());
         }
-        judge(&headers, &file(size))
+        judge(&Method::GET, &headers, &file(size))
     }
 
     #[test]

@@ -11,8 +11,8 @@ pub(super) struct Described {
     pub(super) kind: FileType,
     pub(super) size: u64,
     pub(super) modified: SystemTime,
-    /// The latest possible creation time: the earlier of modification and change time.
-    pub(super) made: SystemTime,
+    /// Stands for the creation time, which `stat` does not have: the earlier of modification and change time.
+    pub(super) created: SystemTime,
     pub(super) is_executable: bool,
     tag: String,
 }
@@ -29,7 +29,7 @@ impl Described {
             kind,
             size,
             modified,
-            made: modified.min(changed),
+            created: modified.min(changed),
             is_executable: kind == FileType::RegularFile && stat.st_mode & 0o100 != 0,
             tag: format!("{:x}-{seconds:x}.{nanoseconds:x}-{size:x}", stat.st_ino),
         }
@@ -39,8 +39,9 @@ impl Described {
         self.kind == FileType::Directory
     }
 
-    /// The ETag. It is strong, because another file under this name has another inode number, and a
-    /// file that was written to has another time.
+    /// The ETag. It is sent as a strong one: another file under this name has another inode number, and a
+    /// file that was written to has another time, unless the number was reused with the same time and
+    /// length, the time was set back, or both writes fall into one tick of the file system's clock.
     pub(super) fn etag(&self) -> String {
         format!("\"{}\"", self.tag)
     }

@@ -39,7 +39,7 @@ impl Listing {
     /// Opens the directory at a path.
     pub(super) async fn open(share: &Arc<Share>, path: Vec<u8>, links: Links) -> Result<Self> {
         let inside = Arc::clone(share);
-        let opened = share.pool.run(move || {
+        let opened = share.pool.run_short(move || {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             Ok::<_, Errno>((Dir::new(inside.jail.resolve(&path, flags)?)?, path))
         });
@@ -51,7 +51,7 @@ impl Listing {
     pub(super) async fn next(&mut self) -> Result<Vec<Entry>> {
         let Some(mut directory) = self.directory.take() else { return Ok(Vec::new()) };
         let (share, links, path) = (Arc::clone(&self.share), self.links, self.path.clone());
-        let read = self.share.pool.run(move || {
+        let read = self.share.pool.run_short(move || {
             let entries = read(&share.jail, &path, &mut directory, links);
             (directory, entries)
         });
@@ -83,7 +83,7 @@ fn read(jail: &Jail, path: &[u8], directory: &mut Dir, links: Links) -> Result<V
         });
         match described {
             Ok(described) => entries.push(Entry { name: name.to_vec(), described }),
-            // It was removed in the meantime, or is a dangling link.
+            // It was removed in the meantime, is a link without a target, or is not accessible.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => {}
             Err(errno) => return Err(errno),
         }

@@ -37,11 +37,10 @@ pub(super) async fn get(
 ) -> Response<Body> {
     let name = path.as_bytes().to_vec();
     let inside = Arc::clone(share);
-    match share.pool.run(move || find(&inside, &name)).await {
+    match share.pool.run_short(move || find(&inside, &name)).await {
         Ok(Found::File(file, described)) => {
-            let mut response = answer(path, &described, headers);
-            let is_there =
-                matches!(response.0.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT);
+            let mut response = answer(path, &described, (method, headers));
+            let is_there = response.0.status() == StatusCode::OK;
             if method == Method::HEAD && is_there && digest::is_wanted(headers) {
                 let headers = response.0.headers_mut();
                 digest::add(share, client, (file, described), headers).await;
@@ -80,9 +79,13 @@ fn find(share: &Share, path: &[u8]) -> Result<Found, Errno> {
 }
 
 /// The head of the response, and the range of bytes to send.
-fn answer(path: &DavPath, file: &Described, headers: &HeaderMap) -> (Response<()>, u64, u64) {
+fn answer(
+    path: &DavPath,
+    file: &Described,
+    (method, headers): (&Method, &HeaderMap),
+) -> (Response<()>, u64, u64) {
     let mut response = Response::new(());
-    let (status, offset, length) = match conditions::judge(headers, file) {
+    let (status, offset, length) = match conditions::judge(method, headers, file) {
         Verdict::Whole => (StatusCode::OK, 0, file.size),
         Verdict::Part { offset, length } => (StatusCode::PARTIAL_CONTENT, offset, length),
         Verdict::NotModified => (StatusCode::NOT_MODIFIED, 0, 0),

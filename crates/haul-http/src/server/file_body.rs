@@ -75,7 +75,7 @@ impl FileBody {
         let outcome = ready!(Pin::new(block).poll(context));
         self.blocks.pop_front();
         // The sender is dropped without a result only if the thread has panicked.
-        let outcome = outcome.unwrap_or_else(|_| Err(io::Error::other("the reading broke off")));
+        let outcome = outcome.unwrap_or_else(|_| Err(io::Error::other("reading the file failed")));
         match &outcome {
             Ok(bytes) => {
                 self.left -= bytes.len() as u64;
@@ -101,14 +101,18 @@ impl FileBody {
             let (file, buffers, offset) =
                 (Arc::clone(&self.file), self.buffers.clone(), self.offset);
             let (sender, receiver) = channel();
-            self.pool.submit(move || {
+            let work = move || {
                 // If the client has disconnected, the block is not needed.
                 if !sender.is_closed() {
                     let read = read(&file, &buffers, offset, length);
                     // The permit is released when the last byte is sent.
                     drop(sender.send(read.map(|bytes| keeping(bytes, permit))));
                 }
-            });
+            };
+            match length <= limits::SHORT {
+                true => self.pool.submit_short(work),
+                false => self.pool.submit(work),
+            }
             self.blocks.push_back(receiver);
             self.offset += length as u64;
             self.unread -= length as u64;

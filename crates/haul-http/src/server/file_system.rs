@@ -1,5 +1,5 @@
-//! The served directory as a file system for `dav-server`, within the jail. Operations run on disk threads, except
-//! for copies, which run on tokio's blocking threads.
+//! The served directory as a file system for `dav-server`, within the jail. Short operations run on the
+//! caller's thread, others on disk threads (see `WorkPool::run_short`), and copies on tokio's blocking threads.
 //!
 //! Not served through here: reading files (`download`) and properties (`propfind`, `proppatch`).
 
@@ -28,9 +28,9 @@ use super::upload::{Upload, Written};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Intent {
     pub(super) written: Written,
-    /// A file is moved over a file: one atomic rename, with nothing removed before it.
+    /// A file replaces a file: a MOVE is one atomic rename, with nothing removed before it.
     pub(super) replaces: bool,
-    /// Another kind of entry is moved over an existing one, which is set aside first and removed at the end.
+    /// Any other MOVE: an existing entry at its destination is set aside first and removed at the end.
     pub(super) aside: bool,
     /// The source of a COPY. Links below it are copied as links, because following them may never end.
     pub(super) copies: Option<Arc<[u8]>>,
@@ -58,7 +58,7 @@ impl Intent {
         source.is_some_and(|source| path != source && is_within(path, source))
     }
 
-    /// Where to create the entry for a path: beside it if it replaces an existing entry.
+    /// Where to create the entry for a path: under a temporary name if a COPY replaces an existing entry.
     fn place(&self, path: &DavPath) -> Vec<u8> {
         let path = path.as_bytes();
         self.instead.as_ref().map_or_else(|| path.to_vec(), |instead| instead.place(path))
@@ -70,7 +70,7 @@ impl Files {
         Box::new(Self { share: Arc::clone(share) })
     }
 
-    /// Runs an operation on a path on a disk thread.
+    /// Runs an operation on a path, which usually takes microseconds.
     fn run<'a, T: Send + 'static>(
         &'a self,
         path: &'a DavPath,
@@ -79,7 +79,7 @@ impl Files {
         let (share, path) = (Arc::clone(&self.share), path.as_bytes().to_vec());
         Box::pin(async move {
             let inside = Arc::clone(&share);
-            share.pool.run(move || work(&inside, &path)).await.map_err(fs_error)
+            share.pool.run_short(move || work(&inside, &path)).await.map_err(fs_error)
         })
     }
 
@@ -181,9 +181,15 @@ impl GuardedFileSystem<Intent> for Files {
         if intent.leaves() {
             return Box::pin(async { Ok(()) });
         }
-        self.run(path, |share, path| {
-            let (directory, name) = share.jail.parent(path)?;
-            unlinkat(directory, name, AtFlags::empty())
+        let (share, path) = (Arc::clone(&self.share), path.as_bytes().to_vec());
+        Box::pin(async move {
+            let inside = Arc::clone(&share);
+            // Removing a large file frees many blocks, which may take long.
+            let removed = share.pool.run(move || {
+                let (directory, name) = inside.jail.parent(&path)?;
+                unlinkat(directory, name, AtFlags::empty())
+            });
+            removed.await.map_err(fs_error)
         })
     }
 

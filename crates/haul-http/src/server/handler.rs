@@ -24,6 +24,7 @@ use super::instead::Instead;
 use super::limits;
 use super::names;
 use super::paths::{is_within, trimmed};
+use super::properties::Copied;
 use super::propfind::propfind;
 use super::proppatch::proppatch;
 use super::received::{Lent, Received};
@@ -76,17 +77,19 @@ impl Handler {
             path,
             Arc::clone(&received),
         );
-        let body = Received::new(body, &head.headers, received);
+        let (body, lender) = Lent::new(Received::new(body, &head.headers, received));
         let mut response = match self.gate.admit(&head, client.from).await {
             Ok(principal) => {
                 client.admitted.mark_authenticated();
                 self.perform((client, principal), head, body).await
             }
             Err(refused) => {
-                body.drain();
+                drop(body);
                 refused
             }
         };
+        // A refusal, or a method without a body, may have left some of it unread.
+        lender.drain();
         let mut set = |name: HeaderName, value: &'static str| {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         };
@@ -103,7 +106,7 @@ impl Handler {
         &self,
         (client, principal): (&Client, &str),
         head: Parts,
-        body: Received,
+        body: Lent,
     ) -> Response<Body> {
         let method = head.method.as_str();
         if method == "OPTIONS" {
@@ -127,8 +130,14 @@ impl Handler {
             _ => return self.no_such_method(),
         }
         if self.share.read_only {
-            body.drain();
             return refusal::said(StatusCode::FORBIDDEN, "this server is read-only\n");
+        }
+        let is_new_or_gone = matches!(method, "PUT" | "PATCH" | "DELETE" | "MKCOL" | "MOVE");
+        if is_new_or_gone && self.share.jail.is_fixed(path.as_bytes()) {
+            return refusal::said(
+                StatusCode::FORBIDDEN,
+                "entries at the top level cannot be changed\n",
+            );
         }
         match method {
             "PROPPATCH" => {
@@ -149,7 +158,7 @@ impl Handler {
         principal: &str,
         path: &DavPath,
         head: Parts,
-        body: Received,
+        body: Lent,
     ) -> Response<Body> {
         if path.is_collection() {
             return self.no_such_method();
@@ -165,13 +174,9 @@ impl Handler {
         let that_version = is_for_one_version(&head.headers);
         let written = Written { modified, that_version };
         let intent = Intent { written, ..Intent::default() };
-        let (body, lender) = Lent::new(body);
         let request = Request::from_parts(head, body);
         let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
         let mut response = there_meanwhile(ours(response), is_new || that_version);
-        if let Some(body) = lender.take_back() {
-            body.drain();
-        }
         if modified.is_some() && response.status().is_success() {
             response.headers_mut().insert(X_OC_MTIME, HeaderValue::from_static("accepted"));
         }
@@ -213,10 +218,9 @@ impl Handler {
         }
         if matches!(method.as_str(), "COPY" | "MOVE") {
             match self.target(path, &head).await {
-                Ok(Target { path: to, value, is_there, replaces, is_copied_over }) => {
+                Ok(Target { path: to, value, is_there, replaces, copied }) => {
                     head.headers.insert("destination", value);
-                    let is_replaced = if method == "COPY" { is_copied_over } else { is_there };
-                    if is_replaced {
+                    if is_there && !(method == "COPY" && copied == Copied::Onto) {
                         let locks = self.share.locks.around(to.as_bytes());
                         if method == "COPY" {
                             match Instead::of(&self.share, to.as_bytes(), locks.clone()) {
@@ -231,7 +235,7 @@ impl Handler {
                     intent.copies = (method == "COPY").then(|| path.as_bytes().into());
                     intent.keeps =
                         head.headers.get("overwrite").is_some_and(|say| say.as_bytes() == b"F");
-                    target = Some(to);
+                    target = Some((to, copied));
                 }
                 Err(status) => return refusal::status(status),
             }
@@ -251,8 +255,10 @@ impl Handler {
             removed.iter().for_each(|(before, path)| locks.removed(path, before));
             match (method.as_str(), target) {
                 ("DELETE", _) => properties.removed(path.as_bytes()),
-                ("MOVE", Some(to)) => properties.moved(path.as_bytes(), to.as_bytes()),
-                ("COPY", Some(to)) => properties.copied(path.as_bytes(), to.as_bytes()),
+                ("MOVE", Some((to, _))) => properties.moved(path.as_bytes(), to.as_bytes()),
+                ("COPY", Some((to, copied))) => {
+                    properties.copied(path.as_bytes(), to.as_bytes(), copied);
+                }
                 _ => {}
             }
         }
@@ -260,19 +266,20 @@ impl Handler {
     }
 
     /// The destination of a COPY or MOVE. One that would replace the source or a parent of it is
-    /// refused: the source would be removed first.
+    /// refused: the source would be removed first. So is one inside the source, unless only the directory
+    /// itself is copied (`Depth: 0`).
     async fn target(&self, path: &DavPath, head: &Parts) -> Result<Target, StatusCode> {
         let authority = names::authority(head).map_err(|foreign| foreign.0)?;
         let value = names::destination(&head.headers, authority)?;
         let to = DavPath::new(value).map_err(|_| StatusCode::BAD_REQUEST)?;
         let value = HeaderValue::from_str(value).map_err(|_| StatusCode::BAD_REQUEST)?;
-        if to.as_bytes() == b"/" {
+        if to.as_bytes() == b"/" || self.share.jail.is_fixed(to.as_bytes()) {
             return Err(StatusCode::FORBIDDEN);
         }
         let is_shallow = head.headers.get("depth").is_some_and(|depth| depth.as_bytes() == b"0");
         let (from, into) = (path.as_bytes().to_vec(), to.as_bytes().to_vec());
         let share = Arc::clone(&self.share);
-        let looked = self.share.pool.run(move || {
+        let looked = self.share.pool.run_short(move || {
             let canonical = |path: &[u8]| share.jail.canonical(path);
             if let (Ok(from), Ok(into)) = (canonical(&from), canonical(&into)) {
                 let is_inside = is_within(&into, &from) && !(is_shallow && into != from);
@@ -290,13 +297,18 @@ impl Handler {
             let replaces = source.is_some_and(is_file) && target.is_some_and(is_file);
             // A directory without its content is copied only over files; anything else is kept.
             let leaves = || {
-                let is_alone = is_shallow && source == Some(FileType::Directory);
+                let is_alone = is_there && source == Some(FileType::Directory);
                 is_alone && kind(&into, true) != Some(FileType::RegularFile)
             };
-            Ok((is_there, replaces, is_there && !leaves()))
+            let copied = match is_shallow {
+                false => Copied::Tree,
+                true if leaves() => Copied::Onto,
+                true => Copied::Alone,
+            };
+            Ok((is_there, replaces, copied))
         });
-        let (is_there, replaces, is_copied_over) = looked.await?;
-        Ok(Target { path: to, value, is_there, replaces, is_copied_over })
+        let (is_there, replaces, copied) = looked.await?;
+        Ok(Target { path: to, value, is_there, replaces, copied })
     }
 
     fn options(&self) -> Response<Body> {
@@ -345,8 +357,8 @@ struct Target {
     is_there: bool,
     /// A file replaces a file.
     replaces: bool,
-    /// A copy replaces what exists there.
-    is_copied_over: bool,
+    /// What a COPY copies, and replaces.
+    copied: Copied,
 }
 
 fn too_long() -> Response<Body> {

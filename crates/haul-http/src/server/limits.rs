@@ -53,6 +53,9 @@ pub(super) const UNSENT: u32 = 128 << 10;
 /// Bytes read at once for a response while other responses use up the read-ahead.
 pub(super) const LEAST: usize = 8 << 10;
 
+/// Reads and writes up to this size take microseconds in the page cache, less than handing them to a disk thread.
+pub(super) const SHORT: usize = 64 << 10;
+
 /// Bytes of an upload that are written at once.
 pub(super) const WRITE: usize = 512 << 10;
 /// Most such writes in progress for one upload.
@@ -69,9 +72,9 @@ pub(super) const PIECE: usize = 64 << 10;
 /// Most entries on an index page.
 pub(super) const PAGE: usize = 20_000;
 
-/// Timeout of the TLS handshake.
+/// Timeout of the TLS handshake, and of the response to a PING of HTTP/2.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(30);
-/// Timeout for the head of a request, and for an idle connection between two requests.
+/// Timeout for the head of a request, and for an idle connection between two requests; interval of PINGs of HTTP/2.
 pub(super) const HEAD_TIME: Duration = Duration::from_secs(60);
 
 /// Timeout for a client that neither sends nor reads anything within a body.

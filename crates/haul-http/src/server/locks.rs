@@ -190,8 +190,8 @@ impl DavLockSystem for Locks {
         Box::pin(ready(locks.filter(|lock| covers(lock, path.as_bytes())).cloned().collect()))
     }
 
-    /// Does nothing. `dav-server` calls this before it replaces a resource by COPY or MOVE, which may fail; the handler
-    /// calls [`removed`](Locks::removed) afterwards.
+    /// Does nothing. `dav-server` calls this after DELETE and MOVE, but also before it replaces a resource by
+    /// COPY or MOVE, which may fail; the handler calls [`removed`](Locks::removed) once they have succeeded.
     fn delete(&'_ self, _: &DavPath) -> LsFuture<'_, Result<(), ()>> {
         Box::pin(ready(Ok(())))
     }

@@ -9,8 +9,8 @@
 //!
 //! [`DavServer`] is the whole server.
 //!
-//! - `gate` admits requests: `names` checks that this server was meant, `credentials` and `failures`
-//!   check the password and count wrong ones.
+//! - `gate` admits requests: `names` refuses what pages of other sites send (`Host`, `Origin`), `credentials`
+//!   and `failures` check the password and count wrong ones.
 //! - [`Jail`](haul_net::Jail) is the only way into the directory. In it `file_system`, `upload`, `part` and
 //!   `instead` perform the operations of the crate `dav-server`; `locks` and `properties` store what files
 //!   cannot.

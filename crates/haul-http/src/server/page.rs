@@ -174,8 +174,8 @@ fn encoded(name: &[u8]) -> String {
     percent_encode(name, UNRESERVED).to_string()
 }
 
-/// The name for display. Control characters and those that change the direction of text become
-/// U+FFFD.
+/// The name for display. Control characters and those that embed, override or isolate a direction of text
+/// become U+FFFD.
 fn text(name: &[u8]) -> String {
     let shown = |character: char| match character {
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',

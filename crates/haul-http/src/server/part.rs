@@ -2,7 +2,7 @@
 //!
 //! A part file, the server's own or one that haul writes as a client, is private (0600) until it is
 //! renamed. Then it gets the mode of the file that it replaces, or the default mode after the
-//! umask.
+//! umask; a copy gets the mode of its source.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,6 +23,10 @@ use super::described::Described;
 use super::paths::trimmed;
 
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
+
+/// Opens a file for writing, and neither waits for the reader of a pipe nor takes a terminal.
+const WRITABLE: OFlags =
+    OFlags::WRONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// A file that does not have its final name yet.
 #[derive(Debug)]
@@ -53,13 +57,7 @@ impl Part {
         options: &OpenOptions,
         that_version: bool,
     ) -> Result<(File, Self)> {
-        // The target of a link is replaced, not the link.
-        let path = jail.canonical(path)?;
-        let old = match jail.stat(&path, false) {
-            Ok(stat) => Some(stat),
-            Err(Errno::NOENT) => None,
-            Err(errno) => return Err(errno),
-        };
+        let (directory, name, old) = target(jail, path)?;
         match &old {
             Some(_) if options.create_new => return Err(Errno::EXIST),
             Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
@@ -76,16 +74,14 @@ impl Part {
             Some(old) if that_version => Expected::Version(Described::new(old).etag()),
             _ => Expected::Anything,
         };
-        Self::beside(jail, &path, old.as_ref(), expected)
+        Self::beside((directory, &name), old.as_ref(), expected)
     }
 
     fn beside(
-        jail: &Jail,
-        path: &[u8],
+        (directory, name): (OwnedFd, &[u8]),
         old: Option<&Stat>,
         expected: Expected,
     ) -> Result<(File, Self)> {
-        let (directory, name) = jail.parent(path)?;
         let part = part_beside(name)?;
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -127,7 +123,48 @@ impl Part {
     }
 }
 
-/// Errors are ignored: only root can change the owner, and other users' new files are their own.
+/// Directory, name and existing file.
+type Target = (OwnedFd, Vec<u8>, Option<Stat>);
+
+/// The directory and the name of the file that a PUT to `path` replaces, and its stat if it exists. The target of a link
+/// is replaced, not the link.
+fn target(jail: &Jail, path: &[u8]) -> Result<Target> {
+    // With a slash at the end the kernel follows links.
+    if !path.ends_with(b"/")
+        && let Some(found) = found(jail, path)?
+    {
+        return Ok(found);
+    }
+    let path = jail.canonical(path)?;
+    // If it has become a link meanwhile, it is refused like anything that is not a regular file.
+    let (directory, name) = jail.parent(&path)?;
+    let old = stat_of(&directory, name)?;
+    Ok((directory, name.to_vec(), old))
+}
+
+/// The directory, the name and the stat of `path`, unless it is a link or has no name of its own.
+fn found(jail: &Jail, path: &[u8]) -> Result<Option<Target>> {
+    let (directory, name) = match jail.parent(path) {
+        Err(Errno::BUSY) => return Ok(None),
+        outcome => outcome?,
+    };
+    let old = stat_of(&directory, name)?;
+    let is_link =
+        old.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
+    Ok((!is_link).then(|| (directory, name.to_vec(), old)))
+}
+
+/// The stat of a name in a directory; `None` if it does not exist.
+fn stat_of(directory: &OwnedFd, name: &[u8]) -> Result<Option<Stat>> {
+    match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Gives a file the owner and group of `old`. Errors are ignored: only root can change the owner, and otherwise
+/// the file belongs to the server's user.
 fn owned_as(file: impl AsFd, old: &Stat) {
     let _ = fchown(file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
 }
@@ -182,30 +219,32 @@ pub(super) fn finish(
 
 /// Opens a file for writing in place, or creates an empty one.
 pub(super) fn in_place(jail: &Jail, path: &[u8], options: &OpenOptions) -> Result<File> {
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     if !options.create_new {
-        match jail.resolve(path, flags) {
-            Ok(file) => {
-                let is_file =
-                    FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
-                return if is_file { Ok(File::from(file)) } else { Err(Errno::ACCESS) };
-            }
-            // A pipe without a reader.
-            Err(Errno::NXIO) => return Err(Errno::ACCESS),
+        match existing(jail, path) {
             Err(Errno::NOENT) if options.create => {}
-            Err(errno) => return Err(errno),
+            outcome => return outcome,
         }
     }
     let (directory, name) = jail.parent(path)?;
-    let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let flags = WRITABLE | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let mode = if is_part_name(name) { PRIVATE } else { Mode::from_raw_mode(0o666) };
     match openat(&directory, name, flags, mode) {
-        // A request for another range of the same new file created it first.
-        Err(Errno::EXIST) if !options.create_new => {
-            let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-            Ok(File::from(jail.resolve(path, flags)?))
-        }
+        // Created since, as by a request for another range of the same new file.
+        Err(Errno::EXIST) if !options.create_new => existing(jail, path),
         outcome => Ok(File::from(outcome?)),
+    }
+}
+
+/// Opens an existing regular file for writing; anything else is refused.
+fn existing(jail: &Jail, path: &[u8]) -> Result<File> {
+    match jail.resolve(path, WRITABLE) {
+        Ok(file) => {
+            let is_file = FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
+            if is_file { Ok(File::from(file)) } else { Err(Errno::ACCESS) }
+        }
+        // A pipe without a reader.
+        Err(Errno::NXIO) => Err(Errno::ACCESS),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -306,7 +345,7 @@ pub(super) fn copy(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Result<
         return Err(Errno::ACCESS);
     }
     let expected = if is_new { Expected::Nothing } else { Expected::Anything };
-    let (target, mut part) = Part::beside(jail, to, None, expected)?;
+    let (target, mut part) = Part::beside(jail.parent(to)?, None, expected)?;
     part.mode = Mode::from_raw_mode(stat.st_mode & 0o777);
     let copied = copy_content(&File::from(source), &target).and_then(|()| {
         let time = |tv_sec, nanoseconds: u64| Timespec {
@@ -350,4 +389,58 @@ fn copy_content(source: &File, target: &File) -> Result<()> {
     let (mut source, mut target) = (source, target);
     let copied = io::copy(&mut source, &mut target);
     copied.map(drop).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use rustix::fs::{CWD, mknodat};
+
+    use super::*;
+
+    /// Once, whatever appeared between the first look and the creation was opened without a check.
+    #[test]
+    fn a_pipe_that_appears_during_the_opening_is_refused() {
+        const ROUNDS: usize = 2000;
+        let directory = tempfile::tempdir().unwrap();
+        let [pipe, path] = ["pipe", "file"].map(|name| directory.path().join(name));
+        mknodat(CWD, &pipe, FileType::Fifo, PRIVATE, 0).unwrap();
+        // With a reader, the pipe can be opened for writing.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let reader = openat(CWD, &pipe, flags, Mode::empty()).unwrap();
+        let jail = Jail::open(directory.path()).unwrap();
+        let options = OpenOptions { create: true, write: true, ..OpenOptions::default() };
+        let (begun, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let reaches = |counter: &AtomicUsize, round| {
+            while counter.load(Ordering::Acquire) < round {
+                thread::yield_now();
+            }
+        };
+        let mut wrong = Vec::new();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    reaches(&begun, round);
+                    // Fails if the file was created first.
+                    let _ = fs::hard_link(&pipe, &path);
+                    done.store(round, Ordering::Release);
+                }
+            });
+            for round in 1..=ROUNDS {
+                // In the first round there is none.
+                let _ = fs::remove_file(&path);
+                begun.store(round, Ordering::Release);
+                match in_place(&jail, b"file", &options) {
+                    Ok(file) if file.metadata().is_ok_and(|found| found.is_file()) => {}
+                    Err(Errno::ACCESS) => {}
+                    outcome => wrong.push(outcome),
+                }
+                reaches(&done, round);
+            }
+        });
+        assert!(wrong.is_empty(), "{:?} and {} more", wrong[0], wrong.len() - 1);
+        drop(reader);
+    }
 }

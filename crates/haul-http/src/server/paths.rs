@@ -1,6 +1,6 @@
 //! Comparison of paths as clients write them.
 
-/// Whether a path equals another one or is below it; neither ends with a slash.
+/// Whether a path equals another one or is below it; neither ends with a slash, except for `/` itself.
 pub(super) fn is_within(path: &[u8], directory: &[u8]) -> bool {
     directory == b"/"
         || path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')

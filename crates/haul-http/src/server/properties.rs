@@ -31,6 +31,17 @@ struct Kept {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
+/// What a COPY has copied, and replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Copied {
+    /// The source with everything below it. Nothing else is left at the destination.
+    Tree,
+    /// Only the source itself (`Depth: 0`). Nothing else is left at the destination.
+    Alone,
+    /// Only the properties of a directory (`Depth: 0`): the destination is a directory and keeps its content.
+    Onto,
+}
+
 impl Properties {
     /// The properties of a file.
     pub(super) fn of(&self, path: &[u8]) -> Set {
@@ -78,16 +89,23 @@ impl Properties {
     }
 
     /// A file or directory was copied. Properties that would exceed the limit are not copied.
-    pub(super) fn copied(&self, from: &[u8], to: &[u8]) {
+    pub(super) fn copied(&self, from: &[u8], to: &[u8], copied: Copied) {
         let mut kept = self.kept();
-        drop(kept.take(trimmed(to)));
-        let copies = kept.below(trimmed(from));
+        let (from, to) = (trimmed(from), trimmed(to));
+        match copied {
+            Copied::Tree | Copied::Alone => drop(kept.take(to)),
+            Copied::Onto => kept.put(to.to_vec(), Set::new()),
+        }
+        let copies = match copied {
+            Copied::Tree => kept.below(from),
+            Copied::Alone | Copied::Onto => vec![from.to_vec()],
+        };
         let copies = copies.into_iter().filter_map(|path| {
             let set = kept.files.get(&path)?.clone();
             Some((path, set))
         });
         let copies = copies.collect();
-        kept.put_all(copies, trimmed(from), trimmed(to));
+        kept.put_all(copies, from, to);
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -135,7 +153,11 @@ impl Kept {
     }
 }
 
+/// Bytes that the properties of a file occupy. An empty set is not stored.
 fn weight(path: &[u8], set: &Set) -> usize {
+    if set.is_empty() {
+        return 0;
+    }
     let each =
         |(name, value): (&Name, &String)| name.namespace.len() + name.local.len() + value.len();
     // An estimate for the maps themselves is included.
@@ -164,7 +186,7 @@ mod tests {
         set(&properties, b"/a/", "1");
         set(&properties, b"/a/b", "2");
         set(&properties, b"/ab", "3");
-        properties.copied(b"/a", b"/c/");
+        properties.copied(b"/a", b"/c/", Copied::Tree);
         properties.moved(b"/a/", b"/d");
         assert_eq!(value(&properties, b"/c/b").as_deref(), Some("2"));
         assert_eq!(value(&properties, b"/d").as_deref(), Some("1"));
@@ -178,13 +200,41 @@ mod tests {
     }
 
     #[test]
+    fn a_shallow_copy_takes_only_the_properties_of_its_source() {
+        let properties = Properties::default();
+        for path in [&b"/a"[..], b"/a/b", b"/c", b"/c/b", b"/d", b"/d/b"] {
+            set(&properties, path, std::str::from_utf8(path).unwrap());
+        }
+        properties.copied(b"/a/", b"/c", Copied::Alone);
+        properties.copied(b"/a/", b"/d", Copied::Onto);
+        properties.copied(b"/a/", b"/e", Copied::Alone);
+        let values = [&b"/c"[..], b"/c/b", b"/d", b"/d/b", b"/e", b"/e/b"];
+        let values = values.map(|path| value(&properties, path));
+        let expected = [Some("/a"), None, Some("/a"), Some("/d/b"), Some("/a"), None];
+        assert_eq!(values, expected.map(|value| value.map(str::to_owned)));
+    }
+
+    #[test]
     fn properties_are_limited_in_memory() {
         let properties = Properties::default();
         let half = "x".repeat(limits::PROPERTIES / 2);
         set(&properties, b"/a", &half);
         assert_eq!(properties.change(b"/b", &[(name("p"), Some(half.clone()))]), Err(Full));
         set(&properties, b"/a", &half);
-        properties.copied(b"/a", b"/c");
+        properties.copied(b"/a", b"/c", Copied::Tree);
         assert_eq!(value(&properties, b"/c"), None);
+    }
+
+    /// Regression: the empty set that a removal leaves counted as if it were stored.
+    #[test]
+    fn removing_properties_succeeds_at_the_limit() {
+        let properties = Properties::default();
+        let empty = weight(b"/a", &Set::from([(name("p"), String::new())]));
+        set(&properties, b"/a", &"x".repeat(limits::PROPERTIES - empty));
+        assert_eq!(properties.kept().bytes, limits::PROPERTIES);
+        assert_eq!(properties.change(b"/b", &[(name("p"), None)]), Ok(()));
+        assert_eq!(properties.change(b"/b", &[(name("p"), Some(String::new()))]), Err(Full));
+        assert_eq!(properties.change(b"/a", &[(name("p"), None)]), Ok(()));
+        assert_eq!(properties.kept().bytes, 0);
     }
 }

@@ -67,7 +67,7 @@ pub(super) async fn propfind(
 ) -> Response<Body> {
     let Ok(wanted) = wanted(request) else { return refusal::status(StatusCode::BAD_REQUEST) };
     let (inside, name) = (Arc::clone(share), path.as_bytes().to_vec());
-    let found = share.pool.run(move || find(&inside, &name)).await;
+    let found = share.pool.run_short(move || find(&inside, &name)).await;
     let (described, quota) = match found {
         Ok(found) => found,
         Err(errno) => return refusal::status(refusal::of(errno)),
@@ -276,7 +276,7 @@ impl Renderer {
             return None;
         }
         let value = match name.local.as_str() {
-            "creationdate" => dates::iso(described.made),
+            "creationdate" => dates::iso(described.created),
             "getcontentlength" if !is_directory => described.size.to_string(),
             "getcontenttype" if is_directory => "httpd/unix-directory".to_owned(),
             "getcontenttype" => media_type::of(path).to_owned(),

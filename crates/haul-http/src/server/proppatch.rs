@@ -26,8 +26,8 @@ const MICROSOFT: &str = "urn:schemas-microsoft-com:";
 enum Change {
     /// Set the file's modification time.
     Time(SystemTime),
-    /// Store a dead property, or remove it.
-    Keep(Option<String>),
+    /// Store a dead property, or remove it (`None`).
+    Dead(Option<String>),
     /// Refused: a live property.
     Protected,
     /// Refused: the value cannot be parsed.
@@ -43,7 +43,7 @@ pub(super) async fn proppatch(
     request: &[u8],
 ) -> Response<Body> {
     let (inside, name) = (Arc::clone(share), path.as_bytes().to_vec());
-    let found = share.pool.run(move || inside.jail.stat(&name, true)).await;
+    let found = share.pool.run_short(move || inside.jail.stat(&name, true)).await;
     let is_directory = match found {
         Ok(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
         Err(errno) => return refusal::status(refusal::of(errno)),
@@ -88,8 +88,8 @@ fn changes(request: &[u8]) -> Result<Vec<(Name, Change)>, Malformed> {
             changes.push((property.name.clone(), change(property, sets)));
         }
     }
-    let is_some = !changes.is_empty() && changes.len() <= limits::PROPERTIES_OF_REQUEST;
-    if is_some { Ok(changes) } else { Err(Malformed) }
+    let is_valid = !changes.is_empty() && changes.len() <= limits::PROPERTIES_OF_REQUEST;
+    if is_valid { Ok(changes) } else { Err(Malformed) }
 }
 
 fn change(property: &Element, sets: bool) -> Change {
@@ -120,7 +120,7 @@ fn change(property: &Element, sets: bool) -> Change {
     }
     let mut element = String::new();
     property.write(&mut element);
-    Change::Keep(sets.then_some(element))
+    Change::Dead(sets.then_some(element))
 }
 
 /// Statuses of all changes if one of them is refused: either all are applied, or none.
@@ -128,7 +128,7 @@ fn refused(changes: &[(Name, Change)]) -> Option<Vec<StatusCode>> {
     let status = |change: &Change| match change {
         Change::Protected => StatusCode::FORBIDDEN,
         Change::Invalid => StatusCode::CONFLICT,
-        Change::Time(_) | Change::Keep(_) => StatusCode::FAILED_DEPENDENCY,
+        Change::Time(_) | Change::Dead(_) => StatusCode::FAILED_DEPENDENCY,
     };
     let statuses: Vec<_> = changes.iter().map(|(_, change)| status(change)).collect();
     let is_refused = statuses.iter().any(|status| *status != StatusCode::FAILED_DEPENDENCY);
@@ -146,21 +146,21 @@ async fn apply(
         Change::Time(time) => Some(*time),
         _ => None,
     });
-    let kept = changes.iter().filter_map(|(name, change)| match change {
-        Change::Keep(value) => Some((name.clone(), value.clone())),
+    let dead = changes.iter().filter_map(|(name, change)| match change {
+        Change::Dead(value) => Some((name.clone(), value.clone())),
         _ => None,
     });
-    let kept: Vec<_> = kept.collect();
+    let dead: Vec<_> = dead.collect();
     let mut before = None;
     if let Some(time) = times.next_back() {
         let (inside, name) = (Arc::clone(share), path.as_bytes().to_vec());
-        let done = share.pool.run(move || set_time(&inside, &name, time)).await;
+        let done = share.pool.run_short(move || set_time(&inside, &name, time)).await;
         before = Some(done.map_err(refusal::of)?);
     }
-    let stored = share.properties.change(path.as_bytes(), &kept);
+    let stored = share.properties.change(path.as_bytes(), &dead);
     if let (Err(_), Some((file, times))) = (&stored, before) {
         // The first error is the one to report.
-        let _ = share.pool.run(move || futimens(&file, &times)).await;
+        let _ = share.pool.run_short(move || futimens(&file, &times)).await;
     }
     stored.map_err(|_| StatusCode::INSUFFICIENT_STORAGE)
 }
@@ -243,7 +243,7 @@ mod tests {
         let changes = read(&set);
         assert_eq!(changes[..2], [Change::Time(time), Change::Time(time)]);
         assert_eq!(changes[2..4], [Change::Protected, Change::Invalid]);
-        assert_eq!(changes[4..], [Change::Keep(Some("<q>1</q>".to_owned())), Change::Keep(None)]);
+        assert_eq!(changes[4..], [Change::Dead(Some("<q>1</q>".to_owned())), Change::Dead(None)]);
     }
 
     #[tokio::test]
@@ -253,7 +253,7 @@ mod tests {
         let date = dates::parsed("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
         let name = |local: &str| Name { namespace: String::new(), local: local.to_owned() };
         let changes = |value: &str| {
-            let value = Change::Keep(Some(value.to_owned()));
+            let value = Change::Dead(Some(value.to_owned()));
             [(name("color"), value), (name("time"), Change::Time(date))]
         };
         // A socket cannot be opened, so its time cannot be set.

@@ -20,7 +20,8 @@ use super::limits;
 pub(super) struct Received {
     incoming: Incoming,
     count: Arc<AtomicU64>,
-    is_expecting: bool,
+    /// The client waits for 100 Continue before it sends the body. hyper sends that once the body is first read.
+    awaits_continue: bool,
     /// The timeout, set while no bytes arrive.
     silence: Option<Pin<Box<Sleep>>>,
 }
@@ -28,21 +29,16 @@ pub(super) struct Received {
 impl Received {
     /// The body of a request with these headers; its bytes are added to `count`.
     pub(super) fn new(incoming: Incoming, headers: &HeaderMap, count: Arc<AtomicU64>) -> Self {
-        let is_expecting = headers.contains_key(header::EXPECT);
-        Self { incoming, count, is_expecting, silence: None }
-    }
-
-    /// The whole body; `None` if it is longer than an XML request may be.
-    pub(super) async fn xml(self) -> Option<Bytes> {
-        Some(Limited::new(self, limits::XML).collect().await.ok()?.to_bytes())
+        let awaits_continue = headers.contains_key(header::EXPECT);
+        Self { incoming, count, awaits_continue, silence: None }
     }
 
     /// Reads and discards the rest while the response is sent, within limits. A connection that is closed with unread
     /// bytes is reset, and the response may be lost.
-    pub(super) fn drain(self) {
+    fn drain(self) {
         const MAX_BYTES: usize = 64 << 20;
         const PATIENCE: Duration = Duration::from_secs(5);
-        if self.is_end_stream() || self.waits_for_continue() {
+        if self.is_end_stream() || self.awaits_continue {
             return;
         }
         let mut body = Limited::new(self, MAX_BYTES);
@@ -52,20 +48,15 @@ impl Received {
             let _ = timeout(PATIENCE, all).await;
         });
     }
-
-    /// Whether the client waits for 100 Continue, which was not sent.
-    fn waits_for_continue(&self) -> bool {
-        self.is_expecting && self.count.load(Ordering::Relaxed) == 0
-    }
 }
 
-/// A body that is lent to code which may drop it before its end.
+/// A body that is lent to code which may drop it before its end, for instance because it refuses the request.
 pub(super) struct Lent {
     body: Option<Received>,
     lender: Arc<Mutex<Option<Received>>>,
 }
 
-/// Gets a lent body back.
+/// Drains a lent body, whose borrower did not read it to its end.
 pub(super) struct Lender(Arc<Mutex<Option<Received>>>);
 
 impl Lent {
@@ -73,12 +64,20 @@ impl Lent {
         let lender = Arc::new(Mutex::new(None));
         (Self { body: Some(body), lender: Arc::clone(&lender) }, Lender(lender))
     }
+
+    /// The whole body; `None` if it is longer than an XML request may be.
+    pub(super) async fn xml(self) -> Option<Bytes> {
+        Some(Limited::new(self, limits::XML).collect().await.ok()?.to_bytes())
+    }
 }
 
 impl Lender {
-    /// The body, if its [`Lent`] was dropped.
-    pub(super) fn take_back(self) -> Option<Received> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Drains the body, once its [`Lent`] was dropped.
+    pub(super) fn drain(self) {
+        let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(body) = body {
+            body.drain();
+        }
     }
 }
 
@@ -111,6 +110,7 @@ impl Body for Received {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        self.awaits_continue = false;
         match Pin::new(&mut self.incoming).poll_frame(context) {
             Poll::Ready(frame) => {
                 self.silence = None;
@@ -136,5 +136,68 @@ impl Body for Received {
 
     fn size_hint(&self) -> SizeHint {
         self.incoming.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::poll_fn;
+
+    use http::{Request, Response, StatusCode};
+    use http_body_util::Empty;
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    const BODY: usize = 1 << 20;
+    const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+    /// Refuses a request whose body it has begun to read, once `refuse` is notified.
+    async fn refused(
+        request: Request<Incoming>,
+        refuse: Arc<Notify>,
+    ) -> Result<Response<Empty<Bytes>>, Infallible> {
+        let (head, body) = request.into_parts();
+        let mut body = Received::new(body, &head.headers, Arc::default());
+        let begun = |context: &mut Context<'_>| {
+            Poll::Ready(Pin::new(&mut body).poll_frame(context).is_pending())
+        };
+        assert!(poll_fn(begun).await);
+        refuse.notified().await;
+        body.drain();
+        let mut response = Response::new(Empty::new());
+        *response.status_mut() = StatusCode::FORBIDDEN;
+        Ok(response)
+    }
+
+    /// Regression: between 100 Continue and the first byte, the client counted as still waiting.
+    #[tokio::test]
+    async fn a_body_is_drained_once_100_continue_was_sent() {
+        let (mut client, server) = duplex(4 << 10);
+        let refuse = Arc::new(Notify::new());
+        let service = service_fn(|request| refused(request, Arc::clone(&refuse)));
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(server), service);
+        let exchange = async {
+            let head = format!(
+                "PUT / HTTP/1.1\r\nHost: host\r\nConnection: close\r\nExpect: 100-continue\r\n\
+                 Content-Length: {BODY}\r\n\r\n"
+            );
+            client.write_all(head.as_bytes()).await.unwrap();
+            let mut begun = [0; CONTINUE.len()];
+            client.read_exact(&mut begun).await.unwrap();
+            assert_eq!(begun, CONTINUE);
+            refuse.notify_one();
+            client.write_all(&vec![0; BODY]).await.unwrap();
+            let mut response = String::new();
+            client.read_to_string(&mut response).await.unwrap();
+            assert!(response.starts_with("HTTP/1.1 403 "), "{response}");
+        };
+        let (served, ()) = tokio::join!(connection, exchange);
+        served.unwrap();
     }
 }

@@ -1,11 +1,11 @@
-//! The server: its options, its listening socket, and its connections.
+//! The server: its options, its listening socket, and its threads.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdTcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use haul_net::{Admission, Running, Stopper};
+use haul_net::{Admission, Jail, Running, Stopper, start_workers};
 use haul_storage::{Error, ErrorKind, Result};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -32,6 +32,7 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\n
 #[derive(Debug, Clone)]
 pub struct DavServerBuilder {
     directory: PathBuf,
+    items: Vec<(Vec<u8>, PathBuf)>,
     listen: SocketAddr,
     credentials: Option<Credentials>,
     anonymous: bool,
@@ -54,6 +55,7 @@ impl DavServer {
     pub fn builder(directory: impl AsRef<Path>) -> DavServerBuilder {
         DavServerBuilder {
             directory: directory.as_ref().to_owned(),
+            items: Vec::new(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             credentials: None,
             anonymous: false,
@@ -94,6 +96,14 @@ impl fmt::Debug for DavServer {
 }
 
 impl DavServerBuilder {
+    /// Serves files and directories from anywhere, each with its name and its canonical path. The directory has nothing
+    /// but a symbolic link for each; see [`Jail::with_items`].
+    #[must_use]
+    pub fn items(mut self, items: Vec<(Vec<u8>, PathBuf)>) -> Self {
+        self.items = items;
+        self
+    }
+
     /// Sets the address to listen on.
     #[must_use]
     pub const fn listen(mut self, address: SocketAddr) -> Self {
@@ -152,7 +162,7 @@ impl DavServerBuilder {
         self
     }
 
-    /// Starts the server on the current runtime.
+    /// Starts the server, on threads of its own.
     ///
     /// # Errors
     /// If other machines could access the server without a password and [`anonymous`](Self::anonymous) was not called,
@@ -165,9 +175,11 @@ impl DavServerBuilder {
                  access",
             ));
         }
-        let share = Arc::new(Share::open(&self.directory, self.read_only)?);
+        let jail = Jail::open(&self.directory)?.with_items(self.items)?;
+        let share = Arc::new(Share::new(jail, self.read_only)?);
         let failed = |error| Error::from_io("listen", error).at(self.listen);
-        let listener = TcpListener::bind(self.listen).await.map_err(failed)?;
+        let listener =
+            TcpListener::bind(self.listen).await.and_then(TcpListener::into_std).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let unauthenticated = match &self.credentials {
             Some(_) => self.connections - self.connections / 4,
@@ -187,30 +199,29 @@ impl DavServerBuilder {
             observer: self.observer,
         });
         let (stopper, running) = Stopper::new();
-        tokio::spawn(accept(listener, served, admission, running));
+        start(served, (listener, admission), &running)?;
         Ok(DavServer { address, fingerprint, stopper })
     }
 }
 
-/// Accepts connections until the server stops.
-async fn accept(
-    listener: TcpListener,
+/// Starts the server's threads.
+fn start(
     served: Arc<Served>,
-    admission: Arc<Admission>,
-    running: Running,
-) {
-    let of_connections = running.clone();
-    let serve = |socket: TcpStream, from, admitted| {
+    accepts: (StdTcpListener, Arc<Admission>),
+    running: &Running,
+) -> Result<()> {
+    let of_refused = Arc::clone(&served);
+    let serve = move |socket: TcpStream, from, admitted, running| {
         let client = Client::new(&socket, from, admitted);
-        let running = of_connections.clone();
-        tokio::spawn(connection::serve(Arc::clone(&served), socket, client, running));
+        connection::serve(Arc::clone(&served), socket, client, running)
     };
-    let turn_away = |socket: TcpStream, from| {
-        if served.tls.is_none() {
+    let turn_away = move |socket: TcpStream, from| {
+        if of_refused.tls.is_none() {
             // An error is ignored: the connection is closed anyway.
             drop(socket.try_write(TOO_MANY));
         }
-        served.observer.tell(from, ClientAction::TurnedAway);
+        of_refused.observer.tell(from, ClientAction::TurnedAway);
     };
-    running.accept(listener, &admission, serve, turn_away).await;
+    start_workers("haul-dav", accepts, running, serve, turn_away)
+        .map_err(|error| Error::from_io("start a thread", error))
 }

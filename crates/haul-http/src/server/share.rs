@@ -2,7 +2,6 @@
 //! buffers, and the locks and properties of files, which are held in memory.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
@@ -30,12 +29,17 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Opens a directory for serving.
+    /// Serves a directory.
+    #[cfg(test)]
+    pub(super) fn open(directory: &std::path::Path, read_only: bool) -> Result<Self> {
+        Self::new(Jail::open(directory)?, read_only)
+    }
+
+    /// Serves what is in a jail.
     ///
     /// # Errors
-    /// If it is not a directory, or the system cannot confine clients to it.
-    pub(super) fn open(directory: &Path, read_only: bool) -> Result<Self> {
-        let jail = Jail::open(directory)?;
+    /// If the system refuses a thread.
+    pub(super) fn new(jail: Jail, read_only: bool) -> Result<Self> {
         // More than processors: a thread that waits for a disk uses none.
         let threads = available_parallelism().map_or(4, usize::from).clamp(4, 16);
         let pool = WorkPool::new("haul-dav-disk", threads)

@@ -1,14 +1,14 @@
 //! The server's certificate, which identifies it to clients, and its TLS configuration.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use haul_storage::{Error, ErrorKind, Result};
+use haul_storage::{Error, ErrorKind, Result, create_private};
 use rcgen::{CertificateParams, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, date_time_ymd};
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs as provider};
@@ -65,7 +65,10 @@ impl ServerTls {
         };
         match read(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                save_new(path, make(names)?.as_bytes())?;
+                // Another process may create it first.
+                create_private(path, make(names)?.as_bytes()).map_err(|error| {
+                    Error::from_io("save the certificate", error).at(path.display())
+                })?;
                 read(path)
             }
             outcome => outcome,
@@ -192,34 +195,9 @@ fn read_secret(path: &Path) -> Result<Vec<u8>> {
         let mode = mode & 0o7777;
         return Err(Error::new(ErrorKind::InvalidInput, OPERATION)
             .at(path.display())
-            .because(format!("mode {mode:04o} lets others read it; make it 0600")));
+            .because(format!("mode {mode:04o} gives others access; make it 0600")));
     }
     read(path, OPERATION)
-}
-
-/// Writes the file completely before it gets its name. If several processes do so, the first one
-/// wins.
-fn save_new(path: &Path, text: &[u8]) -> Result<()> {
-    let failed =
-        |error: io::Error| Error::from_io("save the certificate", error).at(path.display());
-    if let Some(directory) = path.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
-    }
-    let unfinished = path.with_extension(format!("{}.new", std::process::id()));
-    let write = || {
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(&unfinished)?;
-        file.write_all(text)?;
-        file.sync_all()?;
-        fs::hard_link(&unfinished, path)
-    };
-    let outcome = write();
-    // If it was not created, nothing is left to remove.
-    drop(fs::remove_file(&unfinished));
-    match outcome {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        outcome => outcome.map_err(failed),
-    }
 }
 
 #[cfg(test)]
@@ -242,7 +220,16 @@ mod tests {
         assert!(kept.starts_with(made.certificate()), "it is written as it was made");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let error = ServerTls::read_or_create(&path, &[]).unwrap_err().to_string();
-        assert!(error.contains("mode 0644 lets others read it; make it 0600"), "{error}");
+        assert!(error.contains("mode 0644 gives others access; make it 0600"), "{error}");
+    }
+
+    /// Regression: the file of a killed process with the same ID passed for the certificate of another one.
+    #[test]
+    fn a_certificate_is_created_beside_the_unfinished_one_of_a_killed_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tls.pem");
+        fs::write(path.with_extension(format!("{}.new", std::process::id())), "").unwrap();
+        ServerTls::read_or_create(&path, &[]).unwrap();
     }
 
     #[test]

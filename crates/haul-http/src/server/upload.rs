@@ -44,7 +44,7 @@ pub(super) struct Upload {
     offset: u64,
     gathered: Vec<Bytes>,
     length: usize,
-    writes: VecDeque<Receiver<io::Result<Stat>>>,
+    writes: VecDeque<Receiver<io::Result<Option<Stat>>>>,
     /// Whether nothing was written yet. If the first write is the only one, the stat after it is
     /// final.
     is_first: bool,
@@ -71,14 +71,14 @@ impl Upload {
     ) -> FsResult<Self> {
         let (inside, path) = (Arc::clone(share), path.to_vec());
         let (appends, size) = (options.append, options.size.filter(|_| options.truncate));
-        let opened = share.pool.run(move || {
+        let opened = share.pool.run_short(move || {
             let (file, part) = match options.truncate {
                 true => Part::make(&inside.jail, &path, &options, that_version)
                     .map(|(file, part)| (file, Some(part)))?,
                 false => (in_place(&inside.jail, &path, &options)?, None),
             };
-            let end = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
-            Ok::<_, Errno>((file, part, end))
+            let end = if appends { fstat(&file)?.st_size } else { 0 };
+            Ok::<_, Errno>((file, part, u64::try_from(end).unwrap_or(0)))
         });
         let (file, part, end) = opened.await.map_err(fs_error)?;
         Ok(Self {
@@ -88,7 +88,7 @@ impl Upload {
             size,
             modified,
             appends,
-            offset: if appends { end } else { 0 },
+            offset: end,
             gathered: Vec::new(),
             length: 0,
             writes: VecDeque::new(),
@@ -116,24 +116,31 @@ impl Upload {
         let place = Arc::clone(&self.share.writes).acquire_owned().await;
         let (file, offset) = (Arc::clone(&self.file), self.offset);
         let pieces = std::mem::take(&mut self.gathered);
-        self.offset += self.length as u64;
-        self.length = 0;
+        let length = std::mem::take(&mut self.length);
+        self.offset += length as u64;
         self.is_first = false;
+        // For a part file, `finish` calls fstat once it has its name.
+        let is_final = self.part.is_none();
         let (sender, receiver) = channel();
-        self.share.pool.submit(move || {
+        let work = move || {
             let written = write_all(&file, &pieces, offset);
+            let stat = || Ok(if is_final { Some(fstat(&file)?) } else { None });
             // No receiver is left if the upload broke off.
-            drop(sender.send(written.and_then(|()| Ok(fstat(&file)?))));
+            drop(sender.send(written.and_then(|()| stat())));
             drop((pieces, place));
-        });
+        };
+        match length <= limits::SHORT {
+            true => self.share.pool.submit_short(work),
+            false => self.share.pool.submit(work),
+        }
         self.writes.push_back(receiver);
     }
 
-    /// Waits for the oldest write and returns the stat after it.
+    /// Waits for the oldest write and returns the stat after it, unless this is a part file.
     async fn wait(&mut self) -> FsResult<Option<Stat>> {
         let Some(oldest) = self.writes.pop_front() else { return Ok(None) };
         match oldest.await {
-            Ok(outcome) => outcome.map(Some).map_err(|error| io_error(&error)),
+            Ok(outcome) => outcome.map_err(|error| io_error(&error)),
             // The job panicked.
             Err(_) => Err(FsError::GeneralFailure),
         }
@@ -148,7 +155,7 @@ impl Upload {
         while !self.writes.is_empty() {
             after = self.wait().await?;
         }
-        if is_only && self.part.is_none() && self.modified.is_none() && after.is_some() {
+        if is_only && self.modified.is_none() && after.is_some() {
             // A range of a file, of which there may be thousands: another trip to a disk thread
             // would cost.
             self.stat = after;
@@ -159,7 +166,7 @@ impl Upload {
             return Err(FsError::GeneralFailure);
         }
         let (file, part, time) = (Arc::clone(&self.file), self.part.take(), self.modified);
-        let done = self.share.pool.run(move || {
+        let done = self.share.pool.run_short(move || {
             if let Some(time) = time {
                 futimens(&file, &modified(time))?;
             }
@@ -177,7 +184,7 @@ impl DavFile for Upload {
         Box::pin(async move {
             let stat = match self.stat {
                 Some(stat) => stat,
-                None => self.share.pool.run(move || fstat(&file)).await.map_err(fs_error)?,
+                None => self.share.pool.run_short(move || fstat(&file)).await.map_err(fs_error)?,
             };
             Ok(Box::new(Described::new(&stat)) as Box<dyn DavMetaData>)
         })

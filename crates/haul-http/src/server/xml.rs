@@ -43,7 +43,7 @@ impl Name {
         match self.namespace.as_str() {
             DAV => (format!("D:{}", self.local), String::new()),
             "" => (self.local.clone(), String::new()),
-            // Its prefix is always declared, and no other may be.
+            // `xml` is always declared, and no other prefix may be bound to its namespace.
             XML => (format!("xml:{}", self.local), String::new()),
             namespace => (format!("x:{}", self.local), format!(" xmlns:x=\"{namespace}\"")),
         }

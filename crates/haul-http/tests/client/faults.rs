@@ -587,7 +587,8 @@ async fn assembly_is_awaited_after_a_gateway_timeout() {
     }
 }
 
-/// Whether the request or the response was lost: the pieces still exist, so MOVE was not executed.
+/// The client cannot tell whether the request or the response was lost. As the pieces still exist, MOVE
+/// was not executed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_assembly_request_is_repeated() {
     const SIZE: u64 = 6 << 20;
@@ -688,6 +689,26 @@ async fn the_first_listing_reuses_the_page_and_later_ones_refresh_it() {
     }
 }
 
+/// Formerly, it requested the lengths of the first 32 files, and the listing requested them again.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_probe_for_ranges_requests_lengths_up_to_the_first_file_that_is_not_empty() {
+    let links: Vec<_> = (0..40).map(|n| format!("<a href=\"f{n}\">f{n}</a>")).collect();
+    let page = format!("<title>Index of /dav/</title><pre>{}</pre>", links.join("\n"));
+    let server = Scripted::start(move |asked| match &asked.path[..] {
+        "/dav/" => Reply::Say(200, vec![("Content-Type", "text/html".to_owned())], page.clone()),
+        "/dav/f0" => Reply::status(200),
+        _ => Reply::Say(200, Vec::new(), "12345".to_owned()),
+    })
+    .await;
+    let (location, root) = (Location::parse("http://server/"), Url::parse(&server.url));
+    let web = HttpStorage::open_web_directory(host(&server.url), location.unwrap(), root.unwrap());
+    assert!(!web.await.capabilities().ranged_reads);
+    let mut asked: Vec<_> = server.asked("HEAD").into_iter().map(|asked| asked.path).collect();
+    // A pipelined request may be repeated alone.
+    asked.dedup();
+    assert_eq!(asked, ["/dav/f0", "/dav/f1"]);
+}
+
 /// A server in Debian answers OPTIONS like this for a missing path; haul used to read on for a
 /// minute.
 #[tokio::test]
@@ -734,7 +755,8 @@ async fn a_silent_server_is_reported_with_the_awaited_response() {
     opening.abort();
 }
 
-/// A single response with the whole file ended the use of ranges if it came directly behind the first range.
+/// Formerly, a single response with the whole file ended the use of ranges if it came directly behind the
+/// first range.
 #[tokio::test]
 async fn one_response_with_the_whole_file_does_not_end_the_use_of_ranges() {
     const SIZE: usize = 300_000;

@@ -65,6 +65,9 @@ async fn read_all(server: &Scripted) {
     }
 }
 
+/// The number of markers. A marker is a request for one byte of a file behind other requests: if its
+/// response is the expected one, those before it are in order. In the tests that count them, no other GET
+/// has a range.
 fn markers(server: &Scripted) -> usize {
     server.asked("GET").iter().filter(|asked| !asked.header("range").is_empty()).count()
 }
@@ -117,7 +120,7 @@ async fn a_lost_marker_gives_no_file_the_content_of_another() {
 }
 
 #[tokio::test]
-async fn a_server_that_drops_pipelined_requests_is_remembered() {
+async fn a_server_that_drops_pipelined_requests_delivers_all_files() {
     let server = Scripted::start(|asked| match files(asked, true) {
         Some(Reply::Say(status, headers, body)) => Reply::SayAndForget(status, headers, body),
         _ => usual(asked),

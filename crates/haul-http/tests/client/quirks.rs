@@ -84,6 +84,80 @@ async fn an_empty_multistatus_means_not_found() {
     }
 }
 
+/// Once, a busy server was taken for one without features.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_busy_does_not_open_without_its_features() {
+    let server = Scripted::start(|asked| match &asked.method[..] {
+        "OPTIONS" => Reply::status(503),
+        _ => usual(asked),
+    });
+    let (server, location) = (server.await, Location::parse("dav://server/").unwrap());
+    let (host, root) = (host(&server.url), Url::parse(&server.url).unwrap());
+    let error = HttpStorage::open_dav(host, location, root, None).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Later), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_options_is_used_without_features() {
+    for status in [403, 405, 501] {
+        let server = Scripted::start(move |asked| match &asked.method[..] {
+            "OPTIONS" => Reply::status(status),
+            _ => usual(asked),
+        });
+        let server = server.await;
+        write_small(&*open(&server).await, "small").await.unwrap();
+        assert_eq!(server.asked("OPTIONS").len(), 1, "{status}");
+    }
+}
+
+/// A multistatus without the length of the file, which HEAD reports encoded.
+fn without_length(asked: &Asked) -> Option<Reply> {
+    let body = format!(
+        "<D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>{}</D:href><D:propstat><D:prop>\
+         <D:resourcetype/></D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>\
+         </D:multistatus>",
+        asked.path
+    );
+    match &asked.method[..] {
+        _ if !asked.path.ends_with("part") => None,
+        "PROPFIND" => Some(Reply::Say(207, Vec::new(), body)),
+        "HEAD" => {
+            let encoded = vec![("Content-Encoding", "gzip".to_owned())];
+            Some(Reply::Say(200, encoded, String::new()))
+        }
+        _ => None,
+    }
+}
+
+/// Once, the unknown length was compared as a number, and each upload failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_completes_if_the_server_reports_no_length() {
+    let server = Scripted::start(|asked| without_length(asked).unwrap_or_else(|| usual(asked)));
+    let server = server.await;
+    write_large(&*open(&server).await, "large").await.unwrap();
+    assert_eq!(server.asked("MOVE").len(), 1);
+}
+
+/// Once, the unknown length counted as too long, and the file was written again at the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_file_of_unknown_length_is_not_resumed() {
+    const APACHE: &str = "1,2,<http://apache.org/dav/propset/fs/1>";
+    let server = Scripted::start(|asked| match &asked.method[..] {
+        "OPTIONS" => Reply::Say(200, vec![("DAV", APACHE.to_owned())], String::new()),
+        "PUT" if !asked.header("if-none-match").is_empty() => Reply::status(412),
+        _ => without_length(asked).unwrap_or_else(|| usual(asked)),
+    });
+    let server = server.await;
+    let storage = open(&server).await;
+    let options = CreateOptions { resume: true, size: Some(FILE), ..CreateOptions::default() };
+    let writer = storage.create(&path("large"), &options).await.unwrap();
+    let emptied = server.asked("PUT").pop().unwrap();
+    assert!(emptied.header("if-none-match").is_empty() && emptied.body.is_empty());
+    writer.write_at(0, Block::from(Bytes::from(vec![1; FILE as usize]))).await.unwrap();
+    writer.commit(FILE, &replacing()).await.unwrap();
+    assert_eq!(server.asked("MOVE").len(), 1);
+}
+
 /// Behind a proxy that terminates TLS, Apache refuses `https` URLs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_destination_refused_as_a_url_is_sent_as_a_path() {
@@ -264,13 +338,29 @@ async fn a_long_retry_after_is_an_error_that_names_it() {
     assert_eq!(asked.iter().filter(|asked| asked.path == "/dav/busy").count(), 1);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_error_for_pauses_that_add_up_names_their_sum() {
+    let asked = AtomicU64::new(0);
+    let server = Scripted::start(move |request| match &request.path[..] {
+        "/dav/busy" => {
+            let pause = if asked.fetch_add(1, Ordering::Relaxed) == 0 { "1" } else { "300" };
+            Reply::Say(503, vec![("Retry-After", pause.to_owned())], String::new())
+        }
+        _ => usual(request),
+    });
+    let server = server.await;
+    let error = open(&server).await.stat(&path("busy")).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Never), "{error}");
+    assert!(error.to_string().contains("asks to wait 300 s (Retry-After) after "), "{error}");
+}
+
 /// A server is asked for the URL exactly as the user wrote it: it may distinguish `%2B` from `+`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_destination_url_is_used_as_given() {
     let server = Scripted::start(usual).await;
     let storage = open(&server).await;
     let given = Url::parse(&format!("{}a%2Bb%2Fc", server.url)).unwrap();
-    storage.is_at(path("a+b%2Fc"), &given);
+    storage.set_url(path("a+b%2Fc"), &given);
     write_small(&storage, "a+b%2Fc/d+e").await.unwrap_err();
     storage.create_dir(&path("a+b%2Fc")).await.unwrap();
     write_small(&storage, "a+b%2Fc/d+e").await.unwrap();

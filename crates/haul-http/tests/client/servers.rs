@@ -1,4 +1,4 @@
-//! WebDAV servers from Debian packages, each with a directory of its own.
+//! WebDAV and HTTP servers from Debian packages, each with a directory of its own.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};

@@ -153,6 +153,27 @@ fn properties_survive_puts_copies_and_moves() {
     assert!(!propfind(&site, "/b/file", "0", "").1.contains("color"));
 }
 
+/// Regression: properties of files that were not copied were stored, and those of files that stayed were dropped.
+#[test]
+fn a_shallow_copy_takes_only_the_properties_of_the_directory() {
+    let site = Site::start();
+    site.write("a/file", "");
+    site.write("old/kept", "");
+    for path in ["/a", "/a/file", "/old/kept"] {
+        proppatch(&site, path, "<color xmlns=\"urn:c\">crimson</color>");
+    }
+    for (to, status) in [("/new", 201), ("/old", 204)] {
+        let copied = site.ask("COPY /a", &[&format!("Destination: {to}"), "Depth: 0"], b"");
+        assert_eq!(copied.status, status, "{to}");
+    }
+    site.write("new/file", "");
+    let paths = [("/new", true), ("/new/file", false), ("/old", true), ("/old/kept", true)];
+    for (path, has_color) in paths {
+        let described = propfind(&site, path, "0", "").1;
+        assert_eq!(described.contains("crimson"), has_color, "{path}");
+    }
+}
+
 #[test]
 fn mkcol_creates_one_directory_at_a_time() {
     let site = Site::start();

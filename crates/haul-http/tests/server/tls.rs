@@ -150,7 +150,7 @@ fn a_given_certificate_is_used_if_its_key_is_private() {
     let (certificate, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
     fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
     let error = ServerTls::read(&certificate, &key).unwrap_err().to_string();
-    assert!(error.contains("lets others read it; make it 0600"), "{error}");
+    assert!(error.contains("gives others access; make it 0600"), "{error}");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     let tls = ServerTls::read(&certificate, &key).unwrap();
     let site = Site::with(|builder| builder.tls(tls));

@@ -85,6 +85,43 @@ fn a_put_without_parent_or_onto_a_directory_is_refused() {
     assert_eq!(site.names(), ["directory"]);
 }
 
+/// Regression: most refusals closed the connection with unread bytes, and the reset overtook the response.
+#[test]
+fn a_refused_request_is_read_to_its_end() {
+    let site = Site::start();
+    site.write("file", "old");
+    fs::create_dir(site.path("directory")).unwrap();
+    let body = vec![b' '; 16 << 20];
+    let cases = [
+        ("PUT /directory/", "", 405),
+        ("PUT /directory", "", 409),
+        ("PUT /file", "X-OC-Mtime: soon\r\n", 400),
+        ("PUT /../file", "", 403),
+        ("PATCH /file", "", 415),
+        ("PROPFIND /", "Depth: 0\r\n", 413),
+        ("PROPPATCH /file", "", 413),
+        ("LOCK /file", "", 413),
+        ("BREW /file", "", 405),
+        ("GET /none", "", 404),
+        ("OPTIONS /", "", 200),
+    ];
+    for (line, headers, status) in cases {
+        let (mut stream, host) = (site.connect(), site.authority());
+        write!(
+            stream,
+            "{line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        )
+        .unwrap();
+        stream.write_all(&body).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let mut answer = String::new();
+        let read = stream.read_to_string(&mut answer);
+        read.unwrap_or_else(|error| panic!("{line}: {error}"));
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{line}: {answer}");
+    }
+}
+
 #[test]
 fn an_interrupted_upload_leaves_the_old_file_and_nothing_else() {
     let site = Site::start();

@@ -13,7 +13,7 @@ use super::Shared;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Present {
     Nothing,
-    /// A file, a link or a special file: a rename replaces it.
+    /// A file, a link or a special file: renaming a file to its name replaces it, renaming a folder fails.
     File,
     SplitFolder,
     Directory,

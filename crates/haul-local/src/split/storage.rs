@@ -271,6 +271,10 @@ impl Storage for SplitStorage {
         }
     }
 
+    async fn open_reading(&self, path: &RelPath, _: Range) -> Result<Arc<dyn ReadAt>> {
+        self.open(path).await
+    }
+
     fn prefetch(&self, path: &RelPath) {
         self.shared.inner.prefetch(path);
     }

@@ -25,7 +25,8 @@ use super::read::SplitReader;
 use super::{Rule, Shared};
 use crate::storage::LocalStorage;
 
-/// Most parts that are open at once; each takes a descriptor.
+/// If this many writers of parts are open, an idle one is dropped before another is opened: each takes a
+/// descriptor.
 const OPEN_PARTS: usize = 64;
 
 /// How often the part folder is looked up again because another run finished it meanwhile.
@@ -65,7 +66,7 @@ impl SplitWriter {
     ) -> Result<Self> {
         let outer = beside(path, &part_name(path.name()))?;
         let lock = shared.part_folder(path, &outer).await?;
-        let folder = beside_below(&outer, &rule.part.to_string())?;
+        let folder = child(&outer, &rule.part.to_string())?;
         let found = match options.resume && shared.inner.find(&folder).await?.is_some() {
             true => Some(shared.take_back(&folder, rule.part).await?),
             false => None,
@@ -212,7 +213,7 @@ fn number_of_part_file(name: &[u8]) -> Option<u64> {
     (part_name(&name[1..=digits]) == name).then_some(number)
 }
 
-fn beside_below(folder: &RelPath, name: &str) -> Result<RelPath> {
+fn child(folder: &RelPath, name: &str) -> Result<RelPath> {
     folder.join(name).map_err(|error| {
         Error::new(ErrorKind::InvalidInput, "create").at(folder).because(error.to_string())
     })
@@ -237,7 +238,8 @@ impl WriteAt for SplitWriter {
         Ok(())
     }
 
-    /// A copy keeps the offsets of its source, but parts begin at other offsets than in the file.
+    /// Not possible: the inner storage copies to the same offset, but a byte's offset in its part is
+    /// not its offset in the file.
     async fn copy_from(&self, _: &dyn ReadAt, _: Range) -> Result<bool> {
         Ok(false)
     }

@@ -66,7 +66,7 @@ pub async fn read(reader: &dyn ReadAt, range: Range) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Bytes that differ everywhere.
+/// Pseudo-random bytes, so that data at a wrong offset is noticed.
 pub fn pattern(length: usize) -> Vec<u8> {
     haul_storage::memory::Pattern::new(1).bytes(Range::new(0, length as u64)).to_vec()
 }
@@ -87,7 +87,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// A tmpfs of `size`. Without permission to mount it: prints that, and returns `None`.
+    /// A tmpfs of `size`. `None` if it cannot be mounted; without root, the reason is printed.
     pub fn tmpfs(size: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: mounting a file system needs root");
@@ -100,7 +100,7 @@ impl Mounted {
         run(&mut mount).then(|| Self { directory })
     }
 
-    /// A file system in an image file. If that fails: prints why, and returns `None`.
+    /// A file system in an image file. If that fails: prints that the test is skipped, and returns `None`.
     pub fn image(kind: &str, megabytes: u64) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: mounting a file system needs root");

@@ -17,7 +17,8 @@ use tokio::time::{Instant, timeout};
 
 use super::supply::Supply;
 
-/// A lane with this load or more gets no further requests: two RTTs' worth, in thousandths of what it carries per RTT.
+/// A lane with this load or more gets no further requests, unless [`WhenFull`] allows it: two RTTs' worth, in
+/// thousandths of what it carries per RTT.
 /// Without such a limit the first lane would get everything, and at the end of a transfer over a slow path, the slowest
 /// lane would have as much left as the fastest one had.
 pub const ENOUGH: u64 = 2000;
@@ -131,6 +132,14 @@ impl<C: Connect> Lanes<C> {
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
         self.runtime.spawn(work)
+    }
+
+    /// Closes all open lanes, even while further ones are being opened. Each ends when the last task that uses it has
+    /// released it.
+    pub fn close(&self) {
+        let open = std::mem::take(&mut self.lock().open);
+        // Without the lock: what a lane does when it is dropped is up to its backend.
+        drop(open);
     }
 
     /// Calls `look` with the pool locked. It must not block.

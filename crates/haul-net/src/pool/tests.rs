@@ -170,6 +170,18 @@ async fn no_lane_is_opened_before_a_task_needs_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn open_lanes_can_be_closed_while_others_are_being_opened() {
+    let (pool, _server) = pool(100);
+    let lane = Arc::downgrade(&choose(&pool).await.unwrap());
+    pool.wish(4);
+    pool.tend();
+    assert!(pool.with(|_, _, supply| supply.opening()) > 0);
+    assert!(lane.upgrade().is_some());
+    pool.close();
+    assert!(lane.upgrade().is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_pause_after_refusals_doubles_up_to_30_s() {
     let (pool, server) = pool(0);
     choose(&pool).await.unwrap();
@@ -439,7 +451,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Any sequence of events, with any number of calls of `to_open`.
+    /// Any sequence of events. After each, `to_open` is called twice: the second call checks that the first
+    /// left nothing to open.
     #[test]
     fn a_supply_stays_within_its_limits(events in prop::collection::vec(event(), 1..200)) {
         let mut supply = Supply::new(MOST_OPENING);

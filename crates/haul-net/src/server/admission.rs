@@ -97,7 +97,7 @@ impl Drop for Admitted {
 }
 
 /// The address under which a client is counted. For IPv6 this is its /64 network, as clients usually have a whole one.
-fn network(address: IpAddr) -> IpAddr {
+pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()

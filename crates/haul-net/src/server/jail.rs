@@ -4,9 +4,13 @@
 //! as `/`, in one step, so that neither `..`, nor an absolute link, nor a link created at the wrong
 //! moment leads out. Operations that change a name open its directory in this way, and then act on
 //! the last component without following it.
+//!
+//! A jail may also have *items*, files and directories from anywhere: then the first component of a path names one of
+//! them, and the rest is resolved in it in the same way.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use haul_storage::{Error, ErrorKind};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat};
@@ -22,6 +26,17 @@ const RACES: usize = 16;
 #[derive(Debug)]
 pub struct Jail {
     root: OwnedFd,
+    items: Vec<Item>,
+}
+
+/// A file or directory from anywhere, with a name of its own at the root.
+#[derive(Debug)]
+struct Item {
+    name: Vec<u8>,
+    /// The directory, or that of the file.
+    directory: OwnedFd,
+    /// The name of the file there.
+    file: Option<Vec<u8>>,
 }
 
 impl Jail {
@@ -32,7 +47,8 @@ impl Jail {
     pub fn open(directory: &Path) -> haul_storage::Result<Self> {
         let failed = |errno: Errno| Error::from_io("serve", errno.into()).at(directory.display());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let jail = Self { root: openat(CWD, directory, flags, Mode::empty()).map_err(failed)? };
+        let root = openat(CWD, directory, flags, Mode::empty()).map_err(failed)?;
+        let jail = Self { root, items: Vec::new() };
         match jail.resolve(b"/", OFlags::PATH) {
             Ok(_) => Ok(jail),
             Err(Errno::NOSYS | Errno::PERM) => {
@@ -42,6 +58,36 @@ impl Jail {
             }
             Err(errno) => Err(failed(errno)),
         }
+    }
+
+    /// Shows items, each with its name and its canonical path, at the root: for each, the directory must have a symbolic
+    /// link of that name (with any target), and nothing else. Without items, the jail does not change. Nothing can be
+    /// added to the root, and items can be neither renamed nor removed.
+    ///
+    /// # Errors
+    /// If one cannot be opened.
+    pub fn with_items(mut self, items: Vec<(Vec<u8>, PathBuf)>) -> haul_storage::Result<Self> {
+        for (name, path) in items {
+            let failed = |errno: Errno| Error::from_io("serve", errno.into()).at(path.display());
+            let open = |directory: &Path| {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                openat(CWD, directory, flags, Mode::empty())
+            };
+            let (directory, file) = match (open(&path), path.parent(), path.file_name()) {
+                (Err(Errno::NOTDIR), Some(parent), Some(file)) => {
+                    (open(parent), Some(file.as_bytes().to_vec()))
+                }
+                (opened, ..) => (opened, None),
+            };
+            let directory = directory.map_err(failed)?;
+            self.items.push(Item { name, directory, file });
+        }
+        Ok(self)
+    }
+
+    /// Whether a path is in the root of a jail with items, where nothing can be added, renamed or removed.
+    pub fn is_fixed(&self, path: &[u8]) -> bool {
+        !self.items.is_empty() && components(path).count() < 2
     }
 
     /// Opens a path, following links that stay inside. Creates nothing.
@@ -60,17 +106,42 @@ impl Jail {
         if path.len() > PATH_MAX {
             return Err(Errno::NAMETOOLONG);
         }
-        // `dav-server` passes an empty path as the parent of entries at the root.
-        let path = if path.is_empty() { b"." } else { path };
+        let (root, path, links) = self.place(path)?;
         let mode = Mode::from_raw_mode(mode & 0o7777);
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | links;
         for _ in 0..RACES {
-            match openat2(&self.root, path, flags | OFlags::CLOEXEC, mode, resolve) {
+            match openat2(root, path, flags | OFlags::CLOEXEC, mode, resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 outcome => return outcome,
             }
         }
         Err(Errno::AGAIN)
+    }
+
+    /// The directory in which a path is resolved, the path there, and whether links are refused.
+    fn place<'a>(&'a self, path: &'a [u8]) -> Result<(BorrowedFd<'a>, &'a [u8], ResolveFlags)> {
+        // `dav-server` passes an empty path as the parent of entries at the root.
+        let or_top = |path: &'a [u8]| if path.is_empty() { &b"."[..] } else { path };
+        let Some(first) = components(path).next().filter(|_| !self.items.is_empty()) else {
+            return Ok((self.root.as_fd(), or_top(path), ResolveFlags::empty()));
+        };
+        let start = path.iter().position(|byte| *byte != b'/').unwrap_or_default();
+        let rest = &path[start + first.len()..];
+        let item = self.items.iter().find(|item| item.name == first).ok_or(Errno::NOENT)?;
+        match &item.file {
+            None => {
+                let rest = rest.iter().position(|byte| *byte != b'/').map(|at| &rest[at..]);
+                Ok((
+                    item.directory.as_fd(),
+                    or_top(rest.unwrap_or_default()),
+                    ResolveFlags::empty(),
+                ))
+            }
+            Some(file) if rest.is_empty() => {
+                Ok((item.directory.as_fd(), file.as_slice(), ResolveFlags::NO_SYMLINKS))
+            }
+            Some(_) => Err(Errno::NOTDIR),
+        }
     }
 
     /// An O_PATH descriptor of a path. Without `follow` it is that of a link itself, unless the
@@ -101,6 +172,9 @@ impl Jail {
         if matches!(name, b"" | b"." | b"..") {
             return Err(Errno::BUSY);
         }
+        if self.is_fixed(path) {
+            return Err(Errno::ACCESS);
+        }
         let directory = self.resolve(directory, OFlags::PATH | OFlags::DIRECTORY)?;
         Ok((directory, name))
     }
@@ -129,8 +203,8 @@ impl Jail {
         }
     }
 
-    /// The target of a link. A target that includes the local path of the served directory is shown
-    /// as the client sees it.
+    /// The target of a link. A target that begins with the local path of the served directory is
+    /// shown as the client sees it.
     ///
     /// # Errors
     /// `INVAL` if it is no link; those of `openat2` and `readlinkat`.
@@ -149,7 +223,19 @@ impl Jail {
     /// directory.
     fn name_of(&self, found: BorrowedFd<'_>) -> Result<Vec<u8>> {
         let root = system_path(self.root.as_fd())?;
-        within(&root, &system_path(found)?).ok_or(Errno::ACCESS)
+        let path = system_path(found)?;
+        for item in &self.items {
+            let inside = within(&system_path(item.directory.as_fd())?, &path);
+            let inside = inside.as_deref().and_then(|inside| inside.strip_prefix(b"/"));
+            let name = [&b"/"[..], item.name.as_slice()].concat();
+            match (inside, &item.file) {
+                (Some(b""), None) => return Ok(name),
+                (Some(inside), None) => return Ok([name.as_slice(), &b"/"[..], inside].concat()),
+                (Some(inside), Some(file)) if inside == file => return Ok(name),
+                _ => {}
+            }
+        }
+        within(&root, &path).ok_or(Errno::ACCESS)
     }
 }
 
@@ -172,6 +258,11 @@ fn within(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
         rest if rest[0] == b'/' => Some(rest.to_vec()),
         _ => None,
     }
+}
+
+/// The components of a path.
+fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|component| !component.is_empty())
 }
 
 /// Splits a path into directory and last component.
@@ -202,6 +293,47 @@ mod tests {
         ];
         for (path, directory, name) in cases {
             assert_eq!(split(path), (directory, name));
+        }
+    }
+
+    #[test]
+    fn items_are_confined_and_nothing_is_added_beside_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
+        for name in ["root", "photos/deep", "docs"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        for name in ["photos/deep/a", "docs/list", "docs/secret"] {
+            std::fs::write(at(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("/docs/secret", at("photos/out")).unwrap();
+        let items = vec![(b"pictures".to_vec(), at("photos")), (b"list".to_vec(), at("docs/list"))];
+        for (name, _) in &items {
+            let name = std::str::from_utf8(name).unwrap();
+            std::os::unix::fs::symlink(".", at("root").join(name)).unwrap();
+        }
+        let jail = Jail::open(&at("root")).unwrap().with_items(items).unwrap();
+        let read = |path: &str| {
+            let file = jail.resolve(path.as_bytes(), OFlags::RDONLY)?;
+            std::io::read_to_string(std::fs::File::from(file)).map_err(|_| Errno::IO)
+        };
+        assert_eq!(read("/pictures/deep/a").unwrap(), "photos/deep/a");
+        assert_eq!(read("//list").unwrap(), "docs/list");
+        for outside in ["/photos/deep/a", "/secret", "/pictures/out", "/pictures/../list/.."] {
+            assert!(read(outside).is_err(), "{outside}");
+        }
+        assert_eq!(read("/list/x"), Err(Errno::NOTDIR));
+        assert!(jail.stat(b"/pictures/", true).is_ok() && jail.stat(b"/", true).is_ok());
+        for fixed in ["/new", "/list", "/pictures", "/pictures/"] {
+            assert_eq!(jail.parent(fixed.as_bytes()).unwrap_err(), Errno::ACCESS, "{fixed}");
+        }
+        let (parent, name) = jail.parent(b"/pictures/new").unwrap();
+        assert_eq!(
+            (jail.name_of(parent.as_fd()).unwrap(), name),
+            (b"/pictures".to_vec(), &b"new"[..])
+        );
+        for path in ["/pictures/deep/a", "/list", "/"] {
+            assert_eq!(jail.canonical(path.as_bytes()).unwrap(), path.as_bytes());
         }
     }
 

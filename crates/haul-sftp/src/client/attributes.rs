@@ -24,7 +24,8 @@ use haul_storage::{Error, ErrorKind};
 use crate::codec::Attrs;
 
 pub(super) use setting::{
-    ask, asked, lend, look, of_new_file, see, set, set_of_link, settle, try_again,
+    ask, asked, check_times, of_new_file, set, set_of_link, set_owner_first, settle, times_request,
+    try_again,
 };
 
 /// Set-user-ID and set-group-ID.

@@ -40,6 +40,12 @@ impl Directories {
         let mut known = self.lock();
         if known.len() >= MAX_KNOWN {
             known.clear();
+            // `forget` relies on the ancestors of a known directory being known.
+            let mut ancestor = directory.parent();
+            while let Some(path) = ancestor.filter(|path| !path.is_root()) {
+                ancestor = path.parent();
+                known.insert(path);
+            }
         }
         known.insert(directory);
     }
@@ -61,12 +67,13 @@ impl Directories {
 
     /// Forgets `path` and everything below it.
     pub(super) fn forget(&self, path: &RelPath) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = self.lock();
-        if known.contains(path) {
+        // Usually it is a file, and nothing has to be searched.
+        if known.contains(path) || made.contains(path) {
             known.retain(|known| !known.starts_with(path));
+            made.retain(|made| !made.starts_with(path));
         }
-        drop(known);
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<RelPath>> {
@@ -99,5 +106,17 @@ mod tests {
         directories.forget(&path("a"));
         assert_eq!(directories.unknown(&path("a/b")), [path("a"), path("a/b")]);
         assert_eq!(directories.unknown(&path("ab")), []);
+    }
+
+    #[test]
+    fn directories_below_a_renamed_one_are_forgotten_even_after_the_cache_was_cleared() {
+        let directories = Directories::default();
+        directories.learn(path("a"));
+        (1..MAX_KNOWN).for_each(|n| directories.learn(path(&format!("d{n}"))));
+        directories.made(path("a/b"));
+        assert!(directories.is_made(&path("a/b")));
+        directories.forget(&path("a"));
+        assert_eq!(directories.unknown(&path("a/b")), [path("a"), path("a/b")]);
+        assert!(!directories.is_made(&path("a/b")));
     }
 }

@@ -4,8 +4,8 @@ use haul_storage::{Entry, EntryKind, KeptTimes, Metadata, RelPath, SpecialKind, 
 
 use crate::codec::{Attrs, FileKind};
 
-/// Converts attributes to an entry. The target of a symbolic link is left empty, and without type bits
-/// the kind is a file: callers send a further request for these.
+/// Converts attributes to an entry. The target of a symbolic link is left empty: callers that need it send a
+/// further request. Without type bits the kind is a file; listings then send a further request.
 pub(super) fn entry(path: RelPath, attrs: &Attrs) -> Entry {
     let kind = match attrs.kind() {
         Some(FileKind::File) | None => EntryKind::File,

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use haul_net::pool::SharedLane;
 use haul_storage::{Error, ErrorKind, Identity, Range, RelPath, Result};
 use tokio::sync::{OnceCell, SetError};
 use tokio::time::sleep;
@@ -15,11 +14,11 @@ use super::entry;
 use super::error;
 use super::inner::Inner;
 use super::opening::{Lane, Opening};
-use super::part::{Part, Pieces};
+use super::part::{Part, Pieces, read};
 use super::prefetch::PIECE;
 use super::quirks::may_be_too_many;
 use super::session::{Pending, Room, Session};
-use super::trailing_check::{LONG, TrailingCheck};
+use super::trailing_check::TrailingCheck;
 use crate::codec::{Attrs, FileKind, Handle, OpenFlags, Request, Response};
 
 /// The handles of a file, one per lane. Dropping it closes them.
@@ -41,6 +40,8 @@ pub(super) struct Handles {
     opening: tokio::sync::Mutex<()>,
     pieces: Pieces,
     next_piece: AtomicU64,
+    /// Whether only the range that the caller will read first is read ahead, by the first lane; others read no pieces.
+    is_first_known: AtomicBool,
     behind: TrailingCheck,
 }
 
@@ -92,6 +93,7 @@ impl Handles {
             opening: tokio::sync::Mutex::default(),
             pieces: Pieces::default(),
             next_piece: AtomicU64::new(0),
+            is_first_known: AtomicBool::new(false),
             behind: TrailingCheck::default(),
         }
     }
@@ -105,6 +107,11 @@ impl Handles {
     /// A prefetched part at the start of `range`.
     pub(super) fn take_piece(&self, range: Range) -> Option<Part> {
         self.pieces.take(range, self.version.get()?)
+    }
+
+    /// Only what the caller of [`Handles::open_first`] names is read ahead.
+    pub(super) fn expect_first(&self) {
+        self.is_first_known.store(true, Ordering::Relaxed);
     }
 
     /// The request that looks up the file.
@@ -195,7 +202,7 @@ impl Handles {
 
     async fn opened_as(&self, session: &Arc<Session>, on_lane: &OnLane) -> Result<Opened> {
         let open = async || {
-            let (attrs, handle) = self.open_on(session).await?;
+            let (attrs, handle) = self.open_on(session, None).await?;
             let found = self.found(&attrs);
             Ok(Opened::new(handle, Some(found)))
         };
@@ -241,8 +248,9 @@ impl Handles {
         }
     }
 
-    /// Opens the file on its first lane, and returns its attributes.
-    pub(super) async fn open_first(&self) -> Result<Attrs> {
+    /// Opens the file on its first lane, and reads the range `first` along with it, if that is given. Returns the
+    /// attributes of the file.
+    pub(super) async fn open_first(&self, first: Option<Range>) -> Result<Attrs> {
         let mut opening = self.inner.host.opening(false);
         let [_, open] = self.questions();
         let mut ahead = self.inner.host.lanes.ahead(&open);
@@ -251,7 +259,7 @@ impl Handles {
                 Some(session) => Opening::ahead(session),
                 None => opening.lane().await?,
             };
-            match self.open_on(&lane).await {
+            match self.open_on(&lane, first).await {
                 Ok((attrs, handle)) => {
                     opening.opened();
                     self.adopt(&lane, handle);
@@ -308,9 +316,13 @@ impl Handles {
         given
     }
 
-    /// Looks up and opens the file in one RTT, or uses prefetched responses to both. Their version of the file is the
-    /// one that is moved. It must be a regular file, not a link.
-    async fn open_on(&self, session: &Arc<Session>) -> Result<(Attrs, Handle)> {
+    /// Looks up and opens the file in one RTT, or uses prefetched responses to both. The returned attributes
+    /// show which version of the file is transferred. It must be a regular file, not a link.
+    async fn open_on(
+        &self,
+        session: &Arc<Session>,
+        first: Option<Range>,
+    ) -> Result<(Attrs, Handle)> {
         let [look, open] = self.questions().map(|question| session.prefetched(&question));
         if let (Some(look), Some(open)) = (look, open)
             && let Ok((attrs, handle)) = self.opened_by(session, look, open).await
@@ -320,26 +332,46 @@ impl Handles {
             return Ok((attrs, handle));
         }
         // The prefetched open may have failed because the file did not exist yet, so open it again.
-        let next = self.next_piece(session);
-        let [look, open] = self.questions().map(|question| session.request(&question));
-        let piece = next.map(|(handle, range)| Part::ask(session, &handle, range));
+        let most = match first {
+            Some(_) => u64::from(session.server().await?.read),
+            None => PIECE,
+        };
+        let [look, open] = self.questions();
+        let look = session.request(&look);
+        let mut ranges = Vec::new();
+        let (open, ahead) = session.request_ahead(&open, false, |handle| {
+            ranges = self.ahead(first, most);
+            ranges.iter().map(|range| read(handle, *range)).collect()
+        });
         let (attrs, handle) = self.opened_by(session, look, open).await?;
-        if let Some(piece) = piece.filter(|piece| piece.handle == handle) {
-            self.pieces.put(self.found(&attrs), piece);
+        let pending = ahead.map(|ahead| ahead.of(&handle)).unwrap_or_default();
+        for (range, pending) in ranges.into_iter().zip(pending) {
+            let part = Part::guessed(session, &handle, range, pending);
+            self.pieces.put(self.found(&attrs), part);
         }
         Ok((attrs, handle))
     }
 
-    /// The predicted handle, and a piece of the file to read right behind the open on a lane. `None` unless that is
-    /// likely to succeed and to pay off, that is, during the first open over a long path.
-    fn next_piece(&self, session: &Session) -> Option<(Handle, Range)> {
-        let is_long = session.rtt().is_some_and(|rtt| rtt >= LONG);
-        if self.flags != OpenFlags::READ || self.version.get().is_some() || !is_long {
-            return None;
+    /// The ranges to request right behind the open on a lane, each of at most `most` bytes: what the caller will read
+    /// first, or the next piece of the file. None once the file is open: the reads themselves request the rest.
+    fn ahead(&self, first: Option<Range>, most: u64) -> Vec<Range> {
+        if self.flags != OpenFlags::READ || self.version.get().is_some() {
+            return Vec::new();
         }
-        let handle = session.next_handle()?;
-        let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
-        Some((handle, Range::new(number * PIECE, PIECE)))
+        let Some(mut rest) = first else {
+            if self.is_first_known.load(Ordering::Relaxed) {
+                return Vec::new();
+            }
+            let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
+            return vec![Range::new(number * PIECE, PIECE)];
+        };
+        let mut parts = Vec::new();
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at(most);
+            parts.push(part);
+            rest = after;
+        }
+        parts
     }
 
     async fn opened_by(

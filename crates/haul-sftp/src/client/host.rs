@@ -35,7 +35,8 @@ pub struct SftpHost {
 /// A path of a location, resolved on the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// The absolute path on the server. Links are resolved as far as the path exists.
+    /// The absolute path on the server, with links resolved as far as the path exists. The path as requested
+    /// if the server refuses REALPATH.
     pub path: Bytes,
     /// The type of the entry there, after following links; `None` if there is none.
     pub kind: Option<FileKind>,
@@ -44,7 +45,8 @@ pub struct Resolved {
 /// The nearest existing directory of a path, and the rest of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nearest {
-    /// The absolute path of the directory on the server, without links.
+    /// The absolute path of the directory on the server, without links. As requested if the server refuses
+    /// REALPATH.
     pub directory: Bytes,
     /// The remaining names below it; empty if the path itself is that directory.
     pub rest: Vec<Bytes>,

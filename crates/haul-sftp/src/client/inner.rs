@@ -106,6 +106,18 @@ impl Inner {
         Ok(())
     }
 
+    /// Like [`Inner::look`], but also uses a fresh prefetched response.
+    pub(super) async fn find(&self, path: &RelPath) -> Result<Entry> {
+        let early = Request::Lstat(self.on_server(path));
+        match self.host.prefetched(&early).await {
+            // The target of a link takes another request.
+            Some(Response::Attrs(attrs)) if attrs.kind() != Some(FileKind::Symlink) => {
+                Ok(entry::entry(path.clone(), &attrs))
+            }
+            _ => self.look(path).await,
+        }
+    }
+
     /// Looks up the entry at `path`, including the target of a link.
     pub(super) async fn look(&self, path: &RelPath) -> Result<Entry> {
         let attrs = self.host_lstat(path).await.map_err(|error| self.at(error, path))?;

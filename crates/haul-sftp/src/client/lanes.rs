@@ -205,7 +205,7 @@ impl Lanes {
         });
     }
 
-    /// Sets the requests that every lane opened from now on prefetches.
+    /// Sets the requests that lanes opened within the next [`LATELY`] prefetch.
     pub(super) fn prefetch_on_new(&self, questions: Vec<Request>) {
         let ahead = Ahead { since: Instant::now(), questions, piece: None };
         self.pool.with(|opener, _, _| opener.opened = Some(ahead));

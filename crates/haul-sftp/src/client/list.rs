@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, stream};
 use haul_storage::{
     Entry, EntryKind, EntryStream, Error, ErrorKind, RelPath, RelPathError, Result,
@@ -22,9 +22,13 @@ use super::prefetch::first_handle;
 use super::session::{Pending, Session};
 use crate::codec::{FileKind, Handle, Name, Names, Request, Response, Status};
 
-/// Most READDIRs in flight. The first one is alone, since most directories are short; with each response the number
-/// doubles.
+/// Maximum READDIRs in flight. Except over a long path ([`WITH_OPEN`]), it begins with one, since most directories are
+/// short; with each response the number doubles.
 const AHEAD: usize = 32;
+
+/// READDIRs that are sent along with the OPENDIR over a long path: two responses of OpenSSH with 100
+/// names each, and the end.
+const WITH_OPEN: usize = 3;
 
 /// Names of a long response that are converted to entries at a time.
 const BATCH: usize = 1024;
@@ -62,7 +66,18 @@ pub(super) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
 }
 
 async fn open(inner: &Arc<Inner>, path: &RelPath) -> Result<Opened> {
-    inner.check_parent(path).await?;
+    // In one flight: what was opened below a link is closed again.
+    let (checked, opened) = join(inner.check_parent(path), open_unchecked(inner, path)).await;
+    checked?;
+    let opened = opened?;
+    if !path.is_root() {
+        // The open shows that it is no link.
+        inner.directories.learn(path.clone());
+    }
+    Ok(opened)
+}
+
+async fn open_unchecked(inner: &Arc<Inner>, path: &RelPath) -> Result<Opened> {
     let on_server = inner.on_server(path);
     let mut opening = inner.host.opening(false);
     let mut ahead = inner.host.lanes.ahead(&Request::Opendir(on_server.clone()));
@@ -74,7 +89,8 @@ async fn open(inner: &Arc<Inner>, path: &RelPath) -> Result<Opened> {
         match open_on(inner, path, &on_server, &lane).await {
             Ok((handle, names)) => {
                 opening.opened();
-                return Ok(Opened { lane, handle, names });
+                let guessed = names.len();
+                return Ok(Opened { lane, handle, names, guessed });
             }
             Err(error) => opening.refused(&lane, error)?,
         }
@@ -93,8 +109,14 @@ async fn open_on(
     // In this order: a handle that expires in between must not be used without its names.
     let names = session.prefetched_names();
     let early = session.prefetched(&opening);
-    let names = if early.is_some() { names.into() } else { VecDeque::new() };
-    let open = early.unwrap_or_else(|| session.request(&opening));
+    let (open, names, ahead) = match early {
+        Some(open) => (open, VecDeque::from(names), None),
+        None => {
+            let names = |handle: &Handle| vec![Request::Readdir(handle.clone()); WITH_OPEN];
+            let (open, ahead) = session.request_ahead(&opening, true, names);
+            (open, VecDeque::new(), ahead)
+        }
+    };
     let look = match look {
         Some(look) => Some(look.answer().await?),
         None => None,
@@ -110,10 +132,13 @@ async fn open_on(
             let error = attrs.err().unwrap_or(Error::new(ErrorKind::NotADirectory, "list"));
             return Err(inner.at(error, path));
         }
-        inner.directories.learn(path.clone());
     }
     let handle = opened.map_err(|error| inner.at(error, path))?;
-    let names = if handle == first_handle() { names } else { VecDeque::new() };
+    let names = match ahead {
+        Some(ahead) => ahead.of(&handle).into(),
+        None if handle == first_handle() => names,
+        None => VecDeque::new(),
+    };
     Ok((handle, names))
 }
 
@@ -140,6 +165,8 @@ struct Opened {
     handle: Handle,
     /// Prefetched responses to READDIR, which precede those of further requests.
     names: VecDeque<Pending>,
+    /// How many of the next responses are to requests that were sent before the handle was known.
+    guessed: usize,
 }
 
 impl Opened {
@@ -178,6 +205,8 @@ impl Listing {
                 continue;
             }
             let pending = self.asked.pop_front()?;
+            let is_guessed = self.opened.guessed > 0;
+            self.opened.guessed = self.opened.guessed.saturating_sub(1);
             match pending.answer().await {
                 Ok(Response::Names(mut names)) => {
                     self.ask_ahead();
@@ -197,6 +226,10 @@ impl Listing {
                 }
                 // The requests behind this one end the same way.
                 Ok(Response::Status { status: Status::Eof, .. }) => self.ended = true,
+                // The directory was not open yet, on a server that does not process requests in order.
+                Ok(Response::Status { .. }) if is_guessed => {
+                    self.asked.push_back(self.opened.ask());
+                }
                 // Errors of requests beyond the end do not matter.
                 Err(_) if self.ended => {}
                 Err(error) if self.given.is_some() && self.tries.again(&error).await => {

@@ -11,6 +11,10 @@ use crate::codec::{Handle, Request};
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) range: Range,
+    /// The bytes that were requested: more than the range, if the end of the file was not known.
+    pub(super) requested: u64,
+    /// Whether it was sent before the handle was known.
+    pub(super) is_guessed: bool,
     pub(super) session: Arc<Session>,
     pub(super) handle: Handle,
     pub(super) pending: Pending,
@@ -19,11 +23,26 @@ pub(super) struct Part {
 impl Part {
     /// Requests a range, which must not be longer than the server's limit (a 32-bit number).
     pub(super) fn ask(session: &Arc<Session>, handle: &Handle, range: Range) -> Self {
-        let length = u32::try_from(range.len()).unwrap_or(u32::MAX);
-        let request = Request::Read { handle: handle.clone(), offset: range.start(), length };
-        let pending = session.request(&request);
-        Self { range, session: Arc::clone(session), handle: handle.clone(), pending }
+        let pending = session.request(&read(handle, range));
+        Self { is_guessed: false, ..Self::guessed(session, handle, range, pending) }
     }
+
+    /// A range that was requested before the handle was known.
+    pub(super) fn guessed(
+        session: &Arc<Session>,
+        handle: &Handle,
+        range: Range,
+        pending: Pending,
+    ) -> Self {
+        let (session, handle) = (Arc::clone(session), handle.clone());
+        Self { range, requested: range.len(), is_guessed: true, session, handle, pending }
+    }
+}
+
+/// The request for a range, which must not be longer than the server's limit (a 32-bit number).
+pub(super) fn read(handle: &Handle, range: Range) -> Request {
+    let length = u32::try_from(range.len()).unwrap_or(u32::MAX);
+    Request::Read { handle: handle.clone(), offset: range.start(), length }
 }
 
 /// Prefetched pieces of a file that have not been used, each with the version of the file it belongs to.
@@ -34,8 +53,7 @@ impl Pieces {
     /// Adds the pieces that a lane has prefetched with `handle`, of version `found`.
     pub(super) fn add(&self, session: &Arc<Session>, handle: &Handle, found: &Identity) {
         let pieces = session.pieces(handle).into_iter().map(|(range, pending)| {
-            let (session, handle) = (Arc::clone(session), handle.clone());
-            (found.clone(), Part { range, session, handle, pending })
+            (found.clone(), Part::guessed(session, handle, range, pending))
         });
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(pieces);
     }

@@ -96,8 +96,8 @@ impl Inner {
         session.is_in_turn().then(|| session.request(&request))
     }
 
-    /// Whether the part file of `path`, which could not be renamed, is the only copy: the old file
-    /// was renamed aside and could not be restored.
+    /// Whether the part file of `path`, which could not be renamed, may be the only copy: nothing is
+    /// found at `path`, so the old file may have been renamed aside and not been restored.
     pub(super) async fn is_only_copy(&self, path: &RelPath, replace: bool) -> bool {
         replace && !self.rename_replaces() && self.look(path).await.is_err()
     }

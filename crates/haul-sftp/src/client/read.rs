@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join;
 use futures_util::{StreamExt, stream};
 use haul_storage::{
     Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, RelPath, Result,
@@ -36,14 +37,34 @@ impl SftpFile {
         Ok(file)
     }
 
+    /// Like [`SftpFile::open`], and reads the range `first` in the same flight, if its handle can be predicted.
+    pub(super) async fn open_reading(
+        inner: &Arc<Inner>,
+        path: &RelPath,
+        first: Range,
+    ) -> Result<Self> {
+        let file = Self::opened(inner, path, Some(first)).await?;
+        file.handles.expect(file.identity.clone());
+        Ok(file)
+    }
+
     /// Opens a file that is still being written, whose version may change.
     pub(super) async fn open_changing(inner: &Arc<Inner>, path: &RelPath) -> Result<Self> {
-        inner.check_parent(path).await?;
+        Self::opened(inner, path, None).await
+    }
+
+    async fn opened(inner: &Arc<Inner>, path: &RelPath, first: Option<Range>) -> Result<Self> {
         let on_server = inner.on_server(path);
         let handles = Arc::new(Handles::new(inner, path, on_server, OpenFlags::READ));
+        if first.is_some() {
+            handles.expect_first();
+        }
         handles.open_on_new();
         handles.open_ahead(Duration::ZERO);
-        let attrs = handles.open_first().await?;
+        // In one flight: what was opened below a link is closed again, and nothing is read from it.
+        let (checked, attrs) = join(inner.check_parent(path), handles.open_first(first)).await;
+        checked?;
+        let attrs = attrs?;
         let entry = entry::entry(path.clone(), &attrs);
         Ok(Self {
             inner: Arc::clone(inner),
@@ -148,33 +169,43 @@ impl Reading {
         if let State::New = self.state {
             self.ask().await?;
         }
-        let State::Requested(parts) = &mut self.state else { return Ok(None) };
-        let Some(part) = parts.pop_front() else { return Ok(None) };
-        let Part { range, session, handle, pending } = part;
-        match pending.answer().await? {
-            Response::Data(block) => {
-                let length = block.len() as u64;
-                if length > range.len() {
-                    return Err(Error::new(ErrorKind::Protocol, "read").because(format!(
-                        "the server sent {length} bytes, {} were requested",
-                        range.len()
-                    )));
+        loop {
+            let State::Requested(parts) = &mut self.state else { return Ok(None) };
+            let Some(part) = parts.pop_front() else { return Ok(None) };
+            let Part { range, requested, is_guessed, session, handle, pending } = part;
+            match pending.answer().await? {
+                Response::Data(mut block) => {
+                    let length = block.len() as u64;
+                    if length > requested {
+                        return Err(Error::new(ErrorKind::Protocol, "read").because(format!(
+                            "the server sent {length} bytes, {requested} were requested"
+                        )));
+                    }
+                    if length == 0 {
+                        return Err(Error::new(ErrorKind::Protocol, "read")
+                            .because("the server sent neither data nor end-of-file"));
+                    }
+                    // A range requested along with the open may contain bytes beyond the size that the open reported.
+                    let length = length.min(range.len());
+                    block.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+                    if length < range.len() {
+                        // A short response: the rest is requested at once, and returned before later parts.
+                        let rest = range.split_at(length).1;
+                        let rest = Part::ask(&session, &handle, rest);
+                        self.handles.look_behind(&rest);
+                        parts.push_front(rest);
+                    }
+                    return Ok(Some(block));
                 }
-                if length == 0 {
-                    return Err(Error::new(ErrorKind::Protocol, "read")
-                        .because("the server sent neither data nor end-of-file"));
+                Response::Status { status: Status::Eof, .. } => return Ok(None),
+                // The file was not open yet, on a server that does not process requests in order.
+                Response::Status { .. } if is_guessed => {
+                    let again = Part::ask(&session, &handle, range);
+                    self.handles.look_behind(&again);
+                    parts.push_front(again);
                 }
-                if length < range.len() {
-                    // A short response: the rest is requested at once, and returned before later parts.
-                    let rest = range.split_at(length).1;
-                    let rest = Part::ask(&session, &handle, rest);
-                    self.handles.look_behind(&rest);
-                    parts.push_front(rest);
-                }
-                Ok(Some(block))
+                other => return Err(error::unexpected("read", other)),
             }
-            Response::Status { status: Status::Eof, .. } => Ok(None),
-            other => Err(error::unexpected("read", other)),
         }
     }
 

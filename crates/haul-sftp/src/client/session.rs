@@ -25,9 +25,9 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use super::patience::{self, Patience, SILENCE, Silence};
-use super::prefetch::{FRESH, Prefetch};
+use super::prefetch::{FRESH, LONG, Prefetch};
 use super::server::{Server, goes_early, is_eager, is_openssh};
-pub(super) use super::shared::Pending;
+pub(super) use super::shared::{Ahead, Pending};
 use super::shared::{FIRST_ID, NAMES_MAX, Outbound, Shared, protocol};
 use crate::codec::{
     Deframer, Extended, Extensions, Handle, Limits, OPENSSH_PACKET_MAX, Request, Response, VERSION,
@@ -67,11 +67,11 @@ impl Session {
         let Channel { incoming, outgoing, server, rtt, round_trips, gauge } = channel;
         let (queue, queued) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::new(host, queue, rtt, Silence::new(patience)));
-        let limits = is_eager(&server)
-            .then(|| shared.expect(&Request::Extended(Extended::Limits), SILENCE, None).1);
+        let limits =
+            is_eager(&server).then(|| shared.expect(&Request::Extended(Extended::Limits), SILENCE));
         let prefetched = prefetched.into_iter().filter(|request| goes_early(&server, request));
         let prefetched = prefetched.map(|request| {
-            let answer = shared.expect(&request, patience::limit(&request), None).1;
+            let answer = shared.expect(&request, patience::limit(&request));
             (request, answer)
         });
         let prefetch = Arc::new(Prefetch::new(prefetched.collect()));
@@ -143,9 +143,24 @@ impl Session {
         self.prefetch.take_pieces(handle)
     }
 
-    /// The handle that the server will probably return for the next open.
-    pub(super) fn next_handle(&self) -> Option<Handle> {
-        self.shared.table.next().filter(|_| self.is_in_turn())
+    /// Queues an open, and right behind it requests for the predicted handle, if the path is long and the handle can
+    /// be predicted. `is_exact` excludes a handle that may be that of another open in flight: for requests that would
+    /// change its state.
+    pub(super) fn request_ahead(
+        &self,
+        open: &Request,
+        is_exact: bool,
+        then: impl FnOnce(&Handle) -> Vec<Request>,
+    ) -> (Pending, Option<Ahead>) {
+        match self.is_in_turn() && self.is_far() {
+            true => self.shared.request_ahead(open, is_exact, then),
+            false => (self.request(open), None),
+        }
+    }
+
+    /// Whether saving an RTT is worth some bytes requested in vain.
+    fn is_far(&self) -> bool {
+        self.rtt().is_some_and(|rtt| rtt >= LONG)
     }
 
     /// Whether the server processes requests strictly in order, so that the result of a stat is not older than a read

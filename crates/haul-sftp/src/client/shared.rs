@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::patience::{self, SILENCE, Silence, Subject};
 use super::server::Server;
 use super::table::Table;
-use crate::codec::{Request, Response};
+use crate::codec::{Handle, Request, Response};
 
 /// The longest response to READDIR accepted, in bytes, and the limit for all such responses of a lane that are not
 /// consumed yet. AWS Transfer Family and others list a whole directory in one packet.
@@ -76,6 +76,21 @@ pub(super) struct Pending {
     answer: oneshot::Receiver<Result<Response>>,
     weight: u64,
     subject: Subject,
+}
+
+/// Requests that were sent right behind an open, for its predicted handle.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    handle: Handle,
+    pending: Vec<Pending>,
+}
+
+impl Ahead {
+    /// The responses, if the open has returned the predicted `handle`; none otherwise, since they are for no file or
+    /// another.
+    pub(super) fn of(self, handle: &Handle) -> Vec<Pending> {
+        if self.handle == *handle { self.pending } else { Vec::new() }
+    }
 }
 
 /// The reading task's side of a pending response.
@@ -157,15 +172,51 @@ impl Shared {
     }
 
     pub(super) fn request_within(self: &Arc<Self>, request: &Request, limit: Duration) -> Pending {
-        let (id, pending) = self.expect(request, limit, Some(Instant::now()));
+        self.send(&mut self.lock(), request, limit)
+    }
+
+    /// Queues an open and, right behind it, the requests that `then` makes for the predicted handle, so that nothing
+    /// else is sent between them. `is_exact`: see [`Table::next`].
+    pub(super) fn request_ahead(
+        self: &Arc<Self>,
+        open: &Request,
+        is_exact: bool,
+        then: impl FnOnce(&Handle) -> Vec<Request>,
+    ) -> (Pending, Option<Ahead>) {
+        let mut waiting = self.lock();
+        let handle = self.table.next(is_exact);
+        let mut send =
+            |request: &Request| self.send(&mut waiting, request, patience::limit(request));
+        let opened = send(open);
+        let ahead = handle.map(|handle| {
+            let pending = then(&handle).iter().map(send).collect();
+            Ahead { handle, pending }
+        });
+        (opened, ahead)
+    }
+
+    /// Registers and queues a request, both under one lock: the table of handles relies on the order of sending.
+    fn send(
+        self: &Arc<Self>,
+        waiting: &mut Waiting,
+        request: &Request,
+        limit: Duration,
+    ) -> Pending {
+        let (id, pending) = self.register(waiting, request, limit, Some(Instant::now()));
         let payload = request.payload().cloned().unwrap_or_default();
         self.push(Outbound { head: request.encode(id), payload });
         pending
     }
 
-    /// Registers a request without sending it. `sent`: when it was sent, if that is known.
-    pub(super) fn expect(
+    /// Registers a request that was sent with the greeting.
+    pub(super) fn expect(self: &Arc<Self>, request: &Request, limit: Duration) -> Pending {
+        self.register(&mut self.lock(), request, limit, None).1
+    }
+
+    /// `sent`: when it was sent, if that is known.
+    fn register(
         self: &Arc<Self>,
+        waiting: &mut Waiting,
         request: &Request,
         limit: Duration,
         sent: Option<Instant>,
@@ -174,20 +225,17 @@ impl Shared {
         let (sender, answer) = oneshot::channel();
         let weight = weight(request);
         self.outstanding.fetch_add(weight, Ordering::Relaxed);
-        {
-            let mut waiting = self.lock();
-            // If the session has ended, the sender is dropped here, and its receiver reports the cause.
-            if waiting.ended.is_none() {
-                let asked = sent.filter(|_| weight == 0);
-                let opens = self.table.asked(request);
-                self.silence.asked(limit);
-                waiting.by_id.insert(id, Waiter { answer: sender, asked, weight, opens, limit });
-            }
+        // If the session has ended, the sender is dropped here, and its receiver reports the cause.
+        if waiting.ended.is_none() {
+            let asked = sent.filter(|_| weight == 0);
+            let opens = self.table.asked(request);
+            self.silence.asked(limit);
+            waiting.by_id.insert(id, Waiter { answer: sender, asked, weight, opens, limit });
         }
         (id, Pending { shared: Arc::clone(self), answer, weight, subject: Subject::of(request) })
     }
 
-    pub(super) fn push(&self, outbound: Outbound) {
+    fn push(&self, outbound: Outbound) {
         // The writing task ends only with the session, and then every pending response reports the cause.
         drop(self.queue.send(outbound));
     }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::future::join;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
-    ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result,
-    SmallFile, Space, Storage, StorageExt, Whole, WriteAt, Writes,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, Range, ReadAt, RelPath,
+    Result, SmallFile, Space, Storage, StorageExt, Whole, WriteAt, Writes,
 };
 
 use super::attributes;
@@ -24,7 +25,7 @@ use super::read::SftpFile;
 use super::space;
 use super::whole;
 use super::write::SftpUpload;
-use crate::codec::{Attrs, Extended, FileKind, OpenFlags, Request, Response, name};
+use crate::codec::{Attrs, Extended, FileKind, OpenFlags, Request, name};
 
 /// The mode of a file for which none is given.
 const DEFAULT_MODE: u32 = 0o644;
@@ -70,6 +71,7 @@ impl SftpStorage {
             can.digests = if makes_digests { vec![DigestKind::Sha256] } else { Vec::new() };
             can.pipelined_reads = true;
             can.pipelined_writes = true;
+            can.complete_lists = true;
             can.whole_limit = u64::from(server.read.min(server.write)) - 1;
         });
         Ok(Arc::new(Self {
@@ -111,12 +113,15 @@ impl Storage for SftpStorage {
     }
 
     async fn stat(&self, path: &RelPath) -> Result<Entry> {
-        self.inner.check_parent(path).await?;
-        let early = Request::Lstat(self.inner.on_server(path));
-        match self.inner.host.prefetched(&early).await {
-            Some(Response::Attrs(attrs)) => Ok(entry::entry(path.clone(), &attrs)),
-            _ => self.inner.look(path).await,
+        // In one flight. What was found below a link does not count.
+        let (checked, found) = join(self.inner.check_parent(path), self.inner.find(path)).await;
+        checked?;
+        let entry = found?;
+        if entry.is_dir() && !path.is_root() {
+            // Its parents have been checked.
+            self.inner.directories.learn(path.clone());
         }
+        Ok(entry)
     }
 
     async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
@@ -262,6 +267,10 @@ impl Storage for SftpStorage {
 
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
         Ok(Arc::new(SftpFile::open(&self.inner, path).await?))
+    }
+
+    async fn open_reading(&self, path: &RelPath, first: Range) -> Result<Arc<dyn ReadAt>> {
+        Ok(Arc::new(SftpFile::open_reading(&self.inner, path, first).await?))
     }
 
     fn prefetch(&self, path: &RelPath) {

@@ -14,11 +14,9 @@ use haul_storage::Result;
 use tokio::task::JoinHandle;
 
 use super::part::Part;
+use super::prefetch::LONG;
 use super::session::Session;
 use crate::codec::{Request, Response};
-
-/// The minimum RTT: on a shorter path, one more RTT does not matter.
-pub(super) const LONG: Duration = Duration::from_millis(10);
 
 /// The last stat on each lane, once the end of the file has been requested.
 #[derive(Debug, Default)]
@@ -34,28 +32,28 @@ struct Look {
 }
 
 impl TrailingCheck {
-    /// Sends a stat (`question`) behind the READs of `part`, if the end of the file has been requested. If `part` is
-    /// the end of the file, sends one on every lane.
+    /// Sends `stat` behind the READs of `part`, if the end of the file has been requested. If `part` is
+    /// the end of the file, sends it on every lane.
     pub(super) fn look(
         &self,
         part: &Part,
         is_end: bool,
         lanes: impl FnOnce() -> Vec<Arc<Session>>,
-        question: &Request,
+        stat: &Request,
     ) {
         let mut looks = self.lock();
         if is_end && looks.is_none() {
             let others = lanes().into_iter().filter(|lane| lane.id() != part.session.id());
-            let looked = others.map(|lane| (lane.id(), look_on(&lane, question)));
+            let looked = others.map(|lane| (lane.id(), look_on(&lane, stat)));
             *looks = Some(looked.collect());
         }
         if let Some(looks) = &mut *looks {
-            looks.insert(part.session.id(), look_on(&part.session, question));
+            looks.insert(part.session.id(), look_on(&part.session, stat));
         }
     }
 
-    /// The responses, if they are as recent as the response to a request sent now would be: the last one arrived at
-    /// most an RTT ago.
+    /// The responses, if none is missing and the last one arrived at most an RTT ago: older ones would miss later
+    /// changes.
     pub(super) async fn seen(&self) -> Option<Vec<Response>> {
         let asked = Instant::now();
         let looks = self.lock().take()?;
@@ -78,10 +76,10 @@ impl TrailingCheck {
 }
 
 /// Sends a stat on a lane, if its server processes requests in order and its RTT is long.
-fn look_on(lane: &Session, question: &Request) -> Option<Look> {
+fn look_on(lane: &Session, stat: &Request) -> Option<Look> {
     let rtt = lane.rtt().filter(|_| lane.is_in_turn())?;
     (rtt >= LONG).then(|| {
-        let pending = lane.request(question);
+        let pending = lane.request(stat);
         let answer = tokio::spawn(async move { (pending.answer().await, Instant::now()) });
         Look { answer, rtt }
     })

@@ -157,9 +157,9 @@ async fn write_part(
         offset += length;
         rest = after;
     }
-    attributes::lend(inner, session, &handle, &mut attrs).await?;
+    attributes::set_owner_first(inner, session, &handle, &mut attrs).await?;
     let set = attributes::ask(inner, session, &handle, &attrs);
-    let seen = attributes::look(inner, &handle, &attrs).map(|look| session.request(&look));
+    let seen = attributes::times_request(inner, &handle, &attrs).map(|look| session.request(&look));
     let synced = match options.sync && inner.has(name::FSYNC) {
         true => sync(session, &handle).await,
         false => Ok(()),
@@ -179,7 +179,7 @@ async fn write_part(
     if set.is_ok()
         && let Some(seen) = seen
     {
-        attributes::see(inner, seen, part, &attrs).await;
+        attributes::check_times(inner, seen, part, &attrs).await;
     }
     attributes::settle(inner, set, part, &attrs).await
 }

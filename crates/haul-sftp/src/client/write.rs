@@ -183,7 +183,7 @@ impl SftpUpload {
     async fn place(&self, size: u64, options: &CommitOptions) -> Result<()> {
         let (session, handle) = self.lane(0).await?;
         let mut attrs = self.finish((&session, &handle), size, options).await?;
-        attributes::lend(&self.inner, &session, &handle, &mut attrs)
+        attributes::set_owner_first(&self.inner, &session, &handle, &mut attrs)
             .await
             .map_err(|error| self.at(error))?;
         let sized = attrs.size.take().map(|size| {
@@ -191,8 +191,8 @@ impl SftpUpload {
             session.request(&Request::Fsetstat(handle.clone(), length))
         });
         let set = attributes::ask(&self.inner, &session, &handle, &attrs);
-        let seen =
-            attributes::look(&self.inner, &handle, &attrs).map(|look| session.request(&look));
+        let seen = attributes::times_request(&self.inner, &handle, &attrs)
+            .map(|look| session.request(&look));
         let synced = (options.sync && self.inner.has(name::FSYNC))
             .then(|| session.request(&Request::Extended(Extended::Fsync(handle))));
         let closed = self.close_all();
@@ -228,7 +228,7 @@ impl SftpUpload {
                 let is_set = set.is_ok();
                 let set = attributes::settle(&self.inner, set, &at, &attrs).await;
                 if let Some(seen) = seen.filter(|_| is_set) {
-                    attributes::see(&self.inner, seen, &at, &attrs).await;
+                    attributes::check_times(&self.inner, seen, &at, &attrs).await;
                 }
                 set.map_err(|error| self.at(error))
             }
@@ -258,9 +258,9 @@ impl SftpUpload {
         named
     }
 
-    /// The attributes to set before the rename. The length is among them only if the file is too long,
-    /// because some servers empty a file whose length is set (paramiko's). If the file is too short, its last
-    /// byte is written, a zero.
+    /// The attributes to set before the rename. The length is among them only if the file is too long or its
+    /// length unknown, because some servers empty a file whose length is set (paramiko's). If the file is too
+    /// short, its last byte is written, a zero; where writes must be in order, the length is set.
     async fn finish(
         &self,
         (session, handle): (&Session, &Handle),

@@ -1,4 +1,5 @@
-//! OpenSSH's extensions of version 3 (its PROTOCOL file, section 4).
+//! OpenSSH's extensions of version 3 (its PROTOCOL file, section 4), and `check-file-name`
+//! (draft-ietf-secsh-filexfer-09).
 
 use bytes::Bytes;
 

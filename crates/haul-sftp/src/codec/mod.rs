@@ -31,13 +31,13 @@ use bytes::Bytes;
 /// The version of the protocol.
 pub const VERSION: u32 = 3;
 
-/// The longest handle (draft 02, section 3: "must not exceed 256 bytes").
+/// The longest handle (draft 02, section 6: "MUST NOT be longer than 256 bytes").
 pub const HANDLE_MAX: usize = 256;
 
 /// The longest packet that OpenSSH accepts or sends (`SFTP_MAX_MSG_LENGTH`).
 pub const OPENSSH_PACKET_MAX: u32 = 256 * 1024;
 
-/// The packet size that every server must accept (draft 02, section 3).
+/// The packet size that every server should support (draft 02, section 3).
 pub const LEAST_PACKET: u32 = 34_000;
 
 /// A server's name for an open file or directory.

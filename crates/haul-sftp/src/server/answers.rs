@@ -1,8 +1,8 @@
 //! Sends responses to the client, small ones in batches.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -17,13 +17,17 @@ pub trait Outgoing: Send {
     /// # Errors
     /// If the client accepts nothing any more.
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Closed>> + Send;
+
+    /// Invalid once the client has disconnected: work that takes long then ends.
+    fn client(&self) -> Weak<()>;
 }
 
 /// The client accepts nothing any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closed;
 
-/// Sends queued responses, small ones joined, until there are no more. Subtracts each from `unanswered`.
+/// Sends queued responses, small ones joined, until the queue is closed or sending fails. Subtracts each
+/// from `unanswered`.
 pub(super) async fn send_responses(
     mut unsent: UnboundedReceiver<Bytes>,
     mut outgoing: impl Outgoing,

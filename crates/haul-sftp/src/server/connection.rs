@@ -1,8 +1,9 @@
 //! One SSH connection: authentication, and channels that become SFTP sessions.
 
 use std::collections::HashMap;
-use std::net::{Shutdown, SocketAddr, TcpStream as StdTcpStream};
-use std::sync::Arc;
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,6 +20,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::answers::{Closed, Outgoing};
+use super::clients::{Client, Clients};
 use super::credentials::Credentials;
 use super::limits;
 use super::line::Line;
@@ -46,6 +48,7 @@ const NO_COMMANDS: &str = "haul: this server speaks SFTP only; it runs no comman
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) share: Arc<Share>,
+    pub(super) clients: Arc<Clients>,
     pub(super) credentials: Credentials,
     pub(super) config: Arc<Config>,
     /// Timeout for authentication.
@@ -58,7 +61,7 @@ pub(super) struct Served {
 /// An accepted connection.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    pub(super) socket: StdTcpStream,
+    pub(super) socket: TcpStream,
     pub(super) from: SocketAddr,
     pub(super) admitted: Admitted,
 }
@@ -69,17 +72,17 @@ pub(super) async fn serve(
     Arrival { socket, from, admitted }: Arrival,
     mut server: Running,
 ) -> std::io::Result<()> {
-    socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
-    // The SSH library's task owns the socket; this descriptor closes it from outside.
-    let cut = Cut(socket.try_clone()?);
-    let line = Line::new(TcpStream::from_std(socket)?);
+    // Disconnects when it is dropped, at the latest with this function.
+    let connected = served.clients.add(StdTcpStream::from(socket.as_fd().try_clone_to_owned()?));
+    let line = Line::new(socket);
     let visitor = Arc::new(Visitor::new(served.observer.clone(), from, admitted));
     let login_grace = served.login_grace;
     let hopeless = Arc::new(Notify::new());
     let config = Arc::clone(&served.config);
     let connection = Connection {
         served,
+        client: Arc::clone(&connected.0),
         visitor: Arc::clone(&visitor),
         hopeless: Arc::clone(&hopeless),
         channels: Arc::new(Semaphore::new(limits::CHANNELS)),
@@ -123,23 +126,14 @@ pub(super) async fn serve(
         }
     };
     drop(timeout(FAREWELL, farewell).await);
-    drop(cut);
+    drop(connected);
     Ok(())
-}
-
-/// Shuts a connection down when it is dropped.
-struct Cut(StdTcpStream);
-
-impl Drop for Cut {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        drop(self.0.shutdown(Shutdown::Both));
-    }
 }
 
 /// The callbacks of the SSH library for one connection.
 struct Connection {
     served: Arc<Served>,
+    client: Arc<Client>,
     visitor: Arc<Visitor>,
     /// Notified by a session whose client does not even accept the end.
     hopeless: Arc<Notify>,
@@ -236,8 +230,14 @@ impl Handler for Connection {
         let (incoming, _) = channel.split();
         let session = Channelled {
             share: Arc::clone(&self.served.share),
+            clients: Arc::clone(&self.served.clients),
+            client: Arc::clone(&self.client),
             incoming,
-            outgoing: Answers { handle: session.handle(), channel: id },
+            outgoing: Answers {
+                handle: session.handle(),
+                channel: id,
+                client: self.client.connected(),
+            },
             hopeless: Arc::clone(&self.hopeless),
             _permits: [of_connection, of_server],
         };
@@ -310,6 +310,8 @@ impl Handler for Connection {
 /// An SFTP session on a channel.
 struct Channelled {
     share: Arc<Share>,
+    clients: Arc<Clients>,
+    client: Arc<Client>,
     incoming: ChannelReadHalf,
     outgoing: Answers,
     hopeless: Arc<Notify>,
@@ -318,8 +320,8 @@ struct Channelled {
 
 impl Channelled {
     async fn run(self, started: oneshot::Receiver<()>) {
-        let Self { share, mut incoming, outgoing, hopeless, _permits } = self;
-        let Answers { handle, channel } = outgoing.clone();
+        let Self { share, clients, client, mut incoming, outgoing, hopeless, _permits } = self;
+        let Answers { handle, channel, .. } = outgoing.clone();
         if !is_started(&mut incoming, started).await {
             // Errors do not matter: the channel may be gone.
             let _ = handle.close(channel).await;
@@ -329,7 +331,10 @@ impl Channelled {
             let piece = next(&mut incoming).await?;
             Some((piece, incoming))
         }));
+        clients.settle().await;
+        let in_session = client.begin_session();
         let outcome = serve_channel(share, incoming, outgoing).await;
+        drop(in_session);
         // Errors are ignored: the connection may be gone.
         let farewell = async {
             if let Err(error) = &outcome {
@@ -380,10 +385,15 @@ async fn next(incoming: &mut ChannelReadHalf) -> Option<Bytes> {
 struct Answers {
     handle: Handle,
     channel: ChannelId,
+    client: Weak<()>,
 }
 
 impl Outgoing for Answers {
     async fn send(&mut self, bytes: Bytes) -> Result<(), Closed> {
         self.handle.data(self.channel, bytes).await.map_err(|_| Closed)
+    }
+
+    fn client(&self) -> Weak<()> {
+        self.client.clone()
     }
 }

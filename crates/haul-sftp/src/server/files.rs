@@ -275,8 +275,8 @@ pub(super) fn set_named(jail: &Jail, path: &[u8], follow: bool, attrs: &Attrs) -
         note(rustix::fs::utimensat(&found, c"", &times, AtFlags::EMPTY_PATH));
     }
     if let Some((user, group)) = attrs.owner {
-        let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-        note(rustix::fs::chownat(&found, c"", Some(user), Some(group), AtFlags::EMPTY_PATH));
+        let (user, group) = (changed_user(user), changed_group(group));
+        note(rustix::fs::chownat(&found, c"", user, group, AtFlags::EMPTY_PATH));
     }
     first.map_or(Ok(()), |errno| Err(errno.into()))
 }
@@ -299,9 +299,19 @@ fn set_open(file: impl AsFd, attrs: &Attrs) -> Result<()> {
         note(futimens(&file, &times));
     }
     if let Some((user, group)) = attrs.owner {
-        note(fchown(&file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group))));
+        note(fchown(&file, changed_user(user), changed_group(group)));
     }
     first.map_or(Ok(()), |errno| Err(errno.into()))
+}
+
+/// The user to set; `None` for 2³² - 1, which leaves it as it is, as OpenSSH's server does.
+fn changed_user(user: u32) -> Option<Uid> {
+    (user != u32::MAX).then(|| Uid::from_raw(user))
+}
+
+/// The group to set, as [`changed_user`].
+fn changed_group(group: u32) -> Option<Gid> {
+    (group != u32::MAX).then(|| Gid::from_raw(group))
 }
 
 /// Truncates or extends exactly the file that a descriptor refers to.

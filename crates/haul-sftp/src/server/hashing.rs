@@ -50,7 +50,7 @@ impl Hashing {
     }
 
     /// Hashes one step. The next step is queued behind other work while the session exists.
-    /// `respond` gets the response to request `id`; it is dropped if the session has ended.
+    /// `respond` gets the response to request `id`; it is dropped if the session ends before the last step.
     pub(super) fn run(
         mut self,
         pool: &WorkPool,

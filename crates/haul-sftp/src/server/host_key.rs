@@ -1,12 +1,12 @@
 //! The server's host key, which identifies it to clients.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use haul_storage::{Error, ErrorKind, Result};
+use haul_storage::{Error, ErrorKind, Result, create_private};
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::{Algorithm, HashAlg, PrivateKey};
 
@@ -40,7 +40,7 @@ impl HostKey {
         let mode = fs::metadata(path).map_err(failed)?.mode();
         if mode & 0o077 != 0 {
             let mode = mode & 0o7777;
-            return Err(refused(format!("mode {mode:04o} lets others read it; make it 0600")));
+            return Err(refused(format!("mode {mode:04o} gives others access; make it 0600")));
         }
         let text = fs::read(path).map_err(failed)?;
         let key = PrivateKey::from_openssh(text).map_err(|error| refused(error.to_string()))?;
@@ -84,27 +84,10 @@ impl HostKey {
         let text = made.key.to_openssh(LineEnding::LF).map_err(|error| {
             Error::new(ErrorKind::Other, "save the host key").at(path.display()).with_source(error)
         })?;
-        if let Some(directory) = path.parent() {
-            let mut builder = fs::DirBuilder::new();
-            std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
-            builder.create(directory).map_err(failed)?;
-        }
-        // Written completely before it gets its name. If several processes do so, the first one
-        // wins.
-        let unfinished = path.with_extension(format!("{}.new", std::process::id()));
-        let write = || {
-            let mut options = OpenOptions::new();
-            let mut file = options.write(true).create_new(true).mode(0o600).open(&unfinished)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::hard_link(&unfinished, path)
-        };
-        let outcome = write();
-        // If it was not created, nothing is left to remove.
-        drop(fs::remove_file(&unfinished));
-        match outcome {
-            Ok(()) => Ok(made),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::read(path),
+        match create_private(path, text.as_bytes()) {
+            Ok(true) => Ok(made),
+            // Another process has created it.
+            Ok(false) => Self::read(path),
             Err(error) => Err(failed(error)),
         }
     }
@@ -135,6 +118,15 @@ mod tests {
         assert!(!format!("{made:?}").contains("PRIVATE"));
     }
 
+    /// Regression: the file of a killed process with the same ID passed for the key of another one.
+    #[test]
+    fn a_host_key_is_created_beside_the_unfinished_one_of_a_killed_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        fs::write(path.with_extension(format!("{}.new", std::process::id())), "").unwrap();
+        HostKey::read_or_create(&path).unwrap();
+    }
+
     #[test]
     fn a_key_that_others_can_read_is_refused() {
         let directory = tempfile::tempdir().unwrap();
@@ -142,7 +134,7 @@ mod tests {
         HostKey::read_or_create(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let error = HostKey::read_or_create(&path).unwrap_err().to_string();
-        assert!(error.contains("mode 0644 lets others read it; make it 0600"), "{error}");
+        assert!(error.contains("mode 0644 gives others access; make it 0600"), "{error}");
     }
 
     #[test]

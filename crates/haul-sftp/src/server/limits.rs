@@ -36,8 +36,16 @@ pub(super) const COPIED: usize = 16 << 10;
 /// Most bytes of consecutive WRITEs that are merged into one.
 pub(super) const MERGED: usize = 1 << 20;
 
+/// READs and WRITEs up to this size take microseconds in the page cache, less than handing them to a disk thread.
+pub(super) const SHORT: usize = 64 << 10;
+
 /// Most entries in one response to READDIR, as in OpenSSH.
 pub(super) const ENTRIES: usize = 100;
 
 /// Most channels of a connection: the default of OpenSSH's `MaxSessions`.
 pub(super) const CHANNELS: usize = 10;
+
+/// Most bytes that a READ of `length` bytes returns.
+pub(super) const fn read_length(length: u32) -> usize {
+    if length < PAYLOAD { length as usize } else { PAYLOAD as usize }
+}

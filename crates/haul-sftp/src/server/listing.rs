@@ -1,5 +1,7 @@
 //! Directory entries for READDIR, and attributes in the protocol's form.
 
+use std::ffi::CStr;
+
 use bytes::Bytes;
 use haul_storage::Timestamp;
 use rustix::fs::{AtFlags, Dir, FileType, Stat, fstat, statat};
@@ -10,28 +12,32 @@ use crate::codec::{Attrs, Name};
 
 /// The next entries; none at the end. Includes `.` and `..`, like OpenSSH.
 pub(super) fn next(directory: &mut Dir) -> Result<Vec<Name>> {
+    next_by(directory, |directory, name| match name.to_bytes() {
+        // The parent may be outside of the jail; it gets the attributes of the directory itself.
+        b"." | b".." => fstat(directory.fd()?),
+        _ => statat(directory.fd()?, name, AtFlags::SYMLINK_NOFOLLOW),
+    })
+}
+
+/// The same, with a function that reads the attributes of an entry.
+fn next_by(directory: &mut Dir, look: impl Fn(&Dir, &CStr) -> Result<Stat>) -> Result<Vec<Name>> {
     let mut names = Vec::new();
     while names.len() < limits::ENTRIES {
         let Some(entry) = directory.read() else { break };
         let entry = entry?;
         let name = entry.file_name();
-        let stat = match name.to_bytes() {
-            // The parent may be outside of the jail; it gets the attributes of the directory
-            // itself.
-            b"." | b".." => fstat(directory.fd()?),
-            _ => statat(directory.fd()?, name, AtFlags::SYMLINK_NOFOLLOW),
-        };
-        match stat {
+        match look(directory, name) {
             Ok(stat) => names.push(entry_of(name.to_bytes(), &stat)),
             // It was removed meanwhile.
             Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno),
+            // Its name exists. OpenSSH leaves it out, but a client that mirrors the listing would remove it.
+            Err(_) => names.push(path_only(name.to_bytes().to_vec())),
         }
     }
     Ok(names)
 }
 
-/// A path without attributes, for responses to REALPATH and READLINK.
+/// A path without attributes: a response to REALPATH and READLINK, or an entry whose attributes cannot be read.
 pub(super) fn path_only(path: Vec<u8>) -> Name {
     let path = Bytes::from(path);
     Name { name: path.clone(), long: path, attrs: Attrs::default() }
@@ -100,13 +106,39 @@ fn date(seconds: i64) -> String {
     let form =
         if now.saturating_sub(seconds).abs() < HALF_A_YEAR { "%b %e %H:%M" } else { "%b %e  %Y" };
     let time = Timestamp { seconds, nanos: 0 }.utc();
-    // A date outside of the calendar is visible only in clients that show this line.
+    // A time outside of the calendar. The wrong date is visible only in clients that show this line.
     time.map_or_else(|| "Jan  1  1970".to_owned(), |time| time.strftime(form).to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+
     use super::*;
+
+    /// Formerly, one such entry failed the whole listing.
+    #[test]
+    fn an_entry_whose_attributes_cannot_be_read_is_listed_without_them() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["broken", "gone", "whole"] {
+            fs::write(directory.path().join(name), "content").unwrap();
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let opened = openat(CWD, directory.path(), flags, Mode::empty()).unwrap();
+        let mut names =
+            next_by(&mut Dir::new(opened).unwrap(), |directory, name| match name.to_bytes() {
+                b"broken" => Err(Errno::IO),
+                b"gone" => Err(Errno::NOENT),
+                _ => statat(directory.fd()?, name, AtFlags::SYMLINK_NOFOLLOW),
+            })
+            .unwrap();
+        names.sort_by(|a, b| a.name.cmp(&b.name));
+        let names: Vec<_> = names.iter().map(|name| (&name.name[..], name.attrs.size)).collect();
+        let names: Vec<_> = names.into_iter().filter(|(name, _)| !name.starts_with(b".")).collect();
+        assert_eq!(names, [(&b"broken"[..], None), (&b"whole"[..], Some(7))]);
+    }
 
     #[test]
     fn modes_are_formatted_like_ls() {

@@ -9,12 +9,14 @@
 //!
 //! - All access to the directory goes through [`Jail`](haul_net::Jail). `names`, `handles`, `copying`, `hashing` and
 //!   `files` perform requests by name and by handle, as OpenSSH's server does; `listing` and `status` encode the results.
-//! - `order` decides which requests may run at once, `turns` which response is sent next; `limits` has all limits.
+//! - `order` decides which requests may run at once, `turns` keeps the responses to READs in order; `limits` has all
+//!   limits.
 //! - `connection` and `transport` are the SSH side, `credentials` and `host_key` authenticate both sides, `visitor`
-//!   reports events about clients.
+//!   reports events about clients; `clients` notices those that have vanished.
 
 mod admission;
 mod answers;
+mod clients;
 mod connection;
 mod copying;
 mod credentials;
@@ -22,6 +24,7 @@ mod files;
 mod handles;
 mod hashing;
 mod host_key;
+mod job;
 mod limits;
 mod line;
 mod listing;

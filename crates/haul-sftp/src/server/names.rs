@@ -1,5 +1,5 @@
 //! Requests by name: attributes, creating, removing, renaming, linking. Everything here blocks;
-//! `session` runs it on disk threads.
+//! `session` runs it as short work (`WorkPool::submit_short`), and removals on disk threads.
 
 use std::os::fd::AsFd;
 
@@ -122,7 +122,14 @@ fn rename_in_steps(
     let stat = statat(&from, old, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
         match linkat(&from, old, &to, new, AtFlags::empty()) {
-            Ok(()) => return unlinkat(from, old, AtFlags::empty()),
+            Ok(()) => {
+                let removed = unlinkat(from, old, AtFlags::empty());
+                if removed.is_err() {
+                    // Errors are ignored: the failed removal of the old name is reported.
+                    let _ = unlinkat(to, new, AtFlags::empty());
+                }
+                return removed;
+            }
             Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::PERM | Errno::NOSYS) => {}
             Err(errno) => return Err(errno),
         }
@@ -131,5 +138,59 @@ fn rename_in_steps(
         Err(Errno::NOENT) => renameat(from, old, to, new),
         Ok(_) => Err(Errno::EXIST),
         Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Forbids or allows to remove files from a directory. Root needs an attribute of the file system for that.
+    fn forbid(directory: &Path, forbids: bool) -> bool {
+        if rustix::process::geteuid().is_root() {
+            let attribute = if forbids { "+a" } else { "-a" };
+            let changed = Command::new("chattr").arg(attribute).arg(directory).output();
+            return changed.is_ok_and(|changed| changed.status.success());
+        }
+        let mode = if forbids { 0o555 } else { 0o755 };
+        fs::set_permissions(directory, fs::Permissions::from_mode(mode)).is_ok()
+    }
+
+    #[test]
+    fn a_rename_in_steps_moves_the_name_and_replaces_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("old"), "old").unwrap();
+        fs::write(path("there"), "there").unwrap();
+        let fd = fs::File::open(directory.path()).unwrap();
+        assert_eq!(rename_in_steps(&fd, b"old", &fd, b"there"), Err(Errno::EXIST));
+        assert_eq!(rename_in_steps(&fd, b"old", &fd, b"new"), Ok(()));
+        assert_eq!(fs::read(path("new")).unwrap(), b"old");
+        assert!(!path("old").exists());
+    }
+
+    /// Regression: the file kept both names.
+    #[test]
+    fn a_rename_whose_old_name_cannot_be_removed_leaves_no_new_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        fs::create_dir(&from).unwrap();
+        fs::create_dir(&to).unwrap();
+        fs::write(from.join("old"), "old").unwrap();
+        if !forbid(&from, true) {
+            eprintln!("SKIPPED: chattr +a does not work here");
+            return;
+        }
+        let (source, target) = (fs::File::open(&from).unwrap(), fs::File::open(&to).unwrap());
+        let renamed = rename_in_steps(&source, b"old", &target, b"new");
+        assert!(forbid(&from, false));
+        renamed.unwrap_err();
+        assert_eq!(fs::read(from.join("old")).unwrap(), b"old");
+        assert!(!to.join("new").exists());
     }
 }

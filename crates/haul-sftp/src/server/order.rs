@@ -6,14 +6,14 @@
 //! - On one handle, reads (READ, FSTAT) run concurrently; a change (WRITE, FSETSTAT, FSYNC, CLOSE)
 //!   waits for all earlier requests, and later ones wait for it. The same holds for requests that
 //!   only change the handle's state (READDIR, CLOSE of a handle that was not opened for writing),
-//!   but requests by name do not wait for them.
+//!   but reads by name do not wait for them.
 //! - Reads by name run concurrently, but after all earlier changes, by name or by handle: two
 //!   names, or a name and a handle, may be the same file, and only the kernel knows.
 //! - A change by name waits for all earlier requests, and later ones wait for it.
 //!
 //! The implementation is a queue of *phases*: requests whose classes are compatible. Only the first
-//! phase runs; within it each handle has a queue of its own (`Line`). Every step takes constant
-//! time.
+//! phase runs; within it each handle has a queue of its own (`Line`). Each request takes constant
+//! time, amortized.
 //!
 //! A state machine without I/O: requests go in, those that may start come out.
 

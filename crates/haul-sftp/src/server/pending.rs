@@ -93,6 +93,10 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
+        if self.ending.is_none() {
+            // It ended with an outcome.
+            return;
+        }
         let response = said(Status::Failure, "the server failed");
         let packets = self.ids.iter().map(|id| response.encode(*id)).collect();
         self.send(Outcome::Packets(packets));
@@ -106,4 +110,31 @@ pub(super) fn copied(body: &Block) -> Block {
         bytes.extend_from_slice(piece);
     }
     bytes.freeze().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+
+    #[test]
+    fn a_job_ends_once_with_its_outcome_or_with_a_failure_of_each_request() {
+        let (ending, mut ended) = unbounded_channel();
+        let pending = || {
+            let mut pending = Pending::new(None, 1, 10, Kind::Other, ending.clone());
+            pending.add(2, 20);
+            pending
+        };
+        pending().end(Outcome::Packet(Bytes::from_static(b"done")));
+        let well = ended.try_recv().unwrap();
+        assert!(matches!(well.outcome, Outcome::Packet(packet) if packet == b"done"[..]));
+        assert!(ended.try_recv().is_err());
+        drop(pending());
+        let badly = ended.try_recv().unwrap();
+        assert_eq!((badly.requests, badly.held), (2, 30));
+        let failed = |id| said(Status::Failure, "the server failed").encode(id);
+        assert!(matches!(badly.outcome, Outcome::Packets(all) if all == [failed(1), failed(2)]));
+        assert!(ended.try_recv().is_err());
+    }
 }

@@ -1,23 +1,15 @@
 //! The server: its options, its listening socket, and its threads.
-//!
-//! All tasks of a connection run on one thread, so that passing a packet between SSH and the session wakes no other
-//! thread. There are as many threads as processors; a connection is assigned to the thread that has the fewest.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdTcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
-use haul_net::{Admission, Running, Stopper};
+use haul_net::{Admission, Running, Stopper, start_workers};
 use haul_storage::{Error, ErrorKind, Result};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinSet;
 
 use super::connection::{self, Arrival, Served};
 use super::credentials::Credentials;
@@ -33,9 +25,6 @@ const SPARE_CONNECTIONS: usize = 32;
 /// Default time to log in. sshd allows two minutes (`LoginGraceTime`) for users who type a password; here most have a
 /// key.
 const LOGIN_GRACE: Duration = Duration::from_secs(60);
-
-/// Most threads for connections.
-const THREADS: usize = 16;
 
 /// Options of an SFTP server.
 #[derive(Debug, Clone)]
@@ -188,6 +177,7 @@ impl SftpServerBuilder {
             config: Arc::new(transport::config(&host_key, &credentials)),
             sessions: Arc::new(Semaphore::new(self.options.sessions)),
             share,
+            clients: Arc::default(),
             credentials,
             login_grace: self.login_grace,
             observer: self.observer,
@@ -203,103 +193,25 @@ impl SftpServerBuilder {
     }
 }
 
-/// Starts the threads for connections, and the one that accepts them.
+/// Starts the server's threads.
 fn start(served: &Arc<Served>, listener: StdTcpListener, running: &Running) -> Result<()> {
-    let failed = |error| Error::from_io("start a thread", error);
-    let mut workers = Vec::new();
-    let count = available_parallelism().map_or(2, usize::from).clamp(1, THREADS);
-    let spawn = |work: Box<dyn FnOnce(Runtime) + Send>| {
-        let runtime = RuntimeBuilder::new_current_thread().enable_all().build().map_err(failed)?;
-        let running = running.clone();
-        let run = move || {
-            work(runtime);
-            drop(running);
-        };
-        thread::Builder::new().name("haul-sftp".to_owned()).spawn(run).map_err(failed)
-    };
-    for _ in 0..count {
-        let (connections, arrivals) = unbounded_channel();
-        let load = Arc::new(AtomicUsize::new(0));
-        let worker = Worker {
-            served: Arc::clone(served),
-            running: running.clone(),
-            load: Arc::clone(&load),
-        };
-        spawn(Box::new(move |runtime| runtime.block_on(worker.run(arrivals))))?;
-        workers.push((load, connections));
-    }
     let most = served.share.options.sessions.saturating_add(SPARE_CONNECTIONS);
     let admission = Admission::new(most, SPARE_CONNECTIONS.max(most - most / 4));
-    let (observer, running) = (served.observer.clone(), running.clone());
-    spawn(Box::new(move |runtime| {
-        runtime.block_on(accept(listener, workers, &admission, observer, running));
-    }))?;
-    Ok(())
-}
-
-/// Accepts connections and assigns each to the thread that has the fewest.
-async fn accept(
-    listener: StdTcpListener,
-    workers: Vec<(Arc<AtomicUsize>, UnboundedSender<Arrival>)>,
-    admission: &Arc<Admission>,
-    observer: Observer,
-    running: Running,
-) {
-    let Ok(listener) = TcpListener::from_std(listener) else { return };
-    let serve = |socket: TcpStream, from, admitted| {
-        let least = workers.iter().min_by_key(|(load, _)| load.load(Ordering::Relaxed));
-        // If the socket fails here, the client has disconnected.
-        if let (Some((load, worker)), Ok(socket)) = (least, socket.into_std()) {
-            load.fetch_add(1, Ordering::Relaxed);
-            // A thread ends only when the server stops.
-            drop(worker.send(Arrival { socket, from, admitted }));
+    let (served, observer) = (Arc::clone(served), served.observer.clone());
+    let serve = move |socket, from, admitted, running| {
+        let arrival = Arrival { socket, from, admitted };
+        let connection = connection::serve(Arc::clone(&served), arrival, running);
+        async move {
+            // An error means that the client has disconnected, or that no descriptors are left.
+            drop(connection.await);
         }
     };
-    let turn_away = |socket: TcpStream, from| {
+    let turn_away = move |socket: TcpStream, from| {
         // RFC 4253, section 4.2, allows lines before the identification. An error is ignored: the connection is closed
         // anyway.
         drop(socket.try_write(b"haul: too many connections; try again later\r\n"));
         observer.tell(from, ClientAction::TurnedAway);
     };
-    running.accept(listener, admission, serve, turn_away).await;
-}
-
-struct Worker {
-    served: Arc<Served>,
-    running: Running,
-    /// The number of its connections.
-    load: Arc<AtomicUsize>,
-}
-
-impl Worker {
-    async fn run(self, mut arrivals: UnboundedReceiver<Arrival>) {
-        let mut connections = JoinSet::new();
-        let mut running = self.running.clone();
-        loop {
-            tokio::select! {
-                Some(arrival) = arrivals.recv() => {
-                    let served = Arc::clone(&self.served);
-                    let connection = connection::serve(served, arrival, self.running.clone());
-                    let load = Loaded(Arc::clone(&self.load));
-                    connections.spawn(async move {
-                        // An error means that the client has disconnected.
-                        drop(connection.await);
-                        drop(load);
-                    });
-                }
-                Some(_) = connections.join_next() => {}
-                () = running.stopped() => break,
-            }
-        }
-        while connections.join_next().await.is_some() {}
-    }
-}
-
-/// Counts a connection of a worker until it is dropped.
-struct Loaded(Arc<AtomicUsize>);
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    start_workers("haul-sftp", (listener, admission), running, serve, turn_away)
+        .map_err(|error| Error::from_io("start a thread", error))
 }

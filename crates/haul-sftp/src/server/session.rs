@@ -4,8 +4,8 @@
 //! incoming → deframer → request → order → disk threads → response → writer → outgoing
 //! ```
 //!
-//! One task does everything but disk work. It never waits for the peer to read a response before it
-//! reads on, because the peer's next bytes may be what lets it read: the writer is a separate
+//! One task does everything but disk work that may take long. It never waits for the peer to read a response
+//! before it reads on, because the peer's next bytes may be what lets it read: the writer is a separate
 //! future. It stops reading only while a disk write is in progress, which ends by itself (see
 //! [`limits`]).
 //!
@@ -13,9 +13,11 @@
 //! Their bytes count against the session's budget until the transport releases them. Payloads of
 //! WRITE go to the disk in the pieces in which they arrived, with consecutive writes merged.
 
+mod error;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,12 +27,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+pub use self::error::SessionError;
 use super::admission::{admit, number, version};
 use super::answers::{Outgoing, send_responses};
 use super::copying::Copying;
 use super::files::Open;
 use super::handles;
 use super::hashing::Hashing;
+use super::job::Job;
 use super::limits;
 use super::names;
 use super::order::{Order, Scope};
@@ -38,36 +42,13 @@ use super::pending::{Ended, Kind, Outcome, Pending, copied};
 use super::share::Share;
 use super::status::{Refusal, at_end, ok};
 use super::turns::Turns;
-use crate::codec::{CodecError, DATA_HEAD, Deframer, Extended, Frame, Request, Response, Status};
-
-/// Largest response to READDIR: names of 255 bytes, twice, and numbers.
-const LISTING: usize = limits::ENTRIES * 700;
-
-/// Largest response with a path: the path, twice, and numbers.
-const NAMED: usize = 2 * haul_net::PATH_MAX + 64;
+use crate::codec::{CodecError, Deframer, Extended, Frame, Request, Response, Status};
 
 /// How long a terminated session may take to send the responses that it has.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Why a session was terminated.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SessionError {
-    /// The bytes are not SFTP.
-    #[error("not SFTP: {0}")]
-    NotSftp(#[from] CodecError),
-    /// A packet arrived before INIT.
-    #[error("not SFTP: it does not begin with INIT")]
-    NoInit,
-    /// The client sends requests and does not read the responses.
-    #[error("more than {} requests are unanswered", limits::REQUESTS)]
-    TooManyRequests,
-    /// The client sends more data than can be written before it reads responses.
-    #[error("the client does not read its responses")]
-    TooManyBytes,
-}
-
-/// Serves a session until `incoming` ends. All earlier requests are done by then, except digests.
+/// Serves a session until `incoming` ends. All requests are done by then, except digests and abandoned copies. Once the
+/// client has disconnected, as one that was killed, requests that have not begun are dropped.
 ///
 /// # Errors
 /// If the session was terminated; its last requests may not have been executed. Other sessions of
@@ -83,14 +64,15 @@ where
 {
     let (answers, unsent) = unbounded_channel();
     let unanswered = Arc::new(AtomicUsize::new(0));
+    let client = outgoing.client();
     let writer = send_responses(unsent, outgoing, Arc::clone(&unanswered));
-    let session = Session::new(share, answers, unanswered).run(incoming);
+    let session = Session::new(share, answers, unanswered, client).run(incoming);
     tokio::pin!(writer);
     let outcome = {
         tokio::pin!(session);
         tokio::select! {
             outcome = &mut session => outcome,
-            // The transport takes no more responses; the requests are executed anyway.
+            // The transport takes no more responses; the requests are executed anyway, unless the client is gone.
             () = &mut writer => return session.await,
         }
     };
@@ -134,18 +116,8 @@ struct Session {
     ending: UnboundedSender<Ended>,
     answers: UnboundedSender<Bytes>,
     unanswered: Arc<AtomicUsize>,
-}
-
-/// A request in progress.
-#[derive(Debug)]
-struct Job {
-    id: u32,
-    /// Number of requests received before it.
-    number: u64,
-    scope: Scope,
-    request: Request,
-    /// Bytes that it occupies.
-    held: usize,
+    /// Invalid once the client has disconnected.
+    client: Weak<()>,
 }
 
 impl Session {
@@ -153,6 +125,7 @@ impl Session {
         share: Arc<Share>,
         answers: UnboundedSender<Bytes>,
         unanswered: Arc<AtomicUsize>,
+        client: Weak<()>,
     ) -> Self {
         let (ending, ended) = unbounded_channel();
         Self {
@@ -177,21 +150,26 @@ impl Session {
             ending,
             answers,
             unanswered,
+            client,
         }
     }
 
-    async fn run(
-        mut self,
-        incoming: impl Stream<Item = Bytes> + Unpin,
-    ) -> Result<(), SessionError> {
+    async fn run<I>(mut self, incoming: I) -> Result<(), SessionError>
+    where
+        I: Stream<Item = Bytes> + Unpin,
+    {
         let mut deframer = Deframer::new(limits::PACKET);
         // Dropped when no more input is needed, so that the transport does not wait for this task.
         let mut incoming = Some(incoming);
         while incoming.is_some() || !self.order.is_empty() {
+            if self.is_gone() && (incoming.take().is_some() || !self.starved.is_empty()) {
+                self.drop_starved();
+                continue;
+            }
             let is_open = incoming.is_some();
             let reads = is_open && !self.is_full();
             let answers = self.answers.clone();
-            let wanted = self.starved.front().map(|job| self.cost(job));
+            let wanted = self.starved.front().map(|job| job.cost(self.share.answer_bytes));
             let budget = Arc::clone(&self.budget);
             tokio::select! {
                 biased;
@@ -292,10 +270,14 @@ impl Session {
         Ok(())
     }
 
+    /// Starts the jobs that are ready, and those that become ready as short ones end at once.
     fn start_ready(&mut self) {
         while !self.ready.is_empty() {
             for job in std::mem::take(&mut self.ready) {
                 self.start(job);
+            }
+            while let Ok(ended) = self.ended.try_recv() {
+                self.finish(ended);
             }
             for job in std::mem::take(&mut self.unopened) {
                 self.start_open(job);
@@ -303,14 +285,31 @@ impl Session {
         }
     }
 
+    /// Whether the client has disconnected. Its user may repeat the copy, which late requests must not disturb.
+    fn is_gone(&self) -> bool {
+        self.client.strong_count() == 0
+    }
+
+    /// Drops the jobs that wait for budget.
+    fn drop_starved(&mut self) {
+        for job in std::mem::take(&mut self.starved) {
+            self.finish_at_once(&job, &Refusal::GONE);
+        }
+        self.start_ready();
+    }
+
     fn start(&mut self, job: Job) {
+        if self.is_gone() {
+            self.closes.remove(&job.number);
+            return self.finish_at_once(&job, &Refusal::GONE);
+        }
         match &job.request {
             Request::Read { .. }
             | Request::Readdir(_)
             | Request::Readlink(_)
             | Request::Realpath(_)
             | Request::Extended(Extended::ExpandPath(_)) => {
-                let cost = self.cost(&job);
+                let cost = job.cost(self.share.answer_bytes);
                 let budget = Arc::clone(&self.budget);
                 match budget.try_acquire_many_owned(cost) {
                     Ok(permit) if self.starved.is_empty() => self.submit_answer(job, permit),
@@ -338,14 +337,10 @@ impl Session {
             }
             Request::Extended(Extended::CheckFileName { .. }) => self.start_hash(job),
             Request::Extended(Extended::CopyData { from, to, .. }) => {
-                let copying = match (self.open(from), self.open(to)) {
-                    (Some(from), Some(to)) => Copying::of(&job.request, from, to),
-                    _ => None,
-                };
-                match copying {
+                match Copying::of(&job.request, self.open(from), self.open(to)) {
                     Some(copying) => {
                         let pending = self.pending(Kind::Other, &job);
-                        copying.run(&self.share.pool, job.id, pending);
+                        copying.run(&self.share.pool, job.id, self.client.clone(), pending);
                     }
                     None => self.finish_at_once(&job, &Refusal::NO_HANDLE),
                 }
@@ -366,7 +361,7 @@ impl Session {
         self.opening += 1;
         let share = Arc::clone(&self.share);
         let pending = self.pending(Kind::Open, &job);
-        self.share.pool.submit(move || {
+        self.execute(true, move || {
             let outcome = match &job.request {
                 Request::Open { path, flags, attrs } => {
                     Open::file(&share.jail, path, *flags, attrs)
@@ -387,7 +382,7 @@ impl Session {
         self.hashing += 1;
         let share = Arc::clone(&self.share);
         let pending = self.pending(Kind::Hash, &job);
-        self.share.pool.submit(move || {
+        self.execute(false, move || {
             let outcome = Hashing::open(&share.jail, &job.request);
             pending.end(Outcome::Hashing { id: job.id, outcome });
         });
@@ -418,7 +413,7 @@ impl Session {
         }
         debug_assert!(matches!(scope, Scope::Change(_)), "a write changes a file");
         self.writing += 1;
-        self.share.pool.submit(move || {
+        self.execute(block.len() <= limits::SHORT, move || {
             let (written, outcome) =
                 match open.as_deref().ok_or(Refusal::NO_HANDLE).and_then(Open::as_file) {
                     Ok(file) => file.write(offset, &block),
@@ -434,16 +429,6 @@ impl Session {
             drop(block);
             pending.end(Outcome::Packets(packets));
         });
-    }
-
-    /// Bytes of a job's response that count against the budget.
-    fn cost(&self, job: &Job) -> u32 {
-        let bytes = match &job.request {
-            Request::Read { length, .. } => DATA_HEAD + read_length(*length),
-            Request::Readdir(_) => LISTING,
-            _ => NAMED,
-        };
-        u32::try_from(bytes.min(self.share.answer_bytes)).unwrap_or(u32::MAX)
     }
 
     /// Submits a job with a long response, whose share of the budget is `permit`.
@@ -464,12 +449,18 @@ impl Session {
             _ => Kind::Other,
         };
         let pending = self.pending(kind, &job);
-        self.share.pool.submit(move || {
+        let is_short = match &job.request {
+            Request::Read { length, .. } => limits::read_length(*length) <= limits::SHORT,
+            _ => true,
+        };
+        self.execute(is_short, move || {
             let id = job.id;
             let packet = match (&job.request, &open) {
                 (Request::Read { offset, length, .. }, Some(open)) => open
                     .as_file()
-                    .and_then(|file| file.read(id, *offset, read_length(*length), &share.buffers))
+                    .and_then(|file| {
+                        file.read(id, *offset, limits::read_length(*length), &share.buffers)
+                    })
                     .map(|packet| packet.unwrap_or_else(|| at_end("End of file").encode(id))),
                 (Request::Readdir(_), Some(open)) => {
                     open.list().map(|names| match names.is_empty() {
@@ -487,14 +478,29 @@ impl Session {
         });
     }
 
-    /// Runs a job on a disk thread.
+    /// Runs a job, on a disk thread if it may take long.
     fn submit(&self, job: Job, work: impl FnOnce(&Share, &Request) -> Response + Send + 'static) {
         let share = Arc::clone(&self.share);
         let pending = self.pending(Kind::Other, &job);
-        self.share.pool.submit(move || {
+        // Removing a large file frees many blocks.
+        let is_long =
+            matches!(job.request, Request::Remove(_) | Request::Extended(Extended::Fsync(_)));
+        self.execute(!is_long, move || {
             let packet = work(&share, &job.request).encode(job.id);
             pending.end(Outcome::Packet(packet));
         });
+    }
+
+    /// Runs work, on a disk thread unless it is short. If the client disconnects while it is queued, it is dropped,
+    /// which ends its job.
+    fn execute(&self, is_short: bool, work: impl FnOnce() + Send + 'static) {
+        let (pool, client) = (&self.share.pool, self.client.clone());
+        let work = move || {
+            if client.strong_count() > 0 {
+                work();
+            }
+        };
+        if is_short { pool.submit_short(work) } else { pool.submit(work) }
     }
 
     fn pending(&self, kind: Kind, job: &Job) -> Pending {
@@ -587,54 +593,8 @@ impl Drop for Session {
 }
 
 async fn next(incoming: &mut Option<impl Stream<Item = Bytes> + Unpin>) -> Option<Bytes> {
-    match incoming {
-        Some(incoming) => incoming.next().await,
-        None => None,
-    }
-}
-
-/// Most bytes that one READ returns.
-fn read_length(length: u32) -> usize {
-    length.min(limits::PAYLOAD) as usize
+    incoming.as_mut()?.next().await
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::codec::Extensions;
-    use crate::server::ShareOptions;
-    use tokio::time::sleep;
-
-    #[tokio::test]
-    async fn responses_with_paths_count_against_the_budget() {
-        let directory = tempfile::tempdir().unwrap();
-        let target = "x".repeat(4000);
-        std::os::unix::fs::symlink(target, directory.path().join("link")).unwrap();
-        let share = Arc::new(Share::open(directory.path(), ShareOptions::default()).unwrap());
-        let (answers, mut unsent) = unbounded_channel();
-        let (requests, incoming) = unbounded_channel();
-        let incoming = Box::pin(futures_util::stream::unfold(incoming, |mut incoming| async {
-            incoming.recv().await.map(|piece| (piece, incoming))
-        }));
-        let init = Request::Init { version: 3, extensions: Extensions::default() };
-        requests.send(init.encode(0)).unwrap();
-        const MANY: usize = 2000;
-        for id in 0..MANY {
-            let request = Request::Readlink(Bytes::from_static(b"link"));
-            requests.send(request.encode(id as u32)).unwrap();
-        }
-        let session = tokio::spawn(Session::new(share, answers, Arc::default()).run(incoming));
-        let room = limits::ANSWERS / NAMED;
-        // The response to INIT does not count.
-        while unsent.len() < room + 1 {
-            sleep(Duration::from_millis(5)).await;
-        }
-        sleep(Duration::from_millis(200)).await;
-        assert_eq!(unsent.len(), room + 1);
-        for _ in 0..=MANY {
-            unsent.recv().await.unwrap();
-        }
-        drop(requests);
-        assert_eq!(session.await.unwrap(), Ok(()));
-    }
-}
+mod tests;

@@ -22,6 +22,9 @@ impl Refusal {
     /// No such handle, or one of the other kind.
     pub(super) const NO_HANDLE: Self = Self::Server(Status::Failure, "no such handle");
 
+    /// The client has disconnected, and gets no response.
+    pub(super) const GONE: Self = Self::Server(Status::Failure, "the client has disconnected");
+
     /// The limit of open handles is reached.
     pub(super) const TOO_MANY: Self = Self::Server(Status::Failure, "too many open handles");
 

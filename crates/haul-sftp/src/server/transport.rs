@@ -96,7 +96,8 @@ pub(super) fn config(host_key: &HostKey, credentials: &Credentials) -> Config {
             rekey_time_limit: Duration::from_secs(3600),
         },
         window_size: limits::WINDOW,
-        // The largest that fits into what RFC 4253 (section 6.1) lets every client refuse.
+        // The longest payload of CHANNEL_DATA that clients may send: the most that russh accepts without
+        // logging an error.
         maximum_packet_size: 65_535,
         channel_buffer_size: INCOMING,
         event_buffer_size: OUTGOING,

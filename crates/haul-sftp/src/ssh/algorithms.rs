@@ -20,8 +20,8 @@ pub struct Algorithms {
 }
 
 impl Algorithms {
-    /// The lists for one host. Host key types that are known for the host come first, so that it
-    /// presents a key that can be verified.
+    /// The lists for one host. Certificates come first, then the host key types that are known for
+    /// the host, so that it presents a key that can be verified.
     ///
     /// # Errors
     /// If an option leaves nothing to offer.

@@ -61,11 +61,17 @@ pub struct Applicant<'a> {
 }
 
 impl Applicant<'_> {
-    /// Repeats steps that were accepted on another connection.
+    /// Repeats steps that were accepted on another connection. Adds those that are accepted, but not sufficient, to
+    /// `accepted`.
     ///
     /// # Errors
     /// If the connection is lost.
-    pub async fn repeat(&self, handshake: &mut Handshake, steps: &[Step]) -> Result<Outcome> {
+    pub async fn repeat(
+        &self,
+        handshake: &mut Handshake,
+        steps: &[Step],
+        accepted: &mut Credential,
+    ) -> Result<Outcome> {
         let mut outcome = Outcome::Refused;
         for step in steps {
             let answer = match step {
@@ -83,8 +89,8 @@ impl Applicant<'_> {
                     let mut left = MAX_ROUNDS;
                     while let Answer::Questions(questions) = answer {
                         left = left.checked_sub(1).ok_or_else(|| self.asked_without_end())?;
-                        // If the prompts differ from before, the responses are empty and the steps
-                        // fail.
+                        // If the number of prompts differs from before, the responses are empty and
+                        // the steps fail.
                         let given =
                             rounds.next().filter(|given| given.len() == questions.prompts.len());
                         let none = vec![Secret::new(""); questions.prompts.len()];
@@ -95,7 +101,10 @@ impl Applicant<'_> {
             };
             match answer {
                 Answer::Success => return Ok(Outcome::Accepted),
-                Answer::Failure { partial: true, .. } => outcome = Outcome::Partial,
+                Answer::Failure { partial: true, .. } => {
+                    accepted.push(step.clone());
+                    outcome = Outcome::Partial;
+                }
                 Answer::Failure { .. } | Answer::Questions(_) => return Ok(Outcome::Refused),
             }
         }

@@ -11,7 +11,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use haul_net::{DialOptions, HostWaits, dial, with_port};
@@ -52,7 +52,7 @@ pub struct SshHost {
     jump: Option<Box<SshHost>>,
     /// Its position on the route, if it is a jump host.
     on_the_way: Option<OnTheWay>,
-    credential: Mutex<Option<Credential>>,
+    credential: Mutex<Known>,
     /// Locked by the connection that determines the credential. Contains the cause if that failed
     /// for good.
     finding: tokio::sync::Mutex<Option<String>>,
@@ -63,6 +63,14 @@ pub struct SshHost {
     /// RTT of the first connection, once it is known.
     first_rtt: watch::Sender<Option<Duration>>,
     waits: HostWaits,
+}
+
+/// The credential that worked last.
+#[derive(Debug, Default)]
+struct Known {
+    credential: Option<Credential>,
+    /// How many there were so far.
+    version: u64,
 }
 
 /// Position of a jump host on the route to a destination.
@@ -140,7 +148,7 @@ impl SshHost {
         self.jump_hosts().any(|host| host.name() == location)
     }
 
-    /// User and host as the user wrote them.
+    /// The user, the host as it was written, and the port unless it is 22.
     fn name(&self) -> String {
         let port = if self.config.port == 22 { 0 } else { self.config.port };
         format!("{}@{}", self.config.user, with_port(&self.config.alias, port))
@@ -160,7 +168,9 @@ impl SshHost {
                 if depth >= MAX_JUMPS {
                     return Err(Error::new(ErrorKind::InvalidInput, "read the SSH configuration")
                         .at(host)
-                        .because("its ProxyJump is a loop"));
+                        .because(format!(
+                            "more than {MAX_JUMPS} jump hosts in a row; is its ProxyJump a loop?"
+                        )));
                 }
                 Some(Box::new(jump_host(hops, options, &prompter, depth)?))
             }
@@ -433,46 +443,52 @@ impl SshHost {
             password: self.password.as_ref(),
             prompter: &self.prompter,
         };
-        if let Some(credential) = self.remembered() {
-            if applicant.repeat(handshake, &credential).await? == Outcome::Accepted {
+        // What the server has accepted on this connection so far.
+        let mut accepted = Credential::new();
+        let mut refused = None;
+        if let Some((version, credential)) = self.remembered() {
+            let outcome = applicant.repeat(handshake, &credential, &mut accepted).await?;
+            if outcome == Outcome::Accepted {
                 return Ok(());
             }
             // It has worked before but not now, so all credentials are tried again.
-            self.forget();
+            self.forget(version);
+            refused = Some(version);
         }
         let identities = match identities {
             Some(gathering) => gathering.finish().await,
             None => identity::gather(self.config.clone()).await,
         };
-        let mut accepted = Credential::new();
         let mut finding = match self.finding.try_lock() {
             Ok(finding) => finding,
             Err(_) => {
                 // Another connection is determining the credential. If its first attempt is
                 // obvious, making the same attempt saves the RTTs of waiting for it.
-                if let Some(step) = self.obvious_step(&applicant, &identities) {
-                    accepted.push(step);
-                    match applicant.repeat(handshake, &accepted).await? {
-                        Outcome::Accepted => {
-                            self.remember(accepted);
-                            return Ok(());
-                        }
-                        Outcome::Partial => {}
-                        Outcome::Refused => accepted.clear(),
+                let obvious = self.obvious_step(&applicant, &identities);
+                if let Some(step) = obvious.filter(|_| accepted.is_empty()) {
+                    let step = [step];
+                    let outcome = applicant.repeat(handshake, &step, &mut accepted).await?;
+                    if outcome == Outcome::Accepted {
+                        self.remember(step.into());
+                        return Ok(());
                     }
                 }
                 self.finding.lock().await
             }
         };
-        if let Some(credential) = self.remembered() {
+        // Another connection may have determined a credential, and after that another one a newer credential.
+        while let Some((version, credential)) = self.remembered()
+            && refused != Some(version)
+        {
             drop(finding);
             let left = credential.get(accepted.len()..).unwrap_or_default();
-            if applicant.repeat(handshake, left).await? == Outcome::Accepted {
+            if applicant.repeat(handshake, left, &mut accepted).await? == Outcome::Accepted {
                 return Ok(());
             }
-            accepted.clear();
+            refused = Some(version);
             finding = self.finding.lock().await;
-        } else if let Some(cause) = finding.clone() {
+        }
+        if let Some(cause) = finding.clone() {
             // Another connection has failed with all credentials. Prompting again for each lane
             // would never end, and a server that counts failures would lock the user out.
             return Err(Error::new(ErrorKind::Unauthenticated, "authenticate")
@@ -501,15 +517,27 @@ impl SshHost {
     }
 
     fn remember(&self, credential: Credential) {
-        *self.credential.lock().unwrap_or_else(PoisonError::into_inner) = Some(credential);
+        let mut known = self.known();
+        known.version += 1;
+        known.credential = Some(credential);
     }
 
-    fn remembered(&self) -> Option<Credential> {
-        self.credential.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The credential that worked last, and its version.
+    fn remembered(&self) -> Option<(u64, Credential)> {
+        let known = self.known();
+        known.credential.clone().map(|credential| (known.version, credential))
     }
 
-    fn forget(&self) {
-        *self.credential.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// Forgets a credential, unless there is a newer one.
+    fn forget(&self, version: u64) {
+        let mut known = self.known();
+        if known.version == version {
+            known.credential = None;
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.credential.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn error(&self) -> Error {

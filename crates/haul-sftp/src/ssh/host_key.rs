@@ -1,8 +1,8 @@
 //! Verifies host keys: by the known hosts, the configuration and, if necessary, the user.
 //!
-//! The first accepted key is the host's key for the rest of the run ([`pin`](super::pin)), and is
-//! stored in the known_hosts file for later runs. The user is not asked again about a key that was
-//! refused.
+//! The first accepted key is the host's key for the rest of the run ([`pin`](super::pin)). If it was
+//! unknown, it is stored in the known_hosts file for later runs. The user is not asked again about a
+//! key that was refused.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -171,7 +171,7 @@ impl HostKeyJudge {
             Err(format!("its certificate \"{id}\" is not valid at this time"))
         } else if certificate.critical_options {
             Err(format!("its certificate \"{id}\" has critical options that haul does not know"))
-        // OpenSSH accepts no host certificate without names.
+        // As in OpenSSH since 10.3, a certificate without names is for no host; before, it was for any.
         } else if !certificate
             .principals
             .iter()

@@ -48,7 +48,7 @@ impl HostKey {
         fingerprint(&self.blob)
     }
 
-    /// The short name of its type: `ED25519`, `RSA`, `ECDSA`.
+    /// The short name of its type: `ED25519`, `RSA`, `ECDSA-SK`.
     pub fn kind(&self) -> String {
         kind(&self.key_type)
     }
@@ -61,8 +61,36 @@ pub fn fingerprint(blob: &[u8]) -> String {
 
 /// The short name of a key type, as in OpenSSH's messages.
 pub fn kind(key_type: &str) -> String {
-    let name = key_type.strip_prefix("ssh-").unwrap_or(key_type);
-    let name = name.split('-').next().unwrap_or(name);
-    let name = name.split('@').next().unwrap_or(name);
-    name.to_ascii_uppercase()
+    let (name, suffix) = match key_type.strip_prefix("sk-") {
+        // A key on a security device.
+        Some(name) => (name, "-SK"),
+        None => (key_type, ""),
+    };
+    let name = name.strip_prefix("ssh-").unwrap_or(name);
+    let name = name.split(['-', '@']).next().unwrap_or(name);
+    let name = if name == "dss" { "dsa" } else { name };
+    format!("{}{suffix}", name.to_ascii_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in the table of key types of OpenSSH's sshkey.c.
+    #[test]
+    fn types_have_the_short_names_of_openssh() {
+        for (key_type, name) in [
+            ("ssh-ed25519", "ED25519"),
+            ("ssh-rsa", "RSA"),
+            ("rsa-sha2-512", "RSA"),
+            ("ssh-dss", "DSA"),
+            ("ecdsa-sha2-nistp256", "ECDSA"),
+            ("ssh-ed25519-cert-v01@openssh.com", "ED25519"),
+            ("sk-ssh-ed25519@openssh.com", "ED25519-SK"),
+            ("sk-ecdsa-sha2-nistp256@openssh.com", "ECDSA-SK"),
+            ("ssh-xmss@openssh.com", "XMSS"),
+        ] {
+            assert_eq!(kind(key_type), name, "{key_type}");
+        }
+    }
 }

@@ -30,6 +30,7 @@ mod pin;
 mod proxy;
 mod transport;
 
+pub use config::account::local_user;
 pub use config::describe::{Origin, Setting, describe};
 pub use connection::SshConnection;
 pub use host::SshHost;

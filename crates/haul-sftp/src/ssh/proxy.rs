@@ -15,31 +15,31 @@ use super::STDERR_KEPT;
 use super::transport::link::{self, Link};
 
 /// How long to wait for the rest of standard error of a command that has closed its output.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const STDERR_WAIT: Duration = Duration::from_secs(1);
 
 /// The standard error of a command.
 #[derive(Debug)]
 pub struct LastWords {
-    heard: Heard,
-    hearing: JoinHandle<()>,
+    captured: Captured,
+    reading: JoinHandle<()>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Heard(Arc<Mutex<Vec<u8>>>);
+struct Captured(Arc<Mutex<Vec<u8>>>);
 
 impl LastWords {
     /// The standard error of a command that has ended or is being killed, joined to one line; empty if there was none.
     pub async fn text(mut self) -> String {
         // A process that the command has started may keep the pipe open.
-        if timeout(LAST_WORDS, &mut self.hearing).await.is_err() {
-            self.hearing.abort();
+        if timeout(STDERR_WAIT, &mut self.reading).await.is_err() {
+            self.reading.abort();
         }
-        let bytes = self.heard.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.captured.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).lines().map(str::trim).collect::<Vec<_>>().join("; ")
     }
 }
 
-impl Heard {
+impl Captured {
     fn add(&self, bytes: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let room = STDERR_KEPT.saturating_sub(kept.len());
@@ -72,14 +72,14 @@ pub fn start(command: &str) -> Result<(Link, LastWords)> {
     let (Some(input), Some(output), Some(mut errors)) = pipes else {
         return Err(Error::new(ErrorKind::Unreachable, "start the ProxyCommand"));
     };
-    let heard = Heard::default();
-    let ear = heard.clone();
-    let hearing = tokio::spawn(async move {
+    let captured = Captured::default();
+    let capture = captured.clone();
+    let reading = tokio::spawn(async move {
         let mut buffer = [0; 512];
         // Ends with the command, or if the pipe cannot be read.
         while let Ok(length @ 1..) = errors.read(&mut buffer).await {
-            ear.add(&buffer[..length]);
+            capture.add(&buffer[..length]);
         }
     });
-    Ok((link::process(input, output, child), LastWords { heard, hearing }))
+    Ok((link::process(input, output, child), LastWords { captured, reading }))
 }

@@ -4,11 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so, and a failed one shows a log")]
 
+mod denied;
 mod over_ssh;
 #[path = "../support/peer.rs"]
 mod peer;
 #[path = "../support/pipe.rs"]
 mod pipe;
+mod predicted;
+mod scripted;
 mod servers;
 mod silent;
 #[path = "../support/sshd.rs"]
@@ -28,8 +31,8 @@ use haul_sftp::transport::{Channel, Dial, First};
 use haul_sftp::{SftpHost, SftpStorage};
 use haul_storage::conformance;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Error, ErrorKind, Location, Metadata, Range, RelPath,
-    Result, Storage, Timestamp, Writes,
+    Block, CommitOptions, CreateOptions, EntryKind, Error, ErrorKind, Location, Metadata, Range,
+    RelPath, Result, Storage, Timestamp, Writes,
 };
 use pipe::SftpServerProcess;
 use tempfile::TempDir;
@@ -135,6 +138,21 @@ async fn a_file_written_in_order_keeps_its_lane_when_lanes_are_reduced() {
     let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: false };
     file.commit(200_000, &options).await.unwrap();
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), vec![2; 200_000]);
+}
+
+/// Once, the target of a link was missing if its attributes had been requested ahead.
+#[tokio::test]
+async fn a_link_at_the_destination_has_its_target() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("target", dir.path().join("link")).unwrap();
+    let host = SftpHost::new(Arc::new(SftpServerProcess::default()), Handle::current());
+    let root = dir.path().as_os_str().as_encoded_bytes();
+    let nearest = host.nearest(root, Some(b"link")).await.unwrap();
+    assert!(nearest.rest.is_empty());
+    let location = Location::parse("sftp://sftp-server/").unwrap();
+    let storage = SftpStorage::open(host, location, nearest.directory, None).await.unwrap();
+    let entry = storage.stat(&RelPath::parse("link").unwrap()).await.unwrap();
+    assert_eq!(entry.kind, EntryKind::Symlink(b"target".to_vec()));
 }
 
 /// Writes a file of `length` bytes, by `write_whole` if it is small.

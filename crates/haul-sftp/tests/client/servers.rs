@@ -1,5 +1,5 @@
 //! Servers other than OpenSSH: a file is copied up and down while the keys are renewed every mebibyte, by
-//! haul, by the server, and by both.
+//! haul, by the server, and by both (Dropbear: by haul only). ProFTPD is tested for its digests.
 //!
 //! Servers come from Debian's packages; for those that are only libraries, the programs in `tests/peers`
 //! are built here with Debian's compilers.

@@ -4,141 +4,18 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use futures_util::{StreamExt, stream};
-use haul_net::{HostWaits, Waits};
-use haul_sftp::codec::{
-    Attrs, Deframer, Extended, Extensions, Handle as FileHandle, Name, Request, Response, Status,
-    name,
-};
-use haul_sftp::transport::{Channel, Dial, First, Outgoing};
+use futures_util::StreamExt;
+use haul_net::Waits;
+use haul_sftp::codec::{Extended, Request};
 use haul_sftp::{SftpHost, SftpStorage};
 use haul_storage::{
     CommitOptions, CreateOptions, Error, ErrorKind, Location, Metadata, Range, RelPath, Result,
     Storage,
 };
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
-/// The delay of the response to a request; `None`: it never comes.
-type Script = fn(&Request) -> Option<Duration>;
-
-const DIRECTORY: u32 = 0o040_755;
-const FILE: u32 = 0o100_644;
-
-/// A server with a directory `/`, in which every other path is a file of 10 bytes.
-struct Scripted {
-    script: Script,
-    waits: HostWaits,
-}
-
-impl std::fmt::Debug for Scripted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Scripted")
-    }
-}
-
-#[async_trait]
-impl Dial for Scripted {
-    async fn dial(&self, first: &First) -> Result<Channel> {
-        let (responses, received) = unbounded_channel();
-        let server =
-            Server { script: self.script, state: Mutex::new(Deframer::new(1 << 20)), responses };
-        server.send(&[first("")]).await?;
-        let incoming = stream::unfold(received, |mut received| async move {
-            received.recv().await.map(|bytes: Bytes| (Ok(bytes), received))
-        });
-        Ok(Channel {
-            incoming: incoming.boxed(),
-            outgoing: Box::new(server),
-            server: String::new(),
-            rtt: None,
-            round_trips: 1,
-            gauge: None,
-        })
-    }
-
-    async fn first_rtt(&self) -> Option<Duration> {
-        None
-    }
-
-    fn host(&self) -> String {
-        "scripted".to_owned()
-    }
-
-    fn waits(&self) -> HostWaits {
-        self.waits.clone()
-    }
-}
-
-struct Server {
-    script: Script,
-    state: Mutex<Deframer>,
-    responses: UnboundedSender<Bytes>,
-}
-
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Server")
-    }
-}
-
-#[async_trait]
-impl Outgoing for Server {
-    async fn send(&self, pieces: &[Bytes]) -> Result<()> {
-        let mut deframer = self.state.lock().unwrap();
-        pieces.iter().for_each(|piece| deframer.push(piece.clone()));
-        while let Some(frame) = deframer.next_frame().unwrap() {
-            let (id, request) = Request::decode(frame).unwrap();
-            let Some(after) = (self.script)(&request) else { continue };
-            let (response, responses) = (response(&request).encode(id), self.responses.clone());
-            if after.is_zero() {
-                drop(responses.send(response));
-            } else {
-                tokio::spawn(async move {
-                    tokio::time::sleep(after).await;
-                    drop(responses.send(response));
-                });
-            }
-        }
-        Ok(())
-    }
-}
-
-fn response(request: &Request) -> Response {
-    let status = |status| Response::Status { status, message: Bytes::new() };
-    let attrs = |path: &Bytes| Attrs {
-        size: Some(10),
-        permissions: Some(if path.len() == 1 { DIRECTORY } else { FILE }),
-        ..Attrs::default()
-    };
-    match request {
-        Request::Init { .. } => Response::Version {
-            version: 3,
-            extensions: Extensions(vec![
-                (Bytes::from_static(name::FSYNC), Bytes::from_static(b"1")),
-                (Bytes::from_static(name::POSIX_RENAME), Bytes::from_static(b"1")),
-            ]),
-        },
-        Request::Realpath(path) => Response::Names(vec![Name {
-            name: path.clone(),
-            long: Bytes::new(),
-            attrs: Attrs::default(),
-        }]),
-        Request::Lstat(path) | Request::Stat(path) => match path.ends_with(b"new") {
-            true => status(Status::NoSuchFile),
-            false => Response::Attrs(attrs(path)),
-        },
-        Request::Fstat(_) => Response::Attrs(attrs(&Bytes::from_static(b"/f"))),
-        Request::Open { .. } | Request::Opendir(_) => {
-            Response::Handle(FileHandle::from(Bytes::from_static(b"h")))
-        }
-        Request::Read { .. } | Request::Readdir(_) => status(Status::Eof),
-        _ => status(Status::Ok),
-    }
-}
+use super::scripted::{Script, Scripted};
 
 /// Reports of waits, as `what` and seconds.
 type Reports = Arc<Mutex<Vec<(String, u64)>>>;
@@ -149,7 +26,7 @@ fn host(script: Script) -> (Arc<SftpHost>, Reports) {
     let waits = Waits::new(move |wait| {
         heard.lock().unwrap().push((wait.what.clone(), wait.waited.as_secs()));
     });
-    let dial = Scripted { script, waits: waits.of("scripted:22") };
+    let dial = Scripted { script, answer: |_| None, waits: waits.of("scripted:22") };
     (SftpHost::new(Arc::new(dial), Handle::current()), reports)
 }
 

@@ -45,7 +45,7 @@ fn same_tree(a: &Path, b: &Path) {
 }
 
 #[tokio::test]
-async fn every_command_of_sftp_works() {
+async fn the_commands_of_sftp_work() {
     let site = Site::new().await;
     fs::write(site.here("file"), content(5_000_000)).unwrap();
     tree(&site.here("tree"));
@@ -128,7 +128,7 @@ async fn scp_and_pscp_download_large_files_completely() {
 }
 
 #[tokio::test]
-async fn files_are_intact_with_every_cipher_key_exchange_and_compression() {
+async fn files_are_intact_with_various_ciphers_key_exchanges_and_compression() {
     let site = Site::new().await;
     fs::write(site.here("file"), content(1_000_000)).unwrap();
     for option in [

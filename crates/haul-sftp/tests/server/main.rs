@@ -8,5 +8,6 @@ mod login;
 mod names;
 mod order;
 mod pipe;
+mod vanished;
 mod visitors;
 mod wire;

@@ -119,6 +119,21 @@ async fn attributes_are_set_by_path_and_by_handle() {
     assert_eq!(found.permissions.unwrap() & 0o170_000, 0o120_000);
 }
 
+/// Formerly, a debug build panicked.
+#[tokio::test]
+async fn an_owner_of_minus_one_is_left_as_it_is() {
+    let dir = ServedDir::new();
+    fs::write(dir.path("file"), "x").unwrap();
+    let before = fs::metadata(dir.path("file")).unwrap();
+    let mut client = dir.session().await;
+    let attrs = Attrs { owner: Some((u32::MAX, u32::MAX)), ..Attrs::default() };
+    assert_eq!(client.status(&Request::Setstat(bytes("file"), attrs.clone())).await, Status::Ok);
+    let handle = client.open("file", OpenFlags::READ.and(OpenFlags::WRITE)).await;
+    assert_eq!(client.status(&Request::Fsetstat(handle, attrs)).await, Status::Ok);
+    let after = fs::metadata(dir.path("file")).unwrap();
+    assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
+}
+
 #[tokio::test]
 async fn only_regular_files_are_opened() {
     let dir = ServedDir::new();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -51,16 +51,21 @@ impl ServedDir {
 pub(crate) struct Client {
     to_server: Option<UnboundedSender<Bytes>>,
     from_server: UnboundedReceiver<Bytes>,
+    connection: Option<Arc<()>>,
     deframer: Deframer,
     pub(crate) task: JoinHandle<Result<(), SessionError>>,
     next_id: u32,
 }
 
-struct Pipe(UnboundedSender<Bytes>);
+struct Pipe(UnboundedSender<Bytes>, Weak<()>);
 
 impl Outgoing for Pipe {
     async fn send(&mut self, bytes: Bytes) -> Result<(), Closed> {
         self.0.send(bytes).map_err(|_| Closed)
+    }
+
+    fn client(&self) -> Weak<()> {
+        self.1.clone()
     }
 }
 
@@ -72,9 +77,11 @@ impl Client {
         let incoming = Box::pin(stream::unfold(incoming, |mut incoming| async move {
             incoming.recv().await.map(|piece| (piece, incoming))
         }));
-        let task = tokio::spawn(serve_channel(Arc::clone(share), incoming, Pipe(outgoing)));
-        let deframer = Deframer::new(1 << 20);
-        Self { to_server: Some(to_server), from_server, deframer, task, next_id: 1 }
+        let connection = Some(Arc::new(()));
+        let pipe = Pipe(outgoing, connection.as_ref().map(Arc::downgrade).unwrap_or_default());
+        let task = tokio::spawn(serve_channel(Arc::clone(share), incoming, pipe));
+        let (to_server, deframer) = (Some(to_server), Deframer::new(1 << 20));
+        Self { to_server, from_server, connection, deframer, task, next_id: 1 }
     }
 
     pub(crate) async fn begin(share: &Arc<Share>) -> Self {
@@ -105,6 +112,11 @@ impl Client {
     /// Closes the client's sending side.
     pub(crate) fn close(&mut self) {
         self.to_server = None;
+    }
+
+    /// Ends the connection, as the server sees it; what it still sends arrives.
+    pub(crate) fn disconnect(&mut self) {
+        drop(self.connection.take());
     }
 
     /// The next response in order of arrival, with its id; `None` at the end of the session.

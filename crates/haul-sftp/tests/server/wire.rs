@@ -108,7 +108,10 @@ async fn a_client_that_reads_no_responses_gets_its_budget_and_is_disconnected_in
     while slow.response().await.is_some() {
         answers += 1;
     }
-    assert!((15..16_384).contains(&answers), "{answers}: who is cut gets what was ready");
+    assert!(
+        (15..16_384).contains(&answers),
+        "{answers}: a disconnected client gets the responses that were ready"
+    );
     assert_eq!(slow.task.await.unwrap(), Err(SessionError::TooManyRequests));
 }
 
@@ -137,7 +140,7 @@ async fn a_client_that_queues_too_many_bytes_behind_unread_responses_is_disconne
     while client.response().await.is_some() {}
     assert_eq!(client.task.await.unwrap(), Err(SessionError::TooManyBytes));
     let mut other = Client::begin(&share).await;
-    assert_eq!(other.content("file").await.len(), 200_000, "nobody else notices");
+    assert_eq!(other.content("file").await.len(), 200_000, "other sessions are unaffected");
 }
 
 #[tokio::test]

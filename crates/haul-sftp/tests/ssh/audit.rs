@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::port::free_port;
 
-/// haul offers what OpenSSH offers. ssh-audit rejects the NIST curves in any use; servers with only an ECDSA
-/// key are common, so they stay, behind Ed25519 and X25519.
+/// haul offers only what OpenSSH offers, too. ssh-audit rejects the NIST curves in any use; servers with only
+/// an ECDSA key are common, so they stay, behind Ed25519 and X25519.
 #[tokio::test]
 async fn ssh_audit_fails_only_nist_curves() {
     let port = free_port();
@@ -50,7 +50,7 @@ async fn ssh_audit_fails_only_nist_curves() {
     // The audit took place, and haul offers the countermeasure against Terrapin.
     assert!(graded("").contains(&"curve25519-sha256"), "{output}");
     assert!(graded("").contains(&"kex-strict-c-v00@openssh.com"), "{output}");
-    // The worst grade comes last.
+    // X25519 is preferred to the NIST curves.
     let position = |wanted: &str| graded("").iter().position(|name| name.contains(wanted)).unwrap();
     assert!(position("curve25519-sha256") < position("ecdh-sha2-nistp256"), "{output}");
 }

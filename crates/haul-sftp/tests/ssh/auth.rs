@@ -354,6 +354,32 @@ async fn a_cancelled_password_prompt_is_not_repeated_for_other_connections() {
     assert_eq!(person.heard().len(), 1, "{:?}", person.heard());
 }
 
+/// Regression: connections that had waited for a credential which they could not use prompted one after the other.
+#[tokio::test]
+async fn a_cancelled_prompt_for_a_one_time_password_is_not_repeated() {
+    let sshd = Sshd::builder().password("unused").line("KbdInteractiveAuthentication no").start();
+    let path = |name: &str| sshd.path(name).display().to_string();
+    // The first password is accepted, all others are refused.
+    fs::write(path("code"), "").unwrap();
+    let script = format!("/bin/cat >/dev/null; /bin/mv {} {}\n", path("code"), path("used"));
+    fs::write(path("once"), script).unwrap();
+    let pam = format!(
+        "auth required pam_exec.so expose_authtok quiet /bin/sh {}\n\
+         account required pam_permit.so\nsession required pam_permit.so\n",
+        path("once")
+    );
+    fs::write(path("pam"), pam).unwrap();
+    let person = Person::answering(&["123456"]);
+    let host = host_asking(&sshd, &keyless(&sshd), Arc::clone(&person) as _);
+    let connections = join_all((0..4).map(|_| host.connect())).await;
+    let refused: Vec<_> = connections.into_iter().filter_map(Result::err).collect();
+    assert_eq!(refused.len(), 3);
+    for error in &refused {
+        denied(error);
+    }
+    assert_eq!(person.heard_of("'s password: "), 2, "{:?}", person.heard());
+}
+
 #[tokio::test]
 async fn keyboard_interactive_is_answered_by_a_prompt_or_the_password_source() {
     let sshd = Sshd::builder().password("correct horse").line("PasswordAuthentication no").start();

@@ -1,4 +1,4 @@
-//! The SSH transport against a real sshd.
+//! The SSH transport against real servers: OpenSSH's sshd, and asyncssh.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stderr, reason = "the log of a server is shown when a test fails")]

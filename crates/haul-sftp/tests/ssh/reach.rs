@@ -269,16 +269,34 @@ async fn a_destination_that_the_jump_host_cannot_reach_is_unreachable() {
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later));
     let text = error.to_string();
     assert!(text.contains(&free.to_string()) && text.contains(&address(&near)), "{text}");
+    // A tunnel is no session.
+    assert!(!text.contains("MaxSessions"), "{text}");
 }
 
 #[tokio::test]
-async fn hosts_that_jump_through_each_other_are_an_error() {
+async fn hosts_that_jump_through_each_other_or_too_many_are_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config");
-    std::fs::write(&file, "Host a\nProxyJump b\nHost b\nProxyJump a\n").unwrap();
-    let options = SshOptions { config: ConfigFile::Path(file), ..SshOptions::default() };
-    let error = SshHost::resolve(None, "a", None, &options, Arc::new(NoPrompter)).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let chain = |count: usize| -> String {
+        (0..count).map(|at| format!("Host h{at}\nProxyJump h{}\n", at + 1)).collect()
+    };
+    let config: [(String, bool); 3] = [
+        ("Host h0\nProxyJump b\nHost b\nProxyJump h0\n".to_owned(), false),
+        (chain(17), false),
+        (chain(16), true),
+    ];
+    for (text, is_short) in config {
+        std::fs::write(&file, &text).unwrap();
+        let options =
+            SshOptions { config: ConfigFile::Path(file.clone()), ..SshOptions::default() };
+        let resolved = SshHost::resolve(None, "h0", None, &options, Arc::new(NoPrompter));
+        assert_eq!(resolved.is_ok(), is_short, "{text}");
+        if let Err(error) = resolved {
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            let text = "(more than 16 jump hosts in a row; is its ProxyJump a loop?)";
+            assert!(error.to_string().contains(text), "{error}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -446,7 +464,7 @@ async fn a_corrupted_byte_anywhere_in_the_stream_is_an_error() {
             assert!(kinds.contains(&error.kind()), "at {at}: {error}");
         } else {
             // Bytes behind the awaited response need not be read.
-            assert!(at > whole / 2, "at {at} nobody noticed");
+            assert!(at > whole / 2, "the flipped byte at {at} was not detected");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use haul_net::HostWaits;
 use haul_sftp::transport::{Channel, Dial, First, Outgoing};
 use haul_storage::{Error, ErrorKind, Result};
@@ -67,14 +67,7 @@ impl Dial for SftpServerProcess {
                 }
             }
         });
-        Ok(Channel {
-            incoming: incoming.boxed(),
-            outgoing: Box::new(input),
-            server: self.server.to_owned(),
-            rtt: None,
-            round_trips: 1,
-            gauge: None,
-        })
+        Ok(channel(incoming, input, self.server))
     }
 
     async fn first_rtt(&self) -> Option<std::time::Duration> {
@@ -87,6 +80,22 @@ impl Dial for SftpServerProcess {
 
     fn waits(&self) -> HostWaits {
         HostWaits::default()
+    }
+}
+
+/// A channel to the server `server`, on a path of unknown RTT.
+pub fn channel(
+    incoming: impl Stream<Item = Result<Bytes>> + Send + 'static,
+    outgoing: impl Outgoing + 'static,
+    server: &str,
+) -> Channel {
+    Channel {
+        incoming: incoming.boxed(),
+        outgoing: Box::new(outgoing),
+        server: server.to_owned(),
+        rtt: None,
+        round_trips: 1,
+        gauge: None,
     }
 }
 

@@ -164,7 +164,7 @@ impl Sshd {
         }
     }
 
-    /// Kills the daemon and all its children, as if the machine lost power.
+    /// Kills the daemon and all its children, so that all connections end at once.
     pub fn kill_all(&mut self) {
         let Some(process) = &self.process else { return };
         // The children are listed first, then the daemon is killed before them, so that it starts no more.

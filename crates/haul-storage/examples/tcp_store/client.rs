@@ -75,8 +75,8 @@ impl Client {
         change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Returns the fields of the response. If this fails or is dropped halfway, the connection is closed:
-    /// the rest of one response must not be taken for the next.
+    /// Returns the fields of the response. If sending or receiving fails or is dropped halfway, the connection
+    /// is closed: the rest of one response must not be taken for the next. A refusal leaves it open.
     async fn exchange(&self, request: &Request) -> Result<Bytes> {
         let operation = request.op.verb();
         if request.body().remaining() > wire::MAX_FRAME {

@@ -1,4 +1,4 @@
-//! The storage: each method is one request, or does nothing.
+//! The storage. Most methods send one request; those that the protocol lacks fail or do nothing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use bytes::{Buf, Bytes};
 use futures_util::{StreamExt, stream};
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
-    ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result,
-    SmallFile, Space, Storage, StorageExt, Whole, WriteAt, Writes,
+    ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, Range, ReadAt, RelPath,
+    Result, SmallFile, Space, Storage, StorageExt, Whole, WriteAt, Writes,
 };
 
 use crate::client::Client;
@@ -109,6 +109,10 @@ impl Storage for TcpStorage {
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
         let (entry, content) = self.client.look(Op::Open, path).await?;
         Ok(Arc::new(Download::new(&self.client, entry, content)))
+    }
+
+    async fn open_reading(&self, path: &RelPath, _: Range) -> Result<Arc<dyn ReadAt>> {
+        self.open(path).await
     }
 
     fn prefetch(&self, _path: &RelPath) {}

@@ -42,7 +42,7 @@ pub(super) async fn a_full_directory_is_not_removed(fixture: Fixture) -> Outcome
     Ok(())
 }
 
-pub(super) async fn what_is_not_there_is_not_removed(fixture: Fixture) -> Outcome {
+pub(super) async fn removing_nothing_is_not_found(fixture: Fixture) -> Outcome {
     let nothing = fixture.path("nothing")?;
     ensure_error!(fixture.storage.remove(&nothing).await, ErrorKind::NotFound, "nothing");
     let below = nothing.join("below")?;

@@ -32,7 +32,7 @@ pub(super) async fn an_empty_directory_lists_nothing(fixture: Fixture) -> Outcom
     Ok(())
 }
 
-pub(super) async fn stat_says_what_is_there(fixture: Fixture) -> Outcome {
+pub(super) async fn stat_describes_the_entry(fixture: Fixture) -> Outcome {
     let file = fixture.put("file", b"12345").await?;
     let empty = fixture.put("empty", b"").await?;
     let dir = fixture.make_dir("dir").await?;

@@ -3,7 +3,7 @@
 use super::fixture::{Fixture, Outcome};
 use crate::{ErrorKind, LinkKind, RelPath, StorageExt};
 
-pub(super) async fn find_says_none_for_nothing(fixture: Fixture) -> Outcome {
+pub(super) async fn find_returns_none_for_a_missing_path(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"content").await?;
     let found = fixture.storage.find(&path).await?;
     ensure_eq!(found.map(|entry| entry.size), Some(7), "the size of what is found");
@@ -60,7 +60,7 @@ pub(super) async fn a_tree_is_removed_whole(fixture: Fixture) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn removing_a_tree_spares_what_links_point_to(fixture: Fixture) -> Outcome {
+pub(super) async fn removing_a_tree_spares_the_targets_of_links(fixture: Fixture) -> Outcome {
     let tree = fixture.make_dir("tree").await?;
     fixture.make_dir("outside").await?;
     let file = fixture.put("outside/file", b"content").await?;

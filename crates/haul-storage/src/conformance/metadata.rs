@@ -169,7 +169,7 @@ pub(super) async fn what_cannot_be_set_is_left_out_silently(fixture: Fixture) ->
         xattrs: (!can.xattrs).then_some(xattrs),
     };
     fixture.storage.set_metadata(&path, &impossible).await?;
-    ensure_eq!(fixture.storage.metadata(&path).await?, before, "what it says afterwards");
+    ensure_eq!(fixture.storage.metadata(&path).await?, before, "the metadata afterwards");
     let options = CommitOptions { metadata: impossible, ..fresh() };
     let other = fixture.path("other")?;
     fixture.storage.write_whole(&other, b"content".as_slice().into(), &options).await?;

@@ -11,7 +11,8 @@
 //! Each [`Case`] is one sentence about behaviour and works in a directory of its own, which is removed
 //! afterwards. The declared capabilities alone decide which cases apply: a backend that declares less
 //! is tested less, one that declares more has to deliver it, and operations without their capability
-//! have to be refused as `Unsupported`. A case does not trust a backend's result: it checks the effect.
+//! have to be refused as `Unsupported` (but metadata that cannot be set is left out silently). A case does
+//! not trust a backend's result: it checks the effect.
 //!
 //! Modules: `fixture` is what each case works on, `sizes` has the interesting lengths; each other
 //! module tests one part of the traits.
@@ -137,7 +138,7 @@ cases! {
         the_root_is_a_directory;
         capabilities_make_sense;
         an_empty_directory_lists_nothing;
-        stat_says_what_is_there;
+        stat_describes_the_entry;
         stat_of_nothing_is_not_found;
         a_listing_and_stat_agree;
         a_listing_is_not_recursive;
@@ -147,7 +148,7 @@ cases! {
     names {
         ordinary_names_are_kept_byte_for_byte;
         odd_names_are_kept_byte_for_byte_or_refused;
-        the_longest_names_are_kept_or_refused;
+        names_up_to_255_bytes_are_kept;
         directories_take_the_same_names;
     }
     directories {
@@ -155,7 +156,7 @@ cases! {
         a_directory_needs_its_parent;
         nothing_is_made_below_a_file;
         a_full_directory_is_not_removed;
-        what_is_not_there_is_not_removed;
+        removing_nothing_is_not_found;
         what_is_removed_is_gone;
     }
     whole {
@@ -180,7 +181,7 @@ cases! {
         nothing_has_its_name_before_commit;
         the_old_file_stays_until_commit;
         an_existing_file_is_replaced_only_if_asked;
-        giving_up_leaves_nothing;
+        an_abort_leaves_nothing;
         creating_where_it_cannot_be_fails;
         a_directory_is_never_replaced_by_a_file;
         a_synced_file_is_complete if |c| c.sync;
@@ -195,10 +196,10 @@ cases! {
         a_dropped_writer_leaves_its_part_file if |c| c.resume;
         an_old_part_file_is_emptied_unless_resumed if |c| c.resume && any_order(c);
         without_a_part_file_nothing_is_resumed;
-        a_part_file_that_was_given_up_is_not_resumed;
+        an_aborted_part_file_is_not_resumed;
         a_second_writer_is_busy if |c| c.resume && c.lock;
         a_finished_file_is_not_resumed;
-        what_cannot_resume_does_not_claim_to if |c| !c.resume;
+        without_the_capability_nothing_is_held if |c| !c.resume;
         what_was_recorded_is_held_by_the_next_run if |c| c.resume;
         what_a_killed_run_has_recorded_is_held if |c| c.resume;
         nothing_is_held_of_another_source if |c| c.resume;
@@ -209,6 +210,7 @@ cases! {
         every_range_is_right if |c| c.ranged_reads;
         concurrent_reads_do_not_mix if |c| c.ranged_reads;
         a_dropped_read_harms_no_other;
+        a_range_read_with_the_open_is_right;
         a_read_whose_end_comes_nearer_gives_all_before_it;
         an_endless_range_ends_with_the_file;
         an_identity_is_that_of_stat;
@@ -217,7 +219,7 @@ cases! {
         a_replaced_file_is_noticed_or_read_as_it_was;
         a_file_cut_in_two_by_remove_is_noticed_or_read_as_it_was;
         opening_what_is_no_file_fails;
-        all_data_lies_in_the_stretches_of_data;
+        all_data_lies_in_the_extents;
         metadata_is_that_of_the_storage;
     }
     metadata {
@@ -253,7 +255,7 @@ cases! {
     moving {
         a_file_is_renamed;
         a_directory_is_renamed_with_what_is_in_it;
-        renaming_what_cannot_be_fails;
+        an_impossible_rename_fails;
         a_rename_replaces_if_it_can;
         renaming_to_itself_loses_nothing;
         a_copy_has_the_same_bytes if |c| c.server_copy;
@@ -264,15 +266,15 @@ cases! {
         a_lock_lets_its_holder_work if |c| c.lock;
     }
     unsupported {
-        what_is_not_claimed_is_unsupported;
+        undeclared_operations_are_unsupported;
         any_wish_for_lanes_is_harmless;
     }
     extension {
-        find_says_none_for_nothing;
+        find_returns_none_for_a_missing_path;
         directories_are_made_all_the_way;
         a_file_in_the_way_of_directories_is_an_error;
         a_sorted_listing_is_sorted;
         a_tree_is_removed_whole;
-        removing_a_tree_spares_what_links_point_to if |c| c.symlinks;
+        removing_a_tree_spares_the_targets_of_links if |c| c.symlinks;
     }
 }

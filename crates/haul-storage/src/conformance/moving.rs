@@ -40,7 +40,7 @@ pub(super) async fn a_directory_is_renamed_with_what_is_in_it(fixture: Fixture) 
     fixture.has(&fixture.path("to/inner/file")?, b"content").await
 }
 
-pub(super) async fn renaming_what_cannot_be_fails(fixture: Fixture) -> Outcome {
+pub(super) async fn an_impossible_rename_fails(fixture: Fixture) -> Outcome {
     let storage = &fixture.storage;
     let file = fixture.put("file", b"content").await?;
     let dir = fixture.make_dir("dir").await?;

@@ -59,7 +59,7 @@ pub(super) async fn odd_names_are_kept_byte_for_byte_or_refused(fixture: Fixture
     Ok(())
 }
 
-pub(super) async fn the_longest_names_are_kept_or_refused(fixture: Fixture) -> Outcome {
+pub(super) async fn names_up_to_255_bytes_are_kept(fixture: Fixture) -> Outcome {
     for length in [
         241, // the name of its journal has 255 bytes
         242, // the name of its journal would be one byte too long

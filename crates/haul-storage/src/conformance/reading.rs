@@ -68,6 +68,24 @@ pub(super) async fn a_dropped_read_harms_no_other(fixture: Fixture) -> Outcome {
     Ok(())
 }
 
+pub(super) async fn a_range_read_with_the_open_is_right(fixture: Fixture) -> Outcome {
+    let whole = content(RANGED, 4);
+    let path = fixture.put("file", &whole).await?;
+    let small = fixture.put("small", &whole[..100]).await?;
+    for first in [Range::new(0, 0), Range::new(0, 1000), Range::new(0, 300_000)] {
+        let reader = fixture.storage.open_reading(&small, first).await?;
+        same(&read(&*reader, Range::new(0, 100)).await?, &whole[..100])?;
+        let reader = fixture.storage.open_reading(&path, first).await?;
+        // Twice: the second time, what came along is used up.
+        for _ in 0..2 {
+            let found = read(&*reader, Range::new(0, 200_000)).await?;
+            same(&found, &whole[..200_000])?;
+        }
+        same(&read(&*reader, Range::new(0, RANGED)).await?, &whole)?;
+    }
+    Ok(())
+}
+
 pub(super) async fn a_read_whose_end_comes_nearer_gives_all_before_it(fixture: Fixture) -> Outcome {
     let whole = content(RANGED, 3);
     let path = fixture.put("file", &whole).await?;
@@ -184,8 +202,8 @@ pub(super) async fn opening_what_is_no_file_fails(fixture: Fixture) -> Outcome {
     Ok(())
 }
 
-/// Stretches may cover more than the data, even the whole file, but must not leave data out.
-pub(super) async fn all_data_lies_in_the_stretches_of_data(fixture: Fixture) -> Outcome {
+/// Extents may cover more than the data, even the whole file, but must not leave data out.
+pub(super) async fn all_data_lies_in_the_extents(fixture: Fixture) -> Outcome {
     const SIZE: u64 = 4 << 20;
     let empty = fixture.put("empty", b"").await?;
     let reader = fixture.storage.open(&empty).await?;
@@ -212,7 +230,7 @@ pub(super) async fn all_data_lies_in_the_stretches_of_data(fixture: Fixture) -> 
             !data.is_empty() && data.start() >= from && data.end() <= SIZE,
             "the data after {from} is {data}"
         );
-        let found = read_stretch(&fixture, &*reader, data).await?;
+        let found = read_extent(&fixture, &*reader, data).await?;
         covered[data.start() as usize..data.end() as usize].copy_from_slice(&found);
         from = data.end();
     }
@@ -223,7 +241,7 @@ pub(super) async fn all_data_lies_in_the_stretches_of_data(fixture: Fixture) -> 
     fixture.has(&path, &expected).await
 }
 
-async fn read_stretch(fixture: &Fixture, reader: &dyn ReadAt, data: Range) -> Outcome<Vec<u8>> {
+async fn read_extent(fixture: &Fixture, reader: &dyn ReadAt, data: Range) -> Outcome<Vec<u8>> {
     if fixture.can().ranged_reads {
         return read(reader, data).await;
     }

@@ -45,7 +45,7 @@ pub(super) async fn without_a_part_file_nothing_is_resumed(fixture: Fixture) -> 
     fixture.has(&path, &content(1000, 1)).await
 }
 
-pub(super) async fn a_part_file_that_was_given_up_is_not_resumed(fixture: Fixture) -> Outcome {
+pub(super) async fn an_aborted_part_file_is_not_resumed(fixture: Fixture) -> Outcome {
     let path = half_a_file(&fixture, false).await?;
     let names = fixture.all_names(&fixture.dir).await?;
     ensure!(names.is_empty(), "after giving up there is {names:?}");
@@ -85,7 +85,7 @@ pub(super) async fn a_finished_file_is_not_resumed(fixture: Fixture) -> Outcome 
     fixture.has(&path, b"new").await
 }
 
-pub(super) async fn what_cannot_resume_does_not_claim_to(fixture: Fixture) -> Outcome {
+pub(super) async fn without_the_capability_nothing_is_held(fixture: Fixture) -> Outcome {
     let path = half_a_file(&fixture, true).await?;
     let writer = fixture.resume_from(&path, &source("a", 1000)).await?;
     ensure_eq!(writer.held(), &Held::Unrecorded, "what it holds without the capability");

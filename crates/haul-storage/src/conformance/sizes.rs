@@ -13,7 +13,7 @@ pub(super) const SIZES: [(u64, &str); 17] = [
     (32_768, "the packet that every SFTP server takes"),
     (32_769, "one more than that packet"),
     (65_535, "the last length of 16 bits"),
-    (65_537, "one more than 16 bits hold"),
+    (65_537, "two more than 16 bits hold"),
     (261_120, "the longest read and write of OpenSSH"),
     (261_121, "one more than that: two requests"),
     (1_048_575, "one less than a block of 1 MiB"),

@@ -3,7 +3,7 @@
 use super::fixture::{Fixture, Outcome};
 use crate::{ErrorKind, LinkKind, Medium};
 
-pub(super) async fn what_is_not_claimed_is_unsupported(fixture: Fixture) -> Outcome {
+pub(super) async fn undeclared_operations_are_unsupported(fixture: Fixture) -> Outcome {
     let (can, storage) = (fixture.can(), &fixture.storage);
     let file = fixture.put("file", b"content").await?;
     let new = fixture.path("new")?;

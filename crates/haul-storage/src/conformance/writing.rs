@@ -190,7 +190,7 @@ pub(super) async fn an_existing_file_is_replaced_only_if_asked(fixture: Fixture)
     Ok(())
 }
 
-pub(super) async fn giving_up_leaves_nothing(fixture: Fixture) -> Outcome {
+pub(super) async fn an_abort_leaves_nothing(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     for written in [0, 1000] {
         let writer = fixture.create(&path).await?;
@@ -303,7 +303,7 @@ pub(super) async fn several_files_are_written_at_once(fixture: Fixture) -> Outco
     Ok(())
 }
 
-/// Longer than any window, buffer or block of a backend.
+/// Long enough for many requests or blocks of most backends.
 pub(super) async fn a_big_file_comes_back(fixture: Fixture) -> Outcome {
     const SIZE: u64 = (9 << 20) + 13;
     const STEP: usize = 1 << 20;

@@ -54,6 +54,10 @@ impl ManyHosts {
     fn split(argument: &OsStr) -> Option<Self> {
         let bytes = argument.as_bytes();
         let start = scheme_length(bytes);
+        // A local path.
+        if bytes[..start].eq_ignore_ascii_case(b"file://") {
+            return None;
+        }
         // In a URL, the query or fragment ends the host too.
         let ends = |byte: &u8| *byte == b'/' || start > 0 && matches!(byte, b'?' | b'#');
         let end = bytes[start..].iter().position(ends);

@@ -21,7 +21,8 @@ pub use many::ManyHosts;
 /// Maximum number of hosts in a list: as many as in an IPv4 network with two bytes for hosts.
 pub const MOST_HOSTS: u64 = 65_536;
 
-/// Maximum length of a host name in bytes: that of DNS (RFC 1035, 2.3.4), without dots at both ends.
+/// Maximum length of a host name in bytes: that of DNS (255, RFC 1035, 2.3.4), without the length of the first
+/// label and the root at the end.
 pub const LONGEST_HOST: usize = 253;
 
 /// Hosts in the order in which they are written, possibly with duplicates.

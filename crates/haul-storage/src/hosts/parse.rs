@@ -7,7 +7,7 @@ const NO_HOST: &str = "a host is missing here";
 const NO_NUMBER: &str = "a number is missing here";
 const UNCLOSED: &str = "'[' without ']'";
 
-/// Numbers with more digits would not fit into 64 bits.
+/// Numbers of so many digits always fit into 64 bits.
 const MOST_DIGITS: usize = 18;
 
 impl HostList {

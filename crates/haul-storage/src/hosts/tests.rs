@@ -142,6 +142,15 @@ fn a_location_may_omit_its_host() {
     }
 }
 
+/// Formerly, its empty authority counted as a host that is omitted.
+#[test]
+fn a_file_url_is_a_path_and_omits_no_host() {
+    for argument in ["file:///data/x", "FILE:///x", "file://a,b/x", "file://localhost/n[1-2]"] {
+        assert_eq!(ManyHosts::find_without_hosts(OsStr::new(argument)), None, "{argument}");
+        assert_eq!(ManyHosts::find(OsStr::new(argument)), None, "{argument}");
+    }
+}
+
 #[test]
 fn a_password_before_a_list_is_refused_and_never_printed() {
     for argument in ["sftp://ada:geheim@n[1-2]/x", "sftp://ada:gehe[im@n[1-2]/x"] {

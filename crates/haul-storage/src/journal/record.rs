@@ -5,7 +5,7 @@
 //!
 //! | type | payload after the type byte |
 //! |---|---|
-//! | 0 header | `haul journal`, version (16 bits), boot id, source identity (both as length and bytes) |
+//! | 0 header | `haul journal`, version (16 bits), boot and mount, source identity (both as length and bytes) |
 //! | 1 range | offset and length (64 bits each) that have reached the part file |
 //! | 2 synced | nothing: everything above is durable |
 //!

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::Location;
-use super::parse::{looks_like_ticket, shown_of_ticket, split_scheme, split_scp};
+use super::parse::{looks_like_ticket, split_scheme, split_scp};
+use super::ticket::shown_of_ticket;
 use crate::{RelPath, text};
 
 impl Location {
@@ -42,8 +43,8 @@ impl fmt::Display for Below<'_> {
 }
 
 /// As a user would write it. Parsing the result gives the same location, except for tickets and queries,
-/// which are secrets, and for control characters and invalid UTF-8 outside of URLs. Safe for terminals
-/// and reports.
+/// which are secrets, and for what `text::name` escapes outside of URLs: control characters, invalid UTF-8,
+/// and backslashes before three octal digits. Safe for terminals and reports.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Bare(self))?;
@@ -110,7 +111,7 @@ impl fmt::Display for Bare<'_> {
             }
             Location::Peer { ticket, path } => {
                 // A ticket is a secret, because it permits connecting.
-                write!(f, "{}…", shown_of_ticket(ticket))?;
+                write!(f, "{}…", shown_of_ticket(ticket.expose()))?;
                 if !path.is_empty() {
                     f.write_str("/")?;
                 }

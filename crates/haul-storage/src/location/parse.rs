@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
+use super::ticket::{TicketText, WHOLE_TICKET, shown_of_ticket};
 use super::{Location, LocationError, Scheme};
 
 /// The parsed value, or a fixed message that repeats nothing of the argument.
@@ -115,7 +116,8 @@ fn parse_url(scheme: Scheme, rest: &[u8]) -> Parsed<Location> {
     Ok(Location::Remote { scheme, user, host, port, path, query, written })
 }
 
-/// The path of a web URL, decoded except for `%2F`; and the path as written, if re-encoding would change it.
+/// The path of a web URL, decoded except for `%2F`; and the path as written, if decoding and re-encoding would
+/// change one of its escapes.
 fn web_path(path: &[u8]) -> Parsed<(Vec<u8>, Option<String>)> {
     let mut decoded = Vec::with_capacity(path.len());
     let (mut rest, mut is_canonical) = (path, true);
@@ -283,27 +285,37 @@ fn percent_decode(bytes: &[u8]) -> Parsed<Vec<u8>> {
     Ok(decoded)
 }
 
-/// True for `haul1` (in any case) followed by at least 16 letters and digits, whatever comes after
-/// them. Such text counts as a ticket, possibly a damaged one, so that no message shows it as a host or
-/// file name. Shorter text is a file name.
+/// True for `haul1` (in any case) followed by at least 16 letters and digits, whatever comes after them, and for a
+/// first component that begins with `haul` and a digit other than 0, and has as many letters and digits as a whole
+/// ticket. Such text counts as a ticket, possibly a damaged one or one of a later version, so that no message shows
+/// it as a host or file name. Shorter text is a file name.
 pub(super) fn looks_like_ticket(bytes: &[u8]) -> bool {
-    let is_prefix = bytes.get(..5).is_some_and(|head| head.eq_ignore_ascii_case(b"haul1"));
-    let code = bytes.iter().skip(5).take_while(|byte| byte.is_ascii_alphanumeric());
-    is_prefix && code.count() >= 16
+    let head = bytes.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let Some((prefix, code)) = head.split_at_checked(5) else { return false };
+    let is_first = prefix.eq_ignore_ascii_case(b"haul1");
+    let is_any = prefix[..4].eq_ignore_ascii_case(b"haul") && matches!(prefix[4], b'1'..=b'9');
+    let run = code.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+    let all = code.iter().filter(|byte| byte.is_ascii_alphanumeric()).count();
+    (is_first && run >= 16) || (is_any && prefix.len() + all >= WHOLE_TICKET)
 }
 
-/// Parses a ticket: `haul1` and lower-case base32 (RFC 4648: a to z, 2 to 7), then an optional path.
+/// Parses a ticket: `haul1` and base32 (RFC 4648: a to z, 2 to 7), then an optional path. QR codes have it in upper
+/// case; the parsed ticket is in lower case.
 fn parse_ticket(bytes: &[u8]) -> Parsed<Location> {
-    const DAMAGED: &str = "it looks like a ticket, but has characters that no ticket has; for a \
-                           local file of that name write './' before it";
+    const DAMAGED: &str = "it looks like a ticket, but has characters that no ticket has: it was \
+                           mistyped or damaged; for a local file of that name write './' before it";
+    const LATER: &str = "it looks like a ticket of a later version of haul; for a local file of \
+                         that name write './' before it";
     let slash = bytes.iter().position(|byte| *byte == b'/');
     let (ticket, path) = bytes.split_at(slash.unwrap_or(bytes.len()));
-    let code = ticket.strip_prefix(b"haul1").ok_or(DAMAGED)?;
+    let ticket = ticket.to_ascii_lowercase();
+    let code = ticket.strip_prefix(b"haul1").ok_or(LATER)?;
     if !code.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7')) {
         return Err(DAMAGED);
     }
     let path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
-    Ok(Location::Peer { ticket: String::from_utf8_lossy(ticket).into_owned(), path })
+    // It is ASCII.
+    Ok(Location::Peer { ticket: TicketText::new(String::from_utf8_lossy(&ticket)), path })
 }
 
 /// Splits `[user@]host:path` at the colon, which must precede the first slash; `None` means a local
@@ -383,9 +395,4 @@ fn masked(bytes: &[u8]) -> String {
         (None, Some(query)) => shown_to(query, "?…"),
         (None, None) => text,
     }
-}
-
-/// The first 9 characters of a ticket: enough to recognize it, far too few to use it.
-pub(super) fn shown_of_ticket(ticket: &str) -> &str {
-    ticket.char_indices().nth(9).map_or(ticket, |(end, _)| &ticket[..end])
 }

@@ -28,7 +28,7 @@ fn named(name: &str, path: &str) -> Location {
 }
 
 fn peer(path: &str) -> Location {
-    Location::Peer { ticket: TICKET.to_owned(), path: path.into() }
+    Location::Peer { ticket: TicketText::new(TICKET), path: path.into() }
 }
 
 fn remote(scheme: Scheme, user: &str, host: &str, port: u16, path: &str) -> Location {
@@ -138,6 +138,11 @@ fn every_form_of_location_is_parsed() {
         (&format!("{TICKET}/"), peer("")),
         (&format!("{TICKET}/a/b"), peer("a/b")),
         (&format!("{TICKET}/a/"), peer("a/")),
+        (&TICKET.to_uppercase(), peer("")),
+        (&format!("{}/A/b", TICKET.to_uppercase()), peer("A/b")),
+        (&format!("H{}", &TICKET[1..]), peer("")),
+        ("haul2abcdefghijklmnopqrstuvwxyz", local("haul2abcdefghijklmnopqrstuvwxyz")),
+        ("haul1-of-2025.tar", local("haul1-of-2025.tar")),
     ];
     for (text, expected) in forms {
         assert_eq!(parse(text), expected, "{text}");
@@ -230,21 +235,37 @@ fn a_ticket_is_never_printed_completely() {
     assert_eq!(parse(&format!("{TICKET}/a/b")).to_string(), "haul1abcd…/a/b");
     let below = RelPath::parse("c").unwrap();
     assert_eq!(parse(&format!("{TICKET}/a/b")).display(&below).to_string(), "haul1abcd…/a/b/c");
+    assert!(!format!("{:?}", parse(TICKET)).contains(&TICKET[..10]));
     // Most of a damaged ticket is still secret.
     for damaged in [
-        TICKET.to_uppercase(),
+        format!("{}0", TICKET.to_uppercase()),
         format!("{TICKET}."),
         format!("{TICKET} "),
         format!("{TICKET}1"),
         format!("{TICKET}:path"),
         format!("{TICKET}@host:path"),
-        format!("H{}", &TICKET[1..]),
+        format!("haul1abc-{}", "defghijk".repeat(12)),
+        format!("haul2{}", "abcdefgh".repeat(12)),
     ] {
         let message = error(&damaged);
         assert!(message.contains("looks like a ticket"), "{message}");
         let shown = message.to_lowercase();
         assert!(!shown.contains(&TICKET[..16]) && !shown.contains(&TICKET[24..]), "{message}");
+        assert!(!shown.contains("defghijk"), "{message}");
     }
+}
+
+#[test]
+fn a_ticket_with_another_address_is_of_the_same_share() {
+    let ticket = |secret: &str, addresses: &str| {
+        TicketText::new(format!("haul1{}{secret}{addresses}", "a".repeat(60)))
+    };
+    let (one, other) = ("b".repeat(24), "c".repeat(24));
+    assert!(ticket(&one, "dddddddddd").is_of_share(&ticket(&one, "eeeeeeeeee")));
+    assert!(!ticket(&one, "dddddddddd").is_of_share(&ticket(&other, "dddddddddd")));
+    // These are no whole tickets.
+    assert!(TicketText::new(TICKET).is_of_share(&TicketText::new(TICKET)));
+    assert!(!TicketText::new(TICKET).is_of_share(&TicketText::new(&TICKET[..30])));
 }
 
 #[test]
@@ -617,4 +638,12 @@ fn trailing_slashes_can_be_removed() {
     assert_eq!(without("sftp://h/a/"), without("sftp://h/a"));
     assert_eq!(without("sftp://h/"), without("sftp://h/"));
     assert_eq!(without("davs://h/a%2Bb//"), without("davs://h/a%2Bb"));
+}
+
+#[test]
+fn a_spoken_code_is_shown_by_its_number() {
+    let ticket = TicketText::new("7-orbit-candle");
+    assert_eq!(format!("{ticket:?}"), "7-…");
+    let location = Location::Peer { ticket, path: b"a".to_vec() };
+    assert_eq!(location.to_string(), "7-…/a");
 }

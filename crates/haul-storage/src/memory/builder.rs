@@ -198,6 +198,7 @@ fn everything() -> Capabilities {
         xattrs: true,
         pipelined_reads: true,
         pipelined_writes: true,
+        complete_lists: true,
         whole_limit: 64 << 10,
         ..Capabilities::least(Medium::Disk)
     }

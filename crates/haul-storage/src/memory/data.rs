@@ -73,7 +73,7 @@ impl Data {
         block
     }
 
-    /// Stores a block. Fails for a sink with the offset of the first byte that differs from the pattern.
+    /// Stores a block. Fails in a file with a pattern, with the offset of the first byte that differs from it.
     pub(super) fn write(&mut self, offset: u64, block: &Block) -> Result<(), u64> {
         let range = Range::new(offset, block.len() as u64);
         if range.is_empty() {
@@ -107,7 +107,7 @@ impl Data {
         self.size = size;
     }
 
-    /// The first stretch of data at or after `from`, within the file.
+    /// The first extent of data at or after `from`, within the file.
     pub(super) fn next_data(&self, from: u64) -> Option<Range> {
         let data = self.written.next(from)?.intersection(Range::between(from, self.size));
         (!data.is_empty()).then_some(data)

@@ -248,7 +248,7 @@ impl Verdict {
 
 /// A rule in construction: which calls it selects. The last method sets the effect and adds the rule.
 #[derive(Debug)]
-#[must_use = "a rule holds only once it is said what happens"]
+#[must_use = "a rule takes effect only once its effect is set"]
 pub struct When {
     faults: Faults,
     operation: Option<Operation>,

@@ -1,5 +1,5 @@
-//! Methods by which a test prepares, changes and inspects a storage, bypassing its traits. They count
-//! as no call, meet no faults and take no time.
+//! Methods by which a test prepares, changes and inspects a storage, bypassing its traits. They are
+//! not counted as calls, and injected faults and delays do not affect them.
 //!
 //! On failure they panic with path and cause, because the test is wrong.
 

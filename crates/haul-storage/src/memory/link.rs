@@ -169,6 +169,12 @@ impl Link {
         Ok(self.transfer(lane, arrival).await)
     }
 
+    /// Like [`Link::request`], for bytes that follow a response that has just arrived.
+    pub(super) async fn follow(self: &Arc<Self>, expected: u64) -> Result<Transfer, Refused> {
+        let lane = self.acquire(expected).await?;
+        Ok(self.transfer(lane, Instant::now()).await)
+    }
+
     /// Sends `bytes` bytes and waits for the response.
     pub(super) async fn send(self: &Arc<Self>, bytes: u64) -> Result<(), Refused> {
         let lane = self.acquire(bytes).await?;

@@ -3,7 +3,8 @@
 //!
 //! One tile of pseudo-random bytes is generated once and repeated; the seed selects where in it a file
 //! begins. The tile's length is a prime (the first after 1 MiB), so that a block at an offset that is
-//! wrong by any multiple of a usual block size differs, in files of up to 1 TiB. Reading copies nothing
+//! wrong by a multiple of a usual block size differs: of 1 MiB in files of up to 1 TiB, of 4 KiB in files of
+//! up to 4 GiB. Reading copies nothing
 //! and checking is one memory comparison: tens of GiB take seconds even in a debug build.
 
 use std::sync::OnceLock;
@@ -22,7 +23,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern of `seed`; different seeds give different content.
+    /// The pattern of `seed`; different seeds give different content, but for one pair in a million.
     pub const fn new(seed: u64) -> Self {
         Self { seed }
     }

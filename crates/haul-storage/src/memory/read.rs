@@ -1,7 +1,7 @@
 //! [`ReadAt`] for memory.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::Operation;
 use super::faults::{Failure, Verdict};
 use super::link::Transfer;
+use super::lock::lock;
 use super::shared::Shared;
 use super::tree::{Node, Refusal};
 use crate::{Block, BlockStream, ErrorKind, Identity, Metadata, Range, ReadAt, RelPath, Result};
@@ -20,12 +21,19 @@ pub(super) struct MemoryReader {
     path: RelPath,
     node: Arc<Node>,
     identity: Identity,
+    /// The range that was requested along with the open, until it is read.
+    first: Mutex<Range>,
 }
 
 impl MemoryReader {
     pub(super) fn new(shared: &Arc<Shared>, path: RelPath, node: Arc<Node>) -> Self {
-        let identity = shared.identity(&node);
-        Self { shared: Arc::clone(shared), path, node, identity }
+        let (identity, first) = (shared.identity(&node), Mutex::new(Range::new(0, 0)));
+        Self { shared: Arc::clone(shared), path, node, identity, first }
+    }
+
+    /// This range was requested along with the open: over a link, its bytes follow the response.
+    pub(super) fn with_first(self, first: Range) -> Self {
+        Self { first: Mutex::new(first), ..self }
     }
 
     pub(super) fn node(&self) -> &Arc<Node> {
@@ -57,11 +65,20 @@ impl ReadAt for MemoryReader {
     }
 
     fn read_at(&self, range: Range) -> BlockStream {
+        let is_first = {
+            let mut first = lock(&self.first);
+            let is_first = !range.is_empty() && first.intersection(range) == range;
+            if is_first {
+                *first = Range::new(0, 0);
+            }
+            is_first
+        };
         let reading = Reading {
             shared: Arc::clone(&self.shared),
             path: self.path.clone(),
             node: Arc::clone(&self.node),
             rest: range,
+            is_first,
             begun: None,
         };
         let blocks = stream::try_unfold(reading, Reading::next);
@@ -84,6 +101,8 @@ struct Reading {
     path: RelPath,
     node: Arc<Node>,
     rest: Range,
+    /// Whether it was requested along with the open.
+    is_first: bool,
     begun: Option<Begun>,
 }
 
@@ -140,7 +159,10 @@ impl Reading {
         let transfer = match &shared.link {
             None => None,
             Some(link) => {
-                let transfer = link.request(self.rest.len()).await;
+                let transfer = match self.is_first {
+                    true => link.follow(self.rest.len()).await,
+                    false => link.request(self.rest.len()).await,
+                };
                 Some(
                     transfer
                         .map_err(|refused| shared.unreachable(Operation::Read, path, &refused))?,
@@ -152,7 +174,7 @@ impl Reading {
 }
 
 impl Verdict {
-    /// Distorts content that moves in one call; returns the rest and the failure of the call.
+    /// Distorts content that moves in one call; returns what is left of it, and the failure of the call.
     pub(super) fn distort(&self, mut block: Block) -> (Block, Option<Failure>) {
         let failure = self.distort_next(&mut 0, &mut block);
         (block, failure.flatten())

@@ -159,6 +159,12 @@ impl Storage for MemoryStorage {
         Ok(Arc::new(MemoryReader::new(&self.shared, path.clone(), node)))
     }
 
+    async fn open_reading(&self, path: &RelPath, first: Range) -> Result<Arc<dyn ReadAt>> {
+        let work = |tree: &mut Tree| file(tree, path);
+        let node = self.shared.perform(Operation::Open, path, work).await?;
+        Ok(Arc::new(MemoryReader::new(&self.shared, path.clone(), node).with_first(first)))
+    }
+
     fn prefetch(&self, _path: &RelPath) {}
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {

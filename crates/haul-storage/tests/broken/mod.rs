@@ -37,7 +37,7 @@ pub enum Flaw {
     BeyondTheEndIsAnError,
     RecheckIsStale,
     IdentityIsMadeUp,
-    DataLeftOutOfStretches,
+    DataLeftOutOfExtents,
     WritesAreAppended,
     LongBlocksAreCutShort,
     LinksInPathsAreFollowed,
@@ -333,6 +333,10 @@ impl Storage for Broken {
         Ok(Arc::new(BrokenReader { inside, identity, flaw: self.flaw }))
     }
 
+    async fn open_reading(&self, path: &RelPath, _: Range) -> Result<Arc<dyn ReadAt>> {
+        self.open(path).await
+    }
+
     fn prefetch(&self, path: &RelPath) {
         self.inside.prefetch(path);
     }
@@ -503,7 +507,7 @@ impl ReadAt for BrokenReader {
 
     async fn next_data(&self, from: u64) -> Result<Option<Range>> {
         let found = self.inside.next_data(from).await?;
-        if self.flaw == Some(Flaw::DataLeftOutOfStretches) {
+        if self.flaw == Some(Flaw::DataLeftOutOfExtents) {
             return Ok(found.filter(|data| data.len() != 10).or(self.inside.next_data(10).await?));
         }
         Ok(found)

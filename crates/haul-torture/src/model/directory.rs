@@ -78,6 +78,7 @@ impl Model<'_> {
             user,
             group,
             time: None,
+            exact_time: None,
             attributes: Some(Attributes::new()),
             token,
             links_open: false,

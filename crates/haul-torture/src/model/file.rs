@@ -100,6 +100,7 @@ impl Model<'_> {
             user,
             group,
             time: (preserve.times && self.keeps.times).then(|| self.keeps.time(node.time)),
+            exact_time: Some(node.time),
             attributes: Some(Attributes::new()),
             token,
             links_open: false,
@@ -206,6 +207,14 @@ impl Model<'_> {
             self.second_before_1970(name);
         }
         if verdicts.contains(&Verdict::Leave) {
+            // One that is left and has the source's size and compared time counts as the same file, and may have
+            // another content all the same.
+            let left_differs = names.iter().zip(&verdicts).any(|(name, verdict)| {
+                let left = self.wanted.tree.get(name).and_then(|want| want.kind.clone());
+                *verdict == Verdict::Leave
+                    && self.verdict(name, Overwrite::Different) == Verdict::Keep
+                    && left.is_some_and(|left| left != self.source.0[name].kind)
+            });
             for (name, verdict) in names.iter().zip(&verdicts) {
                 self.rule(name, Rule::LeftNamesStay);
                 if *verdict == Verdict::Leave {
@@ -221,6 +230,9 @@ impl Model<'_> {
                 // It may now be a link to a file that was left unchanged, whose metadata is not compared.
                 (want.mode, want.user, want.group, want.attributes) = (None, None, None, None);
                 want.time = None;
+                if left_differs {
+                    want.kind = None;
+                }
             }
             return;
         }
@@ -325,6 +337,7 @@ impl Model<'_> {
                 user,
                 group,
                 time: None,
+                exact_time: None,
                 attributes: None,
                 token,
                 links_open: true,

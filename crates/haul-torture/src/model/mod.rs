@@ -30,8 +30,10 @@ pub struct Want {
     pub user: Option<u32>,
     /// Group.
     pub group: Option<u32>,
-    /// Modification time.
+    /// Modification time, as the target keeps it.
     pub time: Option<Time>,
+    /// The exact time of the source, which is right as well: a name that had it already may become a link's target.
+    pub exact_time: Option<Time>,
     /// Extended attributes.
     pub attributes: Option<Attributes>,
     /// Wants with the same token are names of one file.
@@ -56,11 +58,12 @@ pub struct Wanted {
     pub tree: BTreeMap<Name, Want>,
     /// Entries that cannot be copied, and why: the run has to report them and continue.
     pub failures: BTreeMap<Name, &'static str>,
-    /// Where rsync may behave differently, at these names and all below.
+    /// Where rsync may behave differently: at these names and, with some rules, at all below.
     pub rules: BTreeMap<Name, BTreeSet<Rule>>,
     /// Files whose content has to be moved (hard links count once).
     pub copies: u64,
-    /// Names of source files that are included; hard links count each.
+    /// Lines of the manifest: included source files, except where a link stays in place of the file. Each name
+    /// of a hard-linked file counts.
     pub files: usize,
 }
 
@@ -111,6 +114,7 @@ impl Want {
             group: Some(node.owner.1),
             // Entries may be added to or removed from a directory whose time the run does not set.
             time: (node.kind != Kind::Directory).then_some(node.time),
+            exact_time: None,
             attributes: Some(node.attributes.clone()),
             token: Token::Old(node.inode),
             links_open: false,
@@ -118,12 +122,16 @@ impl Want {
     }
 }
 
-/// What becomes of an existing file.
+/// What becomes of a name at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
+    /// It does not exist: the file is copied.
     New,
+    /// The file is copied over what exists.
     Replace,
+    /// The content is up to date; only metadata is adjusted.
     Keep,
+    /// Nothing is changed, because of `--overwrite`.
     Leave,
 }
 

@@ -11,7 +11,7 @@ use super::ready::{Guard, Made, Site, Target, is_root};
 use crate::at;
 use crate::names::Alphabet;
 
-/// Bytes of an image, a sparse file at first. XFS needs at least this much.
+/// Bytes of an image, a sparse file at first. mkfs.xfs refuses less than 300 MB.
 const SIZE: u64 = 400 << 20;
 
 /// How to create and mount a file system, and which metadata it preserves.

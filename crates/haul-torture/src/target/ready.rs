@@ -17,7 +17,7 @@ pub struct Target {
     pub source: PathBuf,
     /// The local path of the destination.
     pub destination: PathBuf,
-    /// The destination of rsync's copy, on a file system that preserves the same metadata.
+    /// The local path of the destination of rsync's copy, on the same file system as `destination`.
     pub oracle: PathBuf,
     /// The destination argument of haul.
     pub argument: OsString,

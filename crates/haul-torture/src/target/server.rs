@@ -15,7 +15,7 @@ use super::ready::{Guard, Made, Site, Target, is_root};
 use crate::at;
 use crate::grow::Features;
 
-/// Version 3 of SFTP: whole seconds from 1970 to 2106, no attributes.
+/// Version 3 of SFTP: whole seconds from 1970 to 2106, no extended attributes.
 const SFTP: Keeps = Keeps {
     xattrs: false,
     tells_links: false,

@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::net::SocketAddr;
 
 use crate::options::{PreserveArg, ProgressArg};
 use crate::units::Switch;
@@ -53,17 +54,24 @@ impl FromArgMatches for AcceptedArgs {
     }
 }
 
+/// The commands in which `-P` has two meanings.
+const TRANSFERS: [&str; 3] = ["cp", "sync", "mv"];
+
 /// Letters of the transfer commands that take a value.
 const WITH_VALUE: &[u8] = b"FJPilo";
 
 /// Resolves the two meanings of `-P`: before a number it is scp's port; otherwise it is rsync's `--partial
-/// --progress`, which haul always does. Returns the command line without the latter.
-pub(crate) fn without_partial_progress(arguments: Vec<OsString>) -> Vec<OsString> {
-    if !arguments
-        .iter()
-        .skip(1)
-        .any(|argument| argument == "cp" || argument == "sync" || argument == "mv")
-    {
+/// --progress`, which haul always does. Returns the command line without the latter. `command_at` finds the command.
+pub(crate) fn without_partial_progress(
+    arguments: Vec<OsString>,
+    command_at: impl Fn(&[OsString]) -> Option<usize>,
+) -> Vec<OsString> {
+    let may_be_it = |argument: &OsString| bundle(argument).is_some_and(|all| all.contains('P'));
+    if !arguments.iter().any(may_be_it) {
+        return arguments;
+    }
+    let command = command_at(&arguments).map(|at| &arguments[at]);
+    if !command.is_some_and(|command| TRANSFERS.iter().any(|name| command == name)) {
         return arguments;
     }
     let mut kept = Vec::with_capacity(arguments.len());
@@ -119,6 +127,7 @@ pub(crate) fn stray_value(arguments: &[OsString]) -> Option<String> {
             "--verify" | "--fsync" | "--resume" | "--bell" | "--no-space-check" => {
                 value.parse::<Switch>().is_ok()
             }
+            "--web" => value.parse::<SocketAddr>().is_ok(),
             "--progress" => value.parse::<ProgressArg>().is_ok(),
             "--preserve" => value.parse::<PreserveArg>().is_ok(),
             "--manifest" => {
@@ -144,12 +153,13 @@ fn is_manifest(name: &str) -> bool {
     !is_there || ["sums", ".sha256", ".b3", ".sums.txt"].iter().any(is_called)
 }
 
-/// The letters of an argument such as `-avP`, up to the first that takes a value other than `P`.
+/// The letters of an argument such as `-avP`. `None` if it is another argument, or if a letter other than `P`
+/// takes the rest of it as its value.
 fn bundle(argument: &OsStr) -> Option<&str> {
     let letters = argument.to_str()?.strip_prefix('-')?;
     let is_bundle = !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_alphabetic());
     let value = letters.bytes().position(|letter| letter != b'P' && WITH_VALUE.contains(&letter));
-    // The rest of the argument would be the value of that letter: `-iPATH`.
+    // Otherwise the rest of the argument is the value of that letter: `-iPATH`.
     let before = value.is_none_or(|at| at + 1 == letters.len());
     (is_bundle && before).then_some(letters)
 }
@@ -170,7 +180,7 @@ mod tests {
 
     fn rewritten(line: &str) -> String {
         let arguments = line.split(' ').map(OsString::from).collect();
-        let kept = without_partial_progress(arguments);
+        let kept = without_partial_progress(arguments, crate::args::order::command_at);
         kept.iter().map(|argument| argument.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
 
@@ -203,6 +213,10 @@ mod tests {
             ("haul cp -i -P a b", "haul cp -i -P a b"),
             ("haul cp -- -P a", "haul cp -- -P a"),
             ("haul ls -P x", "haul ls -P x"),
+            // Formerly, any argument of this name was taken for the command.
+            ("haul ls -P x mv", "haul ls -P x mv"),
+            ("haul --config cp ls -P x", "haul --config cp ls -P x"),
+            ("haul -q --config ls cp -P a b", "haul -q --config ls cp a b"),
             ("haul sync -vP --delete a b", "haul sync -v --delete a b"),
         ] {
             assert_eq!(rewritten(line), meaning, "{line}");

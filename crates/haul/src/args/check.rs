@@ -36,8 +36,8 @@ pub(crate) struct CheckArgs {
 }
 
 const MEANING: &str = "\
-Compares the content of SOURCE with that of DEST, over any two protocols; a slash at the end
-makes no difference. Each difference is a line on standard output:
+Compares SOURCE with DEST, by size and time unless --checksum is given, over any two protocols;
+a slash at the end makes no difference. Each difference is a line on standard output:
   differs PATH (why)     both have it: size, time, content, kind or link target
   missing PATH           only SOURCE has it
   extra PATH             only DEST has it

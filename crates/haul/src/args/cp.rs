@@ -19,6 +19,10 @@ pub(crate) struct CpArgs {
     #[arg(required = true, value_name = "DEST")]
     pub(crate) destination: OsString,
 
+    /// Do not ask before files from a ticket are written
+    #[arg(short = 'y', long, help_heading = "Files")]
+    pub(crate) yes: bool,
+
     #[command(flatten)]
     pub(crate) fetch: FetchArgs,
 

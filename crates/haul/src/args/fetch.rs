@@ -64,12 +64,11 @@ impl FromStr for ExpectArg {
         };
         let digest = Digest::from_hex(kind, hex.as_bytes());
         digest.map(Self).ok_or_else(|| {
-            format!(
-                "a {} digest has 64 hexadecimal digits, this one has \
-                     {}",
-                kind.name(),
-                hex.len()
-            )
+            let found = match hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                true => hex.len().to_string(),
+                false => "other characters".to_owned(),
+            };
+            format!("a {} digest has 64 hexadecimal digits, this one has {found}", kind.name())
         })
     }
 }
@@ -88,6 +87,8 @@ mod tests {
         assert_eq!(parse("blake3:").unwrap().0.kind, DigestKind::Blake3);
         assert!(parse("").unwrap_err().contains("write sha256:HEX"));
         assert!(parse("md5:").unwrap_err().contains("'md5'"));
-        assert!("sha256:00".parse::<ExpectArg>().unwrap_err().contains("64 hexadecimal digits"));
+        let error = |hex: &str| format!("sha256:{hex}").parse::<ExpectArg>().unwrap_err();
+        assert!(error("00").ends_with("has 64 hexadecimal digits, this one has 2"));
+        assert!(error(&"g".repeat(64)).ends_with("digits, this one has other characters"));
     }
 }

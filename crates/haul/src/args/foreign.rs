@@ -1,4 +1,5 @@
-//! Options of rsync, scp, rclone, aria2 and curl that haul does not have, and what to write instead.
+//! Options of rsync, scp, rclone, aria2, curl, wget and the like that haul does not have, and what to write
+//! instead.
 //!
 //! Users type them out of habit, so clap's suggestion of a similarly spelled option would be wrong.
 //! docs/options.md has the same table; a test compares the two.
@@ -12,7 +13,7 @@ pub(crate) fn hint(option: &str) -> Option<&'static str> {
     FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, hint)| *hint)
 }
 
-/// All hints, grouped by tool.
+/// All hints, roughly grouped by tool.
 pub(crate) const FOREIGN: &[Foreign] = &[
     // rsync: what to copy.
     (&["--immutable"], "write --overwrite never: leave files that exist at the destination alone"),
@@ -75,7 +76,7 @@ pub(crate) const FOREIGN: &[Foreign] = &[
     (&["--password-file"], "set HAUL_PASSWORD, or password-command in the configuration"),
     (&["--port"], "write -P PORT, or the port in the location: sftp://HOST:PORT/PATH"),
     (
-        &["-y", "--fuzzy", "--delay-updates", "--no-delay-updates"],
+        &["--fuzzy", "--delay-updates", "--no-delay-updates"],
         "omit the option: haul has no delta transfer, and a file appears when it is complete",
     ),
     (&["--bwlimit-file"], "write --bwlimit RATE: 10M (bytes per second), 80mbit"),
@@ -113,7 +114,7 @@ pub(crate) const FOREIGN: &[Foreign] = &[
         &["--max-transfer", "--max-duration"],
         "stop haul with a signal: the same command resumes (timeout 1h haul cp ...)",
     ),
-    // aria2 and curl.
+    // aria2, curl and wget.
     (&["-j", "--max-concurrent-downloads"], "write --files N: files in flight at once"),
     (
         &["--dir", "--out", "--output", "--output-dir", "--remote-name"],

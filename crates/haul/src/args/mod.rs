@@ -4,6 +4,7 @@
 //! then, because clap would print a rejected one in full, including its password.
 
 pub(crate) mod accepted;
+mod bridge;
 mod cat;
 mod check;
 mod config;
@@ -17,12 +18,16 @@ mod hosts;
 mod ls;
 mod man;
 mod mkdir;
+mod mount;
+pub(crate) mod mount_helper;
 mod mv;
 pub(crate) mod order;
+mod peers;
 mod remote;
 mod rm;
 mod select;
 mod serve;
+mod share;
 mod ssh;
 mod sync;
 mod transfer;
@@ -32,6 +37,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use bridge::{BridgeArg, BridgeArgs, TokenArg};
 pub(crate) use cat::CatArgs;
 pub(crate) use check::CheckArgs;
 pub(crate) use config::{
@@ -46,11 +52,14 @@ pub(crate) use hosts::HostArgs;
 pub(crate) use ls::LsArgs;
 pub(crate) use man::{CompletionsArgs, ManArgs};
 pub(crate) use mkdir::MkdirArgs;
+pub(crate) use mount::MountArgs;
 pub(crate) use mv::MvArgs;
+pub(crate) use peers::{PeersAction, PeersArgs};
 pub(crate) use remote::{RemoteArgs, TlsArgs, WebArgs};
 pub(crate) use rm::RmArgs;
 pub(crate) use select::SelectArgs;
 pub(crate) use serve::{ServeArgs, ServeDavArgs, ServeProtocol, ServeSftpArgs};
+pub(crate) use share::ShareArgs;
 pub(crate) use ssh::SshArgs;
 pub(crate) use sync::SyncArgs;
 pub(crate) use transfer::TransferArgs;
@@ -110,8 +119,16 @@ pub(crate) enum Command {
     Rm(RmArgs),
     /// Create directories
     Mkdir(MkdirArgs),
+    /// Show a directory from anywhere as a folder, until Ctrl-C
+    Mount(Box<MountArgs>),
     /// Serve a directory over SFTP or WebDAV, until Ctrl-C
     Serve(Box<ServeArgs>),
+    /// Share files and directories with the holder of the ticket that is printed, until Ctrl-C
+    Share(Box<ShareArgs>),
+    /// List, name and forget other machines that share with this one
+    Peers(PeersArgs),
+    /// Connect machines that cannot reach each other, until Ctrl-C
+    Bridge(Box<BridgeArgs>),
     /// List, show, check and change the configuration
     Config(ConfigArgs),
     /// Try haul on real data on this machine: copy, kill, resume, verify
@@ -175,6 +192,10 @@ Locations:
   dav://, davs://         WebDAV, without and with TLS
   ftp://, ftps://         FTP; ftps:// insists on TLS; /~/PATH is below the login directory
   NAME:PATH               below the url of [remote.NAME] in the configuration
+  TICKET, TICKET/PATH     what another machine shares (haul share); @FILE reads the ticket from a file,
+                          @- from standard input, ticket: from HAUL_TICKET
+  7-orbit-candle[/PATH]   the same by the spoken code that haul share --code prints; needs a bridge
+  peer:NAME/PATH          the same with a ticket that haul peers add has stored
 
 Authentication uses the first of these that is set (SSH tries keys first):
   HAUL_TOKEN              a bearer token, for an http, https, dav or davs location
@@ -188,7 +209,10 @@ Authentication uses the first of these that is set (SSH tries keys first):
 Proxies for HTTP, WebDAV and FTP: --proxy, or http_proxy, https_proxy, ftp_proxy, all_proxy, no_proxy as in curl.
 
 Configuration (TOML; names of options as on the command line, without the dashes):
-  [defaults]              options of every transfer: lanes = 4, bwlimit = \"10M\", fsync = true
+  [defaults]              options of every transfer: lanes = 4, bwlimit = \"10M\", fsync = true; and
+                          bridge = \"HOST:PORT/KEY\", the bridge of spoken codes;
+                          lan = false does the same as --no-lan, and port-mapping = false the same
+                          as haul share --no-port-mapping
   [profile.NAME]          options of --profile NAME; `profile` in it names the profile it extends
   [remote.NAME]           url = \"...\", user = \"...\", port = 22, headers = {...}; used as NAME:PATH
   The command line overrides the profile, and the profile overrides [defaults].
@@ -201,9 +225,11 @@ At the end (--on-done CMD): sh runs CMD, with these variables and without passwo
   HAUL_SECONDS            how long it took
 
 JSON (--json): one object per line on standard output; `event` is its type:
-  plan, progress, file, retry, waiting, warning, error, summary; entry (ls), usage (du), removed
-  (rm), difference (check), step (demo), serving and, with -v, client (serve); remote, setting,
-  path, fault, connection (config)
+  plan, progress, file, retry, waiting, warning, error, summary; renamed (mv); entry (ls), usage (du),
+  removed (rm), difference (check), step (demo), mounted and, with --status, mount, with --pending,
+  pending (mount); serving and, with -v, client (serve); sharing, code, revoked and client (share);
+  reached and unreached (tickets, with -v); bridge (bridge); peer (peers); remote, setting, path,
+  fault, connection (config)
   With many hosts most events have `host`, and each host ends with an event `host`.
   Names are in `path`; if a name is not UTF-8, `path_bytes` has it in hexadecimal.
 

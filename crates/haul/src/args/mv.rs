@@ -23,6 +23,10 @@ pub(crate) struct MvArgs {
     #[arg(short = 'n', long, help_heading = "Files")]
     pub(crate) dry_run: bool,
 
+    /// Do not ask before files from a ticket are written
+    #[arg(short = 'y', long, help_heading = "Files")]
+    pub(crate) yes: bool,
+
     #[command(flatten)]
     pub(crate) options: Options,
 

@@ -15,7 +15,10 @@ const COMMANDS: [&str; 2] = ["cp", "mv"];
 
 /// The same arguments with all options before the locations; `None` for commands that need no such order.
 pub(crate) fn options_first(arguments: &[OsString]) -> Option<Vec<OsString>> {
-    let at = arguments.iter().position(|word| COMMANDS.iter().any(|name| word == name))?;
+    let at = command_at(arguments)?;
+    if !COMMANDS.iter().any(|name| arguments[at] == *name) {
+        return None;
+    }
     let mut all = Cli::command();
     all.build();
     let command = all.find_subcommand(arguments[at].to_str()?)?;
@@ -35,6 +38,21 @@ pub(crate) fn options_first(arguments: &[OsString]) -> Option<Vec<OsString>> {
     options.push("--".into());
     options.extend(locations);
     Some(options)
+}
+
+/// The position of the command: of the first argument that is neither an option nor the value of one.
+pub(crate) fn command_at(arguments: &[OsString]) -> Option<usize> {
+    let all = Cli::command();
+    let mut words = arguments.iter().enumerate().skip(1);
+    while let Some((at, word)) = words.next() {
+        if !word.as_bytes().starts_with(b"-") {
+            return Some(at);
+        }
+        if takes_next(&all, word) {
+            words.next();
+        }
+    }
+    None
 }
 
 /// Whether the word after an option is its value.
@@ -77,10 +95,18 @@ mod tests {
             ("haul cp a --manifest b", "haul cp --manifest -- a b"),
             ("haul cp a -vP 2222 b", "haul cp -vP 2222 -- a b"),
             ("haul cp a -P2222 b -- -c", "haul cp -P2222 -- a b -c"),
+            // The value of a global option is not the command.
+            ("haul --log-file mv cp a -v b", "haul --log-file mv cp -v -- a b"),
+            ("haul -q --config=cp mv a -v b", "haul -q --config=cp mv -v -- a b"),
             ("haul mv - --retries=3 b", "haul mv --retries=3 -- - b"),
         ] {
             assert_eq!(ordered(line).as_deref(), Some(expected));
         }
-        assert_eq!(ordered("haul ls a -l b"), None);
+        // Formerly, any argument of this name was taken for the command.
+        for line in
+            ["haul ls a -l b", "haul ls mv -l b", "haul --log-file cp ls a -l b", "haul -q", "haul"]
+        {
+            assert_eq!(ordered(line), None, "{line}");
+        }
     }
 }

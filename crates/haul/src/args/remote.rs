@@ -8,6 +8,7 @@ use clap::Args;
 use haul_net::{Family, Reach};
 
 use super::SshArgs;
+use super::bridge::BridgeArg;
 use crate::units::Count;
 
 /// Options for servers of any protocol.
@@ -86,6 +87,15 @@ pub(crate) struct NetworkArgs {
     /// uses no proxy
     #[arg(long, value_name = "URL", alias = "all-proxy")]
     pub(crate) proxy: Option<String>,
+
+    /// Use spoken codes, as in 7-orbit-candle, at this bridge [default: that in the configuration, or
+    /// the one that announces itself on the local network]
+    #[arg(long, value_name = "HOST:PORT/KEY")]
+    pub(crate) bridge: Option<BridgeArg>,
+
+    /// Do not look for the sharer of a ticket, nor for a bridge, on the local network
+    #[arg(long)]
+    pub(crate) no_lan: bool,
 }
 
 /// The URL of a proxy may have a password.

@@ -139,7 +139,11 @@ fn number(
     if text.is_empty() {
         return Ok(None);
     }
-    if let Ok(number) = text.parse() {
+    if let Ok(number) = text.parse::<u32>() {
+        // For the kernel, that number means no change.
+        if number == u32::MAX {
+            return Err(format!("{number} is not the ID of any {what}"));
+        }
         return Ok(Some(number));
     }
     match find(text) {
@@ -180,6 +184,16 @@ mod tests {
         assert_eq!(owner(":root"), Ok(OwnerArg { user: None, group: Some(0) }));
         assert!(owner("no-such-user").unwrap_err().contains("no user 'no-such-user'"));
         assert!(owner(":").is_err());
+    }
+
+    /// Formerly, it was accepted, and copies kept the owner that they happened to have.
+    #[test]
+    fn an_owner_that_means_no_change_is_refused() {
+        for text in ["4294967295", ":4294967295"] {
+            let error = text.parse::<OwnerArg>().unwrap_err();
+            assert!(error.contains("4294967295 is not the ID of any"), "{error}");
+        }
+        assert!("4294967294".parse::<OwnerArg>().is_ok());
     }
 
     #[test]

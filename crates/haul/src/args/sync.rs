@@ -36,6 +36,10 @@ pub(crate) struct SyncArgs {
     #[arg(long, requires = "delete", help_heading = "Files")]
     pub(crate) ignore_errors: bool,
 
+    /// Do not ask before files from a ticket are written
+    #[arg(short = 'y', long, help_heading = "Files")]
+    pub(crate) yes: bool,
+
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
 

@@ -1,12 +1,13 @@
-//! Globs in remote paths: `server:logs/*.gz`.
+//! Globs in paths on servers and behind tickets: `server:logs/*.gz`.
 //!
 //! A shell expands local patterns itself, but not those of a server, so haul lists the directories there. As
 //! in a shell `*`, `?` and `[a-z]` match within one component, a leading dot must be written explicitly, and
 //! matches are sorted. A path that exists literally is never treated as a pattern.
 
 use std::ffi::{OsStr, OsString};
+use std::iter::repeat_n;
 
-use haul_storage::{Entry, EntryKind, Error, ErrorKind, Location, Result, StorageExt as _};
+use haul_storage::{Entry, EntryKind, Error, ErrorKind, Location, Result, Scheme, StorageExt as _};
 
 use super::{Places, written_below};
 use crate::exit::Stop;
@@ -25,17 +26,39 @@ impl Places<'_> {
         Ok(all)
     }
 
+    /// The same for a command that handles each argument on its own: a pattern that cannot be expanded is passed to
+    /// `fail`, and the others are still expanded.
+    ///
+    /// # Errors
+    /// An argument is not a location.
+    pub(crate) async fn expand_each(
+        &self,
+        arguments: &[OsString],
+        mut fail: impl FnMut(&Error),
+    ) -> Result<Vec<Location>, Stop> {
+        let mut all = Vec::new();
+        for argument in arguments {
+            match self.expand(self.locate(argument)?, argument).await {
+                Ok(found) => all.extend(found),
+                Err(error) => fail(&error),
+            }
+        }
+        Ok(all)
+    }
+
     /// The matching locations, sorted by name; the location itself if it has no pattern. `written` is the
-    /// argument as typed: in a URL, percent-encoded characters are literal.
+    /// argument as typed: in a URL, percent-encoded characters are literal, and so is the path of a remote of the
+    /// configuration.
     pub(crate) async fn expand(
         &self,
         location: Location,
         written: &OsStr,
     ) -> Result<Vec<Location>> {
-        let Location::Remote { path, query: None, .. } = &location else {
+        let (Location::Remote { path, query: None, .. } | Location::Peer { path, .. }) = &location
+        else {
             return Ok(vec![location]);
         };
-        let globs = globs(path, url_path(written));
+        let globs = aligned(written_globs(written), path);
         if globs.iter().all(Option::is_none) {
             return Ok(vec![location]);
         }
@@ -134,13 +157,18 @@ impl<'a> Pattern<'a> {
             })?);
         }
         let mut found = location.clone();
-        if let Location::Remote { path, written, .. } = &mut found {
-            *path = base;
-            // Patterns contain no slash, so both paths have the same components.
-            if let Some(written) = written {
-                let components: Vec<_> = written.split('/').take(first).collect();
-                *written = components.join("/") + "/";
+        match &mut found {
+            Location::Remote { path, written, .. } => {
+                *path = base;
+                // Patterns contain no slash, so both paths have the same components.
+                if let Some(written) = written {
+                    let components: Vec<_> = written.split('/').take(first).collect();
+                    *written = components.join("/") + "/";
+                }
             }
+            Location::Peer { path, .. } => *path = base,
+            // `expand` passes no others.
+            Location::Local(_) | Location::Named { .. } => {}
         }
         Ok(Self { base: found, steps, directories_only: path.ends_with(b"/") })
     }
@@ -151,7 +179,10 @@ impl<'a> Step<'a> {
         let Some(glob) = glob else { return Ok(Self::Name(component)) };
         let text = std::str::from_utf8(glob)
             .map_err(|_| "a pattern has to be UTF-8; name the files one by one".to_owned())?;
-        Ok(Self::Glob { glob: Glob::new(text)?, matches_hidden: component.starts_with(b".") })
+        Ok(Self::Glob {
+            glob: Glob::without_alternatives(text)?,
+            matches_hidden: component.starts_with(b"."),
+        })
     }
 
     fn is_match(&self, name: &[u8]) -> bool {
@@ -164,48 +195,65 @@ impl<'a> Step<'a> {
     }
 }
 
+/// The pattern of each component of the path in an argument, if it is one.
+fn written_globs(argument: &OsStr) -> Vec<Option<Vec<u8>>> {
+    let Ok(location) = Location::parse(argument) else { return Vec::new() };
+    let written = argument.as_encoded_bytes();
+    let has_fragment =
+        matches!(location, Location::Remote { scheme: Scheme::Http | Scheme::Https, .. });
+    let fragment = written.iter().position(|byte| has_fragment && *byte == b'#');
+    match url_path(&written[..fragment.unwrap_or(written.len())]) {
+        Some(path) => url_globs(path, location.is_web()),
+        None => globs(location.path_bytes()),
+    }
+}
+
 /// The path of a URL, as it was written.
-fn url_path(argument: &OsStr) -> Option<&[u8]> {
-    let argument = argument.as_encoded_bytes();
+fn url_path(argument: &[u8]) -> Option<&[u8]> {
     let scheme = argument.windows(3).position(|three| three == b"://")?;
+    if !argument[..scheme].iter().all(u8::is_ascii_alphanumeric) {
+        return None;
+    }
     let authority = &argument[scheme + 3..];
     let path = authority.iter().position(|byte| *byte == b'/')?;
     Some(&authority[path..])
 }
 
-/// The pattern of each component of `path`, if it is one. `written` is the path of the URL, percent-encoded.
-fn globs(path: &[u8], written: Option<&[u8]>) -> Vec<Option<Vec<u8>>> {
-    let components = || path.split(|byte| *byte == b'/');
-    if let Some(written) = written {
-        let written: Vec<_> = written.split(|byte| *byte == b'/').map(url_glob).collect();
-        // `path` may lack leading components of `written`: an SFTP URL's path starts after the slash, and
-        // `/~/` is the home directory. Those must not be patterns.
-        let count = components().count();
-        if written.iter().all(Option::is_none) {
-            return vec![None; count];
+/// The patterns of a path. In a shell, braces in quotes are literal.
+fn globs(path: &[u8]) -> Vec<Option<Vec<u8>>> {
+    let components = path.split(|byte| *byte == b'/');
+    components.map(|component| is_pattern(component).then(|| component.to_vec())).collect()
+}
+
+/// The patterns of the percent-encoded path of a URL. In the path of a web location an encoded slash stays encoded; in
+/// any other, it separates components.
+fn url_globs(path: &[u8], is_web: bool) -> Vec<Option<Vec<u8>>> {
+    let (mut components, mut rest) = (vec![Vec::new()], path);
+    while let Some((first, tail)) = rest.split_first() {
+        let is_encoded = !is_web && is_encoded_slash(rest);
+        if *first == b'/' || is_encoded {
+            components.push(Vec::new());
+        } else if let Some(component) = components.last_mut() {
+            component.push(*first);
         }
-        let extra = written.len().saturating_sub(count);
-        if written[..extra].iter().all(Option::is_none) && written.len() >= count {
-            return written[extra..].to_vec();
-        }
+        rest = if is_encoded { &rest[3..] } else { tail };
     }
-    components().map(|component| is_pattern(component).then(|| escaped(component))).collect()
+    components.iter().map(|component| url_glob(component)).collect()
+}
+
+/// The patterns of the components of `path`, which ends like the path that was written. It may lack leading components
+/// of that: `/~/` in an SFTP URL is the home directory. It may have more: those of a remote in the configuration.
+fn aligned(written: Vec<Option<Vec<u8>>>, path: &[u8]) -> Vec<Option<Vec<u8>>> {
+    let components: Vec<_> = path.split(|byte| *byte == b'/').collect();
+    let missing = repeat_n(None, components.len().saturating_sub(written.len()));
+    let extra = written.len().saturating_sub(components.len());
+    let all = missing.chain(written.into_iter().skip(extra));
+    // `@FILE` has no path.
+    all.zip(components).map(|(glob, component)| glob.filter(|_| !component.is_empty())).collect()
 }
 
 fn is_pattern(component: &[u8]) -> bool {
     component.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
-}
-
-/// The component as a glob in which braces are literal, as in the glob of a shell.
-fn escaped(component: &[u8]) -> Vec<u8> {
-    let mut glob = Vec::with_capacity(component.len());
-    for byte in component {
-        if matches!(byte, b'{' | b'}') {
-            glob.push(b'\\');
-        }
-        glob.push(*byte);
-    }
-    glob
 }
 
 /// The pattern of a component of a URL; percent-encoded characters are literal.
@@ -215,23 +263,34 @@ fn url_glob(component: &[u8]) -> Option<Vec<u8>> {
     }
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let (mut glob, mut rest) = (Vec::new(), component);
+    // Whether a `\` precedes.
+    let mut is_escaped = false;
     while let Some((byte, behind)) = rest.split_first() {
-        rest = behind;
-        let code = (*byte == b'%')
+        let code = (*byte == b'%' && !is_encoded_slash(rest))
             .then(|| behind.first().and_then(digit).zip(behind.get(1).and_then(digit)));
+        rest = behind;
         match code.flatten() {
             Some((high, low)) => {
                 rest = &behind[2..];
                 let byte = u8::try_from(high * 16 + low).unwrap_or(u8::MAX);
-                if byte.is_ascii_punctuation() {
+                if byte.is_ascii_punctuation() && !is_escaped {
                     glob.push(b'\\');
                 }
                 glob.push(byte);
+                is_escaped = false;
             }
-            None => glob.extend(escaped(&[*byte])),
+            None => {
+                glob.push(*byte);
+                is_escaped = *byte == b'\\' && !is_escaped;
+            }
         }
     }
     Some(glob)
+}
+
+/// Whether a percent-encoded path begins with a slash that is encoded.
+fn is_encoded_slash(path: &[u8]) -> bool {
+    path.get(..3).is_some_and(|three| three.eq_ignore_ascii_case(b"%2f"))
 }
 
 fn is_absence(error: &Error) -> bool {
@@ -241,12 +300,18 @@ fn is_absence(error: &Error) -> bool {
 /// `name` below a location; an empty name appends a slash.
 fn below(base: &Location, name: &[u8]) -> Location {
     let mut location = base.clone();
-    if let Location::Remote { path, written, scheme, .. } = &mut location {
-        let at_home = path.is_empty() && *scheme == haul_storage::Scheme::Sftp;
-        if !path.ends_with(b"/") && !at_home {
+    // An empty path is the home directory (SFTP) or the share (a peer); otherwise it is the root.
+    let is_base = match &location {
+        Location::Remote { path, scheme, .. } => path.is_empty() && *scheme == Scheme::Sftp,
+        other => other.path_bytes().is_empty(),
+    };
+    if let Location::Remote { path, .. } | Location::Peer { path, .. } = &mut location {
+        if !path.ends_with(b"/") && !is_base {
             path.push(b'/');
         }
         path.extend_from_slice(name);
+    }
+    if let Location::Remote { written, .. } = &mut location {
         *written = written_below(written.take(), name);
     }
     location
@@ -256,29 +321,62 @@ fn below(base: &Location, name: &[u8]) -> Location {
 mod tests {
     use super::*;
 
-    fn patterns(path: &str, written: Option<&str>) -> Vec<Option<String>> {
-        let found = globs(path.as_bytes(), written.map(str::as_bytes));
+    /// The patterns of the argument, and those of the components of its path, which `base` may precede.
+    fn patterns(base: &str, argument: &str) -> Vec<Option<String>> {
+        let location = Location::parse(argument).unwrap();
+        let path = [base.as_bytes(), location.path_bytes()].concat();
         let text = |glob: Vec<u8>| String::from_utf8(glob).unwrap();
+        let found = aligned(written_globs(OsStr::new(argument)), &path);
+        assert_eq!(found.len(), path.split(|byte| *byte == b'/').count());
         found.into_iter().map(|glob| glob.map(text)).collect()
+    }
+
+    fn none() -> Option<String> {
+        None
+    }
+
+    fn some(text: &str) -> Option<String> {
+        Some(text.to_owned())
     }
 
     #[test]
     fn percent_encoded_characters_of_a_url_are_literal() {
-        let none = || None::<String>;
-        let some = |text: &str| Some(text.to_owned());
-        assert_eq!(patterns("/g/a*b", Some("/g/a%2Ab")), [none(), none(), none()]);
-        assert_eq!(patterns("/x*/*.gz", Some("/x%2A/*.gz")), [none(), none(), some("*.gz")]);
-        assert_eq!(patterns("/a*[1]", Some("/a%2A[1]")), [none(), some("a\\*[1]")]);
-        assert_eq!(patterns("logs/*.gz", Some("/~/logs/*.gz")), [none(), some("*.gz")]);
-        assert_eq!(patterns("{x}*", None), [some("\\{x\\}*")]);
-        assert_eq!(patterns("a/b", None), [none(), none()]);
+        assert_eq!(patterns("", "sftp://h/g/a%2Ab"), [none(), none(), none()]);
+        assert_eq!(patterns("", "sftp://h/x%2A/*.gz"), [none(), none(), some("*.gz")]);
+        assert_eq!(patterns("", "sftp://h/a%2A[1]"), [none(), some("a\\*[1]")]);
+        assert_eq!(patterns("", "sftp://h/~/logs/*.gz"), [none(), some("*.gz")]);
+        assert_eq!(patterns("", "sftp://h/a\\%2A*"), [none(), some("a\\**")]);
+        assert_eq!(patterns("", "dav://h/{x}*"), [none(), some("{x}*")]);
+        assert_eq!(patterns("", "https://h/a%2Fb*#*/x"), [none(), some("a%2Fb*")]);
+        assert_eq!(patterns("", "dav://h/a#*"), [none(), some("a#*")]);
+        assert_eq!(patterns("", "h:a/b"), [none(), none()]);
+        assert_eq!(patterns("", "h:a*/x://y"), [some("a*"), none(), none(), none()]);
+    }
+
+    /// Formerly, the components were no longer assigned to those written, and each decoded `*` was a pattern.
+    #[test]
+    fn percent_encoded_characters_are_literal_beside_an_encoded_slash() {
+        for url in ["sftp://h/%2Fx%2A/*", "ftp://h/%2fx%2A/*"] {
+            assert_eq!(patterns("", url), [none(), none(), none(), some("*")], "{url}");
+        }
+        assert_eq!(patterns("", "sftp://h/~/%2A%2Fb*"), [none(), some("b*")]);
+    }
+
+    /// Formerly, a `*` in its url was a pattern.
+    #[test]
+    fn the_path_of_a_remote_is_literal() {
+        assert_eq!(patterns("/vol*/", "nas:x/*"), [none(), none(), none(), some("*")]);
+        assert_eq!(patterns("/vol*", "nas:/*"), [none(), none(), some("*")]);
+        let ticket = "haul1abcdefghijklmnopqrstuvwxyz234567/a*/b";
+        assert_eq!(patterns("", ticket), [some("a*"), none()]);
     }
 
     #[test]
     fn the_path_of_a_url_begins_at_the_slash_after_the_host() {
-        let path = |text: &'static str| url_path(OsStr::new(text));
+        let path = |text: &'static str| url_path(text.as_bytes());
         assert_eq!(path("sftp://ada@h:22/a/*"), Some(&b"/a/*"[..]));
         assert_eq!(path("h:a/*"), None);
         assert_eq!(path("dav://h"), None);
+        assert_eq!(path("h:a/x://y/*"), None);
     }
 }

@@ -2,20 +2,18 @@
 //!
 //! Errors name the option, the file and the line, and never a value: it may be a secret.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process;
 
 use haul_http::client::Headers;
 use haul_http::parse::cookies::{self, Cookie};
-use haul_storage::io_cause;
+use haul_storage::{check_private, io_cause, replace_private};
 
 use crate::args::WebArgs;
 use crate::config;
 
-/// The header that curl writes. Readers require its first line.
+/// The head of a file of cookies. Its first line is the one that curl writes and readers require.
 const TITLE: &str = "# Netscape HTTP Cookie File\n# Written by haul. It may contain secrets.\n\n";
 
 /// The header fields and cookies of the command line.
@@ -99,8 +97,7 @@ impl CookieFiles {
                 format!("{}: cannot write ({})", file.display(), io_cause(error))
             };
             let target = config::target(file).map_err(|error| failed(&error))?;
-            let new = new_file(&target);
-            create(&new).and_then(|_| fs::remove_file(&new)).map_err(|error| failed(&error))?;
+            check_private(&target).map_err(|error| failed(&error))?;
             save = Some(target);
         }
         let from = args.load_cookies.as_ref().and_then(|file| config::target(file).ok());
@@ -138,28 +135,7 @@ impl CookieFiles {
             all.push(cookie.clone());
         }
         let text: String = all.iter().filter_map(Cookie::line).collect();
-        let new = new_file(file);
-        let written = create(&new).and_then(|mut to| {
-            to.write_all(format!("{TITLE}{text}").as_bytes())?;
-            to.sync_all()?;
-            fs::rename(&new, file)
-        });
-        written.map_err(|error| {
-            // The new file may not exist.
-            drop(fs::remove_file(&new));
-            (file.as_path(), io_cause(&error))
-        })
+        replace_private(file, format!("{TITLE}{text}").as_bytes())
+            .map_err(|error| (file.as_path(), io_cause(&error)))
     }
-}
-
-/// The temporary name of a file until it is complete.
-fn new_file(file: &Path) -> PathBuf {
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", process::id()));
-    file.with_file_name(name)
-}
-
-/// Creates a file that only the user can read.
-fn create(file: &Path) -> io::Result<File> {
-    File::options().write(true).create_new(true).mode(0o600).open(file)
 }

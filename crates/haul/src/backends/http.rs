@@ -14,6 +14,7 @@ use haul_http::parse::href::{decode, encode_path};
 use haul_http::parse::netrc::Netrc;
 use haul_http::parse::{Origin, Url, WebScheme};
 use haul_storage::{Error, ErrorKind, Location, ReadAt as _, RelPath, Result, Scheme};
+use tokio::sync::Semaphore;
 
 use super::headers::CookieFiles;
 use super::opened::{OpenedHosts, Shared};
@@ -24,7 +25,7 @@ use crate::args::RemoteArgs;
 use crate::output::{Printer, human};
 
 /// Maximum total bytes of prefetched beginnings of files that were opened but not read yet.
-const BEGINNINGS_MOST: u64 = 32 << 20;
+const BEGINNINGS_MOST: usize = 32 << 20;
 /// Maximum number of these files that may occupy a lane with an open response.
 const WAITING_MOST: usize = 16;
 
@@ -35,15 +36,16 @@ pub(super) struct HttpPlaces {
     cookies: CookieFiles,
     opened: OpenedHosts<HostKey, HttpHost, HttpStorage>,
     state: Mutex<State>,
+    /// The bytes that further beginnings may have.
+    beginnings: Arc<Semaphore>,
+    /// The files that may still occupy a lane.
+    waiting: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// Header fields from the configuration.
     headers: HashMap<HostKey, Headers>,
-    /// Of files opened but not read yet: total bytes of their prefetched beginnings, and the number that occupy
-    /// a lane with an open response.
-    kept: (u64, usize),
     /// The parsed netrc, or `Some(None)` if there is none; `None` before the first look-up.
     netrc: Option<Option<Arc<Netrc>>>,
 }
@@ -72,7 +74,14 @@ impl HttpPlaces {
             reach: remote.network.reach(),
             ..HttpOptions::default()
         };
-        Self { options, cookies, opened: OpenedHosts::new(shared), state: Mutex::default() }
+        Self {
+            options,
+            cookies,
+            opened: OpenedHosts::new(shared),
+            state: Mutex::default(),
+            beginnings: Arc::new(Semaphore::new(BEGINNINGS_MOST)),
+            waiting: Arc::new(Semaphore::new(WAITING_MOST)),
+        }
     }
 
     /// Sets the command that prints the password for a host.
@@ -145,12 +154,14 @@ impl HttpPlaces {
 
     /// Bounds prefetched beginnings: thousands of files may be opened before the first is read.
     fn bound_beginnings(&self, file: &HttpFile) {
-        let (bytes, waiting) = &mut self.lock().kept;
-        *bytes += file.beginning_bytes();
+        let bytes = u32::try_from(file.beginning_bytes()).unwrap_or(u32::MAX);
         // A file without range requests occupies a lane with its response until it is read.
-        *waiting += usize::from(!file.is_ranged() && file.identity().size > file.beginning_bytes());
-        if *bytes > BEGINNINGS_MOST || *waiting > WAITING_MOST {
-            file.forget_beginning();
+        let waits = !file.is_ranged() && file.identity().size > file.beginning_bytes();
+        let room = Arc::clone(&self.beginnings).try_acquire_many_owned(bytes);
+        let lane = Arc::clone(&self.waiting).try_acquire_many_owned(u32::from(waits));
+        match (room, lane) {
+            (Ok(room), Ok(lane)) => file.keep_room(vec![room, lane]),
+            _ => file.forget_beginning(),
         }
     }
 
@@ -171,7 +182,7 @@ impl HttpPlaces {
         let path = rel_path(location, &names)?;
         let storage = self.dav(&key, &host, location, directory).await?;
         if !rest.is_empty() {
-            storage.is_at(path.clone(), &url);
+            storage.set_url(path.clone(), &url);
         }
         Ok(Place {
             storage,

@@ -1,8 +1,9 @@
-//! Opens storages for locations; no other module does.
+//! Opens storages for locations; no other module does. (`haul share` opens the directory that it serves.)
 //!
 //! Local storages are opened on canonical roots (no links, no `..`), so that the engine can see
 //! when source and destination are the same or one is inside the other.
 
+mod codes;
 mod common;
 mod expand;
 mod ftp;
@@ -10,12 +11,14 @@ mod headers;
 mod http;
 mod mirrors;
 mod opened;
+mod peer;
 mod place;
 mod remotes;
 mod secrets;
 mod sftp;
 mod state;
 mod threads;
+mod tickets;
 mod tls;
 
 use std::collections::HashMap;
@@ -36,14 +39,17 @@ use haul_storage::{
 };
 
 pub(crate) use self::http::netrc_of;
+use self::peer::Near;
 pub(crate) use self::place::Place;
 use self::place::invalid;
 use self::remotes::Remotes;
 pub(crate) use self::secrets::secret_of;
 pub(crate) use self::sftp::settings_of;
+use self::tickets::Tickets;
 use crate::args::RemoteArgs;
 use crate::config::{Config, Remote};
 use crate::exit::Stop;
+use crate::network_switch;
 use crate::options::SplitArg;
 use crate::output::Printer;
 use crate::settings::Resolved;
@@ -70,6 +76,7 @@ pub(crate) struct Places<'a> {
     split: SplitArg,
     sources: Mutex<Sources>,
     remotes: Remotes,
+    tickets: Tickets,
 }
 
 /// Shared by all sources: the files of one directory use one storage, and all directories use one
@@ -81,8 +88,9 @@ struct Sources {
 }
 
 impl<'a> Places<'a> {
-    /// Storages use blocks of `block_size` bytes, and store long files as `split` says. `lanes` is how
-    /// many lanes a transfer will want over a long path; 0 for commands that move little data.
+    /// Local storages use blocks of `block_size` bytes, and store long files as `split` says; on servers,
+    /// only [`SplitArg::Join`] has an effect. `lanes` is how many lanes a transfer will want over a long
+    /// path; 0 for commands that move little data.
     ///
     /// # Errors
     /// Invalid options about servers.
@@ -94,8 +102,11 @@ impl<'a> Places<'a> {
         printer: &Printer,
         lanes: usize,
     ) -> Result<Self, Stop> {
-        let remotes = Remotes::new(remote, printer, lanes).map_err(Stop::Usage)?;
-        Ok(Self { config, block_size, split, sources: Mutex::default(), remotes })
+        let bridge = remote.network.bridge.as_ref().or(config.bridge.as_ref());
+        let near = Near { bridge, lan: network_switch::uses_lan(remote.network.no_lan, config) };
+        let remotes = Remotes::new(remote, near, printer, lanes).map_err(Stop::Usage)?;
+        let (sources, tickets) = (Mutex::default(), Tickets::new(printer));
+        Ok(Self { config, block_size, split, sources, remotes, tickets })
     }
 
     /// For a transfer with these settings.
@@ -124,7 +135,8 @@ impl<'a> Places<'a> {
         Self::new(config, block_size, SplitArg::Auto, remote, printer, 0)
     }
 
-    /// Parses an argument: any form of [`Location`], or a remote of the configuration.
+    /// Parses an argument: any form of [`Location`], a remote of the configuration, a [ticket](tickets) that is not an
+    /// argument itself, or a spoken code.
     pub(crate) fn locate(&self, argument: &OsStr) -> Result<Location, Stop> {
         self.locate_one(argument, None)
     }
@@ -136,6 +148,14 @@ impl<'a> Places<'a> {
     }
 
     fn locate_one(&self, argument: &OsStr, list: Option<usize>) -> Result<Location, Stop> {
+        let given = match self.tickets.at(argument)? {
+            Some(location) => Some(location),
+            None => Tickets::spoken(argument)?,
+        };
+        if let Some(location) = given {
+            self.remotes.note(&location, None, list);
+            return Ok(location);
+        }
         let usage = |error: haul_storage::LocationError| Stop::Usage(error.to_string());
         let location = Location::parse(argument).map_err(usage)?;
         let location = match &location {
@@ -159,15 +179,19 @@ impl<'a> Places<'a> {
                         argument.display()
                     )));
                 }
-                None => location.as_ssh_host(),
+                None => match Tickets::named(name, path)? {
+                    Some(peer) => peer,
+                    None => location.as_ssh_host(),
+                },
             },
             _ => location,
         };
         self.remotes.note(&location, None, list);
         let protocol = match &location {
-            Location::Local(_) | Location::Remote { .. } => return Ok(location),
+            Location::Local(_) | Location::Remote { .. } | Location::Peer { .. } => {
+                return Ok(location);
+            }
             Location::Named { .. } => "sftp",
-            Location::Peer { .. } => "a peer's ticket",
         };
         let message = format!("{location}: {protocol} is not supported by this build");
         Err(Stop::Usage(message))
@@ -187,6 +211,16 @@ impl<'a> Places<'a> {
                 }
             }
         }
+    }
+
+    /// The location with its ticket in place of a spoken code, which is thereby used up.
+    pub(crate) async fn with_ticket(&self, location: &Location) -> Result<Location> {
+        Box::pin(self.remotes.with_ticket(location)).await
+    }
+
+    /// The name that a peer gave its share; `None` unless the location is behind a ticket and was opened.
+    pub(crate) async fn share_name(&self, location: &Location) -> Option<String> {
+        Box::pin(self.remotes.share_name(location)).await
     }
 
     /// A place on a server with folders of parts shown as files. If it is such a folder itself, the storage
@@ -572,9 +606,25 @@ mod tests {
     }
 
     #[test]
-    fn a_location_of_another_protocol_is_named_in_the_refusal() {
-        let error = locate("", "haul1abcdefghijklmnopqrstuvwxyz234567/x").unwrap_err();
-        assert!(error.ends_with("a peer's ticket is not supported by this build"), "{error}");
+    fn a_spoken_code_is_a_location_and_is_not_repeated() {
+        assert_eq!(locate("", "7-orbit-candle"), Ok("7-…".to_owned()));
+        assert_eq!(locate("", "7-Orbit-Candle/a/b"), Ok("7-…/a/b".to_owned()));
+        let message = locate("", "7-orbt-candle/a").unwrap_err();
+        assert_eq!(
+            message,
+            "7-…/a: cannot use the code (the first word is not in the word list; did you mean orbit?)\n\
+             hint: for a local file of that name write './' before it"
+        );
+        for local in ["./7-orbit-candle", "7-orbit", "2026-orbit-photos", "a/7-orbit-candle"] {
+            let located = locate("", local).unwrap();
+            assert!(located.ends_with(local.trim_start_matches("./")), "{located}");
+        }
+    }
+
+    #[test]
+    fn locations_of_every_protocol_are_known() {
+        let ticket = "haul1abcdefghijklmnopqrstuvwxyz234567/x";
+        assert_eq!(locate("", ticket), Ok("haul1abcd…/x".to_owned()));
         assert_eq!(locate("", "ftp://host/x"), Ok("ftp://host/x".to_owned()));
         assert_eq!(locate("", "host:x"), Ok("sftp://host/~/x".to_owned()));
     }

@@ -103,6 +103,11 @@ impl<K: Clone + Eq + Hash, H, S> OpenedHosts<K, H, S> {
         }
     }
 
+    /// The host of `key`, if it is open.
+    pub(super) fn known(&self, key: &K) -> Option<Arc<H>> {
+        self.lock().get(key).and_then(|known| known.host.clone())
+    }
+
     /// The storage of the directory `root` of a host; `open` opens it on first use.
     pub(super) async fn storage(
         &self,

@@ -27,6 +27,9 @@ pub(super) fn at_root(location: &Location, root: &[u8]) -> Location {
         *path = root.to_owned();
         *written = None;
     }
+    if let Location::Peer { path, .. } = &mut at {
+        *path = root.to_owned();
+    }
     at
 }
 

@@ -13,6 +13,7 @@ use super::ftp::FtpPlaces;
 use super::headers::{self, CookieFiles};
 use super::http::HttpPlaces;
 use super::opened::Shared;
+use super::peer::{Near, PeerPlaces};
 use super::place::Place;
 use super::secrets::Secrets;
 use super::sftp::SftpPlaces;
@@ -26,17 +27,19 @@ pub(super) struct Remotes {
     sftp: SftpPlaces,
     http: HttpPlaces,
     ftp: FtpPlaces,
+    peer: PeerPlaces,
     secrets: Arc<Secrets>,
 }
 
 impl Remotes {
-    /// Hosts are opened with these options and the environment's secrets and proxies. `lanes` is how
-    /// many a transfer will want over a long path.
+    /// Hosts are opened with these options and the environment's secrets and proxies. `lanes` is how many a transfer
+    /// will want over a long path.
     ///
     /// # Errors
     /// Says which option is invalid, and why.
     pub(super) fn new(
         remote: &RemoteArgs,
+        near: Near<'_>,
         printer: &Printer,
         lanes: usize,
     ) -> Result<Self, String> {
@@ -58,6 +61,7 @@ impl Remotes {
             sftp: SftpPlaces::new(remote, &shared),
             http: HttpPlaces::new(remote, web, &shared),
             ftp: FtpPlaces::new(remote, proxies, &shared),
+            peer: PeerPlaces::new(&shared, near),
             secrets: shared.secrets,
         })
     }
@@ -87,7 +91,8 @@ impl Remotes {
             Some(Protocol::Sftp) => self.sftp.password_command(location, command),
             Some(Protocol::Http) => self.http.password_command(location, command),
             Some(Protocol::Ftp) => self.ftp.password_command(location, command),
-            None => {}
+            // The ticket is the secret.
+            Some(Protocol::Peer) | None => {}
         }
     }
 
@@ -97,8 +102,19 @@ impl Remotes {
             Some(Protocol::Sftp) => self.sftp.existing(location).await,
             Some(Protocol::Http) => self.http.existing(location).await,
             Some(Protocol::Ftp) => self.ftp.existing(location).await,
+            Some(Protocol::Peer) => self.peer.existing(location).await,
             None => Err(unsupported(location)),
         }
+    }
+
+    /// The location with its ticket in place of a spoken code.
+    pub(super) async fn with_ticket(&self, location: &Location) -> Result<Location> {
+        self.peer.with_ticket(location).await
+    }
+
+    /// The name of a peer's share whose location was opened.
+    pub(super) async fn share_name(&self, location: &Location) -> Option<String> {
+        self.peer.share_name(location).await
     }
 
     /// Opens a place to write to, which need not exist. `name` is that of the only source.
@@ -111,6 +127,7 @@ impl Remotes {
             Some(Protocol::Sftp) => self.sftp.destination(location, name).await,
             Some(Protocol::Http) => self.http.destination(location).await,
             Some(Protocol::Ftp) => self.ftp.destination(location).await,
+            Some(Protocol::Peer) => self.peer.destination(location).await,
             None => Err(unsupported(location)),
         }
     }
@@ -131,10 +148,15 @@ enum Protocol {
     Sftp,
     Http,
     Ftp,
+    Peer,
 }
 
 fn protocol(location: &Location) -> Option<Protocol> {
-    let Location::Remote { scheme, .. } = location else { return None };
+    let scheme = match location {
+        Location::Remote { scheme, .. } => scheme,
+        Location::Peer { .. } => return Some(Protocol::Peer),
+        Location::Local(_) | Location::Named { .. } => return None,
+    };
     Some(match scheme {
         Scheme::Sftp => Protocol::Sftp,
         Scheme::Http | Scheme::Https | Scheme::Dav | Scheme::Davs => Protocol::Http,

@@ -158,8 +158,8 @@ fn pick_secret<'a>(
     Ok(is_it.then(|| general.clone()))
 }
 
-/// The variable that has a secret (`HAUL_PASSWORD`, `HAUL_TOKEN`) of a remote, if it is set: its own, or the one for
-/// the only host of a command.
+/// The variables of a kind (`HAUL_PASSWORD`, `HAUL_TOKEN`) that may have the secret of a remote, each if it is
+/// set: its own, and the one for the only host of a command.
 pub(crate) fn secret_of(kind: &str, remote: &str) -> (Option<String>, Option<String>) {
     let set = |name: String| variable(&name).is_some().then_some(name);
     (set(format!("{kind}_{}", in_capitals(remote))), set(kind.to_owned()))
@@ -179,24 +179,27 @@ fn in_capitals(remote: &str) -> String {
 
 fn host_of(location: &Location) -> Option<Host> {
     let Location::Remote { scheme, user, host, port, .. } = location else { return None };
-    // Schemes and default ports that lead to the same server compare equal.
-    let (scheme, usual) = match scheme {
-        Scheme::Sftp => (Scheme::Sftp, None),
-        Scheme::Http | Scheme::Dav => (Scheme::Http, Some(80)),
-        Scheme::Https | Scheme::Davs => (Scheme::Https, Some(443)),
-        Scheme::Ftp => (Scheme::Ftp, None),
-        Scheme::Ftps => (Scheme::Ftps, None),
+    // Web schemes that lead to the same server compare equal.
+    let scheme = match scheme {
+        Scheme::Http | Scheme::Dav => Scheme::Http,
+        Scheme::Https | Scheme::Davs => Scheme::Https,
+        Scheme::Sftp | Scheme::Ftp | Scheme::Ftps => *scheme,
     };
     let name = host.to_ascii_lowercase();
-    Some(Host { user: user.clone(), name, port: port.or(usual), scheme })
+    Some(Host { user: user.clone(), name, port: port.or(usual_port(scheme)), scheme })
+}
+
+/// The port of a location without one. That of SFTP is not known here: ssh_config may set it.
+fn usual_port(scheme: Scheme) -> Option<u16> {
+    (scheme != Scheme::Sftp).then(|| scheme.default_port())
 }
 
 fn shown(host: &Host) -> String {
     let Host { user, name, port, scheme } = host;
     let user = user.as_ref().map_or(String::new(), |user| format!("{}@", user.escape_debug()));
     let name = if name.contains(':') { format!("[{name}]") } else { name.clone() };
-    let usual = matches!((scheme, port), (Scheme::Http, Some(80)) | (Scheme::Https, Some(443)));
-    let port = port.filter(|_| !usual).map_or(String::new(), |port| format!(":{port}"));
+    let port = port.filter(|_| *port != usual_port(*scheme));
+    let port = port.map_or(String::new(), |port| format!(":{port}"));
     format!("{}://{user}{name}{port}", scheme.name())
 }
 
@@ -243,6 +246,9 @@ mod tests {
         assert_eq!(get_it(&["sftp://a/x", "/disk"]), Ok(vec![true, false]));
         assert_eq!(get_it(&["sftp://ada@a/x", "sftp://ada@a/y"]), Ok(vec![true, true]));
         assert_eq!(get_it(&["davs://a/x", "https://A:443/y"]), Ok(vec![true, true]));
+        // Formerly, FTP had no default port.
+        assert_eq!(get_it(&["ftp://a/x", "ftp://A:21/y"]), Ok(vec![true, true]));
+        assert_eq!(get_it(&["ftps://a/x", "ftps://a:21/y"]), Ok(vec![true, true]));
         assert_eq!(get_it(&["sftp://a/x", "davs://ada@cloud/"]), Ok(vec![false, true]));
         assert_eq!(get_it(&["sftp://h/x", "sftp://ada@h/x"]), Ok(vec![false, true]));
     }

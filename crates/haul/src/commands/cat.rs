@@ -15,6 +15,5 @@ pub(crate) async fn run(args: &CatArgs, config: &Config, printer: &Printer) -> R
     resolved.manifest = None;
     resolved.engine.verify = false;
     let places = Places::for_transfer(config, &resolved, &args.remote, printer)?;
-    let files = places.expand_all(&args.files).await?;
-    pipe::to_output(&files, &places, resolved, printer).await
+    pipe::to_output(&args.files, &places, resolved, printer).await
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use haul_net::with_port;
 use haul_storage::{DigestKind, Location, Scheme};
 
-use super::{fan, pipe, transfer};
+use super::{fan, pipe, receive, transfer};
 use crate::args::{CpArgs, WebArgs};
 use crate::backends::Places;
 use crate::config::Config;
@@ -39,11 +39,15 @@ async fn copied(
     }
     if let Some(option) = fetched {
         let plan = fetch(args, option, &resolved, &places, printer).await?;
+        let destination = places.locate(&args.destination)?;
+        let how = (args.yes, resolved.engine.dry_run);
+        if !receive::is_wanted(&plan, &destination, how, &places, printer).await? {
+            return Ok(Exit::Failed);
+        }
         return Ok(transfer::run(plan, resolved, &places, printer).await?.exit);
     }
     if args.destination == pipe::STREAM {
-        let files = places.expand_all(&args.sources).await?;
-        return pipe::to_output(&files, &places, resolved, printer).await;
+        return pipe::to_output(&args.sources, &places, resolved, printer).await;
     }
     if args.sources.iter().any(|source| source == pipe::STREAM) {
         if args.sources.len() > 1 {
@@ -56,6 +60,10 @@ async fn copied(
     let sources = places.expand_all(&args.sources).await?;
     let destination = places.locate(&args.destination)?;
     let plan = plan::copy(&places, &sources, &destination, &resolved.rules).await?;
+    let how = (args.yes, resolved.engine.dry_run);
+    if !receive::is_wanted(&plan, &destination, how, &places, printer).await? {
+        return Ok(Exit::Failed);
+    }
     Ok(transfer::run(plan, resolved, &places, printer).await?.exit)
 }
 

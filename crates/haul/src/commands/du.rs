@@ -1,7 +1,7 @@
 //! `haul du`: sizes of directories.
 
 use haul_engine::tree::{Counted, Measured, Totals, measure};
-use haul_storage::{Location, RelPath, Scheme};
+use haul_storage::{Location, RelPath};
 
 use crate::args::DuArgs;
 use crate::backends::{Place, Places};
@@ -15,8 +15,12 @@ pub(crate) async fn run(args: &DuArgs, config: &Config, printer: &Printer) -> Re
     let places = Places::for_names(config, &args.remote, printer)?;
     let signals = Signals::listen(printer, "interrupted");
     let form = LongForm::new(args.human_readable);
-    let locations = places.expand_all(&args.locations).await?;
     let (mut all, mut failed) = (Totals::default(), false);
+    let expanded = places.expand_each(&args.locations, |error| {
+        failed = true;
+        printer.failure(error);
+    });
+    let locations = expanded.await?;
     let (mut counted, mut measured_before) = (Counted::default(), Vec::new());
     for location in &locations {
         let place = match places.existing(location).await {
@@ -76,7 +80,8 @@ pub(crate) async fn run(args: &DuArgs, config: &Config, printer: &Printer) -> Re
 /// The position of a location, in a form that can be compared: a location below one that was already measured is not
 /// counted again, as in du.
 struct Whereabouts {
-    host: Option<(Scheme, Option<String>, String, Option<u16>)>,
+    /// The location of the host's root; `None` on this machine.
+    host: Option<Location>,
     path: Vec<u8>,
 }
 
@@ -87,10 +92,7 @@ impl Whereabouts {
                 let path = path.as_os_str().as_encoded_bytes().to_vec();
                 return Self { host: None, path: without_slash(path) };
             }
-            (None, Location::Remote { scheme, user, host, port, path, .. }) => {
-                (Some((*scheme, user.clone(), host.clone(), *port)), path.clone())
-            }
-            (None, other) => (None, other.path_bytes().to_vec()),
+            (None, other) => (Some(host_of(other)), other.path_bytes().to_vec()),
         };
         let mut path = without_slash(root);
         for name in place.path.components() {
@@ -108,6 +110,20 @@ impl Whereabouts {
             _ => RelPath::parse(rest.strip_prefix(b"/")?).ok(),
         }
     }
+}
+
+/// A location on a host, without its path.
+fn host_of(location: &Location) -> Location {
+    let mut host = location.clone();
+    match &mut host {
+        Location::Remote { path, query, written, .. } => {
+            path.clear();
+            (*query, *written) = (None, None);
+        }
+        Location::Peer { path, .. } | Location::Named { path, .. } => path.clear(),
+        Location::Local(path) => path.clear(),
+    }
+    host
 }
 
 fn without_slash(mut path: Vec<u8>) -> Vec<u8> {

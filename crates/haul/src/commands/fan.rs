@@ -6,6 +6,7 @@ use haul_engine::fan::{FanSettings, FanSummary, Opened, fan_out};
 use haul_engine::{Backup, Settings};
 use haul_storage::{Error, ErrorKind, Location, RelPath};
 
+use super::receive;
 use crate::args::CpArgs;
 use crate::backends::Places;
 use crate::exit::{Exit, Stop};
@@ -17,7 +18,7 @@ use crate::report::{HostReports, Report};
 use crate::settings::{BackupChoice, Resolved};
 use crate::signals::Signals;
 
-/// Hosts served at once unless `--fanout` is given; pdsh and ClusterShell have the same default.
+/// Hosts served at once unless `--fanout` is given; pdsh has the same default (ClusterShell 64).
 const FANOUT: usize = 32;
 
 /// What is needed to open source and destination of any host.
@@ -66,11 +67,10 @@ pub(crate) async fn run(
     let mut failures = 0;
     let sources = match &many.ways {
         Ways::From(_) => None,
-        Ways::To(_) => {
-            let locations = args.sources.iter().map(|source| places.locate(source));
-            let locations = locations.collect::<Result<Vec<_>, _>>()?;
-            Some(Sources::open(places, &locations).await)
-        }
+        Ways::To(_) => match opened(args, resolved.engine.dry_run, places, printer).await? {
+            None => return Ok(Exit::Failed),
+            sources => sources,
+        },
     };
     for error in sources.iter().flat_map(|sources| &sources.failures) {
         printer.failure(error);
@@ -116,6 +116,21 @@ pub(crate) async fn run(
         }
         _ => Exit::Done,
     })
+}
+
+/// The sources of a copy to many hosts; `None` if they come from a ticket, and the user declines them.
+async fn opened(
+    args: &CpArgs,
+    dry_run: bool,
+    places: &Places<'_>,
+    printer: &Printer,
+) -> Result<Option<Sources>, Stop> {
+    let locations = args.sources.iter().map(|source| places.locate(source));
+    let locations = locations.collect::<Result<Vec<_>, _>>()?;
+    let sources = Sources::open(places, &locations).await;
+    let (to, how) = (args.destination.display(), (args.yes, dry_run));
+    let is_wanted = receive::is_wanted_from(&sources.paths(), to, how, places, printer).await?;
+    Ok(is_wanted.then_some(sources))
 }
 
 fn print_summary(summary: &FanSummary, settings: &Settings, printer: &Printer) {

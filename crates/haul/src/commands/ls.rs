@@ -24,8 +24,13 @@ pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Re
     let form = args.long.then(|| LongForm::new(args.human_readable));
     let mut listing = Listing { printer, args, form, failed: false };
     let mut directories = Vec::new();
-    let locations = places.expand_all(&args.locations).await?;
-    let are_several = locations.len() > 1;
+    let mut unexpanded = 0;
+    let expanded = places.expand_each(&args.locations, |error| {
+        listing.fail(error);
+        unexpanded += 1;
+    });
+    let locations = expanded.await?;
+    let are_several = locations.len() + unexpanded > 1;
     for location in &locations {
         // After an error the other locations are still listed.
         match found(&places, location, args.directory).await {

@@ -18,24 +18,25 @@ pub(crate) async fn run(
     let locations = args.locations.iter().map(|location| places.locate(location));
     let mut exit = Exit::Done;
     for location in locations.collect::<Result<Vec<_>, _>>()? {
+        // Whether it is new.
         let created = async {
             let place = places.destination(&location, None).await?;
             if place.exists {
                 if place.is_directory && args.parents {
-                    return Ok(());
+                    return Ok(false);
                 }
                 return Err(Error::new(ErrorKind::AlreadyExists, "create directory").at(&location));
             }
             if args.parents {
-                return place.storage.create_dir_all(&place.path).await.map(drop);
+                return place.storage.create_dir_all(&place.path).await;
             }
-            place.storage.create_dir(&place.path).await
+            place.storage.create_dir(&place.path).await.map(|()| true)
         };
         match created.await {
-            Ok(()) if printer.is_verbose() && !printer.is_json() => {
+            Ok(true) if printer.is_verbose() && !printer.is_json() => {
                 printer.result(format!("created {location}"));
             }
-            Ok(()) => {}
+            Ok(_) => {}
             Err(error) => {
                 printer.failure(&error.at(&location));
                 exit = Exit::Failed;

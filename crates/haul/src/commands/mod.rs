@@ -10,18 +10,39 @@ mod fan;
 mod ls;
 mod man;
 mod mkdir;
+mod mount;
 mod mv;
+mod peers;
 mod pipe;
+mod receive;
 mod rm;
 mod serve;
 mod sync;
 mod transfer;
 mod verify;
 
-use crate::args::{Cli, Command};
+use std::ffi::OsString;
+
+use crate::args::{Cli, Command, order};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
+use crate::network_switch;
 use crate::output::Printer;
+
+pub(crate) use mount::enter as enter_namespace;
+
+/// Starts a command in the background, if that is to be done; `arguments` are those of the command line. There must be
+/// no other thread yet.
+pub(crate) fn background(
+    cli: &Cli,
+    arguments: &[OsString],
+    printer: &Printer,
+) -> Option<Result<Exit, Stop>> {
+    let Command::Mount(args) = &cli.command else { return None };
+    // The command is there: it was parsed.
+    let command = order::command_at(arguments).unwrap_or(1);
+    args.starts_daemon().then(|| mount::start(arguments, command, printer))
+}
 
 /// Runs the command of a command line.
 pub(crate) async fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
@@ -37,8 +58,20 @@ pub(crate) async fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
         Command::Check(args) => check::run(&args, &config()?, printer).await,
         Command::Rm(args) => rm::run(&args, &config()?, printer).await,
         Command::Mkdir(args) => mkdir::run(&args, &config()?, printer).await,
+        Command::Mount(args) => Box::pin(mount::run(&args, &config()?, printer)).await,
         Command::Verify(args) => verify::run(&args, &config()?, printer).await,
         Command::Serve(args) => serve::run(&args, printer).await,
+        Command::Bridge(args) => serve::bridge(&args, printer).await,
+        Command::Share(mut args) => {
+            let config = config()?;
+            args.no_lan = !network_switch::uses_lan(args.no_lan, &config);
+            args.no_port_mapping = !network_switch::maps_ports(args.no_port_mapping, &config);
+            if args.code && args.bridge.is_none() {
+                args.bridge = config.bridge;
+            }
+            Box::pin(serve::share(&args, printer)).await
+        }
+        Command::Peers(args) => peers::run(&args, &config()?, printer).await,
         Command::Config(args) => Box::pin(config::run(&args, named, printer)).await,
         Command::Demo(args) => demo::run(&args, printer).await,
         Command::Completions(args) => Ok(man::completions(&args, printer)),

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! names: no two sources are equal → rename on one disk or server, if nothing has the new name
-//!   → the rest: check that it can be moved → transfer, which removes each file once its copy is complete
+//!   → the rest: check that it can be moved; ask, if it comes from a ticket
+//!   → transfer, which removes each file once its copy is complete
 //!   → remove the directories that are empty now
 //! ```
 
@@ -12,14 +13,15 @@ use std::path::{Path, PathBuf};
 use futures_util::future::try_join_all;
 use haul_engine::tree::{Marker, remove_emptied};
 use haul_engine::{Cancel, fold_name};
-use haul_storage::{Error, ErrorKind, Location, RelPath, Result, StorageExt as _};
+use haul_storage::{Entry, Error, ErrorKind, Location, RelPath, Result, StorageExt as _};
 
+use super::receive;
 use super::transfer::{self, TransferResult};
 use crate::args::{MvArgs, TransferArgs};
 use crate::backends::Places;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
-use crate::options::{Options, OverwriteArg, PreserveArg};
+use crate::options::{Options, OverwriteArg, PreserveArg, SplitArg};
 use crate::output::{Printer, json};
 use crate::settings::Resolved;
 use crate::units::Switch;
@@ -53,7 +55,7 @@ async fn moved(
         // treat as equal.
         let renames = resolved.manifest.is_none() && !alike;
         let outcome = match renames {
-            true => renamed(&places, &source, &destination, into, args.dry_run).await,
+            true => renamed(&places, &source, &destination, into, &resolved, args.dry_run).await,
             false => named(&source).map(|_| false),
         };
         match outcome {
@@ -75,7 +77,8 @@ async fn moved(
     let exit = if rest.is_empty() {
         Exit::Done
     } else {
-        copied(&places, &rest, &destination, into, resolved, printer).await?
+        let how = (into, args.yes);
+        copied(&places, &rest, &destination, how, resolved, printer).await?
     };
     Ok(if failed && exit == Exit::Done { Exit::Failed } else { exit })
 }
@@ -104,7 +107,7 @@ fn resolve(args: &MvArgs, config: &Config) -> Result<Resolved, Stop> {
 }
 
 /// Refuses two sources with the same name, one of which would replace the other. Returns whether any two
-/// names are equal to a destination that ignores case or normalises characters.
+/// names would collide on a destination that ignores case or normalises characters.
 fn check_names(sources: &[Location]) -> Result<bool, Stop> {
     let (mut names, mut folded) = (HashSet::new(), HashSet::new());
     let mut alike = false;
@@ -135,7 +138,7 @@ async fn copied(
     places: &Places<'_>,
     sources: &[Location],
     destination: &Location,
-    into: bool,
+    (into, yes): (bool, bool),
     resolved: Resolved,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
@@ -144,6 +147,9 @@ async fn copied(
         check_movable(places, source, destination, dry_run).await?;
     }
     let plan = plan::moving(places, sources, destination, &resolved.rules, into).await?;
+    if !receive::is_wanted(&plan, destination, (yes, dry_run), places, printer).await? {
+        return Ok(Exit::Failed);
+    }
     let TransferResult { mut exit, summary } =
         transfer::run(plan, resolved, places, printer).await?;
     if dry_run || summary.interrupted {
@@ -255,13 +261,14 @@ fn nearest(path: &Path) -> PathBuf {
     above.find_map(|path| path.canonicalize().ok()).unwrap_or_else(|| PathBuf::from("/"))
 }
 
-/// Renames a source, if both places are on one server or disk and nothing has the new name; returns whether
-/// it did.
+/// Renames a source, if both places are on one server or disk, nothing has the new name, and `--split` need not split
+/// it; returns whether it did.
 async fn renamed(
     places: &Places<'_>,
     source: &Location,
     destination: &Location,
     into: bool,
+    resolved: &Resolved,
     dry_run: bool,
 ) -> Result<bool> {
     let (directory, name) = named(source)?;
@@ -293,9 +300,20 @@ async fn renamed(
                 .because(format!("{destination} is the same file")));
         }
     }
+    if let SplitArg::Size(longest) = resolved.split
+        && matches!(destination, Location::Local(_))
+        && may_be_longer(&entry, longest)
+    {
+        return Ok(false);
+    }
     if dry_run {
         return Ok(true);
     }
     // If renaming fails (another file system below the same directory, a server that cannot), it is copied.
     Ok(common.storage.rename(&from, &to).await.is_ok())
+}
+
+/// Whether an entry is, or may contain, a file of more than `longest` bytes.
+fn may_be_longer(entry: &Entry, longest: u64) -> bool {
+    entry.is_dir() || entry.is_file() && entry.known_size().is_none_or(|size| size > longest)
 }

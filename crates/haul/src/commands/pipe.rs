@@ -1,5 +1,6 @@
 //! Transfers from the standard input and to the standard output.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -22,8 +23,24 @@ use crate::signals::Signals;
 /// The argument for standard input and output.
 pub(crate) const STREAM: &str = "-";
 
-/// Prints files one after the other.
+/// Prints the files of these arguments one after the other.
 pub(crate) async fn to_output(
+    arguments: &[OsString],
+    places: &Places<'_>,
+    resolved: Resolved,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
+    let mut failed = false;
+    let expanded = places.expand_each(arguments, |error| {
+        failed = true;
+        printer.failure(error);
+    });
+    let files = expanded.await?;
+    let exit = print(&files, places, resolved, printer).await?;
+    Ok(if failed && exit == Exit::Done { Exit::Failed } else { exit })
+}
+
+async fn print(
     files: &[Location],
     places: &Places<'_>,
     resolved: Resolved,
@@ -111,8 +128,8 @@ fn job(source: Arc<dyn Storage>, path: RelPath, output: &Arc<PipeStorage>) -> Re
     })
 }
 
-/// Whether a location is a local pipe or device, or a system file (`/proc/cpuinfo`), which has length 0 until
-/// it is read.
+/// Whether a location is a local pipe or device, or a file of reported length 0, as system files have
+/// (`/proc/cpuinfo`).
 fn is_stream(location: &Location) -> bool {
     location.as_local().is_some_and(|path| {
         let found = fs::metadata(path);

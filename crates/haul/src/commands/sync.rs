@@ -1,6 +1,6 @@
 //! `haul sync`: makes one directory like another.
 
-use super::transfer;
+use super::{receive, transfer};
 use crate::args::SyncArgs;
 use crate::backends::Places;
 use crate::config::Config;
@@ -30,5 +30,9 @@ async fn synced(
     let source = places.locate(&args.source)?;
     let destination = places.locate(&args.destination)?;
     let plan = plan::sync(&places, &source, &destination).await?;
+    let how = (args.yes, resolved.engine.dry_run);
+    if !receive::is_wanted(&plan, &destination, how, &places, printer).await? {
+        return Ok(Exit::Failed);
+    }
     Ok(transfer::run(plan, resolved, &places, printer).await?.exit)
 }

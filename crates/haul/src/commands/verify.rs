@@ -42,7 +42,7 @@ pub(crate) async fn run(
     let manifests = if place.is_directory {
         manifests_in(&place).await?
     } else {
-        // The name does not tell: most manifests list SHA-256, and tagged lines name their own kind.
+        // If its name shows no kind: most manifests list SHA-256, and tagged lines name their own kind.
         let kind = kind_of_name(location.base_name()).unwrap_or(DigestKind::Sha256);
         vec![(place.path.clone(), kind)]
     };

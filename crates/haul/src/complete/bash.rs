@@ -1,5 +1,6 @@
 //! The completion script for bash, which splits words at colons.
 
+use std::borrow::Cow;
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -62,6 +63,30 @@ const SCRIPT: &str = r#"_haul() {
 complete -F _haul BIN
 "#;
 
+/// The template with these names replaced by their values. A value may contain names.
+fn filled(template: &str, values: &[(&str, &str)]) -> String {
+    let mut text = String::with_capacity(template.len());
+    let mut rest = template;
+    loop {
+        let found =
+            values.iter().filter_map(|(name, value)| Some((rest.find(*name)?, name, value)));
+        let Some((at, name, value)) = found.min_by_key(|(at, ..)| *at) else { break };
+        text.push_str(&rest[..at]);
+        text.push_str(value);
+        rest = &rest[at + name.len()..];
+    }
+    text + rest
+}
+
+/// A word for the shell, in quotes if it needs them.
+fn quoted(word: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte);
+    match word.bytes().all(is_plain) {
+        true => Cow::Borrowed(word),
+        false => Cow::Owned(format!("'{}'", word.replace('\'', "'\\''"))),
+    }
+}
+
 impl EnvCompleter for Bash {
     fn name(&self) -> &'static str {
         "bash"
@@ -79,12 +104,10 @@ impl EnvCompleter for Bash {
         completer: &str,
         script: &mut dyn Write,
     ) -> io::Result<()> {
-        let text = SCRIPT
-            .replace("VARIABLE", variable)
-            .replace("INDEX", INDEX)
-            .replace("COMPLETER", completer)
-            .replace("BIN", bin);
-        script.write_all(text.as_bytes())
+        let (completer, bin) = (quoted(completer), quoted(bin));
+        let values =
+            [("VARIABLE", variable), ("INDEX", INDEX), ("COMPLETER", &*completer), ("BIN", &*bin)];
+        script.write_all(filled(SCRIPT, &values).as_bytes())
     }
 
     fn write_complete(
@@ -101,5 +124,24 @@ impl EnvCompleter for Bash {
             candidates.write_all(b"\n")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_haul_is_one_word_of_the_script_and_otherwise_unchanged() {
+        let script = |completer| {
+            let mut script = Vec::new();
+            Bash.write_registration("VAR", "haul", "haul", completer, &mut script).unwrap();
+            String::from_utf8(script).unwrap()
+        };
+        let plain = script("haul");
+        assert!(plain.contains("VAR=bash HAUL_COMPLETE_INDEX=$(("), "{plain}");
+        assert!(plain.contains(" haul -- ") && plain.ends_with("complete -F _haul haul\n"));
+        let odd = script("/opt/BIN's COMPLETER/haul");
+        assert!(odd.contains(r" '/opt/BIN'\''s COMPLETER/haul' -- "), "{odd}");
     }
 }

@@ -1,4 +1,5 @@
-//! Hosts that SSH knows by name: those in its configuration, and those in known_hosts.
+//! Hosts that SSH knows by name: those in `~/.ssh/config` (without the files that it includes), and those in
+//! `~/.ssh/known_hosts`.
 
 use std::fs;
 use std::path::Path;
@@ -14,13 +15,14 @@ pub(super) fn known(home: &Path) -> Vec<String> {
     hosts
 }
 
-/// The names after `Host` that are not patterns.
+/// The names after `Host` that are neither patterns nor in quotes. A `#` begins a comment.
 fn configured(config: &str) -> Vec<String> {
     let lines = config.lines().filter_map(|line| {
         let (keyword, names) = line.trim().split_once([' ', '\t', '='])?;
         keyword.eq_ignore_ascii_case("host").then_some(names)
     });
-    let names = lines.flat_map(|names| names.split([' ', '\t', '=']));
+    let names = lines
+        .flat_map(|names| names.split([' ', '\t', '=']).take_while(|name| !name.starts_with('#')));
     let is_name = |name: &&str| !name.is_empty() && !name.contains(['*', '?', '!', '"']);
     names.filter(is_name).map(ToOwned::to_owned).collect()
 }
@@ -48,6 +50,8 @@ mod tests {
     fn names_of_the_configuration_are_hosts_and_patterns_are_not() {
         let config = "Host nas backup *.example !x\n  HostName 10.0.0.1\nhost=web\nMatch host y\n";
         assert_eq!(configured(config), ["nas", "backup", "web"]);
+        // Formerly, the words of the comment were hosts too.
+        assert_eq!(configured("Host nas # my box\nHost a#b #c\n#Host x\n"), ["nas", "a#b"]);
     }
 
     #[test]

@@ -186,7 +186,7 @@ impl CommandLine {
     }
 
     /// The cache key of a listing: a hash of the location, the options about servers, the configuration, and the
-    /// secrets of the environment. `Debug` shows neither header fields nor proxies.
+    /// secrets of the environment. By `Hash`, because the text of `Debug` leaves out header fields and proxies.
     fn key(&self, directory: &str) -> Option<u64> {
         let location = self.places()?.locate(OsStr::new(directory)).ok()?;
         let config = self.config.file.as_deref().and_then(|file| fs::read(file).ok());

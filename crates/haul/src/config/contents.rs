@@ -7,6 +7,7 @@ use haul_http::client::Headers;
 use haul_storage::Location;
 
 use super::fault::{Section, did_you_mean};
+use crate::args::BridgeArg;
 use crate::options::Options;
 
 /// The content of a configuration file.
@@ -14,6 +15,12 @@ use crate::options::Options;
 pub(crate) struct Config {
     /// Options of every transfer.
     pub(crate) defaults: Options,
+    /// The bridge of spoken codes, in `[defaults]`.
+    pub(crate) bridge: Option<BridgeArg>,
+    /// Whether to use the local network ([`crate::network_switch`]), in `[defaults]`.
+    pub(crate) lan: Option<bool>,
+    /// Whether to ask the router for ports ([`crate::network_switch`]), in `[defaults]`.
+    pub(crate) port_mapping: Option<bool>,
     /// Options of `--profile NAME`.
     pub(crate) profile: BTreeMap<String, Options>,
     /// Remotes, used as `NAME:path`.

@@ -60,12 +60,11 @@ pub(crate) fn content(path: &Path) -> Result<Option<Vec<u8>>> {
 /// `path`, the file's mode and its owner are preserved. A new file is readable by its owner only.
 ///
 /// # Errors
-/// If the file has changed since, or cannot be written. It is unchanged then.
+/// If the file has changed since, or cannot be written: it is unchanged then.
 pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<()> {
     let failed = |error: io::Error| Error::from_io("write", error).at(path.display());
     let target = target(path).map_err(failed)?;
-    let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or(Path::new("."));
+    let directory = directory_of(&target);
     let changed = || {
         Error::new(ErrorKind::Changed, "write")
             .at(path.display())
@@ -91,8 +90,7 @@ pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<
             file.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
         }
         file.as_file().sync_all()?;
-        persist(file, &target, before.is_none())?;
-        File::open(directory)?.sync_all()
+        persist(file, &target, before.is_none())
     };
     let written = write();
     drop(lock);
@@ -100,6 +98,24 @@ pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(changed()),
         written => written.map_err(failed),
     }
+}
+
+/// Makes the last replacement of the file outlast a power failure.
+///
+/// # Errors
+/// If its directory cannot be synced. The file keeps its new content.
+pub(crate) fn sync(path: &Path) -> Result<()> {
+    let synced = target(path).and_then(|target| File::open(directory_of(&target))?.sync_all());
+    synced.map_err(|error| {
+        Error::from_io("sync", error)
+            .at(path.display())
+            .hinting("it is written, but a power failure may bring the old content back")
+    })
+}
+
+fn directory_of(target: &Path) -> &Path {
+    let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+    directory.unwrap_or(Path::new("."))
 }
 
 /// Locks a file until the returned one is dropped. `None` if it does not exist, or its file system has no locks.

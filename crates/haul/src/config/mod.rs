@@ -27,7 +27,7 @@ use std::path::Path;
 
 pub(crate) use self::contents::{Config, Entry, Remote};
 pub(crate) use self::fault::{Fault, Faults, Section};
-pub(crate) use self::file::{ConfigPath, NamedBy, config_path, content, replace, target};
+pub(crate) use self::file::{ConfigPath, NamedBy, config_path, content, replace, sync, target};
 pub(crate) use self::read::{check_name, location, option_names, user_name};
 
 impl Config {

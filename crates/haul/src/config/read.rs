@@ -17,8 +17,10 @@ use toml::de::{DeTable, DeValue, Deserializer, ValueDeserializer};
 
 use super::contents::{Config, Entry, Remote};
 use super::fault::{Fault, Section, did_you_mean};
+use crate::args::BridgeArg;
 use crate::options::Options;
 use crate::profiles::BUILT_IN_PROFILES;
+use crate::units::Switch;
 
 /// The top-level tables.
 const TABLES: [&str; 3] = ["defaults", "profile", "remote"];
@@ -210,6 +212,15 @@ impl Reader<'_> {
             if self.is_broken(at, value) {
                 continue;
             }
+            if let Some(read) = self.for_all_commands(section, name, value) {
+                match read {
+                    Ok(()) => self.record(section, name, at, value),
+                    Err(cause) => {
+                        self.fault(at, section, Some(name), cause);
+                    }
+                }
+                continue;
+            }
             if !known.iter().any(|known| known == name) {
                 let hint = did_you_mean(name, known.iter().map(String::as_str));
                 let hint = hint.unwrap_or_else(|| format!("the options are {}", known.join(", ")));
@@ -231,6 +242,27 @@ impl Reader<'_> {
         }
         // Each of them was valid on its own, so this cannot fail.
         deserialize(valid, value).unwrap_or_default()
+    }
+
+    /// Reads a key of `[defaults]` that is for all commands, or says why it is invalid; `None` if it is another one.
+    fn for_all_commands(
+        &mut self,
+        section: &Section,
+        name: &str,
+        value: &Value<'_>,
+    ) -> Option<Result<(), String>> {
+        if *section != Section::Defaults {
+            return None;
+        }
+        match name {
+            "bridge" => {
+                let read = text(value).and_then(|text| text.parse::<BridgeArg>());
+                Some(read.map(|bridge| self.config.bridge = Some(bridge)))
+            }
+            "lan" => Some(switch(value).map(|lan| self.config.lan = Some(lan))),
+            "port-mapping" => Some(switch(value).map(|maps| self.config.port_mapping = Some(maps))),
+            _ => None,
+        }
     }
 
     fn remotes(&mut self, at: usize, value: &Value<'_>) {
@@ -337,7 +369,10 @@ impl Reader<'_> {
 
     /// Adds a fault for each `profile` that does not exist.
     fn check_profile_names(&mut self) {
-        let own: Vec<String> = self.config.profile.keys().cloned().collect();
+        // One may have the name of a built-in profile.
+        let own = self.config.profile.keys();
+        let own = own.filter(|name| !BUILT_IN_PROFILES.contains(&name.as_str()));
+        let own: Vec<String> = own.cloned().collect();
         let mut unknown = Vec::new();
         for entry in self.config.entries.iter().filter(|entry| entry.key == "profile") {
             let Some(name) = entry.shown.as_deref() else { continue };
@@ -384,6 +419,14 @@ fn deserialize<T: DeserializeOwned>(
 fn text(value: &Value<'_>) -> Result<String, String> {
     let text = value.get_ref().as_str().map(str::to_owned);
     text.ok_or_else(|| "it must be text, in quotes".to_owned())
+}
+
+fn switch(value: &Value<'_>) -> Result<bool, String> {
+    match value.get_ref() {
+        DeValue::Boolean(on) => Ok(*on),
+        DeValue::String(text) => text.parse::<Switch>().map(|on| on.0),
+        _ => Err("it must be true or false".to_owned()),
+    }
 }
 
 /// Parses the value of `url`.
@@ -486,8 +529,8 @@ mod tests {
         let expected = [
             "c.toml:1: top: unknown key",
             "c.toml:3: [defaults] fsnyc: unknown key",
-            "c.toml:4: [defaults] lanes: '0' is not a number between 1 and 256, nor 'auto'",
-            "c.toml:7: [profile.night] lanes: 'many' is not a number between 1 and 256, nor 'auto'",
+            "c.toml:4: [defaults] lanes: '0' is not a number between 1 and 256, or write 'auto'",
+            "c.toml:7: [profile.night] lanes: 'many' is not a number between 1 and 256, or write 'auto'",
             "c.toml:8: [profile.night] profile: unknown profile 'saef'",
             "c.toml:10: [remote.nas] url: 'sftp://ada:***@nas/': a password does not belong",
             "c.toml:11: [remote.nas] port: it must be a number from 1 to 65535, without quotes",
@@ -619,6 +662,47 @@ mod tests {
         let mut found = faults(text);
         assert_eq!(found.len(), 1, "{found:?}");
         found.remove(0)
+    }
+
+    #[test]
+    fn the_local_network_and_port_mappings_can_be_turned_off_in_the_defaults() {
+        for (value, expected) in [("false", false), ("true", true), ("\"no\"", false)] {
+            let config = Config::of(&format!("[defaults]\nlan = {value}\n"));
+            assert_eq!((config.lan, config.port_mapping), (Some(expected), None), "{value}");
+            assert_eq!(config.entries[0].key, "lan");
+            let config = Config::of(&format!("[defaults]\nport-mapping = {value}\n"));
+            assert_eq!((config.lan, config.port_mapping), (None, Some(expected)), "{value}");
+            assert_eq!(config.entries[0].key, "port-mapping");
+        }
+        for (text, cause) in [
+            ("[defaults]\nlan = 0\n", "it must be true or false"),
+            ("[defaults]\nlan = \"of\"\n", "'of' is neither yes nor no"),
+            ("[profile.night]\nlan = false\n", "unknown key"),
+            ("[defaults]\nport-mapping = 0\n", "it must be true or false"),
+            ("[profile.night]\nport-mapping = false\n", "unknown key"),
+        ] {
+            let (config, faults) = Config::parse(Path::new("c.toml"), text);
+            assert!(
+                config.lan.or(config.port_mapping).is_none() && faults[0].cause.contains(cause),
+                "{faults:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_bridge_of_spoken_codes_is_among_the_defaults() {
+        let key = haul_peer::ticket::PeerKey([1; 32]).to_text();
+        let config = Config::of(&format!("[defaults]\nbridge = \"bridge.example:4181/{key}\"\n"));
+        assert_eq!(config.bridge.unwrap().0.to_string(), "bridge.example:4181");
+        assert_eq!(config.entries[0].key, "bridge");
+        for (text, cause) in [
+            ("[defaults]\nbridge = \"bridge.example:4181\"\n", "write HOST:PORT/KEY"),
+            ("[defaults]\nbridge = 4181\n", "it must be text"),
+            ("[profile.night]\nbridge = \"bridge.example:4181/KEY\"\n", "unknown key"),
+        ] {
+            let found = faults_of_one(text);
+            assert!(found.starts_with("c.toml:2: ") && found.contains(cause), "{found}");
+        }
     }
 
     #[test]

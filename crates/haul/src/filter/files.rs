@@ -24,8 +24,9 @@ pub(crate) fn patterns(file: &Path, include: bool) -> Result<Vec<Rule>, String> 
 }
 
 /// The rules in a file in the format of `.gitignore`, in reverse order: git applies the last match, haul the first.
+/// As in git, a malformed pattern matches nothing.
 pub(crate) fn ignored(file: &Path) -> Result<Vec<Rule>, String> {
-    let mut rules = rules(file, ignore_line)?;
+    let mut rules = rules(file, |line| Ok(ignore_line(line)))?;
     rules.reverse();
     Ok(rules)
 }
@@ -37,6 +38,8 @@ fn rules(
     let text = fs::read_to_string(file).map_err(|error| {
         format!("{}: cannot read patterns ({})", file.display(), io_cause(&error))
     })?;
+    // Some editors write a byte order mark, which git skips too.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let mut rules = Vec::new();
     for (number, line) in text.lines().enumerate() {
         match rule(line) {
@@ -49,23 +52,18 @@ fn rules(
     Ok(rules)
 }
 
-/// One line of a `.gitignore`.
-fn ignore_line(line: &str) -> Result<Option<Rule>, String> {
+/// One line of a `.gitignore`; `None` if it is empty, a comment or malformed.
+fn ignore_line(line: &str) -> Option<Rule> {
     if line.starts_with('#') {
-        return Ok(None);
+        return None;
     }
     let (include, line) = match line.strip_prefix('!') {
         Some(rest) => (true, rest),
         None => (false, line),
     };
-    let line = trim_spaces(line);
-    if line.is_empty() {
-        return Ok(None);
-    }
-    // Braces have no special meaning in a `.gitignore`.
-    let pattern = line.replace('{', "\\{").replace('}', "\\}");
-    let pattern: Pattern = pattern.parse()?;
-    Ok(Some(Rule { include, pattern }))
+    // The documentation of gitignore: "an invalid pattern that never matches".
+    let pattern = Pattern::of_gitignore(trim_spaces(line)).ok()?;
+    Some(Rule { include, pattern })
 }
 
 /// Removes trailing spaces, except one that follows an unescaped backslash.
@@ -109,7 +107,8 @@ mod tests {
     /// The expected values come from `git check-ignore`.
     #[test]
     fn gitignore_rules_match_like_in_git() {
-        let text = "*.log\n!keep.log\n/build\ntarget/\ndoc/*.pdf\n**/cache\n\\#x\n{a,b}\nend \n";
+        let text =
+            "*.log\n!keep.log\n/build\ntarget/\ndoc/*.pdf\n**/cache\n\\#x\n{a,b}\n\\{c\\}\nend \n";
         let rules = Rules::new(ignored(file(text).path()).unwrap()).unwrap();
         for (path, is_directory, included) in [
             ("a/x.log", false, false),
@@ -124,9 +123,28 @@ mod tests {
             ("#x", false, false),
             ("a", false, true),
             ("{a,b}", false, false),
+            ("{c}", false, false),
+            ("\\c\\", false, true),
             ("end", false, false),
         ] {
             assert_eq!(rules.includes(path.as_bytes(), is_directory), included, "{path}");
+        }
+    }
+
+    /// Formerly, it made the whole file an error.
+    #[test]
+    fn a_malformed_line_of_a_gitignore_matches_nothing() {
+        let rules = Rules::new(ignored(file("a[\nb\\\n/\n*.o\n").path()).unwrap()).unwrap();
+        assert!(!rules.includes(b"x.o", false));
+        assert!(rules.includes(b"a[", false) && rules.includes(b"b\\", false));
+    }
+
+    /// Formerly, it was part of the first pattern.
+    #[test]
+    fn a_byte_order_mark_is_not_part_of_the_first_pattern() {
+        let file = file("\u{feff}*.o\n");
+        for rules in [ignored(file.path()).unwrap(), patterns(file.path(), false).unwrap()] {
+            assert!(!Rules::new(rules).unwrap().includes(b"x.o", false));
         }
     }
 }

@@ -29,6 +29,17 @@ impl FromStr for Pattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text, Glob::new)
+    }
+}
+
+impl Pattern {
+    /// Parses a pattern of a `.gitignore`, in which braces are literal.
+    fn of_gitignore(text: &str) -> Result<Self, String> {
+        Self::parse(text, Glob::without_alternatives)
+    }
+
+    fn parse(text: &str, glob: fn(&str) -> Result<Glob, String>) -> Result<Self, String> {
         let directories_only = text.ends_with('/');
         let body = text.strip_suffix('/').unwrap_or(text);
         let whole_path = body.contains('/');
@@ -36,11 +47,9 @@ impl FromStr for Pattern {
         if body.is_empty() {
             return Err("the pattern is empty".to_owned());
         }
-        Ok(Self { glob: Glob::new(body)?, whole_path, directories_only })
+        Ok(Self { glob: glob(body)?, whole_path, directories_only })
     }
-}
 
-impl Pattern {
     fn matches(&self, path: &[u8], is_directory: bool) -> bool {
         if self.directories_only && !is_directory {
             return false;

@@ -75,7 +75,7 @@ fn line(file: &FileLine, longest: usize, width: usize) -> String {
 }
 
 /// Shortens `text` to at most `width` columns, in the middle, where paths differ least.
-fn cut(text: &str, width: usize) -> String {
+pub(super) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }

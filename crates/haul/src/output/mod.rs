@@ -3,6 +3,7 @@
 //! All output goes through one [`Printer`]: results to standard output, everything else to standard
 //! error, and nothing into the middle of a progress bar.
 
+mod clients;
 mod color;
 mod files;
 pub(crate) mod human;
@@ -12,6 +13,7 @@ mod long;
 mod printer;
 mod progress;
 
+pub(crate) use clients::{ClientDisplay, ClientLine};
 pub(crate) use files::FileLine;
 pub(crate) use long::LongForm;
 pub(crate) use printer::{Piece, Printer};

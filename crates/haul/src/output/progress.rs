@@ -28,6 +28,22 @@ fn terminal_size() -> (usize, usize) {
     (or(size.ws_col, DEFAULT_SIZE.0), or(size.ws_row, DEFAULT_SIZE.1))
 }
 
+/// Columns and lines to draw in.
+pub(super) fn drawn_size() -> (usize, usize) {
+    let (columns, height) = terminal_size();
+    (columns.saturating_sub(1).max(MIN_WIDTH), height)
+}
+
+/// A bar on standard error.
+pub(super) fn bar(template: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+    // All templates are valid; if one were not, the bar would only look plainer.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
 /// Shows [`Progress`].
 #[derive(Debug)]
 pub(crate) struct ProgressDisplay {
@@ -59,12 +75,7 @@ impl ProgressDisplay {
         let kind = if !printer.shows_progress() {
             Kind::Nothing
         } else if printer.can_draw() {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            // Both templates are valid; if one were not, the bar would only look plainer.
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
-            }
-            Kind::Bar { bar, next: Duration::ZERO }
+            Kind::Bar { bar: bar(template), next: Duration::ZERO }
         } else if printer.is_json() {
             // JSON events report progress already, and standard error is probably a log file.
             Kind::Nothing
@@ -107,8 +118,7 @@ impl ProgressDisplay {
         match &mut self.kind {
             Kind::Bar { bar, .. } => {
                 self.printer.set_bar(Some(bar.clone()));
-                let (columns, height) = terminal_size();
-                let width = columns.saturating_sub(1).max(MIN_WIDTH);
+                let (width, height) = drawn_size();
                 let style = line::Style { bar: true, color: self.printer.has_color() };
                 let line = line::progress(progress, self.printer.is_verbose(), style, width);
                 let in_flight: Vec<_> = self.files.values().flatten().collect();

@@ -18,7 +18,7 @@ pub(crate) struct HostReports {
 /// State of one host.
 #[derive(Debug, Default)]
 pub(super) struct HostReport {
-    pub(super) what: What,
+    pub(super) target: Target,
     /// Number of failures so far.
     pub(super) failed: u64,
     /// Of these, sources that could not be opened: the transfer does not count them.
@@ -45,7 +45,7 @@ impl HostReports {
         printer: &Printer,
     ) {
         let mut hosts = self.lock();
-        hosts[host].what = What { base, manifest };
+        hosts[host].target = Target { base, manifest };
         for error in failures {
             printer.failure_of(Some(&self.names[host]), &error);
             hosts[host].unopened += 1;
@@ -61,7 +61,7 @@ impl HostReports {
     /// The manifests, each with the name of its host.
     pub(crate) fn take_manifests(&self) -> Vec<(String, Manifest)> {
         let mut hosts = self.lock();
-        let manifests = hosts.iter_mut().map(|host| host.what.manifest.take());
+        let manifests = hosts.iter_mut().map(|host| host.target.manifest.take());
         let named = self.names.iter().cloned().zip(manifests);
         named.filter_map(|(name, manifest)| Some((name, manifest?))).collect()
     }
@@ -81,14 +81,14 @@ impl HostReport {
 
 /// The destination that the events of one transfer are about.
 #[derive(Debug, Default)]
-pub(super) struct What {
+pub(super) struct Target {
     /// Paths are printed relative to it.
     pub(super) base: RelPath,
     /// Gets every finished entry.
     pub(super) manifest: Option<Manifest>,
 }
 
-impl What {
+impl Target {
     /// Notes a finished entry; returns its path for display.
     pub(super) fn note(&mut self, file: &FileEvent) -> RelPath {
         if let Some(manifest) = &mut self.manifest {

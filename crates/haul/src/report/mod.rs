@@ -18,7 +18,7 @@ use haul_storage::{Error, RelPath};
 
 pub(crate) use hosts::HostReports;
 
-use self::hosts::What;
+use self::hosts::Target;
 use crate::manifest::Manifest;
 use crate::output::{FileLine, Printer, ProgressDisplay, human, json};
 use crate::settings::Show;
@@ -54,9 +54,9 @@ impl Report {
         show: Show,
     ) -> io::Result<Self> {
         let has_manifests = manifest.is_some();
-        let what = What { base, manifest };
+        let target = Target { base, manifest };
         let hosts = Arc::new(HostReports::new(Vec::new()));
-        Self::listen(printer, what, hosts, has_manifests, show)
+        Self::listen(printer, target, hosts, has_manifests, show)
     }
 
     /// Starts the thread for many hosts; `has_manifests`: their manifests are in `hosts`.
@@ -66,12 +66,12 @@ impl Report {
         has_manifests: bool,
         show: Show,
     ) -> io::Result<Self> {
-        Self::listen(printer, What::default(), hosts, has_manifests, show)
+        Self::listen(printer, Target::default(), hosts, has_manifests, show)
     }
 
     fn listen(
         printer: &Printer,
-        what: What,
+        target: Target,
         hosts: Arc<HostReports>,
         has_manifests: bool,
         show: Show,
@@ -80,10 +80,11 @@ impl Report {
         let display = ProgressDisplay::new(printer);
         let shows_files = show.files || printer.is_verbose();
         let files = shows_files || printer.is_json() || printer.has_log() || has_manifests;
-        let mut listener = Listener { printer: printer.clone(), display, what, hosts, shows_files };
+        let mut listener =
+            Listener { printer: printer.clone(), display, target, hosts, shows_files };
         let thread = thread::Builder::new().name("report".to_owned()).spawn(move || {
             listener.listen(&receiver);
-            listener.what.manifest
+            listener.target.manifest
         })?;
         Ok(Self { sender, thread, files })
     }
@@ -96,7 +97,8 @@ impl Report {
             if matches!(&event, Event::File(file) if !files && !file.dry_run) {
                 return;
             }
-            // Sending fails only if the listener has panicked; `finish` propagates that.
+            // Progress is dropped if the queue is full. Otherwise sending fails only if the listener has
+            // panicked; `finish` propagates that.
             if matches!(event, Event::Progress(_) | Event::Current(_)) {
                 drop(sender.try_send(Message::Event(event)));
             } else {
@@ -141,7 +143,7 @@ impl Report {
 struct Listener {
     printer: Printer,
     display: ProgressDisplay,
-    what: What,
+    target: Target,
     hosts: Arc<HostReports>,
     /// Whether to print every file.
     shows_files: bool,
@@ -188,8 +190,8 @@ impl Listener {
             Event::Current(files) => {
                 let named = |base: &RelPath| named(files, name, base);
                 let files = match host {
-                    None => named(&self.what.base),
-                    Some(host) => named(&hosts.lock()[host].what.base),
+                    None => named(&self.target.base),
+                    Some(host) => named(&hosts.lock()[host].target.base),
                 };
                 self.display.current(host.unwrap_or(0), files);
             }
@@ -199,8 +201,8 @@ impl Listener {
             }
             Event::File(file) => {
                 let path = match host {
-                    None => self.what.note(file),
-                    Some(host) => hosts.lock()[host].what.note(file),
+                    None => self.target.note(file),
+                    Some(host) => hosts.lock()[host].target.note(file),
                 };
                 self.object(name, || json::Event::file(file, &path));
                 if self.printer.has_log() && file.action != Action::Unchanged {

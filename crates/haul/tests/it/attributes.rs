@@ -8,7 +8,7 @@ use crate::faults::{Slow, as_nobody, is_root};
 use crate::image::Image;
 use crate::session::Session;
 
-/// `cap_net_raw=p`, as `setcap` writes it.
+/// `cap_net_raw=ep`, as `setcap` writes it.
 const CAPABILITY: &str = "0sAQAAAgAgAAAAAAAAAAAAAAAAAAA=";
 
 fn has_tools() -> bool {
@@ -133,7 +133,7 @@ fn acls_are_those_of_the_source() {
     }
     session.haul("cp -q -a src/ dst").status(0);
     assert_eq!((get(&session, "dst/small").len(), mode(&session, "dst/small")), (0, 0o640));
-    // Without its ACL the group has what the ACL gave to the group, not what its mask gave to others.
+    // Once the ACL is removed, the group's mode bits are its ACL entry, not the mask that they showed before.
     set(&session, "dst/small", "system.posix_acl_access", &hex);
     session.haul("cp -q --preserve=times,xattrs src/ dst").status(0);
     assert_eq!((get(&session, "dst/small").len(), mode(&session, "dst/small")), (0, 0o755));
@@ -205,6 +205,29 @@ fn an_ordinary_user_updates_attributes_of_files_that_it_may_not_write_to() {
         assert_eq!((mode(&session, "dst/d"), mode(&session, "dst/d/f")), (0o555, 0o444));
         // In the next round even the owner may read neither the file nor its attributes.
         set_mode(&session, "dst/d/f", 0);
+    }
+}
+
+/// Formerly, `-g` made it a warning.
+#[test]
+fn a_refused_owner_is_a_failure_if_it_is_named_by_preserve() {
+    if !is_root() {
+        eprintln!("skipped: running as another user needs root");
+        return;
+    }
+    let session = Session::new().file("src/f", "x");
+    let all = [
+        ("-g", 0),
+        ("-a -g", 0),
+        ("--preserve=owner", 1),
+        ("--preserve=owner -g", 1),
+        ("-g --preserve=owner,mode", 1),
+    ];
+    for (at, (options, status)) in all.into_iter().enumerate() {
+        let line = format!("cp -q {options} src/f copy{at}");
+        let ran = as_nobody(&session, &line).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(status), "{options}: {said}");
     }
 }
 

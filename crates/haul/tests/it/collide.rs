@@ -71,3 +71,30 @@ fn a_source_does_not_replace_the_file_of_an_earlier_one() {
     assert!(!session.has("d/x"));
     session.haul("cp -q --exclude /x a/ b/ e").status(0);
 }
+
+/// Formerly, looking `x/y` up in the first source failed, because its `x` is no directory.
+#[test]
+fn a_pipe_of_an_earlier_source_does_not_refuse_what_a_later_one_has_there() {
+    let session = Session::new().file("a/z", "z").file("b/x/y", "y").file("b/p", "p");
+    session.tool("mkfifo a/x a/p");
+    session.haul("cp a/ b/ d").status(0).stderr_has("a/x: is a named pipe; not copied");
+    assert_eq!(session.haul("ls -R d").out(), "p\nx/\nz\nx/y\n");
+    assert_eq!(session.read("d/p"), "p");
+}
+
+#[test]
+fn a_file_of_an_earlier_source_refuses_what_is_below_its_name() {
+    let session = Session::new().file("a/x", "first").file("b/x/y", "y").file("b/z/y", "y");
+    let ran = session.haul("cp -n a/ b/ d").status(1);
+    ran.stderr_has("this run copies").stderr_has("a/x to the name of a directory above it");
+    session.haul("cp -q --exclude /x a/ b/ e").status(0);
+    assert_eq!(session.haul("ls -R e").out(), "z/\nz/y\n");
+}
+
+/// Formerly, any file of that name in the earlier source refused it.
+#[test]
+fn a_file_that_is_not_selected_does_not_refuse_that_of_a_later_source() {
+    let session = Session::new().file("a/x", "1").file("b/x", "12345");
+    session.haul("cp -q --min-size 3 a/ b/ d").status(0);
+    assert_eq!(session.read("d/x"), "12345");
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::dav;
-use crate::session::Session;
+use crate::session::{Session, isolate};
 use crate::sftp::Far;
 
 /// The candidates that haul prints for fish, for the last word.
@@ -21,7 +21,11 @@ fn fish(session: &Session, words: &[&str]) -> Vec<String> {
 
 /// The candidates of bash for the last word, which it splits at colons.
 fn bash(session: &Session, words: &[&str]) -> Vec<String> {
-    let script = session.haul("completions bash").status(0).out();
+    bash_by(session, &session.haul("completions bash").status(0).out(), words)
+}
+
+/// The same by a script.
+fn bash_by(session: &Session, script: &str, words: &[&str]) -> Vec<String> {
     let mut divided = Vec::new();
     for (n, word) in words.iter().enumerate() {
         let mut rest = *word;
@@ -49,10 +53,10 @@ fn bash(session: &Session, words: &[&str]) -> Vec<String> {
     let program = Path::new(env!("CARGO_BIN_EXE_haul")).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
     let mut command = Command::new("bash");
+    isolate(&mut command);
     command.args(["--norc", "-c", &text]).current_dir(session.path("")).env("PATH", path);
     command.env("HOME", session.path("home")).env("XDG_CACHE_HOME", session.path("cache"));
-    command.env_remove("HAUL_CONFIG").env_remove("XDG_CONFIG_HOME").stdin(Stdio::null());
-    let output = command.output().unwrap();
+    let output = command.stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines().map(ToOwned::to_owned).filter(|line| !line.is_empty()).collect()
 }
@@ -144,6 +148,18 @@ fn bash_completes_paths_after_the_colon_of_a_remote() {
     // Within quotes the word is not split, and only names without special characters are offered.
     assert_eq!(bash(&session, &["haul", "ls", "\"nas:z"]), ["nas:zz", "nas:z{b,c}"]);
     assert_eq!(bash(&session, &["haul", "ls", "nas:"]).len(), 7);
+}
+
+/// Formerly, the path was not quoted, and `BIN` in it was replaced.
+#[test]
+fn bash_calls_the_program_that_printed_the_script() {
+    let session = Session::new().file("photo", "").directory("BIN's 1");
+    let haul = session.path("BIN's 1/haul");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_haul"), &haul).unwrap();
+    let mut command = Command::new(&haul);
+    isolate(&mut command).env("HAUL_COMPLETE", "bash").env("HOME", session.path("home"));
+    let script = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert_eq!(bash_by(&session, &script, &["haul", "ls", "ph"]), ["photo"]);
 }
 
 /// Formerly, `--header`, `--cookie` and `--proxy` had no influence on the key of a cached listing.

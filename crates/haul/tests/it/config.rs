@@ -1,11 +1,12 @@
 //! The configuration file, and `haul config`.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Stdio;
 
 use serde_json::Value;
 
+use crate::faults::{as_nobody, is_root};
 use crate::pty::Terminal;
 use crate::session::Session;
 use crate::sftp::sshd::Sshd;
@@ -174,7 +175,7 @@ fn show_prints_the_source_of_each_option() {
     }
 }
 
-/// It listed neither `HTTP_PROXY` nor `ftp_proxy`, and a variable in capitals that an empty one hides.
+/// Formerly, it omitted `HTTP_PROXY` and `ftp_proxy`, and listed a variable in capitals that an empty one hides.
 #[test]
 fn show_prints_the_proxies_that_haul_uses() {
     let session = Session::new();
@@ -252,7 +253,7 @@ fn check_prints_every_fault_with_its_hint() {
     session.haul("config check").status(1).stdout("").stderr(&format!(
         "haul: [ROOT]/{USUAL}:2: [defaults] fsnyc: unknown key\n\
          hint: did you mean 'fsync'?\n\
-         haul: [ROOT]/{USUAL}:3: [defaults] lanes: '0' is not a number between 1 and 256, nor 'auto'\n\
+         haul: [ROOT]/{USUAL}:3: [defaults] lanes: '0' is not a number between 1 and 256, or write 'auto'\n\
          haul: [ROOT]/{USUAL}:6: [remote.nas] prot: unknown key\n\
          hint: did you mean 'port'?\n"
     ));
@@ -478,6 +479,27 @@ fn an_edit_is_written_as_a_whole_once_it_has_no_faults() {
     assert_eq!(mode(&session, USUAL), 0o600);
 }
 
+/// Formerly, haul reported that the configuration was unchanged.
+#[test]
+fn an_edit_is_written_even_if_its_directory_cannot_be_synced() {
+    let session = Session::new().file("conf/haul.toml", "[defaults]\nlanes = 4\n");
+    let mut command = as_nobody(&session, "--config conf/haul.toml config edit");
+    if is_root() {
+        for path in ["conf", "conf/haul.toml"] {
+            chown(session.path(path), Some(65534), Some(65534)).unwrap();
+        }
+    }
+    // A directory that cannot be opened for reading.
+    fs::set_permissions(session.path("conf"), fs::Permissions::from_mode(0o300)).unwrap();
+    let output = command.env("EDITOR", editor("s/4/5/")).output().unwrap();
+    fs::set_permissions(session.path("conf"), fs::Permissions::from_mode(0o700)).unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.starts_with("haul: conf/haul.toml: cannot sync ("), "{error}");
+    assert!(error.contains("it is written") && !error.contains("unchanged"), "{error}");
+    assert_eq!(session.read("conf/haul.toml"), "[defaults]\nlanes = 5\n");
+}
+
 /// Formerly, haul ignored Ctrl-C after the editor had run.
 #[test]
 fn ctrl_c_ends_the_prompt_whether_to_edit_again() {
@@ -498,7 +520,7 @@ fn ctrl_c_ends_the_prompt_whether_to_edit_again() {
 #[test]
 fn on_a_terminal_a_faulty_edit_is_edited_again() {
     let session = Session::new().file(USUAL, "[defaults]\nlanes = 4\n");
-    // Its second run undoes the first.
+    // Its second run corrects the key that the first one broke.
     session.write("editor", "#!/bin/sh\ngrep -q lnes \"$1\" && s=s/lnes/lanes/ || s=s/lanes.*/lnes=7/\nsed -i $s \"$1\"\n");
     session.tool("chmod 755 editor");
     let editor = session.path("editor").display().to_string();

@@ -1,5 +1,6 @@
 //! `haul demo`.
 
+use crate::mount::can_mount;
 use crate::session::Session;
 
 #[test]
@@ -13,7 +14,7 @@ fn every_step_prints_a_row_and_nothing_is_left() {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let rows: Vec<_> = out.lines().map(words).collect();
     let steps: Vec<_> = rows.iter().map(|row| format!("{} {}", row[0], row[1])).collect();
-    let expected = [
+    let mut expected = vec![
         "over step",
         "local copy",
         "local again",
@@ -25,7 +26,13 @@ fn every_step_prints_a_row_and_nothing_is_left() {
         "dav up",
         "dav down",
         "dav compare",
+        "peer up",
+        "peer down",
+        "peer compare",
     ];
+    if can_mount() {
+        expected.push("mount compare");
+    }
     assert_eq!(steps, expected, "{out}");
     assert!(out.contains("20 as listed"), "{out}");
     // Files, and bytes with their unit: all of them were copied there and back.
@@ -59,6 +66,20 @@ fn metadata_that_a_protocol_does_not_keep_is_not_a_difference() {
     let steps: Vec<_> = dav.iter().map(|object| object["step"].as_str().unwrap()).collect();
     assert_eq!(steps, ["up", "down", "compare"]);
     assert!(dav.iter().all(|object| object["bytes"] == 2), "{}", ran.out());
+    let peer: Vec<_> = objects.iter().filter(|object| object["over"] == "peer").collect();
+    let steps: Vec<_> = peer.iter().map(|object| object["step"].as_str().unwrap()).collect();
+    assert_eq!(steps, ["up", "down", "compare"]);
+    assert!(peer.iter().all(|object| object["bytes"] == 2), "{}", ran.out());
+    assert_eq!(peer[0]["note"], "through a bridge, to a server in this process");
+    assert_eq!(peer[2]["note"], "bytes, modes, times and links are equal");
+    let mount = objects.iter().find(|object| object["over"] == "mount");
+    if let Some(mount) = mount {
+        assert_eq!(mount["step"], "compare");
+        assert_eq!(mount["files"], 2);
+        let note = "bytes, modes, times and links are equal, read through a mount";
+        assert_eq!(mount["note"], note);
+    }
+    assert_eq!(mount.is_some(), can_mount());
     assert_eq!(dav[0]["note"], "over WebDAV, to a server in this process; without 2 links");
     assert_eq!(session.haul("ls tmp").out(), "");
 }

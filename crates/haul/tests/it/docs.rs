@@ -1,4 +1,4 @@
-//! Runs every command of README and docs in a shell, against real servers.
+//! Runs every `haul` command of README and docs in a shell, against real servers.
 //!
 //! Everything that a command names is created first: `photos`, `data`, `big.iso` here, `server` and `node01`
 //! as hosts of `~/.ssh/config`, `nas:` as a remote of the configuration, a web server, WebDAV and FTP. The
@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 
 use crate::dav::{self, servers};
 use crate::ftp::vsftpd::{Tls, Vsftpd};
-use crate::session::Session;
+use crate::serve::Serving;
+use crate::session::{Session, isolate};
 use crate::sftp::sshd::Sshd;
 
 /// Marks an example of an option that is refused.
@@ -28,6 +29,10 @@ fn commands(page: &Path) -> Vec<String> {
         commands.extend(code.map(str::to_owned));
     }
     commands.retain(|line| !line.contains(REFUSED));
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse for haul mount");
+        commands.retain(|line| !line.starts_with("haul mount "));
+    }
     commands
 }
 
@@ -47,6 +52,12 @@ struct World {
     dav: dav::Far,
     web: servers::Server,
     ftp: Vsftpd,
+    /// A running share of `shared`, and its ticket.
+    share: Serving,
+    ticket: String,
+    /// A running bridge, as `--bridge` names it.
+    bridge: Serving,
+    named: String,
 }
 
 impl World {
@@ -58,7 +69,14 @@ impl World {
         let dav = dav::haul(&session);
         let web = servers::nginx()?;
         let ftp = Vsftpd::start(Tls::None, &[])?;
-        let world = Self { session, sshd, dav, web, ftp };
+        session.write("shared/file", "");
+        let line = "share --writable --listen 127.0.0.1:0 shared";
+        let (share, object) = Serving::json(&session, line);
+        let ticket = object["ticket"].as_str().unwrap().to_owned();
+        let line = "bridge --listen 127.0.0.1:0 --token secret";
+        let (bridge, object) = Serving::json(&session, line);
+        let named = object["bridges"][0].as_str().unwrap().to_owned();
+        let world = Self { session, sshd, dav, web, ftp, share, ticket, bridge, named };
         world.configure();
         Some(world)
     }
@@ -87,7 +105,7 @@ impl World {
         let session = &self.session;
         let ftp = self.ftp.root();
         let far = [self.dav.root.clone(), self.web.root(), ftp.clone()];
-        for directory in far.iter().chain([&session.path("ssh-home")]) {
+        for directory in far.iter().chain([&session.path("ssh-home"), &session.path("shared")]) {
             for entry in fs::read_dir(directory).unwrap().flatten() {
                 let path = entry.path();
                 drop(fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)));
@@ -100,14 +118,17 @@ impl World {
             session.write(format!("{top}/2025/a.jpg"), "a");
             session.write(format!("{top}/2026/b.jpg"), "b");
         };
-        for top in ["work/photos", "work/data", "nas/photos", "nas/2026", "srv/data"] {
+        for top in ["work/photos", "work/data", "nas/photos", "nas/2026", "srv/data", "shared"] {
             tree(top);
         }
         session.write("work/backup/old", "old");
         session.tool("cp -a work/photos work/backup/");
         self.list("work/backup");
+        fs::create_dir_all(session.path("work/mnt")).unwrap();
         session.write("work/big.iso", "iso".repeat(100_000));
         session.write("work/notes.txt", "notes");
+        session.write("work/ticket.txt", &self.ticket);
+        session.write("work/token", "secret\n");
         session.write("work/list.txt", "2025/a.jpg\n");
         session.write("work/hosts.txt", "server\nnode01\n");
         session.write("work/urls.txt", self.here("https://server/big.iso\nserver:notes.txt\n"));
@@ -168,6 +189,11 @@ impl World {
             ("ada@", ""),
             ("/srv/data", &srv),
             ("0.0.0.0:2022", "127.0.0.1:0"),
+            ("0.0.0.0:4180", "127.0.0.1:0"),
+            ("0.0.0.0:4181", "127.0.0.1:0"),
+            ("127.0.0.1:9181", "127.0.0.1:0"),
+            ("bridge.example:4181/KEY", &self.named),
+            ("TICKET", &self.ticket),
             ("0.0.0.0:8443", "127.0.0.1:0"),
             ("--authorized-keys keys", "--authorized-keys key.pub"),
             ("pass show nas", "echo secret"),
@@ -183,14 +209,11 @@ impl World {
         let directory = Path::new(env!("CARGO_BIN_EXE_haul")).parent().unwrap();
         let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
         let mut shell = Command::new("sh");
-        shell
+        isolate(&mut shell)
             .args(["-c", &format!("exec {line}")])
             .current_dir(self.session.path("work"))
             .env("PATH", path)
             .env("HOME", self.session.path("home"))
-            .env_remove("HAUL_CONFIG")
-            .env_remove("XDG_CONFIG_HOME")
-            .env_remove("XDG_STATE_HOME")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -202,7 +225,8 @@ impl World {
         let mut child = self.shell(line).spawn().unwrap();
         // Not all commands read their input.
         drop(child.stdin.take().unwrap().write_all(b"select 1;\n"));
-        if line.starts_with("haul serve ") {
+        let serving = ["haul serve ", "haul share ", "haul bridge ", "haul mount "];
+        if serving.iter().any(|command| line.starts_with(command)) {
             let mut first = String::new();
             BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
             rustix::process::kill_process(
@@ -212,7 +236,14 @@ impl World {
             .unwrap();
             let ended = child.wait_with_output().unwrap();
             let text = String::from_utf8_lossy(&ended.stderr).into_owned();
-            return if first.starts_with("serving") { Ok(()) } else { Err(first + &text) };
+            return if ["serving", "sharing", "bridge", "mounted"]
+                .iter()
+                .any(|word| first.starts_with(word))
+            {
+                Ok(())
+            } else {
+                Err(first + &text)
+            };
         }
         let output = child.wait_with_output().unwrap();
         if output.status.success() {
@@ -220,6 +251,20 @@ impl World {
         }
         let text = [output.stdout, output.stderr].concat();
         Err(format!("{}: {}", output.status, String::from_utf8_lossy(&text)))
+    }
+}
+
+#[test]
+fn the_help_names_all_events_of_the_documentation() {
+    let page = pages().into_iter().find(|page| page.ends_with("json.md")).unwrap();
+    let text = fs::read_to_string(page).unwrap();
+    let events = text.lines().filter_map(|line| line.strip_prefix("**")?.split("**").next());
+    let help = Session::new().haul("--help").out();
+    let (_, listed) = help.split_once("JSON (--json)").unwrap();
+    let (listed, _) = listed.split_once("Exit status").unwrap();
+    let listed: Vec<_> = listed.split(|c: char| !c.is_ascii_alphabetic()).collect();
+    for event in events {
+        assert!(listed.contains(&event), "{event}");
     }
 }
 
@@ -245,7 +290,7 @@ fn every_command_of_the_documentation_works() {
             // All these hosts share one directory here, so their copies disturb each other. Repeating the
             // command copies the missing files.
             for _ in 0..4 {
-                if ran.is_err() && line.contains("node[") {
+                if ran.is_err() && (line.contains("node[") || line.contains("--hosts")) {
                     ran = world.run(&here);
                 }
             }
@@ -256,6 +301,8 @@ fn every_command_of_the_documentation_works() {
             count += 1;
         }
     }
+    world.share.end("INT");
+    world.bridge.end("INT");
     eprintln!("{count} commands");
     assert!(failed.is_empty(), "{}", failed.join("\n"));
     assert!(count > 80, "{count}");

@@ -7,12 +7,16 @@ use crate::session::Session;
 #[test]
 fn the_on_done_command_gets_the_outcome_but_no_secrets() {
     let session = Session::new().file("src/a", "aaa").file("src/b", "bb");
-    session.write("home/tell", "env | grep ^HAUL_ | sort > $HOME/told; echo said");
+    session.write(
+        "home/tell",
+        "env | grep ^HAUL_ | grep -vE '^HAUL_(LAN|PORT_MAPPING)=' | sort > $HOME/told; echo said",
+    );
     let secrets = [
         ("HAUL_PASSWORD", "secret"),
         ("HAUL_PASSWORD_NAS", "secret"),
         ("HAUL_TOKEN", "secret"),
         ("HAUL_TOKEN_NAS", "secret"),
+        ("HAUL_TICKET", "secret"),
     ];
     let mut command = session.command("cp --json src dst --on-done");
     command.arg(". $HOME/tell").envs(secrets);

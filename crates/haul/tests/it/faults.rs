@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::session::Session;
+use crate::session::{Session, isolate};
 use crate::sftp::Running;
 
 /// A file system of its own for a test, unmounted when it is dropped.
@@ -91,7 +91,7 @@ pub(crate) fn as_nobody(session: &Session, line: &str) -> Command {
     let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
     let mut command = Command::new(session.path("haul"));
     command.args(arguments).current_dir(session.path("")).env("HOME", session.path(""));
-    command.env_remove("HAUL_CONFIG").env_remove("XDG_CONFIG_HOME");
+    isolate(&mut command);
     command.uid(nobody).gid(nobody);
     command
 }
@@ -134,7 +134,20 @@ fn with_one_file_system_deleting_leaves_mounted_file_systems_alone() {
     assert_eq!(session.read("dst/taken/f"), "y");
     // The same for a directory in the way of a file.
     fs::write(session.path("src/extra"), "file").unwrap();
-    session.haul("sync -x --delete src/ dst").status(1).stderr_has("extra");
+    let cause = "cannot write (a directory with a mounted file system is in the way of the file)";
+    for options in ["-n", "-q"] {
+        let line = format!("sync -x {options} --delete src/ dst");
+        session.haul(&line).status(1).stderr_has(&format!("dst/extra: {cause}"));
+    }
+    assert_eq!(session.read("dst/extra/deep/disk/precious"), "p");
+    // Formerly, the error named excluded files, and a dry run reported a copy.
+    fs::remove_file(session.path("src/extra")).unwrap();
+    session.write("src/extra/deep/disk", "file");
+    let cause = "cannot write (a mounted file system is in the way of the file)";
+    for options in ["-n", "-q"] {
+        let line = format!("sync -x {options} --delete src/ dst");
+        session.haul(&line).status(1).stderr_has(&format!("dst/extra/deep/disk: {cause}"));
+    }
     assert_eq!(session.read("dst/extra/deep/disk/precious"), "p");
 }
 
@@ -322,7 +335,7 @@ fn special_files_are_left_out_with_a_warning() {
 }
 
 #[test]
-fn hard_links_and_holes_and_attributes_are_kept() {
+fn hard_links_and_holes_are_kept() {
     let session = Session::new().file("src/one", content(3 << 20));
     fs::hard_link(session.path("src/one"), session.path("src/two")).unwrap();
     let holes = fs::File::create(session.path("src/holes")).unwrap();

@@ -44,6 +44,7 @@ fn the_manual_page_has_every_command_and_option() {
         "VERIFY",
         "RM",
         "MKDIR",
+        "MOUNT",
         "SERVE SFTP",
         "CONFIG SHOW",
         "CONFIG ADD",
@@ -83,7 +84,8 @@ fn every_command_gets_a_manual_page_of_its_own() {
     let named = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let config = ["add", "check", "edit", "list", "path", "remove", "show"];
     let below = config.map(|name| format!("config-{name}"));
-    let below = below.iter().map(String::as_str).chain(["serve-dav", "serve-sftp"]);
+    let peers = ["peers-add", "peers-forget", "peers-list", "peers-rename"];
+    let below = below.iter().map(String::as_str).chain(["serve-dav", "serve-sftp"]).chain(peers);
     for name in named.filter(|name| !["", "help"].contains(name)).chain(below) {
         let page = session.read(&format!("pages/man1/haul-{name}.1"));
         assert!(page.contains(&format!(".TH HAUL-{} 1", name.to_uppercase())), "{page}");

@@ -184,8 +184,8 @@ fn a_journal_that_a_kill_left_next_to_a_finished_file_is_removed_in_every_mode()
     }
 }
 
-/// Where renaming cannot refuse to replace (ntfs-3g), a run that is killed between its two steps leaves the file
-/// under both names.
+/// Where renaming cannot refuse to replace (ntfs-3g), haul links the final name and then removes the other
+/// one. A run that is killed in between leaves the file under both names.
 #[test]
 fn the_name_of_a_part_file_that_a_kill_left_on_a_finished_file_is_removed() {
     for mode in ["different", "newer", "never"] {

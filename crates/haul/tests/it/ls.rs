@@ -32,6 +32,11 @@ fn a_long_listing_has_mode_size_and_time() {
     assert!(lines[1].starts_with("lrwxrwxrwx ") && lines[1].ends_with(" l -> a"), "{out}");
     let local = session.haul_where("ls -lh d/a", &[("TZ", "<+05>-5")]).status(0);
     local.stdout("-rw-r-----      5 B 2000-02-29 05:00:00 a\n");
+    // Formerly, the name of a zone counted as UTC. Minimal systems have no time zone database.
+    if std::path::Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists() {
+        let named = session.haul_where("ls -lh d/a", &[("TZ", "Asia/Tokyo")]).status(0);
+        named.stdout("-rw-r-----      5 B 2000-02-29 09:00:00 a\n");
+    }
 }
 
 #[test]
@@ -75,6 +80,21 @@ fn names_that_are_not_utf8_keep_their_bytes() {
     assert_eq!(object["path_bytes"], "ff0a");
     assert_eq!(object["size"], 1);
     assert_eq!(session.haul_with("ls", name.as_bytes()).status(0).bytes(), b"\xff\n\n");
+}
+
+/// Formerly, every command panicked.
+#[test]
+fn environment_variables_that_are_not_utf8_do_no_harm() {
+    let session = Session::new().file("d/a", "");
+    let mut command = session.command("ls d");
+    command.env("ODD", OsStr::from_bytes(b"\xff")).env(OsStr::from_bytes(b"ODD\xff"), "a");
+    session.ran("ls d", command.output().unwrap()).status(0).stderr("").stdout("a\n");
+    // A proxy that cannot be used is not bypassed.
+    let line = "ls http://127.0.0.1:1/";
+    let mut command = session.command(line);
+    command.env("http_proxy", OsStr::from_bytes(b"http://\xff:1/")).env("no_proxy", "");
+    let ran = session.ran(line, command.output().unwrap()).status(1);
+    ran.stderr_has("http_proxy is not the URL of a proxy");
 }
 
 #[test]

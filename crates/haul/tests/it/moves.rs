@@ -31,6 +31,21 @@ fn two_sources_with_the_same_name_are_refused() {
     assert!(!session.has("d/f"));
 }
 
+/// Formerly, it was renamed and stayed in one piece.
+#[test]
+fn a_file_that_has_to_be_split_is_copied_on_one_disk_too() {
+    let session = Session::new().file("big", vec![7; 2500]).file("d/big", vec![8; 1001]);
+    session.haul("mv -q --split 1000 big parts").status(0);
+    assert_eq!(session.haul("ls parts/").out(), "00\n01\n02\n");
+    session.haul("mv -q --split 1000 d tree").status(0);
+    assert_eq!(session.haul("ls tree/big/").out(), "00\n01\n");
+    assert!(!session.has("big") && !session.has("d"));
+    session.write("small", vec![9; 1000]);
+    let out = session.haul("mv --json --split 1000 small short").status(0).out();
+    assert!(out.contains("\"event\":\"renamed\""), "{out}");
+    assert_eq!(fs::read(session.path("short")).unwrap(), [9; 1000]);
+}
+
 #[test]
 fn a_change_of_case_loses_nothing_where_case_is_ignored() {
     // exfat-fuse 1.3 terminates at the first of these renames.

@@ -62,6 +62,8 @@ fn directories_are_created() {
     assert!(!session.has("x"));
     session.write("f", "");
     session.haul("mkdir -p f").status(1);
+    // Formerly, directories that exist counted as created.
+    session.haul("mkdir -p -v a a/b/d").status(0).stdout("created a/b/d\n");
 }
 
 #[test]

@@ -109,12 +109,14 @@ fn a_debian_package_is_installed_upgraded_and_removed() {
     session.tool(&format!("{dpkg} --install {first}"));
     packages.are_usable("root/usr", "vendor-completions", ".1.gz");
     assert!(session.has("root/usr/share/doc/haul/copyright"));
+    assert_eq!(session.tool("readlink root/usr/sbin/mount.haul"), "../bin/haul\n");
     session.tool(&format!("{dpkg} --install {second}"));
     packages.are_usable("root/usr", "vendor-completions", ".1.gz");
     let version = session.tool("dpkg-query --admindir=root/var/lib/dpkg -W haul");
     assert_eq!(version, "haul\t1.1.0-1\n");
     session.tool(&format!("{dpkg} --purge haul"));
     assert_eq!(packages.installed(), Vec::<String>::new());
+    assert!(!session.has("root/usr/sbin/mount.haul"));
 }
 
 #[test]
@@ -133,10 +135,12 @@ fn an_rpm_package_is_installed_upgraded_and_removed() {
     );
     session.tool(&format!("{rpm} --install {first}"));
     packages.are_usable("root/usr", "site-functions", ".1.gz");
+    assert_eq!(session.tool("readlink root/usr/sbin/mount.haul"), "../bin/haul\n");
     session.tool(&format!("{rpm} --upgrade {second}"));
     packages.are_usable("root/usr", "site-functions", ".1.gz");
     session.tool(&format!("{rpm} --erase haul"));
     assert_eq!(packages.installed(), Vec::<String>::new());
+    assert!(!session.has("root/usr/sbin/mount.haul"));
     assert!(!session.has("root/usr/share/zsh"));
 }
 

@@ -72,7 +72,8 @@ fn a_manifest_is_private_unless_all_listed_files_are_readable_by_all() {
     }
 }
 
-/// The digest in the manifest is that of the existing file, which was left alone.
+/// The existing file is left alone, or replaced by one with its mode: either way the manifest lists a private
+/// file.
 #[test]
 fn a_manifest_of_private_files_at_the_destination_is_private() {
     for rest in ["--overwrite=never", "--preserve=times", "--preserve=times --overwrite=never"] {

@@ -1,5 +1,5 @@
-//! The program at a pseudo-terminal, with typed input. `script` creates the terminal, which is the
-//! controlling one of the program.
+//! The program at a pseudo-terminal, with typed input. `script` creates the terminal and makes it the
+//! program's controlling terminal.
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use crate::session::Session;
+use crate::session::{Session, isolate};
 
 /// The longest wait for a prompt.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,17 +31,13 @@ impl Terminal {
     /// The same with environment variables.
     pub(crate) fn start_where(session: &Session, line: &str, variables: &[(&str, &str)]) -> Self {
         let haul = session.command("");
-        let mut child = Command::new("script")
+        let mut child = isolate(&mut Command::new("script"))
             .args(["--quiet", "--return", "--command"])
             .arg(format!("exec {} {line}", haul.get_program().display()))
             .arg("/dev/null")
             .current_dir(session.path(""))
             .env("HOME", session.path("home"))
             .env("TERM", "xterm")
-            .env_remove("HAUL_CONFIG")
-            .env_remove("XDG_CONFIG_HOME")
-            .env_remove("VISUAL")
-            .env_remove("EDITOR")
             .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -76,6 +72,14 @@ impl Terminal {
             assert!(!ended && start.elapsed() < PATIENCE, "no '{text}' is shown:\n{screen}");
             sleep(Duration::from_millis(10));
         }
+    }
+
+    /// The rest of the line behind the output that was matched already.
+    #[track_caller]
+    pub(crate) fn rest_of_line(&mut self) -> String {
+        let start = self.seen;
+        self.until("\n");
+        self.text()[start..self.seen].trim_end().to_owned()
     }
 
     /// Waits for a prompt and types a line.

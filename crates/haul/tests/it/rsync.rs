@@ -223,7 +223,8 @@ fn backups_keep_replaced_and_removed_files() {
     session.haul("cp --backup-dir ../old s d").status(2).stderr_has("a path below DEST");
 }
 
-/// Without hard links, the old file is renamed, and renamed back if the new version fails.
+/// By a hard link, where the file system has them. Otherwise the old file is renamed, and renamed back if the
+/// new version fails.
 #[test]
 fn a_large_file_is_backed_up_too() {
     let big = "0123456789abcdef".repeat(400_000);

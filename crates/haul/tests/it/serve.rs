@@ -2,6 +2,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+
+use haul_bench::guard::end_with_thread;
 
 use crate::session::Session;
 
@@ -17,7 +20,13 @@ impl Serving {
     /// Starts it and waits for its first `lines` lines.
     pub(crate) fn start(session: &Session, line: &str, lines: usize) -> Self {
         let mut command = session.command(line);
-        command.env("USER", "me").env_remove("XDG_STATE_HOME");
+        command.env("USER", "me");
+        Self::spawn(command, lines)
+    }
+
+    pub(crate) fn spawn(mut command: Command, lines: usize) -> Self {
+        command.env_remove("XDG_STATE_HOME");
+        end_with_thread(&mut command);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
@@ -28,9 +37,23 @@ impl Serving {
     }
 
     pub(crate) fn json(session: &Session, line: &str) -> (Self, serde_json::Value) {
-        let serving = Self::start(session, &format!("{line} --json"), 1);
+        let mut command = session.command(&format!("{line} --json"));
+        command.env("USER", "me");
+        Self::parsed(command)
+    }
+
+    /// Starts it with `--json`; with the object that it prints.
+    pub(crate) fn parsed(command: Command) -> (Self, serde_json::Value) {
+        let serving = Self::spawn(command, 1);
         let object = serde_json::from_str(&serving.said).unwrap();
         (serving, object)
+    }
+
+    /// Waits for its next line on standard output.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
     }
 
     /// Ends it with a signal; returns the rest of its standard output.
@@ -40,6 +63,11 @@ impl Serving {
         std::io::Read::read_to_string(&mut self.stdout, &mut rest).unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
         rest
+    }
+
+    /// Waits until it has ended by itself; returns its status.
+    pub(crate) fn wait(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
     }
 
     fn signal(&self, signal: &str) {
@@ -57,7 +85,7 @@ impl Serving {
     }
 }
 
-/// No server outlives its test.
+/// No server outlives its test, nor the test program if that is killed ([`end_with_thread`]).
 impl Drop for Serving {
     fn drop(&mut self) {
         // It may have ended already.
@@ -105,6 +133,28 @@ fn sftp(session: &Session, port: u64, batch: &str) -> (bool, String) {
 
 fn port(object: &serde_json::Value) -> u64 {
     object["address"].as_str().unwrap().rsplit(':').next().unwrap().parse().unwrap()
+}
+
+/// Formerly, servers of a test program that was killed went on.
+#[test]
+fn a_server_ends_with_the_thread_that_has_started_it() {
+    let session = Session::new().directory("data");
+    let start = || Serving::json(&session, "serve dav data --listen 127.0.0.1:0").0;
+    let serving = thread::scope(|scope| scope.spawn(start).join().unwrap());
+    // Killed already: SIGTERM would end it with status 0.
+    assert_eq!(serving.end("TERM").0, None);
+}
+
+#[test]
+fn where_the_environment_names_no_user_the_account_does() {
+    let session = session();
+    let line = "serve sftp data --listen 127.0.0.1:0 --authorized-keys key.pub --json";
+    let mut command = session.command(line);
+    command.env_remove("USER").env_remove("LOGNAME");
+    let serving = Serving::spawn(command, 1);
+    let object: serde_json::Value = serde_json::from_str(&serving.said).unwrap();
+    let account = Command::new("id").arg("-un").output().unwrap();
+    assert_eq!(object["user"], String::from_utf8_lossy(&account.stdout).trim());
 }
 
 #[test]
@@ -194,7 +244,7 @@ fn errors_name_their_location() {
     session
         .haul("serve sftp data --authorized-keys key.pub --host-key open")
         .status(1)
-        .stderr_has("lets others read it; make it 0600");
+        .stderr_has("gives others access; make it 0600");
 }
 
 #[test]

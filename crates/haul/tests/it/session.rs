@@ -13,6 +13,34 @@ pub(crate) struct Session {
     directory: TempDir,
 }
 
+/// Removes the variables of the tests' own environment that change what haul does, and keeps haul from sending anything
+/// to the network of this machine.
+pub(crate) fn isolate(command: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| changes_haul(name)) {
+        command.env_remove(name);
+    }
+    command.env("HAUL_LAN", "no").env("HAUL_PORT_MAPPING", "no")
+}
+
+/// Whether haul reads a variable, other than `HOME`, `TERM` and those of the user's name.
+fn changes_haul(name: &OsStr) -> bool {
+    const NAMES: [&str; 10] = [
+        "XDG_CONFIG_HOME",
+        "XDG_STATE_HOME",
+        "XDG_CACHE_HOME",
+        "XDG_RUNTIME_DIR",
+        "NETRC",
+        "REQUEST_METHOD",
+        "SSH_AUTH_SOCK",
+        "NO_COLOR",
+        "VISUAL",
+        "EDITOR",
+    ];
+    let Some(name) = name.to_str() else { return false };
+    let is_proxy = name.to_ascii_lowercase().ends_with("_proxy");
+    NAMES.contains(&name) || is_proxy || name.starts_with("HAUL_")
+}
+
 /// The output and the status of a command.
 pub(crate) struct Ran {
     line: String,
@@ -58,11 +86,9 @@ impl Session {
     /// A command to be run here, not yet started.
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
-        command
+        isolate(&mut command)
             .args(line.split_whitespace())
             .current_dir(self.path(""))
-            .env_remove("HAUL_CONFIG")
-            .env_remove("XDG_CONFIG_HOME")
             .env("HOME", self.path("home"))
             .env("TMPDIR", self.path(""))
             .stdin(Stdio::null());
@@ -91,7 +117,8 @@ impl Session {
     pub(crate) fn tool(&self, line: &str) -> String {
         let mut words = line.split_whitespace();
         let mut command = Command::new(words.next().unwrap());
-        let output = command.args(words).current_dir(self.path("")).output().unwrap();
+        isolate(&mut command).args(words).current_dir(self.path(""));
+        let output = command.output().unwrap();
         let text = format!(
             "{}{}",
             String::from_utf8_lossy(&output.stdout),
@@ -188,5 +215,22 @@ impl Ran {
     fn placed(&self, bytes: &[u8]) -> String {
         let root = format!("{}/", self.root.display().to_string().trim_end_matches('/'));
         String::from_utf8_lossy(bytes).replace(&root, "[ROOT]/")
+    }
+}
+
+/// Formerly, tests failed where a proxy, a password or another state directory was set.
+#[test]
+fn the_environment_of_the_tests_does_not_reach_haul() {
+    for name in ["XDG_STATE_HOME", "HAUL_PASSWORD_NAS", "NETRC", "https_proxy", "ALL_PROXY"] {
+        assert!(changes_haul(OsStr::new(name)), "{name}");
+    }
+    for name in ["PATH", "HOME", "TMPDIR", "LANG"] {
+        assert!(!changes_haul(OsStr::new(name)), "{name}");
+    }
+    let set = std::env::vars_os().map(|(name, _)| name).filter(|name| changes_haul(name));
+    let command = Session::new().command("ls");
+    let removed: Vec<_> = command.get_envs().filter(|(_, value)| value.is_none()).collect();
+    for name in set {
+        assert!(removed.contains(&(name.as_os_str(), None)), "{}", name.display());
     }
 }

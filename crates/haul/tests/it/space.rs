@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::content::content;
 use crate::dav;
 use crate::faults::Mounted;
-use crate::session::Session;
+use crate::session::{Session, isolate};
 use crate::sftp::Far;
 
 const MIB: usize = 1 << 20;
@@ -228,7 +228,7 @@ fn a_transfer_ends_when_no_more_than_min_free_is_left_and_complete_files_stay() 
     session.tool("rm -r small/tree");
     let line = "head -c 18M /dev/zero | $HAUL cp --bwlimit 6M --min-free 5M - small/stream";
     let mut shell = Command::new("sh");
-    shell.args(["-c", line]).env("HAUL", env!("CARGO_BIN_EXE_haul"));
+    isolate(&mut shell).args(["-c", line]).env("HAUL", env!("CARGO_BIN_EXE_haul"));
     let out = shell.current_dir(session.path("")).output().unwrap();
     let text = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{text}");

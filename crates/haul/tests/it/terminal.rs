@@ -1,6 +1,6 @@
 //! Output on a terminal: nothing that servers send controls it.
 //!
-//! Colours, window titles, cursor movements and reversed text are tried in everything that a server chooses:
+//! Colours, window titles and reversed text are tried in everything that a server chooses:
 //! names of files, algorithms, banners, certificates, replies. `script` gives the program a terminal.
 
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::session::Session;
+use crate::session::{Session, isolate};
 use crate::sftp::sshd::Sshd;
 
 /// OSC, a window title; CSI in one character, as UTF-8; a right-to-left override.
@@ -20,15 +20,13 @@ const SHOWN: &str = "a\\033]0;owned\\007b\\302\\23331mc\\342\\200\\256d";
 /// Runs the program on a terminal without input; returns what was sent to the terminal.
 pub(crate) fn on_a_terminal(session: &Session, line: &str) -> String {
     let haul = session.command("");
-    let output = Command::new("script")
+    let output = isolate(&mut Command::new("script"))
         .args(["--quiet", "--return", "--command"])
         .arg(format!("{} {line}", haul.get_program().display()))
         .arg("/dev/null")
         .current_dir(session.path(""))
         .env("HOME", session.path("home"))
         .env("TERM", "xterm")
-        .env_remove("HAUL_CONFIG")
-        .env_remove("XDG_CONFIG_HOME")
         .stdin(Stdio::null())
         .output()
         .unwrap();

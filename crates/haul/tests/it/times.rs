@@ -1,4 +1,5 @@
-//! File systems and servers with coarser or shorter clocks than the source: a rerun copies nothing.
+//! File systems and servers whose times have coarser steps or a shorter range than the source's: a rerun
+//! copies nothing.
 
 use std::fs::File;
 use std::time::{Duration, UNIX_EPOCH};

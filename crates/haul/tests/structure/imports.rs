@@ -71,7 +71,8 @@ impl Tree {
         for (module, file) in &self.files {
             let to = imports.entry(file.path.clone()).or_default();
             for one in file.uses.iter().filter(|one| !one.is_public) {
-                // Paths to other crates are skipped; a name that a `use` introduces is counted there.
+                // A path to another crate is taken for one below this module: it ends in this file, and is not
+                // counted.
                 let Some(from) = absolute(module, &one.path) else { continue };
                 let Some((found, name)) = self.defined(&from, 0) else { continue };
                 if found != *module {
@@ -120,7 +121,8 @@ impl Tree {
     }
 }
 
-/// A path from the root of the crate; `None` for one that begins elsewhere.
+/// The path from the root of the crate. One that does not begin with `crate` is relative to `module`. `None`
+/// if it has more `super`s than there are modules above.
 fn absolute(module: &[String], path: &[String]) -> Option<Vec<String>> {
     let mut from = module.to_vec();
     let mut rest = path;
@@ -179,7 +181,7 @@ fn string_end(text: &str) -> usize {
     text.len()
 }
 
-/// All uses in a file: those of `use`, and paths in the code that begin with a module.
+/// All uses in a file: those of `use`, and all paths in the code.
 fn uses(code: &str) -> Vec<Use> {
     let mut found = Vec::new();
     let mut paths = String::new();
@@ -211,7 +213,7 @@ fn uses(code: &str) -> Vec<Use> {
         }
         let first = &parts[0];
         let mut path = parts.clone();
-        // A module whose name a `use` introduces.
+        // A path whose first name a `use` introduces.
         if let Some(one) = found.iter().find(|one| !one.is_path && one.name == *first) {
             path = one.path.iter().chain(&parts[1..]).cloned().collect();
         }

@@ -101,6 +101,17 @@ async fn a_dropped_reader_releases_its_permits_and_requests() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_writer_of_a_host_has_a_window_of_its_own() {
+    let (budgets, storage) = (LinkBudgets::default(), far());
+    let reader = budgets.reader(&storage, &settings());
+    let writers = [(); 2].map(|()| budgets.writer(&storage, &settings()));
+    let _read = reader.acquire(Priority::Bulk, WINDOW).await;
+    let _written = writers[0].acquire(Priority::Bulk, WINDOW).await;
+    assert!(writers[1].try_acquire(Priority::Bulk, WINDOW).is_none());
+    assert!(writers[0].has_links());
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_reader_of_a_disk_has_a_budget_of_its_own() {
     let (budgets, disk) = (LinkBudgets::default(), MemoryStorage::new() as Arc<dyn Storage>);
     let (first, second) = (budgets.reader(&disk, &settings()), budgets.reader(&disk, &settings()));
@@ -109,8 +120,8 @@ async fn each_reader_of_a_disk_has_a_budget_of_its_own() {
     assert!(!first.has_links());
 }
 
-/// Once, a block was reported on the whole permit and then split off: its bytes were released as arrived, and
-/// again with its part.
+/// Formerly, if the arrival of a block was reported on the whole permit and the block's part was split off
+/// only then, its bytes left the bytes in flight twice: at the arrival, and again with its part.
 #[test]
 fn a_block_is_in_flight_until_it_arrives_whether_it_is_split_off_before_or_after() {
     let blocks = prop::collection::vec((1..WINDOW / 4, any::<bool>(), 0..4usize), 1..40);

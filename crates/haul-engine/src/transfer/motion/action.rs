@@ -15,7 +15,7 @@ pub enum Requester {
     Range(u64),
 }
 
-/// The next thing to do. Each leads to one of the inputs named, except `Wait` and `Done`.
+/// The next thing to do. Each leads to one of the inputs named, except `FreeSlot`, `Wait` and `Done`.
 #[derive(Debug)]
 pub enum Action {
     /// Find the first data at or after an offset: `on_data`.

@@ -231,7 +231,7 @@ impl FileInMotion {
         if !self.mode.is_streamed() || range.room() >= wanted.len().min(BLOCK) {
             return self.request_block(id);
         }
-        self.shared.flow.give_back(range.room());
+        self.shared.flow.refund(range.room());
         range.permit = None;
         range.state = State::MoreRoom;
         let is_idle = range.blocks_in_hand.is_empty();
@@ -411,7 +411,7 @@ impl FileInMotion {
         let Some(range) = self.ranges.remove(&id) else { return };
         self.schedule.finish(id, now);
         // Bytes that were paid for and went to another lane, or turned out fewer.
-        self.shared.flow.give_back(range.room());
+        self.shared.flow.refund(range.room());
         drop(range);
         self.be_due();
         self.steal(now);

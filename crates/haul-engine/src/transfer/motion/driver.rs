@@ -320,8 +320,8 @@ impl<'a> Driver<'a> {
     fn read_error(&self, error: Error) -> Error {
         let error = error.at(&self.ends.source_name);
         if self.ends.reads != Reads::Whole && !self.ends.reader.is_ranged() {
-            // The server does not support ranges after all: reopen the file and read it from the start. Data that has
-            // arrived is kept.
+            // The server does not support ranges after all: reopen the file and read it from the start. Data
+            // that is in the journal is kept up to the first gap.
             return error.with_retry(Retry::FromStart);
         }
         error

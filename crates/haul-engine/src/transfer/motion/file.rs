@@ -415,7 +415,7 @@ impl FileInMotion {
     fn next_range(&self) -> Option<Wanted> {
         let flow = &self.shared.flow;
         let mut bytes = flow.range_bytes(self.shared.tally.remaining());
-        // No waiting for more than there is to be moved.
+        // Under a rate limit, a range waits for no more bytes than are left to assign.
         let unassigned = self.schedule.unassigned();
         let limit = flow.limit_bytes().map(|limit| limit.min(unassigned).max(1));
         bytes = bytes.min(limit.unwrap_or(u64::MAX));
@@ -473,7 +473,7 @@ impl FileInMotion {
         let Some(assigned) = self.schedule.next(wanted.bytes) else { return };
         // The range may be shorter than expected; then the permit shrinks with it.
         let unused = permit.left().saturating_sub(assigned.range.len());
-        self.shared.flow.give_back(unused.min(wanted.held.saturating_sub(wanted.unpaid)));
+        self.shared.flow.refund(unused.min(wanted.held.saturating_sub(wanted.unpaid)));
         drop(permit.split(unused));
         let unpaid = wanted.unpaid.min(permit.left());
         let mut range = self.range(assigned, State::PaysFirst);

@@ -24,7 +24,7 @@ pub struct Holes {
 }
 
 impl Holes {
-    /// A file of `size` bytes of which nothing is known.
+    /// A search from the start of a file of `size` bytes.
     pub const fn new(size: u64, written: RangeSet) -> Self {
         Self { size, at: 0, written }
     }

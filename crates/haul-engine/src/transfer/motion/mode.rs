@@ -38,7 +38,7 @@ pub struct Mode {
     pub is_endless: bool,
     /// Whether the destination takes bytes only in order.
     pub writes_in_order: bool,
-    /// Bytes that are worth a write.
+    /// Blocks are joined to this many bytes for a write; 0 if any size will do. Not for streamed reads.
     pub write_bytes: u64,
     /// The digest that is computed of it.
     pub digest: Option<DigestKind>,

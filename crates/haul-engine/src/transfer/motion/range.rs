@@ -14,7 +14,7 @@ use crate::schedule::Assignment;
 /// What a range waits for.
 #[derive(Debug)]
 pub enum State {
-    /// Room for its first bytes: it was taken over from another lane.
+    /// A permit for its first bytes: a range that is taken over from another lane begins without one.
     FirstRoom,
     /// A permit for the next bytes.
     MoreRoom,
@@ -44,7 +44,7 @@ pub struct MovingRange {
     pub permit: Option<Permit>,
     /// The current attempt to read it.
     pub attempt: Attempt,
-    /// The rest of the read, between blocks.
+    /// The stream of further blocks, while none of them is awaited.
     pub blocks: Option<BlockStream>,
     /// Blocks that are being written or hashed.
     pub blocks_in_hand: Vec<InHand>,
@@ -124,7 +124,7 @@ impl MovingRange {
         self.blocks_in_hand.iter_mut().find(|block| block.range.start() == offset)
     }
 
-    /// Takes out the block at `offset` if it is neither being written nor hashed any more.
+    /// Takes out the block at `offset` once it is hashed and its write is done or abandoned.
     pub fn take_settled(&mut self, offset: u64) -> Option<InHand> {
         let settled = |block: &InHand| {
             let is_decided = matches!(block.write, Write::Done | Write::GivenUp);

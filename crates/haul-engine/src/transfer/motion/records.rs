@@ -2,8 +2,8 @@
 //!
 //! Records are written by the mebibyte: one for every block would cost as much as the blocks. Until its
 //! record is written, a block keeps its permit, so that a rerun after a kill never repeats more than one
-//! window. A file too short for a journal keeps all its permits until it has its name; between disks,
-//! where the window is fixed, there is room for that.
+//! window. Between disks, a file too short for a journal keeps all its permits until it has its name: the
+//! window is fixed there, and has room for that. Over a link such a file releases them as bytes are written.
 
 use haul_storage::{Range, RangeSet};
 

@@ -74,8 +74,8 @@ const FALL: f64 = 0.75;
 /// The window is divided by no more than this at a time: a link that stalls for a moment is not a slow link.
 const MOST_SHRINKAGE: u64 = 4;
 
-/// The most that data can be on the path, in RTTs. A server that takes 30 ms to respond on a path of 2 ms
-/// has 5.
+/// The most that data can be on the path, in RTTs (each with `ENDS_DELAY`). With a server that takes 30 ms to
+/// respond on a path of 2 ms, it is about 5: 32 ms instead of 6.
 const MOST_STRETCH: f64 = 8.0;
 
 /// The most time in seconds that a server takes for a request: on a long path data cannot be much longer on
@@ -93,9 +93,9 @@ const THIN_LANE_BYTES: f64 = (512 << 10) as f64;
 /// Measurements are at least this long. On a LAN a round is 10 ms, and noisy.
 const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
 
-/// From this RTT on a path is long: more lanes are tried without waiting, and stay. An idle lane costs
-/// nothing there, while closing it discards what the kernel knew of the path (simulated: BBR needs 8
-/// RTTs for each quarter that the other lanes have to grow).
+/// From this RTT on a path is long: more lanes are tried as soon as it is known whether there is a queue, and
+/// stay unless they carry little. An idle lane costs nothing there, while closing it discards what the kernel
+/// knew of the path (simulated: BBR needs 8 RTTs for each quarter that the other lanes have to grow).
 pub(in crate::window) const LONG_PATH: Duration = Duration::from_millis(10);
 
 /// New lanes need a few RTTs to open and some eight to grow, and the ranges that they get at the end arrive

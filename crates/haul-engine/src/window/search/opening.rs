@@ -19,8 +19,8 @@ const FULL_COUNTS: u32 = 2;
 /// the two BDPs that path and queue hold.
 const OPENING_SHARE: f64 = 0.75;
 
-/// ... up to this many times the bytes of the last RTT, besides the first window: while those double, four
-/// times as many are in flight one RTT later.
+/// ... up to this many times the bytes of the last RTT, or to the first window if that is more: while those
+/// bytes double, four times as many are in flight one RTT later.
 const MOST_AHEAD: f64 = 3.0;
 
 /// While lanes ramp up, the window may be this many times the bytes per RTT, so that lanes that are

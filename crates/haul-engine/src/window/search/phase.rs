@@ -13,13 +13,14 @@ pub(super) enum Phase {
 pub(super) struct Opening {
     /// Goodput of the last round that had grown.
     pub(super) mark: f64,
-    /// Rounds without growth since.
+    /// Rounds without growth since: with a full path they count double, while lanes ramp up not at all.
     pub(super) flat: u32,
-    /// The highest mean over as many rounds as end the opening when they are flat.
+    /// The highest mean goodput over `FLAT_ROUNDS` rounds.
     pub(super) best: f64,
-    /// Whether it was tried if bytes in flight are only requested; and window and goodput before, during
-    /// that trial.
+    /// Whether a wider window was tried although the present one is several BDPs: bytes in flight may only be
+    /// requested, and not on the path yet.
     pub(super) stretched: bool,
+    /// During that trial: the window and the goodput before it.
     pub(super) stretches: Option<(u64, f64)>,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct Trial {
     pub(super) change: Change,
     pub(super) window_before: u64,
     pub(super) goodput_before: f64,
-    /// Data requested before the change arrives until this time, and ...
+    /// Until this time data arrives that was requested before the change, so samples do not count; nor ...
     pub(super) ripe: Duration,
     /// ... until this many more bytes have arrived.
     pub(super) to_come: f64,

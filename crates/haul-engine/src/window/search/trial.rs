@@ -21,11 +21,11 @@ const STARVING: f64 = 0.85;
 /// losses, of which more lanes take a part each.
 const CALM: f64 = 0.04;
 
-/// Lanes that make goodput fall below this part are closed before the end of the trial.
+/// A trial of more lanes ends early if goodput falls below this part of what it was.
 const HARMFUL: f64 = 0.9;
 
-/// Pause between trials of the window, in time and in RTTs, whichever is longer. Doubles up to 8 times while
-/// nothing is gained.
+/// Pause between trials of the window, in time and in RTTs, whichever is longer. Doubles while nothing is
+/// gained, up to eightfold.
 const PROBE_PAUSE: Duration = Duration::from_secs(10);
 const PROBE_RTTS: u32 = 50;
 const MOST_PAUSE_DOUBLINGS: u32 = 3;
@@ -37,7 +37,8 @@ const EARLY_PROBE_ROUNDS: u32 = 16;
 /// cost goodput while they are tried (measured: two SFTP lanes over loopback move 0.6 of what one moves).
 const FIRST_LANE_TRIAL: Duration = Duration::from_secs(2);
 
-/// Pause after a trial of lanes that gained nothing; doubles each time, up to 16 times.
+/// Pause after a trial of lanes that gained nothing; doubles each time, up to sixteenfold. Ten times as
+/// long if the lanes stay nevertheless ([`LONG_PATH`]).
 const LANE_TRIAL_PAUSE: Duration = Duration::from_secs(60);
 const MOST_LANE_DOUBLINGS: u32 = 4;
 
@@ -230,7 +231,8 @@ impl Search {
         self.settled_once = true;
         let share = self.lane_share(self.reference, view, lanes);
         let may_be_capped = share >= LANE_BYTES as f64 / 2.0;
-        // The goodput of fewer lanes does not exclude losses: they may not have had any yet.
+        // That more lanes gained little does not prove that the link is full. If lanes are thin, losses may
+        // limit them, which the fewer lanes had not had yet when they were measured.
         let full = self.link_is_full(self.reference, lanes);
         let due = if full && share >= THIN_LANE_BYTES {
             view.now + LANE_TRIAL_PAUSE

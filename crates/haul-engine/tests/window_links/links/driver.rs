@@ -28,7 +28,7 @@ pub(crate) struct Point {
     pub(crate) range_bytes: u64,
 }
 
-/// The least bytes that are reported at once.
+/// The least bytes that are reported at once, except at the end of a range.
 const BLOCK: u64 = 64 << 10;
 
 #[derive(Debug)]

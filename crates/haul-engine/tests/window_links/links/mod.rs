@@ -141,8 +141,9 @@ pub(crate) struct Run {
     pub(crate) dropped: u64,
     /// Samples of the queue: time, and queueing delay.
     pub(crate) queues: Vec<(Duration, Duration)>,
-    /// The largest number of lanes being opened at once, and the largest number refused.
+    /// The largest number of lanes being opened at once.
     pub(crate) most_opening: usize,
+    /// Lanes that were refused, in total.
     pub(crate) refused: usize,
 }
 

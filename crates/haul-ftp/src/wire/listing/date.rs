@@ -148,7 +148,8 @@ pub(super) fn read(words: &[&[u8]], certainty: Certainty, foreign: bool) -> Opti
         if !is_time_or_year(third) {
             return None;
         }
-        // A year may follow a time with seconds, and a time may follow a year and a comma.
+        // A year may follow a time with seconds, and a time may follow a year (`Oct 5, 2004 10:11`, with the
+        // comma).
         let seconds = third.iter().filter(|byte| **byte == b':').count() == 2;
         let comma = second.ends_with(b",") && !is_time(third);
         let more = (seconds && is_year(word(3))) || (comma && is_time(word(3)));

@@ -1,8 +1,9 @@
 //! Lines in the format of `ls -l`: `-rw-r--r--  1 owner group  5000 Nov 22 13:50 name`.
 //!
 //! There is no standard: the group may be missing, an owner may contain spaces, dates are written in many
-//! languages. There is always a size before a date (`date`), and exactly one space between date and name.
-//! NetWare has rights in brackets instead of permissions, and some servers print numbers only.
+//! languages. There is a size before a date (`date`), perhaps joined to the column before it. One space is
+//! between date and name; more are padding behind a one-field date without a time. NetWare has rights in
+//! brackets instead of permissions, and some servers print numbers only; both pad names.
 
 use haul_storage::{EntryKind, SpecialKind};
 

@@ -169,7 +169,8 @@ fn chunked(body: &[u8], length: usize) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of a response, valid or with one wrong byte, and the beginning of the next one.
+/// The bytes of a response, valid, too short for its `Content-Length` or with one wrong byte, and the
+/// beginning of the next one unless the connection's end ends the body.
 fn response() -> impl Strategy<Value = Vec<u8>> {
     let framing = (0..4usize, vec(any::<u8>(), 0..300), 1..50usize);
     let provisional = (0..3usize, "[a-z]{0,20}");

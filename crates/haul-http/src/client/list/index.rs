@@ -16,23 +16,14 @@ use crate::parse::Url;
 use crate::parse::href::Base;
 use crate::parse::index::{self, Index, Listed};
 
+/// Most files whose length is requested in search of one that is not empty.
+const MOST_SOUGHT: usize = 32;
+
 /// Lists a directory from its index page, which is held in memory (32 MiB at most). Files whose exact size the page
-/// does not show are requested by HEAD while the stream is consumed. With `keep`, the page stays cached for the next
-/// listing.
-pub(in super::super) async fn list(
-    inner: Arc<Inner>,
-    path: &RelPath,
-    keep: bool,
-) -> Result<EntryStream> {
+/// does not show are requested by HEAD while the stream is consumed.
+pub(super) async fn list(inner: Arc<Inner>, path: &RelPath) -> Result<EntryStream> {
     let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
-    let url = inner.directory_url(path);
-    let page = match inner.exchange().pages.take(&url) {
-        Some(page) => page,
-        None => fetch(&inner, &url).await?,
-    };
-    if keep {
-        inner.exchange().pages.insert(url, page.clone());
-    }
+    let page = page(&inner, &inner.directory_url(path)).await?;
     let index = read(&inner, path, &page)?;
     let refused = (index.refused > 0).then(|| {
         Err(at(ErrorKind::InvalidInput)
@@ -47,6 +38,30 @@ pub(in super::super) async fn list(
         })
         .buffer_unordered(ASKED);
     Ok(stream::iter(refused).chain(entries).boxed())
+}
+
+/// The first file in a directory that is not empty; without one, its first directory. Where the page shows no sizes, it
+/// requests the lengths of files one after the other, of [`MOST_SOUGHT`] at most. The page stays cached for the next
+/// listing.
+pub(in super::super) async fn first(inner: &Inner, path: &RelPath) -> Result<Option<Entry>> {
+    let url = inner.directory_url(path);
+    let page = page(inner, &url).await?;
+    inner.exchange().pages.insert(url, page.clone());
+    let (mut directory, mut sought) = (None, 0);
+    for listed in read(inner, path, &page)?.entries {
+        sought += usize::from(!listed.directory && listed.size.is_none());
+        if sought > MOST_SOUGHT {
+            break;
+        }
+        let Ok(entry) = entry(inner, path, listed).await else { break };
+        if entry.is_file() && entry.size > 0 {
+            return Ok(Some(entry));
+        }
+        if entry.is_dir() {
+            directory.get_or_insert(entry);
+        }
+    }
+    Ok(directory)
 }
 
 /// The size of a file according to the current index page of its directory; `None` without such a page, or if the
@@ -74,6 +89,14 @@ fn read(inner: &Inner, path: &RelPath, page: &Page) -> Result<Index> {
     }
     let index = index::parse(&base, page).map_err(|error| error.to_string());
     index.map_err(|cause| at(ErrorKind::Protocol).because(cause))
+}
+
+/// The index page of a directory, which may be cached.
+async fn page(inner: &Inner, url: &Url) -> Result<Page> {
+    match inner.exchange().pages.take(url) {
+        Some(page) => Ok(page),
+        None => fetch(inner, url).await,
+    }
 }
 
 async fn fetch(inner: &Inner, url: &Url) -> Result<Page> {

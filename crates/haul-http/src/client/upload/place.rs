@@ -41,7 +41,8 @@ impl Inner {
         })
     }
 
-    /// Sets the time of a complete part file and renames it to its final name. Its length on the server must be `size`.
+    /// Sets the time of a complete part file and renames it to its final name. Its length on the server, if reported,
+    /// must be `size`.
     pub(super) async fn place(
         &self,
         part: &RelPath,
@@ -55,9 +56,12 @@ impl Inner {
             true => (look.await?, None),
             false => try_join(look, self.look_by_properties(path, "commit")).await?,
         };
-        let length = written.map(|entry| entry.size);
-        if length != Some(size) {
-            let length = length.map_or("nothing".to_owned(), |length| format!("{length} bytes"));
+        // A server that does not report the length has at least confirmed every byte.
+        let is_whole =
+            written.as_ref().is_some_and(|entry| entry.known_size().unwrap_or(size) == size);
+        if !is_whole {
+            let length =
+                written.map_or("nothing".to_owned(), |entry| format!("{} bytes", entry.size));
             // Another program may be writing to it.
             return Err(Error::new(ErrorKind::Changed, "commit")
                 .at(self.location.display(path))
@@ -66,8 +70,8 @@ impl Inner {
         self.place_as(part, path, size, there, options).await
     }
 
-    /// Like [`Inner::place`], for a file that was just uploaded in one request. `there` is the existing entry at the
-    /// final name, if known.
+    /// Like [`Inner::place`], without the check of the length: the server has confirmed the whole upload.
+    /// `there` is the existing entry at the final name, if known.
     pub(super) async fn place_as(
         &self,
         part: &RelPath,

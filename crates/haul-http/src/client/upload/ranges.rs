@@ -74,7 +74,8 @@ impl RangeUpload {
                 found = inner.look_by_properties(&part, "create").await?;
             }
         }
-        let found = found.filter(Entry::is_file).map(|entry| entry.known_size().unwrap_or(0));
+        // Without its length nothing tells whether a part file holds what the journal records.
+        let found = found.filter(Entry::is_file).and_then(|entry| entry.known_size());
         let place = inner.journal_path(path);
         let journal = PartJournal::look(place, options, found, Writes::AnyOrder).await?;
         if !made && !journal.resumes() {
@@ -131,8 +132,9 @@ impl RangeUpload {
         })
     }
 
-    /// Sends a part pipelined on a shared lane. `false` if it has to be sent alone to learn why it is
-    /// refused.
+    /// Sends a part pipelined on a shared lane. `false` if it has to be sent alone: it was refused, its
+    /// confirmation is not proven, connections were lost too often, or the origin gets no whole requests on
+    /// shared lanes.
     async fn send(&self, request: &Request, offset: u64) -> Result<bool> {
         let exchange = self.inner.exchange();
         let order = exchange.order(&request.url.origin);
@@ -186,7 +188,9 @@ impl RangeUpload {
         let mut length = self.end.load(Ordering::Relaxed);
         if self.journal.resumes() {
             let found = self.inner.look_by_properties(&self.part, "commit").await?;
-            length = found.map_or(0, |entry| entry.size);
+            let held = self.journal.held().ranges().iter().last().map_or(0, Range::end);
+            // If the server does not report it, the length follows from what was written.
+            length = found.map_or(0, |entry| entry.known_size().unwrap_or(length.max(held)));
         }
         if length < size {
             return self.put(size - 1, Block::from(Bytes::from_static(&[0]))).await;
@@ -266,7 +270,7 @@ impl WriteAt for RangeUpload {
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
         if self.part == self.path {
             self.fit(size).await?;
-            self.inner.moving.is_stored(&self.path);
+            self.inner.moving.on_stored(&self.path);
             return match options.metadata.modified {
                 Some(time) => self.inner.set_time(&self.path, time).await,
                 None => Ok(()),

@@ -193,7 +193,7 @@ impl StreamUpload {
             self.send(&mut sending, zeros).await?;
         }
         if let Some(pieces) = sending.pieces.take() {
-            // With an announced length this end marker is not sent.
+            // An empty piece ends a body of unknown length. With an announced length nothing reads it.
             let what = || format!("send buffer space for the end of PUT {}", self.url().path());
             let sent = self.waits().within(ANSWERED, what, pieces.send(Bytes::new())).await;
             if sent.is_none() {
@@ -273,7 +273,7 @@ impl WriteAt for StreamUpload {
             return self.inner.place(&self.target, &self.path, size, options).await;
         }
         self.finish(size).await?;
-        self.inner.moving.is_stored(&self.path);
+        self.inner.moving.on_stored(&self.path);
         match options.metadata.modified {
             Some(time) => self.inner.set_time(&self.path, time).await,
             None => Ok(()),

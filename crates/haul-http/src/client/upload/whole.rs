@@ -18,7 +18,7 @@ const ANSWER_MOST: u64 = 64 << 10;
 /// The modification time sent with a PUT, in seconds (ownCloud, Nextcloud, haul).
 pub(super) const OC_MTIME: HeaderName = HeaderName::from_static("x-oc-mtime");
 
-/// Writes a file with one PUT if that is atomic on this server; otherwise by a part file.
+/// Writes a file with one PUT, if that is atomic on this server or the server has no MOVE; otherwise by a part file.
 pub async fn write_whole(
     inner: &Arc<Inner>,
     path: &RelPath,
@@ -74,7 +74,7 @@ async fn put_directly(
         let error = if in_the_way { refused(&error) } else { error };
         return Err(error);
     }
-    inner.moving.is_stored(path);
+    inner.moving.on_stored(path);
     Ok(())
 }
 

@@ -76,7 +76,7 @@ fn several_challenges_in_one_or_more_headers_are_separated() {
 }
 
 #[test]
-fn a_malformed_challenge_ends_only_its_header() {
+fn a_malformed_challenge_ends_its_header() {
     assert_eq!(
         parse_one("Basic realm=\"unclosed, Digest"),
         [Challenge::Basic { realm: None, utf8: false }]

@@ -13,7 +13,8 @@ pub enum HrefError {
     /// Longer than [`LONGEST`].
     #[error("a link of more than {LONGEST} bytes")]
     TooLong,
-    /// It has control characters, or a `%` without two hexadecimal digits.
+    /// It has control characters, a `%` without two hexadecimal digits, an invalid host or port, or no `//`
+    /// after the scheme.
     #[error("a malformed link")]
     Malformed,
     /// A host, port or scheme other than that of the directory.

@@ -42,7 +42,8 @@ impl WebScheme {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
     scheme: WebScheme,
-    /// ASCII (IDNA) in lower case, without the brackets of IPv6 and the dot at the end.
+    /// ASCII (IDNA) in lower case, without the brackets of IPv6 and, if there are several labels, the dot at
+    /// the end.
     host: String,
     port: u16,
 }

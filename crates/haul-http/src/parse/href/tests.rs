@@ -144,7 +144,7 @@ fn a_host_beyond_ascii_is_encoded_for_dns() {
     assert_eq!(resolve(&base, "http://b\u{fc}cher.example/a/b".as_bytes()), child("b", false));
 }
 
-/// RFC 3986, section 5.4, without those that have a fragment.
+/// RFC 3986, section 5.4, and a few more. Fragments are dropped.
 #[test]
 fn references_resolve_as_in_the_examples_of_rfc_3986() {
     let from = url("http://a/b/c/d;p?q");

@@ -18,10 +18,11 @@ pub struct Url {
 }
 
 impl Url {
-    /// The URL of `path` (decoded bytes, absolute) on `origin`, with `query` as written, if any.
+    /// The URL of `path` (decoded bytes, absolute) on `origin`, with `query` as written, if any: only what a request
+    /// line cannot contain is encoded, and a fragment is left out.
     ///
     /// # Errors
-    /// If `query` has control characters or a malformed `%`, or the URL is too long.
+    /// If `query` has control characters, or path and query are too long.
     pub fn new(origin: Origin, path: &[u8], query: Option<&str>) -> Result<Self, HrefError> {
         let path = super::encode_path(path);
         let target = match query {
@@ -34,7 +35,7 @@ impl Url {
     /// The URL of `path` as written, encoded.
     ///
     /// # Errors
-    /// It contains something that a request cannot.
+    /// If `path` or `query` has control characters, or both are too long.
     pub fn as_written(origin: Origin, path: &str, query: Option<&str>) -> Result<Self, HrefError> {
         let path = path.replace('?', "%3F").replace('#', "%23");
         match query {
@@ -177,7 +178,7 @@ pub(super) fn split_scheme(text: &[u8]) -> (Option<&[u8]>, &[u8]) {
     }
 }
 
-/// Checks that it cannot inject a header into a request.
+/// Checks that it is not too long, and cannot inject a header into a request.
 fn check(text: &str) -> Result<(), HrefError> {
     if text.len() > LONGEST {
         return Err(HrefError::TooLong);

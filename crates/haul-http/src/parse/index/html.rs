@@ -138,7 +138,7 @@ impl<'a> Iterator for Html<'a> {
                     if tag.is("title") {
                         return Some(Piece::Title(self.take_raw(b"title")));
                     }
-                    // The content of these is not markup.
+                    // The content of these is not markup, or (`template`) not part of the page.
                     if ["script", "style", "textarea", "template"].iter().any(|raw| tag.is(raw)) {
                         self.take_raw(tag.name);
                     }

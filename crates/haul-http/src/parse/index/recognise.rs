@@ -175,7 +175,7 @@ impl Seen {
     }
 }
 
-/// Whether a link leads to the parent, as in a listing.
+/// Whether a link leads to the parent or to the root, as in a listing.
 fn is_above(href: &[u8]) -> bool {
     matches!(href, b".." | b"../" | b"/")
 }

@@ -17,7 +17,7 @@ fn listed(path: &str, page: &str) -> Vec<(String, bool, Option<u64>)> {
 const HTML: &str = "text/html; charset=utf-8";
 
 /// Pages of real servers for the same directory (`fixtures/README.md`), and the size from which on they
-/// round.
+/// round (0 for pages without sizes).
 const REAL: [(&str, &str, u64); 7] = [
     ("/files/", include_str!("../fixtures/nginx.html"), u64::MAX),
     ("/rounded/files/", include_str!("../fixtures/nginx_rounded.html"), 10_000),

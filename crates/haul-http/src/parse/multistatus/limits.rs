@@ -21,7 +21,8 @@ impl Default for Limits {
 /// Why a response is not a usable multistatus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MultistatusError {
-    /// Not in UTF-8, or declared to be in another encoding.
+    /// Not in UTF-8, or declared to be in another encoding. With a declared superset of ASCII (ISO 8859,
+    /// Windows-125x) only bytes beyond ASCII are refused.
     #[error("the listing is not in UTF-8")]
     Encoding,
     /// A document type or entity declaration.

@@ -1,7 +1,7 @@
 //! Splits bytes that arrive in chunks into tokens of markup and text (XML 1.0, section 2).
 //!
 //! A token is returned when its end has arrived. The position where the search for the end stopped is
-//! remembered, so that every byte is examined once however small the chunks are.
+//! remembered, so that a long token is not searched again from its start with each chunk.
 
 use quick_xml::parser::{ElementParser, Parser};
 

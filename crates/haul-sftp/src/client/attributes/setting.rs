@@ -16,6 +16,10 @@ use crate::client::inner::Inner;
 use crate::client::session::{Pending, Session};
 use crate::codec::{Attrs, Extended, Handle, Request, Response, name};
 
+/// The warning about an owner that may not be changed.
+const OWNER_DENIED: &str =
+    "the server refuses to change owners of existing entries; they are not preserved";
+
 /// The attributes to set on a new file.
 pub(in crate::client) fn of_new_file(inner: &Inner, metadata: &Metadata) -> Attrs {
     let mut attrs = entry::attrs(metadata);
@@ -31,7 +35,7 @@ pub(in crate::client) fn of_new_file(inner: &Inner, metadata: &Metadata) -> Attr
 
 /// Sets the owner of a new file first if its mode has set-ID bits: either both are set, in that
 /// order, or neither. Takes one RTT.
-pub(in crate::client) async fn lend(
+pub(in crate::client) async fn set_owner_first(
     inner: &Inner,
     session: &Session,
     handle: &Handle,
@@ -53,8 +57,8 @@ pub(in crate::client) async fn lend(
     Ok(())
 }
 
-/// Handles the response to `attrs`, which were set on a file or directory that haul created and
-/// that is `at` now.
+/// Handles the response to a request that set `attrs` on the entry that is now at the path `at`. If
+/// it was refused, each attribute is tried alone, and those refused alone are remembered for the host.
 pub(in crate::client) async fn settle(
     inner: &Inner,
     outcome: Result<()>,
@@ -72,16 +76,8 @@ pub(in crate::client) async fn settle(
             outcome => return outcome,
         }
     }
-    let alone = parts(attrs);
-    let tried =
-        alone.iter().map(async |(part, alone)| Ok((*part, try_alone(inner, at, alone).await?)));
-    let mut refused = Vec::new();
-    for outcome in join_all(tried).await {
-        let (part, is_set) = outcome?;
-        if !is_set {
-            refused.push(part);
-        }
-    }
+    let refused = try_each(inner, at, attrs).await?;
+    let refused: Vec<Part> = refused.into_iter().map(|(part, _)| part).collect();
     let is_usual = attrs.permissions.is_none_or(|mode| mode & SPECIAL == 0);
     if refused.is_empty() && is_usual {
         inner.host.attributes.by_path.store(true, Ordering::Relaxed);
@@ -90,8 +86,32 @@ pub(in crate::client) async fn settle(
     Ok(())
 }
 
-/// Requests attributes of a new file by its handle, if there are any to set and the server supports
-/// it.
+/// Like [`settle`], for an entry that haul has not created. Only "unsupported" holds for the host; a denial is an
+/// error of this entry, except for its owner, which only root may change.
+async fn settle_existing(
+    inner: &Inner,
+    outcome: Result<()>,
+    at: &Bytes,
+    attrs: &Attrs,
+) -> Result<()> {
+    match outcome {
+        Err(error) if is_refusal(&error) => {}
+        outcome => return outcome,
+    }
+    let (mut unsupported, mut denied) = (Vec::new(), Ok(()));
+    for (part, error) in try_each(inner, at, attrs).await? {
+        match part {
+            _ if error.kind() == ErrorKind::Unsupported => unsupported.push(part),
+            Part::Owner => inner.host.attributes.warn(OWNER_DENIED),
+            Part::Mode | Part::Times => denied = denied.and(Err(error)),
+        }
+    }
+    inner.host.attributes.learn(&unsupported);
+    denied
+}
+
+/// Requests that attributes of a new file be set by its handle, if there are any to set and the
+/// server supports it.
 pub(in crate::client) fn ask(
     inner: &Inner,
     session: &Session,
@@ -112,10 +132,25 @@ pub(in crate::client) async fn asked(pending: Option<Pending>, attrs: &Attrs) ->
     }
 }
 
-/// Sets one attribute by path, or as much of it as the server allows. Returns whether it was set.
-async fn try_alone(inner: &Inner, at: &Bytes, alone: &Attrs) -> Result<bool> {
+/// Tries each attribute alone. Returns those that are refused, with the errors.
+async fn try_each(inner: &Inner, at: &Bytes, attrs: &Attrs) -> Result<Vec<(Part, Error)>> {
+    let alone = parts(attrs);
+    let tried = alone.iter().map(async |(part, alone)| {
+        let refusal = try_alone(inner, at, alone).await?;
+        Ok::<_, Error>(refusal.map(|error| (*part, error)))
+    });
+    let mut refused = Vec::new();
+    for outcome in join_all(tried).await {
+        refused.extend(outcome?);
+    }
+    Ok(refused)
+}
+
+/// Sets one attribute by path, or as much of it as the server allows. Returns the error if it is refused.
+async fn try_alone(inner: &Inner, at: &Bytes, alone: &Attrs) -> Result<Option<Error>> {
     let usual = alone.permissions.filter(|mode| mode & SPECIAL != 0).map(|mode| mode & !SPECIAL);
     let usual = usual.map(|mode| Attrs { permissions: Some(mode), ..Attrs::default() });
+    let mut refusal = None;
     for attrs in std::iter::once(alone).chain(&usual) {
         let answer = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
         match error::done("set attributes", answer) {
@@ -124,13 +159,13 @@ async fn try_alone(inner: &Inner, at: &Bytes, alone: &Attrs) -> Result<bool> {
                     let message = "the server does not set set-ID and sticky bits";
                     inner.host.attributes.warn(message);
                 }
-                return Ok(true);
+                return Ok(None);
             }
-            Err(error) if is_refusal(&error) => {}
+            Err(error) if is_refusal(&error) => refusal = Some(error),
             Err(error) => return Err(error),
         }
     }
-    Ok(false)
+    Ok(refusal)
 }
 
 /// Sets attributes of an existing entry. `made`: haul created it, so a refusal holds for all files.
@@ -144,8 +179,12 @@ pub(in crate::client) async fn set(
     if attrs.permissions.is_some_and(|mode| mode & SET_ID != 0) && attrs.owner.is_some() {
         // A change of owner would clear these bits.
         let owner = Attrs { owner: attrs.owner.take(), ..Attrs::default() };
-        if !try_alone(inner, at, &owner).await? {
-            inner.host.attributes.learn(&[Part::Owner]);
+        if let Some(error) = try_alone(inner, at, &owner).await? {
+            if made || error.kind() == ErrorKind::Unsupported {
+                inner.host.attributes.learn(&[Part::Owner]);
+            } else {
+                inner.host.attributes.warn(OWNER_DENIED);
+            }
             attrs.permissions = attrs.permissions.map(|mode| mode & !SET_ID);
         }
     }
@@ -155,8 +194,9 @@ pub(in crate::client) async fn set(
     let answer = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
     let outcome = error::done("set attributes", answer);
     match &outcome {
-        Err(error) if made || error.kind() == ErrorKind::Unsupported => {
-            settle(inner, outcome, at, &attrs).await
+        _ if made => settle(inner, outcome, at, &attrs).await,
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            settle_existing(inner, outcome, at, &attrs).await
         }
         // Without the right to change owners, the other attributes may still be set.
         Err(_) if attrs.owner.is_some() => {
@@ -165,7 +205,7 @@ pub(in crate::client) async fn set(
                 let answer = inner.host.ask(&Request::Setstat(at.clone(), attrs)).await?;
                 error::done("set attributes", answer)?;
             }
-            settle(inner, outcome, at, &owner).await
+            settle_existing(inner, outcome, at, &owner).await
         }
         _ => outcome,
     }
@@ -194,14 +234,18 @@ pub(in crate::client) async fn set_of_link(
 
 /// A request that shows whether the times of `attrs` were set, unless that is known. To be sent
 /// after them.
-pub(in crate::client) fn look(inner: &Inner, handle: &Handle, attrs: &Attrs) -> Option<Request> {
+pub(in crate::client) fn times_request(
+    inner: &Inner,
+    handle: &Handle,
+    attrs: &Attrs,
+) -> Option<Request> {
     let unknown = !inner.host.attributes.seen.load(Ordering::Relaxed);
     (attrs.times.is_some() && unknown).then(|| Request::Fstat(handle.clone()))
 }
 
-/// Handles the response to [`look`]. If the times of `attrs` are neither there nor at the path
+/// Handles the response to [`times_request`]. If the times of `attrs` are neither there nor at the path
 /// `at`, the server does not set times although it reports success.
-pub(in crate::client) async fn see(
+pub(in crate::client) async fn check_times(
     inner: &Inner,
     seen: Result<Response>,
     at: &Bytes,

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// A host, and the local user and machine for which it is configured.
+/// A host to look up in `ssh_config`, with the local user and machine that its conditions and tokens
+/// refer to.
 #[derive(Debug, Clone)]
 pub struct Query {
     /// The host as the user wrote it.
@@ -17,12 +18,8 @@ pub struct Query {
 
 /// A query for `host` by the local user.
 pub fn query(host: &str) -> Query {
-    let entry = passwd(|fields| fields[2].parse() == Ok(rustix::process::getuid().as_raw()));
-    let named = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    // The account takes precedence, as in OpenSSH; users of directory services are only in the
-    // environment.
-    let local_user = entry.as_ref().map(|fields| fields[0].clone());
-    let local_user = local_user.or_else(|| named("USER")).or_else(|| named("LOGNAME"));
+    let entry = own_entry();
+    let local_user = name_of(entry.as_deref());
     // HOME takes precedence, so that a container or a test can have its own.
     let home = std::env::home_dir().or_else(|| entry.map(|fields| PathBuf::from(&fields[5])));
     Query {
@@ -31,6 +28,23 @@ pub fn query(host: &str) -> Query {
         home: home.unwrap_or_else(|| PathBuf::from("/")),
         local_host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
     }
+}
+
+/// The name of the local user.
+pub fn local_user() -> Option<String> {
+    name_of(own_entry().as_deref())
+}
+
+/// The account takes precedence, as in OpenSSH; users of directory services are only in the
+/// environment.
+fn name_of(entry: Option<&[String]>) -> Option<String> {
+    let named = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let account = entry.map(|fields| fields[0].clone());
+    account.or_else(|| named("USER")).or_else(|| named("LOGNAME"))
+}
+
+fn own_entry() -> Option<Vec<String>> {
+    passwd(|fields| fields[2].parse() == Ok(rustix::process::getuid().as_raw()))
 }
 
 /// The home directory of a user.

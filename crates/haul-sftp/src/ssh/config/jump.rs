@@ -31,8 +31,11 @@ fn hop(text: &str) -> Result<Hop, String> {
     let (host, port) = match address.strip_prefix('[') {
         Some(bracketed) => {
             let (host, after) = bracketed.split_once(']').ok_or_else(wrong)?;
-            let port = after.strip_prefix(':').or(if after.is_empty() { None } else { Some("x") });
-            (host, port)
+            match after.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None if after.is_empty() => (host, None),
+                None => return Err(wrong()),
+            }
         }
         None => match address.split_once(':') {
             // Several colons without brackets: an IPv6 address without port.

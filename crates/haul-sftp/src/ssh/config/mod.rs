@@ -7,7 +7,7 @@
 //! [`HostConfig`] has all values, with paths and tokens expanded; no code below it reads the
 //! configuration.
 
-mod account;
+pub mod account;
 pub mod describe;
 mod expand;
 mod guard;
@@ -47,8 +47,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The minimum that OpenSSH accepts.
 const RSA_BITS: u32 = 1024;
 
-/// Names of the default key files, in OpenSSH's order.
-const IDENTITIES: [&str; 4] = ["id_rsa", "id_ecdsa", "id_ed25519", "id_ed25519_sk"];
+/// Names of the default key files, in OpenSSH's order (without its `id_xmss` and `id_dsa`).
+const IDENTITIES: [&str; 5] = ["id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk"];
 
 /// The resolved configuration of a host. Fields without a comment are options of ssh_config(5).
 #[derive(Debug, Clone)]
@@ -95,7 +95,7 @@ pub struct HostConfig {
     pub family: Family,
     pub bind_address: Option<String>,
     pub password_prompts: u32,
-    /// Bytes after which keys are exchanged again; `None`: depends on the cipher.
+    /// Bytes after which keys are exchanged again. `None`: 16 GiB, which is also the most.
     pub rekey_limit: Option<u64>,
 }
 

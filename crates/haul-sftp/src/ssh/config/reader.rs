@@ -85,8 +85,8 @@ impl<'a, W: World> Reader<'a, W> {
     }
 
     /// Reads one file, which must exist. Relative names that it includes are below the directory
-    /// `base`. `guarded`: the file is refused if other users can write it; included files always
-    /// are.
+    /// `base`. `guarded`: the file is refused if other users can write it; included files are always
+    /// read with this check.
     ///
     /// # Errors
     /// A bad line, with file and line number; a file that cannot be read or is writable by others.

@@ -1,4 +1,5 @@
-//! The options of ssh_config(5) that haul supports; the first value of each counts.
+//! The options of ssh_config(5) that haul supports. The first value of each counts; only identity and certificate
+//! files accumulate.
 //!
 //! [`Settings::apply`] takes one line that applies, and stores its value unless one is set.
 //! Unsupported options are ignored, unless that could change where a connection goes, or trust a
@@ -60,7 +61,7 @@ pub struct Settings {
     pub tag: Option<String>,
 }
 
-/// A route that is not direct.
+/// The route to a host, as set by ProxyJump or ProxyCommand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proxy {
     /// Direct (`none`).
@@ -78,9 +79,9 @@ pub enum StrictHostKeys {
     Yes,
     /// Ask the user.
     Ask,
-    /// Accept and remember it; a changed key is refused.
+    /// Accept and remember it, unless the host is known by another key; a changed key is refused.
     AcceptNew,
-    /// Accept it. haul refuses a changed key even so: nothing it does is worth less without.
+    /// Accept and remember it. Unlike OpenSSH, haul refuses a changed key with this setting too.
     No,
 }
 
@@ -108,7 +109,7 @@ impl From<String> for Refusal {
     }
 }
 
-/// Whether a name without dots is completed with CanonicalDomains.
+/// Whether a name with at most CanonicalizeMaxDots dots is completed with CanonicalDomains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Canonicalize {
     /// No.
@@ -260,7 +261,7 @@ impl Settings {
                 flag(line)?;
             }
             "verifyhostkeydns" => {
-                // haul does not query DNS, so it trusts fewer keys than OpenSSH, never more.
+                // haul does not query SSHFP records, so it trusts fewer keys than OpenSSH, never more.
                 if !one(line)?.eq_ignore_ascii_case("ask") {
                     flag(line)?;
                 }

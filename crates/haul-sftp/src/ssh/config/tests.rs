@@ -70,6 +70,9 @@ fn without_files_the_defaults_apply() {
     assert_eq!(config.alive_count, 4);
     assert_eq!(config.route, Route::Direct);
     assert!(!config.identities_named);
+    let names = ["id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk"];
+    let defaults = names.map(|name| PathBuf::from("/home/me/.ssh").join(name));
+    assert_eq!(config.identity_files, defaults);
     assert_eq!(config.user_known_hosts[0], PathBuf::from("/home/me/.ssh/known_hosts"));
 }
 

@@ -1,7 +1,7 @@
 //! The user's keys from the agent and from files, in the order in which they are offered.
 //!
 //! They are gathered while the connection is being established; a passphrase is asked for only
-//! after a server has indicated that it accepts the key.
+//! after a server has indicated that it accepts the key, or if the public key is unknown without it.
 //!
 //! Keys that the user named come first (OpenSSH offers all keys of the agent before them): servers
 //! allow only a few attempts, and each costs an RTT.

@@ -26,7 +26,7 @@ pub struct NewEntry<'a> {
 /// Appends a line. A missing directory is created with mode 0700, a missing file with 0600.
 ///
 /// # Errors
-/// Those of the operating system.
+/// Those of the operating system, or if the name cannot be that of one host.
 pub fn add(file: &Path, entry: &NewEntry<'_>) -> Result<()> {
     write(file, entry).map_err(|error| {
         Error::from_io("add the host key to known_hosts", error).at(file.display())

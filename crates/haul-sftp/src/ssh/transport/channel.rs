@@ -158,7 +158,7 @@ impl Line {
         state.window += i64::from(bytes);
         // RFC 4254, 5.2.
         if state.window > i64::from(u32::MAX) {
-            return Err(violation("a window of more than 2^32 bytes"));
+            return Err(violation("a window of more than 2^32 - 1 bytes"));
         }
         drop(state);
         self.look_again();
@@ -587,5 +587,19 @@ impl fmt::Debug for Shared {
             .field("location", &self.session.connection.state.location())
             .field("name", &self.name)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_has_at_most_the_bytes_of_the_standard() {
+        let line = Line::new(0);
+        line.adjust(u32::MAX).unwrap();
+        let end = line.adjust(1).unwrap_err();
+        let reason = end.reason();
+        assert!(reason.contains("a window of more than 2^32 - 1 bytes"), "{reason}");
     }
 }

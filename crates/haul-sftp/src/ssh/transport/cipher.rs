@@ -107,7 +107,7 @@ impl Cipher {
     /// A cipher with derived keys.
     ///
     /// # Errors
-    /// Key material of another length than [`Suite::material`].
+    /// An unsupported cipher, or key material of another length than [`Suite::material`].
     pub fn new(suite: Suite, material: &Material<Zeroizing<Vec<u8>>>) -> Result<Self, End> {
         let key = material.key.as_slice();
         let iv = material.iv.as_slice();

@@ -323,7 +323,7 @@ impl Output {
     /// The negotiated key exchange. Sends our half, unless it was sent already.
     ///
     /// # Errors
-    /// If our half of another key exchange was sent without being announced.
+    /// If our half of another key exchange was sent without being announced, or if there is no randomness.
     pub fn take_begun(&mut self, agreed: &Agreed) -> Result<Exchange, End> {
         let announced = std::mem::take(&mut self.announced);
         match self.begun.take() {

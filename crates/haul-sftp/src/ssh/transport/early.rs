@@ -7,8 +7,9 @@ use tokio::sync::mpsc;
 
 use super::channel::{Event, Line};
 
-/// Most bytes sent on a channel before the server has confirmed it. OpenSSH's window is 2 MiB by then; this much fits
-/// into the first flight of a TCP connection.
+/// Most bytes sent on a channel before its window opens. OpenSSH announces a window of 0, and opens it to
+/// 2 MiB while it handles the subsystem request, which precedes these bytes. This much fits into the first
+/// flight of a TCP connection.
 pub const EARLY: usize = 8 << 10;
 
 /// The channel to open once the server accepts the authentication.
@@ -20,6 +21,7 @@ pub struct Early {
     pub first: Bytes,
     /// The channel, once the request to open it was sent.
     pub sent: Option<(Arc<Line>, mpsc::UnboundedReceiver<Event>)>,
-    /// Whether the subsystem request and the first bytes were sent as well.
+    /// Whether the subsystem request and the first bytes were sent as well, to the channel number that
+    /// the server will probably choose.
     pub guessed: bool,
 }

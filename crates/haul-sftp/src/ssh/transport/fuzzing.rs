@@ -17,7 +17,7 @@ use crate::ssh::choice::{CIPHERS_WITH_AES, HOST_KEYS, MACS};
 use crate::ssh::config;
 use crate::ssh::options::{ConfigFile, SshOptions};
 
-/// A server's first lines: the result does not depend on how they are split into chunks.
+/// A server's first lines: an identification is found no matter how they are split into chunks.
 pub fn identification(data: &[u8]) {
     let Some((&size, text)) = data.split_first() else { return };
     let read = |chunks: &mut dyn Iterator<Item = &[u8]>| {
@@ -40,7 +40,7 @@ pub fn identification(data: &[u8]) {
     }
 }
 
-/// A KEXINIT: every agreed algorithm was offered by both ends.
+/// A server's KEXINIT: it contains the agreed key exchange, host key algorithm and outgoing cipher.
 pub fn offer(data: &[u8]) {
     static OFFER: OnceLock<Option<Offer>> = OnceLock::new();
     let offer = OFFER.get_or_init(|| {

@@ -7,7 +7,8 @@ use zeroize::Zeroizing;
 
 use super::end::{End, violation};
 
-/// Bits of a secret exponent: twice the strength of the largest group (RFC 3526, 8).
+/// Bits of a secret exponent. RFC 3526, 8 wants twice the strength of the group: for group 18, 380 bits by
+/// its lower estimate and 620 by the higher one; for group 16, 300 and 480.
 const EXPONENT: u32 = 512;
 
 /// A group with the generator 2.
@@ -37,7 +38,7 @@ impl Group {
     /// Generates a random secret.
     ///
     /// # Errors
-    /// None: the primes are odd.
+    /// If the random generator fails.
     pub fn draw(self) -> Result<Secret, End> {
         let mut random = Zeroizing::new([0; EXPONENT as usize / 8]);
         aws_lc_rs::rand::fill(&mut random[..])?;
@@ -73,7 +74,7 @@ impl Secret {
     /// The shared secret, big-endian.
     ///
     /// # Errors
-    /// A public value that would reveal the secret (RFC 4253, 8).
+    /// A public value that would reveal the shared secret: not between 1 and p − 1 (RFC 8268, 4).
     pub fn agree(&self, theirs: &[u8]) -> Result<Zeroizing<Vec<u8>>, End> {
         let prime = self.parameters.modulus().as_ref();
         let wrong = || violation("a Diffie-Hellman value out of range");
@@ -102,7 +103,8 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// The hexadecimal digits of π in the prime of group 18, between the ones at both ends.
+/// The middle of the prime of group 18, between the ones at both ends: the bits of π in hexadecimal, from its
+/// first one bit (so not 3.243f…). The last digits depend on k.
 const PI: &str = "\
     c90fdaa22168c234c4c6628b80dc1cd129024e088a67cc74020bbea63b139b22514a08798e3404dd\
     ef9519b3cd3a431b302b0a6df25f14374fe1356d6d51c245e485b576625e7ec6f44c42e9a637ed6b\

@@ -11,8 +11,9 @@ const LONGEST_LINE: usize = 8 << 10;
 /// send far less.
 const PREAMBLE: usize = 64 << 10;
 
-/// Lines that OpenSSH sends instead of its identification when it has too many connections.
-const TOO_MANY: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"];
+/// Lines that OpenSSH sends instead of its identification: the first when it has too many unauthenticated
+/// connections, the second to an address with a penalty (`PerSourcePenalties`).
+const REFUSALS: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"];
 
 /// State of the parser: bytes of the lines skipped so far.
 #[derive(Debug, Default)]
@@ -25,8 +26,8 @@ impl Identification {
     /// returned without its line end. `None` if it has not arrived yet.
     ///
     /// # Errors
-    /// [`End::NotSsh`] if the peer does not speak SSH 2 or exceeds a limit; [`End::Farewell`] if the
-    /// server has too many connections.
+    /// [`End::NotSsh`] if the peer does not speak SSH 2 or exceeds a limit; [`End::Farewell`] if it sends one
+    /// of the lines in `REFUSALS`.
     pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<String>, End> {
         while let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
             if end > LONGEST_LINE {
@@ -39,7 +40,7 @@ impl Identification {
             if line.starts_with("SSH-2.0-") || line.starts_with("SSH-1.99-") {
                 return Ok(Some(line));
             }
-            if TOO_MANY.contains(&line.trim_end()) {
+            if REFUSALS.contains(&line.trim_end()) {
                 return Err(End::Farewell { text: line, fatal: false });
             }
             self.skipped += end + 1;

@@ -73,7 +73,7 @@ const IDENTIFICATION: &str = concat!("SSH-2.0-haul_", env!("CARGO_PKG_VERSION"))
 /// Bytes after which keys are renewed. RFC 4344 allows 2^32 AES blocks, 64 GiB, which is OpenSSH's limit.
 const REKEY: u64 = 16 << 30;
 
-/// Most responses of authentication that may wait: one is expected, a server may send a few more.
+/// Capacity of the queue of authentication responses: one is expected, a server may send a few more.
 const ANSWERS: usize = 8;
 
 /// Counts the RTTs that were waited for. Clones share the count.
@@ -153,7 +153,8 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     let (answers, heard) = mpsc::channel(ANSWERS);
     let alive = Alive {
         interval: config.alive_interval,
-        // The last interval passes without a request: it is the time for the response to the last one.
+        // The connection ends after `alive_count` silent intervals (at least 2). No keepalive is sent at the
+        // end of the last one, which is the time for the response to the last keepalive.
         questions: match config.alive_count {
             0 => 0,
             count => count.saturating_sub(1).max(1),

@@ -118,7 +118,7 @@ impl Offer {
     /// Negotiates this offer with the server's KEXINIT.
     ///
     /// # Errors
-    /// The two have no common algorithm, or the message is not a KEXINIT.
+    /// The two have no common algorithm, or the message is truncated or malformed. Its number is not checked.
     pub fn agree(&self, theirs: &[u8]) -> Result<Agreed, End> {
         let mut reader = Reader::new(theirs);
         reader.take(1 + COOKIE)?;

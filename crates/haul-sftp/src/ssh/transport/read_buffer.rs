@@ -14,7 +14,7 @@ const LARGEST: usize = 256 << 10;
 /// The least free space that is worth a read.
 const MIN_READ: usize = 4 << 10;
 
-/// Most buffers that wait for their slices to be dropped. Further ones are not reused.
+/// Most buffers that wait for their slices to be dropped. Beyond that, the oldest one is not reused.
 const MAX_SPENT: usize = 6;
 
 /// Bytes that were read and not yet consumed.

@@ -86,9 +86,12 @@ pub struct Receiver {
     accepted: Option<Bytes>,
     host: Host,
     greeter: Arc<Greeter>,
+    /// For the authentication task.
     answers: mpsc::Sender<Bytes>,
     alive: Alive,
+    /// Keepalives sent since the last data.
     unanswered: u32,
+    /// The server's next packet is a wrong guess of the key exchange method, to be skipped.
     skip: bool,
     /// Whether incoming packets are encrypted already.
     keyed: bool,
@@ -176,10 +179,10 @@ impl Receiver {
                 }
                 Err(_) => {
                     self.unanswered += 1;
-                    let mut question = vec![message::GLOBAL_REQUEST];
-                    question.string(b"keepalive@openssh.com");
-                    question.boolean(true);
-                    self.send(&question)?;
+                    let mut keepalive = vec![message::GLOBAL_REQUEST];
+                    keepalive.string(b"keepalive@openssh.com");
+                    keepalive.boolean(true);
+                    self.send(&keepalive)?;
                 }
             }
         };

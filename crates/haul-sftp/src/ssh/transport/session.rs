@@ -19,6 +19,9 @@ use haul_net::with_port;
 /// How long to wait for a DISCONNECT to be sent.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// The likely cause when OpenSSH refuses a session channel: its text is only `open failed`.
+const SESSION_REMARK: &str = "; MaxSessions may be reached";
+
 /// Closes the connection when dropped: pending output is still sent, but nothing is awaited.
 #[derive(Debug)]
 pub struct CloseOnDrop {
@@ -72,7 +75,7 @@ impl Session {
         let (line, events) = register(&self.connection);
         let mut channel = Channel::new(Arc::clone(self), Arc::clone(&line), events, name);
         self.connection.put(&session_channel(&line));
-        self.confirmed(&mut channel).await?;
+        self.confirmed(&mut channel, SESSION_REMARK).await?;
         channel.start(first, self.takes_at_once(first)).await?;
         Ok(channel)
     }
@@ -87,7 +90,7 @@ impl Session {
             return self.subsystem(name, &first).await.map(Opened::Channel);
         };
         let mut channel = Channel::new(Arc::clone(self), line, events, name);
-        if self.confirmed(&mut channel).await? {
+        if self.confirmed(&mut channel, SESSION_REMARK).await? {
             return Ok(Opened::WrongGuess);
         }
         if !early.guessed {
@@ -115,7 +118,7 @@ impl Session {
         open.string(b"127.0.0.1");
         open.u32(0);
         self.connection.put(&open);
-        self.confirmed(&mut channel).await.map_err(|error| {
+        self.confirmed(&mut channel, "").await.map_err(|error| {
             let cause = error.cause();
             let error = if error.kind() == ErrorKind::Busy {
                 Error::new(ErrorKind::Unreachable, "connect through a jump host")
@@ -132,8 +135,9 @@ impl Session {
         Ok((source, Sink::Tunnel(channel.outgoing)))
     }
 
-    /// Waits until a channel is open; `true` if its number was guessed wrong.
-    async fn confirmed(&self, channel: &mut Channel) -> Result<bool> {
+    /// Waits until a channel is open; `true` if its number was guessed wrong. `remark` follows the server's description
+    /// of a refusal.
+    async fn confirmed(&self, channel: &mut Channel, remark: &str) -> Result<bool> {
         let state = &self.connection.state;
         // Keepalives close the connection if nothing arrives; the limit is for servers that respond to
         // these and nothing else.
@@ -142,7 +146,7 @@ impl Session {
             Event::WrongGuess => Ok(true),
             Event::Refused { reason, text } => Err(state
                 .error(ErrorKind::Busy, "open a channel")
-                .because(refusal(reason, &printable(&text)))),
+                .because(refusal(reason, &printable(&text), remark))),
             _ => {
                 state.ended().await;
                 Err(state.lost("open a channel"))
@@ -194,7 +198,7 @@ pub fn is_openssh(version: &str) -> bool {
 }
 
 /// Why a channel was not opened (RFC 4254, 5.1), with the server's description if it sent one.
-fn refusal(reason: u32, said: &str) -> String {
+fn refusal(reason: u32, said: &str, remark: &str) -> String {
     let what = match reason {
         1 => "the server does not allow it",
         2 => "the connection failed",
@@ -202,11 +206,7 @@ fn refusal(reason: u32, said: &str) -> String {
         4 => "the server is short of resources",
         _ => "the server refuses",
     };
-    if said.is_empty() {
-        what.to_owned()
-    } else {
-        format!("{what} ({said}; MaxSessions may be reached)")
-    }
+    if said.is_empty() { what.to_owned() } else { format!("{what} ({said}{remark})") }
 }
 
 impl std::fmt::Debug for Session {

@@ -185,7 +185,7 @@ impl Greeter {
     }
 }
 
-/// Text from a server with control characters escaped (RFC 4252, 5.4), and without trailing white space.
+/// [`visible`] text (RFC 4252, 5.4) without trailing white space.
 pub fn printable(words: &str) -> String {
     visible(words.trim_end())
 }
@@ -196,7 +196,7 @@ pub fn one_line(words: &str) -> String {
     lines.collect::<Vec<_>>().join("; ")
 }
 
-/// Text from a server with control characters escaped.
+/// Text from a server with control characters escaped, except line ends and tabs.
 pub fn visible(words: &str) -> String {
     text::lines(words).into_owned()
 }

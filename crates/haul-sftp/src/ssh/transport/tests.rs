@@ -375,7 +375,7 @@ async fn more_data_than_the_window_allows_ends_the_connection() {
     let (connection, channel, mut server) = pair().await;
     let mut data = to(message::CHANNEL_DATA, 0);
     data.string(&vec![0; 64 << 10]);
-    // The channel is not read, so its window stays closed.
+    // The channel is not read, so the client does not enlarge its window again.
     let sending = async {
         for _ in 0..=(super::channel::WINDOW / (64 << 10)) {
             let packet = server.sealed(&data);

@@ -19,6 +19,9 @@ use crate::config::{Config, check_name, location, user_name};
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, json};
 
+const NO_TICKET: &str = "the configuration holds no tickets\n\
+                         hint: haul peers add NAME TICKET stores one, for peer:NAME";
+
 /// Runs it.
 pub(super) async fn run(
     args: &ConfigAddArgs,
@@ -62,8 +65,8 @@ pub(super) async fn run(
         printer.note(format!("added '{name}' to {file}: {at}"));
     }
     let ssh = &args.connection.ssh;
-    let is_kept = ssh.identities.is_empty() && ssh.options.is_empty() && ssh.jump.is_none();
-    if !is_kept && !printer.is_json() {
+    let is_all_stored = ssh.identities.is_empty() && ssh.options.is_empty() && ssh.jump.is_none();
+    if !is_all_stored && !printer.is_json() {
         printer.note(
             "-i, -o and -J are not stored with a remote: set them for its host in ~/.ssh/config",
         );
@@ -118,7 +121,7 @@ struct Answers<'a> {
 impl Answers<'_> {
     async fn remote(&self) -> Result<NewRemote, Stop> {
         let args = self.args;
-        let (url, base, is_whole) = match &args.location {
+        let (url, base, is_given) = match &args.location {
             Some(written) => {
                 let written = written.to_str().ok_or_else(|| usage("the location is not UTF-8"))?;
                 let (url, base) = self.written(written)?;
@@ -145,7 +148,7 @@ impl Answers<'_> {
         let (mut new_port, mut new_user) = (args.server_port, user_given);
         let mut command = args.password_command.clone();
         if let Some(prompter) = self.prompter {
-            if new_port.is_none() && !is_whole {
+            if new_port.is_none() && !is_given {
                 let question = format!("Port [{}]", scheme.default_port());
                 new_port = prompter.ask(&question, |answer| optional(answer, port_number)).await?;
             }
@@ -181,6 +184,11 @@ impl Answers<'_> {
                 "'{name}:' is a remote itself\nhint: haul config show {name} prints its location"
             )));
         }
+        let is_ticket =
+            matches!(&parsed, Location::Named { name, .. } if matches!(&**name, "ticket" | "peer"));
+        if is_ticket {
+            return Err(usage(NO_TICKET));
+        }
         match parsed.as_ssh_host() {
             Location::Local(path) => {
                 let absolute = std::path::absolute(&path)
@@ -188,7 +196,7 @@ impl Answers<'_> {
                 let url = absolute.to_str().ok_or_else(|| usage("the path is not UTF-8"))?;
                 Ok((url.to_owned(), Location::Local(absolute.clone())))
             }
-            Location::Peer { .. } => Err(usage("a peer's ticket is not supported by this build")),
+            Location::Peer { .. } => Err(usage(NO_TICKET)),
             // A URL is stored as typed: its displayed form may omit parts.
             remote if text.contains("://") => Ok((text.to_owned(), remote)),
             remote => Ok((remote.to_string(), remote)),
@@ -342,16 +350,17 @@ fn optional<T>(
 
 /// A local path as a location: with a colon but without `./` it would be a host.
 fn local(path: &str) -> String {
-    let home = path.strip_prefix("~/").and_then(|below| {
-        let home = std::env::home_dir()?.join(below);
-        home.to_str().map(str::to_owned)
+    let home = path.strip_prefix('~').filter(|below| below.is_empty() || below.starts_with('/'));
+    let home = home.and_then(|below| {
+        let home = std::env::home_dir()?;
+        home.to_str().map(|home| format!("{home}{below}"))
     });
     let path = home.unwrap_or_else(|| path.to_owned());
     if path.starts_with('/') { path } else { format!("./{path}") }
 }
 
 /// The URL of a path on a server. Without a leading slash it is below the home directory, if the protocol has
-/// one.
+/// one. An empty path is the home directory on SFTP, and the root elsewhere.
 fn url_of(scheme: Scheme, host: &str, path: &str) -> String {
     let has_home = matches!(scheme, Scheme::Sftp | Scheme::Ftp | Scheme::Ftps);
     let path = match path {
@@ -394,6 +403,21 @@ mod tests {
         ] {
             assert_eq!(url_of(scheme, "h", path), url);
             location(url.to_owned()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_local_path_may_begin_with_the_home_directory() {
+        let home = std::env::home_dir().unwrap().to_str().unwrap().to_owned();
+        let below = format!("{home}/photos");
+        for (path, expected) in [
+            ("~", &*home),
+            ("~/photos", &below),
+            ("~ada", "./~ada"),
+            ("a:b", "./a:b"),
+            ("/a", "/a"),
+        ] {
+            assert_eq!(local(path), expected);
         }
     }
 

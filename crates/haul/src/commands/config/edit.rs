@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::file;
 use super::prompter::Prompter;
-use crate::config::{Config, content, replace};
+use crate::config::{Config, content, replace, sync};
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 
@@ -66,6 +66,7 @@ pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit,
             if let Err(error) = written {
                 return Err(keep_and_stop(copy, printer, error.into()));
             }
+            sync(&config_file.path)?;
             printer.note(format!("{}: written", config_file.path.display()));
             return Ok(Exit::Done);
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use haul_storage::{Error, ErrorKind};
 
-use crate::config::{Config, ConfigPath, Fault, Faults, config_path, content, replace};
+use crate::config::{Config, ConfigPath, Fault, Faults, config_path, content, replace, sync};
 use crate::exit::Stop;
 use crate::output::{Printer, json};
 
@@ -45,7 +45,7 @@ pub(super) fn text(file: &ConfigPath) -> Result<(Option<String>, Config), Stop> 
 /// new text; it is called again if another program has changed the file meanwhile.
 ///
 /// # Errors
-/// Those of [`text()`] and of `edit`, and if the file cannot be written.
+/// Those of [`text()`] and of `edit`, those of [`sync`], and if the file cannot be written.
 pub(super) fn change(
     file: &ConfigPath,
     edit: impl Fn(&str, &Config) -> Result<String, Stop>,
@@ -55,7 +55,10 @@ pub(super) fn change(
         let edited = edit(before.as_deref().unwrap_or_default(), &config)?;
         match replace(&file.path, before.as_deref().map(str::as_bytes), &edited) {
             Err(error) if error.kind() == ErrorKind::Changed => {}
-            written => return written.map(|()| edited).map_err(Stop::from),
+            written => {
+                written.and_then(|()| sync(&file.path))?;
+                return Ok(edited);
+            }
         }
     }
 }

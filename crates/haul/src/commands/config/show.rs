@@ -115,6 +115,9 @@ fn of_transfers(config: &Config, named: Option<&Path>) -> Vec<Row> {
         };
         rows.push(row);
     }
+    for key in ["bridge", "lan", "port-mapping"] {
+        rows.extend(config.entry(&Section::Defaults, key).map(file));
+    }
     rows.extend(of_environment());
     rows
 }
@@ -137,8 +140,9 @@ fn of_environment() -> Vec<Row> {
         let is_ignored = variable == "http_proxy" && env::var_os("REQUEST_METHOD").is_some();
         let names = [variable, upper.as_str()];
         let names = names.iter().take(if is_ignored { 1 } else { 2 });
+        let value = |name: &str| Some(env::var_os(name)?.to_string_lossy().into_owned());
         // An empty variable hides the one in capitals.
-        let found = names.copied().find_map(|name| Some((name, env::var(name).ok()?)));
+        let found = names.copied().find_map(|name| Some((name, value(name)?)));
         if let Some((name, value)) = found.filter(|(_, value)| !value.trim().is_empty()) {
             let value = match value.rsplit_once('@') {
                 Some((before, host)) => {

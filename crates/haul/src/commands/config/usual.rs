@@ -1,4 +1,4 @@
-//! The built-in defaults as `haul config show` prints them. Tests compare them with the actual ones.
+//! The built-in defaults as `haul config show` prints them. Tests compare most of them with the actual ones.
 
 /// The default of an option; `None` if there is nothing to show.
 pub(super) fn default_of(option: &str) -> Option<&'static str> {

@@ -1,14 +1,15 @@
 //! This program as a child process, observed through its `--json` output.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haul_storage::{Error, ErrorKind};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::interrupt::interrupted;
@@ -18,6 +19,12 @@ use crate::signals::Signals;
 
 /// The longest delay until a signal is noticed.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long a child may take to end.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How often it is checked whether it has ended.
+const TICK: Duration = Duration::from_millis(10);
 
 /// The end of the error message for a link that the destination cannot store.
 const NO_LINKS: &str = "the destination has no symbolic links";
@@ -62,26 +69,13 @@ impl Child {
         home: &Path,
         printer: &Printer,
     ) -> Result<Self, Stop> {
-        let failed = |error| Error::from_io("start", error).at("haul");
-        let program = std::env::current_exe().map_err(failed)?;
-        let mut command = Command::new(program);
-        command.args(words);
-        if !printer.shows_progress() || printer.is_json() {
-            command.arg("--no-progress");
-        }
-        // The demo neither depends on the user's configuration and keys, nor leaves anything in the
-        // home directory.
-        command.arg("--").args(paths).env("HAUL_CONFIG", "").env("HOME", home);
-        for name in ["XDG_STATE_HOME", "SSH_AUTH_SOCK", "NETRC"] {
-            command.env_remove(name);
-        }
-        for name in haul_net::secret_variables() {
-            command.env_remove(name);
-        }
-        // The servers are on this machine, where a proxy cannot reach them.
-        command.env("NO_PROXY", "*").env("no_proxy", "*");
+        Self::spawn(command(words, paths, home, printer)?)
+    }
+
+    /// Starts a [`command`].
+    pub(super) fn spawn(mut command: Command) -> Result<Self, Stop> {
         let mut process =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(not_started)?;
         let (sender, lines) = sync_channel(1024);
         if let Some(stdout) = process.stdout.take() {
             thread::spawn(move || {
@@ -121,11 +115,97 @@ impl Child {
         Ok(outcome)
     }
 
+    /// Reads its output until an event arrives. If it ends before, returns why.
+    pub(super) fn reach(
+        &mut self,
+        event: &str,
+        signals: &Signals,
+    ) -> Result<Result<(), String>, Stop> {
+        let mut outcome = Outcome::default();
+        loop {
+            if signals.cancel().is_cancelled() {
+                return Err(interrupted());
+            }
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => {
+                    outcome.on_line(&line);
+                    let object: Value = serde_json::from_str(&line).unwrap_or_default();
+                    if object["event"] == event {
+                        return Ok(Ok(()));
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    let cause = outcome.errors.pop();
+                    return Ok(Err(cause.unwrap_or_else(|| "it has ended".to_owned())));
+                }
+            }
+        }
+    }
+
+    /// Ends it by SIGTERM, and waits for that. If a signal may have reached it already (`is_signalled`), it first
+    /// gets the time to end: a second signal would end it at once.
+    pub(super) fn terminate(&mut self, is_signalled: bool) {
+        if is_signalled && self.ends_within(GRACE) {
+            return;
+        }
+        if let Ok(None) = self.process.try_wait() {
+            // It may end at this moment.
+            _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
+        }
+        self.ends_within(GRACE);
+    }
+
+    fn ends_within(&mut self, time: Duration) -> bool {
+        let started = Instant::now();
+        loop {
+            if !matches!(self.process.try_wait(), Ok(None)) {
+                return true;
+            }
+            if started.elapsed() > time {
+                return false;
+            }
+            thread::sleep(TICK);
+        }
+    }
+
     fn kill(&mut self) {
         // Errors are ignored: it may have ended in the meantime, and either way it is gone after this.
         drop(self.process.kill());
         drop(self.process.wait());
     }
+}
+
+/// The command that starts this program, with a home directory of its own.
+pub(super) fn command(
+    words: &[&str],
+    paths: &[&OsStr],
+    home: &Path,
+    printer: &Printer,
+) -> Result<Command, Stop> {
+    let program = std::env::current_exe().map_err(not_started)?;
+    let mut command = Command::new(program);
+    command.args(words);
+    if !printer.shows_progress() || printer.is_json() {
+        command.arg("--no-progress");
+    }
+    // The demo neither depends on the user's configuration and keys, nor leaves anything in the
+    // home directory.
+    command.arg("--").args(paths).env("HAUL_CONFIG", "").env("HOME", home);
+    for name in ["XDG_STATE_HOME", "SSH_AUTH_SOCK", "NETRC"] {
+        command.env_remove(name);
+    }
+    for name in haul_net::secret_variables() {
+        command.env_remove(name);
+    }
+    // The servers are on this machine, where a proxy cannot reach them.
+    command.env("NO_PROXY", "*").env("no_proxy", "*");
+    command.env("HAUL_LAN", "no").env("HAUL_PORT_MAPPING", "no");
+    Ok(command)
+}
+
+fn not_started(error: io::Error) -> Error {
+    Error::from_io("start", error).at("haul")
 }
 
 /// No child outlives the demo.

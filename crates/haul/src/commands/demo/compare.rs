@@ -20,7 +20,7 @@ const BLOCK: usize = 1 << 20;
 /// The metadata that a copy preserves, besides names and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// All that a file system stores.
+    /// Modes, links, and times in nanoseconds.
     Everything,
     /// As SFTP version 3: times in seconds.
     BySftp,

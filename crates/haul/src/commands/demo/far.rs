@@ -1,14 +1,14 @@
 //! The far end of the demo: a server in this process, and a home directory with its clients' credentials.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::Path;
 
 use haul_http::server::{self as dav, DavServer};
 use haul_sftp::server::{AuthorizedKeys, Credentials, HostKey, Password, SftpServer};
-use haul_storage::{Error, ErrorKind};
-use tokio::runtime::{Builder, Runtime};
+use haul_storage::Error;
+
+use super::peer::Peer;
+use super::workspace::write_private;
 
 /// The only user who may log in.
 const USER: &str = "demo";
@@ -17,8 +17,8 @@ const USER: &str = "demo";
 #[derive(Debug)]
 pub(super) enum Far {
     Sftp(SftpServer),
-    /// With threads of its own: those of the program block while children run.
-    Dav(DavServer, Runtime),
+    Dav(DavServer),
+    Peer(Box<Peer>),
 }
 
 impl Far {
@@ -44,39 +44,24 @@ impl Far {
         make(directory)?;
         let (_, password) = Password::random()?;
         let credentials = dav::Credentials::new(USER, &password);
-        let known = home.join(".netrc");
         let line = format!("machine 127.0.0.1 login {USER} password {password}\n");
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&known)
-            .and_then(|mut file| file.write_all(line.as_bytes()))
-            .map_err(|error| Error::from_io("write", error).at(known.display()))?;
+        write_private(&home.join(".netrc"), &line)?;
         let builder = DavServer::builder(directory).credentials(credentials);
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .map_err(|error| Error::from_io("start threads", error))?;
-        let bound = runtime.spawn(builder.bind()).await;
-        let lost = |error| Error::new(ErrorKind::Other, "serve").with_source(error);
-        let server = match bound.map_err(lost).and_then(|bound| bound) {
-            Ok(server) => server,
-            Err(error) => {
-                runtime.shutdown_background();
-                return Err(error);
-            }
-        };
-        Ok(Self::Dav(server, runtime))
+        Ok(Self::Dav(builder.bind().await?))
+    }
+
+    /// Shares `directory` through a bridge on the loopback interface. The ticket is in `home`.
+    pub(super) async fn peer(directory: &Path, home: &Path) -> Result<Self, Error> {
+        make(directory)?;
+        Ok(Self::Peer(Box::new(Peer::start(directory, home).await?)))
     }
 
     /// The location of `name` in the served directory.
     pub(super) fn location(&self, name: &str) -> String {
         let (scheme, address) = match self {
             Self::Sftp(server) => ("sftp", server.address()),
-            Self::Dav(server, _) => ("dav", server.address()),
+            Self::Dav(server) => ("dav", server.address()),
+            Self::Peer(peer) => return peer.location(name),
         };
         format!("{scheme}://{USER}@{address}/{name}")
     }
@@ -85,11 +70,8 @@ impl Far {
     pub(super) async fn stop(self) {
         match self {
             Self::Sftp(server) => server.stop().await,
-            Self::Dav(server, runtime) => {
-                server.stop().await;
-                // A blocking shutdown is not allowed here, and nothing runs on it any longer.
-                runtime.shutdown_background();
-            }
+            Self::Dav(server) => server.stop().await,
+            Self::Peer(peer) => peer.stop().await,
         }
     }
 }

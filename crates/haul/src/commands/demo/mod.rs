@@ -4,9 +4,11 @@
 //! pick a tree → local: copy, and kill -9 half way → copy again → verify the manifest → compare the trees
 //!               sftp:  start a server → copy to it → copy from it → compare the trees
 //!               dav:   the same
+//!               peer:  the same, with a share and a bridge
+//!               mount: mount the tree → compare it with itself
 //! ```
 //!
-//! Every step but the last runs this program as a child process, as a user would; servers run in this
+//! Every copy and the verification run this program as a child process, as a user would; servers run in this
 //! process. All copies are in one temporary directory, which is removed at the end, also after errors
 //! and signals.
 
@@ -14,6 +16,8 @@ mod child;
 mod compare;
 mod far;
 mod interrupt;
+mod mount;
+mod peer;
 mod tree;
 mod workspace;
 
@@ -32,6 +36,7 @@ use crate::units::{bytes, duration, per_second, rate};
 use child::{Child, Outcome, Until};
 use compare::Kept;
 use far::Far;
+use mount::Mounted;
 use tree::Tree;
 use workspace::Workspace;
 
@@ -87,7 +92,9 @@ impl Demo<'_> {
     async fn everything(&self) -> Result<(), Stop> {
         self.local()?;
         self.sftp().await?;
-        self.dav().await
+        self.dav().await?;
+        self.peer().await?;
+        self.mount()
     }
 
     fn local(&self) -> Result<(), Stop> {
@@ -115,6 +122,30 @@ impl Demo<'_> {
         far.stop().await;
         outcome?;
         self.workspace.remove(&served)
+    }
+
+    async fn peer(&self) -> Result<(), Stop> {
+        let served = self.workspace.path().join("served");
+        let far = Far::peer(&served, &self.workspace.home()).await?;
+        let outcome = self.there_and_back("peer", &far, "through a bridge", Kept::Everything);
+        far.stop().await;
+        outcome?;
+        self.workspace.remove(&served)
+    }
+
+    /// Compares the tree with what a mount shows of it, where this user can mount.
+    fn mount(&self) -> Result<(), Stop> {
+        let started = Instant::now();
+        let (tree, home) = (&self.tree.root, self.workspace.home());
+        let point = self.workspace.path().join("mnt");
+        let mounted = Mounted::start(tree, &point, &home, self.printer, self.signals)?;
+        let Some(mounted) = mounted else { return Ok(()) };
+        let compared = compare::compare(tree, &point, Kept::Everything, self.signals)?;
+        drop(mounted);
+        let note = "bytes, modes, times and links are equal, read through a mount";
+        let counted = (compared.files, compared.bytes);
+        self.row("mount", "compare", counted, started.elapsed(), note.to_owned());
+        Ok(())
     }
 
     /// Copies to a server and back, and compares the result.

@@ -1,8 +1,8 @@
 //! A temporary directory for the demo, with enough free space.
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use haul_storage::{Error, ErrorKind};
@@ -18,8 +18,8 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// Creates a directory with room for `needed` bytes, below `wanted` or else in the first default place with enough
-    /// free space.
+    /// Creates a directory with room for `needed` bytes: below `wanted` if that is given, otherwise in the first
+    /// default place with enough free space.
     pub(super) fn new(wanted: Option<&Path>, needed: u64) -> Result<Self, Stop> {
         // Small files occupy whole blocks, and directories need space, too.
         let needed = needed + needed / 4;
@@ -76,6 +76,18 @@ impl Drop for Workspace {
     fn drop(&mut self) {
         unlock(self.directory.path());
     }
+}
+
+/// Writes a file that only its owner can read.
+pub(super) fn write_private(path: &Path, text: &str) -> Result<(), Error> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|error| Error::from_io("write", error).at(path.display()))
 }
 
 /// Makes all directories in it writable: entries of a directory without write permission cannot be removed.

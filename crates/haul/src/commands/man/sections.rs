@@ -31,6 +31,10 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
             ),
             ("haul cp -n photos backup", "Print what would be copied, and why."),
             (
+                "haul cp 7-orbit-candle/ photos",
+                "Fetch what another machine shares, by its spoken code.",
+            ),
+            (
                 "haul cp --verify --manifest photos backup",
                 "Read everything back, and write backup/SHA256SUMS.",
             ),
@@ -89,6 +93,22 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
     ),
     ("mkdir", &[("haul mkdir -p nas.example:2026/11", "Create a directory and those above it.")]),
     (
+        "mount",
+        &[
+            ("haul mount nas.example:photos ~/nas", "Show a directory of a server as a folder."),
+            (
+                "haul mount --daemon --cache-dir ~/.cache/nas nas.example:photos ~/nas",
+                "The same in the background, with a cache on disk.",
+            ),
+            (
+                "haul mount --read-write nas.example:photos ~/nas",
+                "Allow changes, which are uploaded in the background.",
+            ),
+            ("haul mount --status", "Print what all mounts do."),
+            ("haul mount --pending", "List files that wait to be uploaded."),
+        ],
+    ),
+    (
         "serve sftp",
         &[(
             "haul serve sftp --authorized-keys ~/.ssh/authorized_keys /srv/data",
@@ -98,6 +118,41 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
     (
         "serve dav",
         &[("haul serve dav --read-only /srv/data", "Serve a directory to this machine.")],
+    ),
+    (
+        "share",
+        &[
+            ("haul share photos", "Print a ticket with which another machine reads photos."),
+            ("haul share --writable inbox", "Let the holder of the ticket write, too."),
+            (
+                "haul share --keep --qr photos",
+                "Print the same ticket in every run, and as a QR code.",
+            ),
+            ("haul share notes.txt scans", "Share a file and a directory with one ticket."),
+            (
+                "haul share --code photos",
+                "Print a spoken code, as in 7-orbit-candle; needs a bridge in the configuration.",
+            ),
+            (
+                "tar c photos | haul share --name photos.tar -",
+                "Share standard input as a file of this name.",
+            ),
+            ("haul share --revoke photos", "Make the tickets of --keep for photos invalid."),
+        ],
+    ),
+    (
+        "peers",
+        &[
+            ("haul peers add nas @ticket.txt", "Store a ticket; peer:nas is its location."),
+            ("haul peers forget nas", "Remove it."),
+        ],
+    ),
+    (
+        "bridge",
+        &[(
+            "haul bridge --token @/etc/haul/bridge-token",
+            "Connect machines whose users know the token.",
+        )],
     ),
     (
         "config list",
@@ -140,7 +195,10 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
 
 const FILES: &[(&str, &str)] = &[
     ("~/.config/haul/config.toml", "The configuration: defaults, profiles, remotes."),
-    ("~/.local/state/haul/", "Cached facts about SSH hosts, and the journals of uploads."),
+    (
+        "~/.local/state/haul/",
+        "Cached facts about SSH hosts, the journals of uploads, this machine's key and the tickets of peers.",
+    ),
     ("~/.cache/haul/completion/", "Listings of servers, cached for a minute for completion."),
     ("~/.ssh/config, ~/.ssh/known_hosts", "Read as ssh reads them."),
     ("~/.netrc", "Names and passwords for HTTP and WebDAV."),
@@ -156,6 +214,13 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("VISUAL, EDITOR", "The editor of haul config edit."),
     ("HAUL_PASSWORD, HAUL_PASSWORD_NAME", "The password of the only host, or of [remote.NAME]."),
     ("HAUL_TOKEN, HAUL_TOKEN_NAME", "A bearer token for HTTP and WebDAV."),
+    ("HAUL_TICKET", "The ticket of the location ticket:."),
+    ("HAUL_BRIDGE_TOKEN", "The token of a bridge, for haul bridge and haul share --bridge."),
+    ("HAUL_LAN", "no: as --no-lan in every command; yes overrides lan in the configuration."),
+    (
+        "HAUL_PORT_MAPPING",
+        "no: as haul share --no-port-mapping; yes overrides port-mapping in the configuration.",
+    ),
     ("NETRC", "A file to use instead of ~/.netrc."),
     (
         "http_proxy, https_proxy, ftp_proxy, all_proxy, no_proxy",

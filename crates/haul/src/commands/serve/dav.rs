@@ -1,7 +1,7 @@
 //! `haul serve dav`.
 //!
 //! ```text
-//! credentials, certificate, address → a running server → one result → until a signal
+//! credentials, certificate, address → start the server → print its address → wait for a signal
 //! ```
 
 use std::net::SocketAddr;

@@ -1,16 +1,21 @@
-//! Arguments that all protocols share: the password, the address, the default user name, the path of the key.
+//! Arguments that SFTP and WebDAV share: the password, the address, the default user name, and the path of the
+//! key, which `haul share` has too.
 
 use std::env;
+use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use haul_net::Secret;
+use haul_sftp::ssh::local_user;
 use haul_storage::{Error, ErrorKind};
 
+use crate::args::TokenArg;
 use crate::directories;
 use crate::exit::Stop;
 
-/// The password that a command prints. Its output is never shown, not even in an error.
+/// The password that a command prints. Its standard output is never shown, not even in an error.
 pub(super) fn asked(command: &str) -> Result<String, Error> {
     let failed =
         || Error::new(ErrorKind::InvalidInput, "ask for the password").at("--password-command");
@@ -31,6 +36,27 @@ pub(super) fn asked(command: &str) -> Result<String, Error> {
     }
 }
 
+/// The token of a bridge: as given, from the first line of a file (`@FILE`), or from the environment.
+pub(super) fn bridge_token(given: Option<&TokenArg>) -> Result<Option<Secret>, Error> {
+    let failed = |at: &str| Error::new(ErrorKind::InvalidInput, "read the token").at(at);
+    let Some(TokenArg(given)) = given else {
+        let token = env::var("HAUL_BRIDGE_TOKEN").ok().filter(|token| !token.is_empty());
+        return Ok(token.map(Secret::new));
+    };
+    let Some(path) = given.expose().strip_prefix('@') else {
+        return match given.expose().is_empty() {
+            true => Err(failed("--token").because("it is empty")),
+            false => Ok(Some(given.clone())),
+        };
+    };
+    let text = fs::read_to_string(path)
+        .map_err(|error| Error::from_io("read the token", error).at(path))?;
+    match text.lines().next().map(str::trim) {
+        Some(token) if !token.is_empty() => Ok(Some(Secret::new(token))),
+        _ => Err(failed(path).because("its first line is empty")),
+    }
+}
+
 /// The address to listen on; `example` shows the form in the error message.
 pub(super) fn resolved(listen: &str, example: &str) -> Result<SocketAddr, Stop> {
     let wrong = || {
@@ -43,12 +69,13 @@ pub(super) fn resolved(listen: &str, example: &str) -> Result<SocketAddr, Stop> 
     listen.to_socket_addrs().map_err(|_| wrong())?.next().ok_or_else(wrong)
 }
 
-/// The name of the current user, as the shell knows it.
+/// The name of the current user: as the shell knows it, or that of the account.
 pub(super) fn own_name() -> String {
     ["USER", "LOGNAME"]
         .into_iter()
         .filter_map(|variable| env::var(variable).ok())
         .find(|name| !name.is_empty())
+        .or_else(local_user)
         .unwrap_or_else(|| "haul".to_owned())
 }
 

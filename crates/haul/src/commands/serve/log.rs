@@ -1,4 +1,4 @@
-//! The log of client activity that `haul serve -v` prints, one line per event.
+//! The log of client activity that `haul serve -v` and `haul share -v` print, one line per event.
 //!
 //! ```text
 //! the server's threads → a bounded queue → one thread → the printer

@@ -1,10 +1,24 @@
-//! `haul serve`: serves a directory over SFTP or WebDAV.
+//! `haul serve` and `haul share`: a directory over SFTP, over WebDAV, or for a peer. `haul bridge`, which connects
+//! peers.
 
+mod addresses;
+mod announced;
+mod bridge;
+mod bridged;
+mod contents;
 mod dav;
 mod given;
 mod log;
+mod mapped;
+mod peer;
+mod qr;
 mod sftp;
+mod spool;
+mod watch;
+mod web;
 
+pub(crate) use self::bridge::run as bridge;
+pub(crate) use self::peer::run as share;
 use crate::args::{ServeArgs, ServeProtocol};
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;

@@ -1,7 +1,7 @@
 //! `haul serve sftp`.
 //!
 //! ```text
-//! credentials, host key, address → a running server → one result → until a signal
+//! credentials, host key, address → start the server → print its address → wait for a signal
 //! ```
 
 use std::net::SocketAddr;

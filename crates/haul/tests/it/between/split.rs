@@ -41,7 +41,7 @@ fn a_file_from_a_server_is_stored_in_parts_and_resumed_after_a_kill() {
     }
 }
 
-/// The option does not name the size of the parts.
+/// `--join` takes no size of the parts.
 #[test]
 fn parts_of_any_size_are_joined_again() {
     let session = Session::new().file("tree/big", content(5, 3_000_000)).file("tree/small", "s");

@@ -1,11 +1,11 @@
-//! Uploads by a program that is killed while it writes.
+//! Uploads that are killed and run again.
 
 use super::{Far, haul, other, servers};
 use crate::content::{content, unfinished};
 use crate::session::Session;
 use crate::sftp::Running;
 
-/// Kills an upload of 24 MiB and runs it again; returns the number of resumed bytes.
+/// Kills an upload of 24 MiB twice, then completes it; returns the number of bytes that the last run resumed.
 pub(crate) fn killed_upload(session: &Session, url: &str, root: &std::path::Path) -> u64 {
     session.write("src", content(9, 24 << 20));
     let line = format!("cp --json --window 2M src {url}dst");
@@ -13,7 +13,10 @@ pub(crate) fn killed_upload(session: &Session, url: &str, root: &std::path::Path
         let mut running = Running::start(session, &line.replacen("cp", "cp --bwlimit 8M", 1));
         running.until_moved(4 << 20);
         running.kill();
-        assert!(!root.join("dst").exists(), "it has its name too early");
+        assert!(
+            !root.join("dst").exists(),
+            "the file has its final name before the upload is complete"
+        );
     }
     let summary = session.haul(&line).status(0).summary();
     session.tool(&format!("cmp src {}", root.join("dst").display()));

@@ -15,7 +15,7 @@ fn let_in(session: &Session, url: &str, root: &std::path::Path) {
         let output = command.env("HAUL_PASSWORD", password).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (status, stderr) = with("wrong");
+    let (status, stderr) = with("wrong horse");
     assert_eq!(status, Some(1), "{stderr}");
     assert!(stderr.contains("password") || stderr.contains("401"), "{stderr}");
     assert!(!stderr.contains("wrong horse") && !root.join("up").exists(), "{stderr}");

@@ -85,7 +85,7 @@ fn a_tree_goes_to_rclone_and_back() {
 }
 
 #[test]
-fn a_large_file_goes_to_every_server_and_back() {
+fn a_large_file_goes_to_haul_and_apache_and_back() {
     let session = Session::new();
     let all = [Some(haul(&session)), other("Apache", servers::apache())];
     session.write("src", content(1, 1 << 20).repeat(200));

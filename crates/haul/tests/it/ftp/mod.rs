@@ -135,8 +135,8 @@ fn a_wrong_password_is_refused() {
     }
 }
 
-/// An upload waited for a lane to read its file over, and what had it was a download that stood still, or a listing,
-/// because it waited for a lane to write over.
+/// Formerly a deadlock: an upload held one of the two lanes and waited for the other to read its file from. A stalled
+/// download, or a listing, held that one and waited for a lane to write to.
 #[test]
 fn files_go_from_a_server_to_itself_where_an_address_may_have_two_connections() {
     let Some(server) = Pyftpdlib::start_for(false, 2) else { return };
@@ -157,7 +157,7 @@ fn files_go_from_a_server_to_itself_where_an_address_may_have_two_connections() 
         command.env("HAUL_PASSWORD", PASSWORD).stderr(std::process::Stdio::piped());
         let mut running = command.spawn().unwrap();
         let began = std::time::Instant::now();
-        // It waited without an end.
+        // Formerly, it never ended.
         while running.try_wait().unwrap().is_none() && began.elapsed().as_secs() < 300 {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }

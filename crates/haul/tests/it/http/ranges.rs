@@ -216,6 +216,22 @@ fn a_file_of_a_server_without_ranges_is_read_in_one_stream() {
     }
 }
 
+/// Formerly, each after the first 16 was requested again, although those were read.
+#[test]
+fn files_without_ranges_that_are_read_in_turn_keep_their_first_responses() {
+    let file = File { ranged: false, ..File::new(content(2, 100_000)) };
+    let bytes = file.content.clone();
+    let server = Server::start(move |asked| file.answer(asked));
+    let urls: Vec<_> = (0..20).map(|n| server.url(&format!("/f{n}"))).collect();
+    let ran = Session::new().haul(&format!("cat {}", urls.join(" "))).status(0);
+    assert!(ran.bytes() == bytes.repeat(20), "they differ");
+    let asked = server.asked();
+    let count = |target: &str| {
+        asked.iter().filter(|asked| asked.method == "GET" && asked.target == target).count()
+    };
+    assert_eq!(count("/f19"), count("/f9"));
+}
+
 #[test]
 fn a_range_without_a_total_size_is_not_taken_for_the_whole_file() {
     let unsaid = |asked: &Asked, answer: Answer| match asked.range() {

@@ -149,7 +149,7 @@ fn the_netrc_has_the_password_for_the_target_of_a_redirect() {
 }
 
 impl Archive {
-    /// The token may go to the data server, which never requests it.
+    /// The token is for the data server, which does not request it; the login server must not get it.
     fn kept_apart_but_for_the_token(&self) {
         self.kept_apart();
         for asked in self.login.asked() {

@@ -6,7 +6,7 @@ use super::sshd::Sshd;
 use crate::port::free_port;
 use crate::session::Session;
 
-/// A session whose SSH configuration knows these servers and has a key for each.
+/// A session whose SSH configuration has the host keys of `known` and the user keys for `keys`.
 fn session(known: &[&Sshd], keys: &[&Sshd]) -> Session {
     let text = |sshd: &&Sshd| fs::read_to_string(sshd.known_hosts()).unwrap();
     let session = Session::new().file("known_hosts", known.iter().map(text).collect::<String>());

@@ -6,7 +6,7 @@ use super::sshd::Sshd;
 use super::{Far, content};
 
 #[test]
-fn a_refused_key_is_reported_with_what_was_tried() {
+fn a_refused_key_is_reported_with_its_path() {
     let far = Far::start();
     let stranger = far.sshd.new_key("stranger", "ed25519", "");
     let line = far

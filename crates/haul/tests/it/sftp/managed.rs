@@ -155,8 +155,8 @@ fn an_existing_directory_that_a_server_creates_again_is_not_taken_for_new() {
     assert_eq!(again.summary()["moved_bytes"], 0, "{}", again.out());
 }
 
-/// As sftpgo, whose parts run concurrently: formerly it was taken for a server that accepts bytes
-/// in order only.
+/// As sftpgo, which handles an FSTAT concurrently with the WRITE before it: formerly it was taken for a
+/// server that accepts bytes in order only.
 #[test]
 fn a_resumed_upload_is_right_on_a_server_that_reports_sizes_before_it_has_written() {
     continued(&far(&[Habit::LooksEarly]).with_proxy());

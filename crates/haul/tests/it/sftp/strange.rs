@@ -54,11 +54,11 @@ pub(super) enum Habit {
     Silent,
     /// Lists this name in every directory.
     Lists(&'static [u8]),
-    /// Lists a symbolic link in every directory that is gone when its target is requested.
+    /// Lists a symbolic link `gone` in every directory. READLINK reports that there is no such file.
     ListsGoneLink,
     /// Announces a limit of bytes in one READ or WRITE, and enforces it.
     Limits(usize),
-    /// WRITE fails when this many bytes are in all files together.
+    /// WRITE fails once more than this many bytes were sent for all files together; removed files still count.
     Quota(u64),
     /// WRITE has to begin where the last one ended; others are refused with this status.
     InOrder(Status),

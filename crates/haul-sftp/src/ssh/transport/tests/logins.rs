@@ -82,7 +82,8 @@ async fn a_server_with_endless_partial_successes_is_an_error() {
         });
         let error = host.connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
-        // NumberOfPasswordPrompts is 3; the request with the method tried first does not count.
+        // NumberOfPasswordPrompts is 3. Keyboard-interactive is tried first; a server that wants a password
+        // refuses that without a prompt.
         let asked = person.0.load(Ordering::Relaxed);
         assert!((3..=4).contains(&asked), "{method}: {asked}");
         server.abort();

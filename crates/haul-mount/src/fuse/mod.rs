@@ -1,0 +1,48 @@
+//! The kernel's FUSE protocol, version 7.31 and later (`include/uapi/linux/fuse.h`), without I/O.
+//!
+//! [`Request::decode`] parses what was read from `/dev/fuse`; [`Answer`] is the response, encoded by the functions of
+//! `reply`. Numbers are in the byte order of the machine. Each length is checked against the bytes present before
+//! anything is allocated.
+
+mod change;
+mod init;
+mod reply;
+mod request;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub(crate) use change::{Change, NewAttributes, NewTime};
+pub(crate) use init::{Agreed, MAX_REQUEST, agree};
+pub(crate) use reply::{
+    Answer, Attributes, Body, Handle, Kind, Listing, Opening, Place, Statistics, answer_head,
+    attributes, entry, no_entry, outdated, statistics, written,
+};
+pub(crate) use request::{Operation, Request};
+
+/// The node number of the root.
+pub(crate) const ROOT: u64 = 1;
+
+/// Longest name in bytes: for a longer one, programs have no room.
+pub(crate) const NAME_MAX: usize = 255;
+
+/// Bytes that are not a FUSE request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CodecError {
+    /// A request ends before its last field.
+    #[error("a request {opcode} ends within its {field}")]
+    Truncated {
+        /// The operation.
+        opcode: u32,
+        /// The field.
+        field: &'static str,
+    },
+    /// The length in the header is not that of the request.
+    #[error("a request of {bytes} bytes has the length {length} in it")]
+    Length {
+        /// The length in the header.
+        length: u32,
+        /// Bytes present.
+        bytes: usize,
+    },
+}

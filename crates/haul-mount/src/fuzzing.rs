@@ -1,0 +1,21 @@
+//! Entry points of the fuzz targets.
+
+use crate::fuse::{Agreed, Change, Operation, Request, agree};
+
+/// A request of the kernel, from any bytes.
+pub fn request(data: &[u8]) {
+    let Ok(request) = Request::decode(data) else { return };
+    match request.operation {
+        Operation::Lookup(name) => assert!(!name.contains(&0) && name.len() < data.len()),
+        Operation::BatchForget(nodes) => assert!(nodes.len() * 16 <= data.len()),
+        Operation::Change(Change::Write { data: written, .. }) => {
+            assert!(written.len() < data.len());
+        }
+        Operation::Init(offered) => {
+            if let Agreed::Ready(body) | Agreed::Again(body) = agree(&offered) {
+                assert_eq!(body.len(), 64);
+            }
+        }
+        _ => {}
+    }
+}

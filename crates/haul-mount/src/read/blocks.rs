@@ -1,0 +1,256 @@
+//! Blocks in memory, within a budget; the least recently used make room.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+
+/// Length of a block in bytes; the last one of a file is shorter. It is what the kernel asks for at a time when it
+/// reads ahead.
+pub(super) const BLOCK: u64 = 128 << 10;
+
+/// Blocks that others use or add until a reader counts as paused.
+const PAUSED: u64 = 256;
+
+/// A block of one version of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    /// The number of the version.
+    pub(super) version: u64,
+    /// The number of the block.
+    pub(super) index: u64,
+}
+
+/// The blocks, and how much was read ahead.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    budget: u64,
+    held: u64,
+    /// Bytes of contents that are held elsewhere: of files that are read as a whole.
+    pinned: u64,
+    /// Bytes that are read ahead: in flight, or held and not used yet.
+    ahead: u64,
+    used: u64,
+    slots: HashMap<Key, Slot>,
+    order: BTreeMap<u64, Key>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    bytes: Bytes,
+    used: u64,
+    is_ahead: bool,
+}
+
+impl Blocks {
+    /// No blocks. At most `budget` bytes are held, and at most half as many read ahead.
+    pub(super) fn new(budget: u64) -> Self {
+        let (slots, order) = (HashMap::new(), BTreeMap::new());
+        Self { budget, held: 0, pinned: 0, ahead: 0, used: 0, slots, order }
+    }
+
+    /// Makes room for content that stays in memory until [`Blocks::unpin`]. Returns false if that would be more than
+    /// half of the budget together.
+    pub(super) fn pin(&mut self, bytes: u64) -> bool {
+        let pinned = self.pinned.saturating_add(bytes);
+        let has_room = pinned <= self.budget / 2;
+        if has_room {
+            self.pinned = pinned;
+            self.make_room();
+        }
+        has_room
+    }
+
+    /// That content is gone.
+    pub(super) const fn unpin(&mut self, bytes: u64) {
+        self.pinned = self.pinned.saturating_sub(bytes);
+    }
+
+    /// Most bytes of all files together that may be read ahead.
+    pub(super) const fn most_ahead(&self) -> u64 {
+        self.budget / 2
+    }
+
+    /// Bytes that are held, most bytes, and bytes that are read ahead.
+    pub(super) const fn counted(&self) -> (u64, u64, u64) {
+        (self.held, self.budget, self.ahead)
+    }
+
+    /// Bytes that may still be read ahead.
+    pub(super) const fn room_ahead(&self) -> u64 {
+        self.most_ahead().saturating_sub(self.ahead)
+    }
+
+    /// Makes room to read `bytes` ahead: what was read ahead long ago, by readers that have paused, no longer counts.
+    /// It stays until it makes room for other blocks.
+    pub(super) fn make_room_ahead(&mut self, bytes: u64) {
+        let mut missing = bytes.saturating_sub(self.room_ahead());
+        for key in self.order.values() {
+            let Some(slot) = self.slots.get_mut(key) else { continue };
+            if missing == 0 || slot.used + PAUSED > self.used {
+                return;
+            }
+            if std::mem::replace(&mut slot.is_ahead, false) {
+                let length = slot.bytes.len() as u64;
+                self.ahead = self.ahead.saturating_sub(length);
+                missing = missing.saturating_sub(length);
+            }
+        }
+    }
+
+    /// No process reads this version any more: what was read ahead of it no longer counts.
+    pub(super) fn settle(&mut self, version: u64) {
+        for (key, slot) in &mut self.slots {
+            if key.version == version && std::mem::replace(&mut slot.is_ahead, false) {
+                self.ahead = self.ahead.saturating_sub(slot.bytes.len() as u64);
+            }
+        }
+    }
+
+    /// Counts bytes in flight that are read ahead.
+    pub(super) const fn begin_ahead(&mut self, bytes: u64) {
+        self.ahead += bytes;
+    }
+
+    /// These bytes have arrived, or will not arrive.
+    pub(super) const fn end_ahead(&mut self, bytes: u64) {
+        self.ahead = self.ahead.saturating_sub(bytes);
+    }
+
+    /// A block, which counts as used now.
+    pub(super) fn take(&mut self, key: Key) -> Option<Bytes> {
+        self.used += 1;
+        let slot = self.slots.get_mut(&key)?;
+        self.order.remove(&slot.used);
+        slot.used = self.used;
+        self.order.insert(slot.used, key);
+        if std::mem::replace(&mut slot.is_ahead, false) {
+            self.ahead = self.ahead.saturating_sub(slot.bytes.len() as u64);
+        }
+        Some(slot.bytes.clone())
+    }
+
+    /// Whether a block is held.
+    pub(super) fn contains(&self, key: Key) -> bool {
+        self.slots.contains_key(&key)
+    }
+
+    /// Adds a block. `is_ahead` if it was read ahead and no process waits for it.
+    pub(super) fn insert(&mut self, key: Key, bytes: Bytes, is_ahead: bool) {
+        self.remove(key);
+        self.used += 1;
+        let length = bytes.len() as u64;
+        self.held += length;
+        if is_ahead {
+            self.ahead += length;
+        }
+        self.slots.insert(key, Slot { bytes, used: self.used, is_ahead });
+        self.order.insert(self.used, key);
+        self.make_room();
+    }
+
+    fn make_room(&mut self) {
+        while self.held + self.pinned > self.budget {
+            let Some((_, &oldest)) = self.order.first_key_value() else { break };
+            self.remove(oldest);
+        }
+    }
+
+    fn remove(&mut self, key: Key) {
+        let Some(slot) = self.slots.remove(&key) else { return };
+        self.order.remove(&slot.used);
+        let length = slot.bytes.len() as u64;
+        self.held -= length;
+        if slot.is_ahead {
+            self.ahead = self.ahead.saturating_sub(length);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(index: u64) -> Key {
+        Key { version: 1, index }
+    }
+
+    fn bytes(length: usize) -> Bytes {
+        vec![7; length].into()
+    }
+
+    #[test]
+    fn the_least_recently_used_block_makes_room() {
+        let mut blocks = Blocks::new(300);
+        (0..3).for_each(|index| blocks.insert(key(index), bytes(100), false));
+        assert!(blocks.take(key(0)).is_some());
+        blocks.insert(key(3), bytes(100), false);
+        let held = |index| blocks.contains(key(index));
+        assert_eq!([held(0), held(1), held(2), held(3)], [true, false, true, true]);
+        assert_eq!(blocks.held, 300);
+    }
+
+    #[test]
+    fn a_block_longer_than_the_budget_is_not_held() {
+        let mut blocks = Blocks::new(50);
+        blocks.insert(key(0), bytes(100), true);
+        assert_eq!((blocks.held, blocks.ahead, blocks.contains(key(0))), (0, 0, false));
+    }
+
+    #[test]
+    fn read_ahead_counts_until_it_is_used_or_makes_room() {
+        let mut blocks = Blocks::new(200);
+        assert_eq!(blocks.room_ahead(), 100);
+        blocks.begin_ahead(60);
+        assert_eq!(blocks.room_ahead(), 40);
+        blocks.end_ahead(60);
+        blocks.insert(key(0), bytes(60), true);
+        assert_eq!(blocks.room_ahead(), 40);
+        blocks.take(key(0));
+        blocks.take(key(0));
+        assert_eq!(blocks.room_ahead(), 100);
+        blocks.insert(key(1), bytes(80), true);
+        blocks.insert(key(2), bytes(100), false);
+        blocks.insert(key(3), bytes(100), false);
+        assert!(!blocks.contains(key(1)));
+        assert_eq!(blocks.room_ahead(), 100);
+    }
+
+    #[test]
+    fn the_read_ahead_of_a_closed_or_paused_reader_leaves_room_for_others() {
+        let mut blocks = Blocks::new(200);
+        blocks.insert(key(0), bytes(100), true);
+        blocks.make_room_ahead(50);
+        assert_eq!(blocks.room_ahead(), 0);
+        for _ in 0..PAUSED {
+            blocks.take(key(7));
+        }
+        blocks.make_room_ahead(50);
+        assert_eq!(blocks.room_ahead(), 100);
+        assert!(blocks.contains(key(0)));
+        blocks.insert(key(1), bytes(100), true);
+        blocks.settle(2);
+        assert_eq!(blocks.room_ahead(), 0);
+        blocks.settle(1);
+        assert_eq!(blocks.room_ahead(), 100);
+    }
+
+    #[test]
+    fn pinned_contents_count_and_take_at_most_half() {
+        let mut blocks = Blocks::new(300);
+        (0..3).for_each(|index| blocks.insert(key(index), bytes(100), false));
+        assert!(blocks.pin(120));
+        assert_eq!((blocks.held, blocks.pinned), (100, 120));
+        assert!(!blocks.pin(31) && !blocks.pin(u64::MAX));
+        assert!(blocks.pin(30));
+        blocks.unpin(120);
+        blocks.insert(key(4), bytes(100), false);
+        assert_eq!((blocks.held, blocks.pinned), (200, 30));
+    }
+
+    #[test]
+    fn another_version_of_a_file_has_blocks_of_its_own() {
+        let mut blocks = Blocks::new(200);
+        blocks.insert(key(0), bytes(60), false);
+        assert_eq!(blocks.take(Key { version: 2, index: 0 }), None);
+    }
+}

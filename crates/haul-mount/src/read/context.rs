@@ -1,0 +1,134 @@
+//! What all open files share: the storage, the share of the link, and the blocks in memory.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use haul_engine::budget::LinkShare;
+use haul_storage::Storage;
+use tokio::sync::Notify;
+
+use super::blocks::{BLOCK, Blocks};
+use super::counters::Counters;
+use crate::cache::Cache;
+use crate::link;
+use crate::lock::lock;
+use crate::status::{OpenFile, Status};
+
+/// Longest single request that reads ahead.
+const MOST_RUN: u64 = 4 << 20;
+
+/// Limits of reading, and the cache on disk.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadOptions {
+    /// Bytes of file contents that are held in memory.
+    pub(crate) memory: u64,
+    /// A read fails after this time without progress.
+    pub(crate) timeout: Duration,
+    /// The cache on disk, if there is one.
+    pub(crate) cache: Option<Arc<Cache>>,
+}
+
+/// What all open files share.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) share: Arc<LinkShare>,
+    pub(super) timeout: Duration,
+    pub(super) cache: Option<Arc<Cache>>,
+    pub(super) counters: Counters,
+    blocks: Mutex<Blocks>,
+    versions: AtomicU64,
+    /// Files that are read sequentially.
+    sequential: AtomicUsize,
+    begun: Notify,
+}
+
+impl Context {
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        share: Arc<LinkShare>,
+        options: ReadOptions,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            storage,
+            share,
+            timeout: options.timeout,
+            cache: options.cache,
+            counters: Counters::default(),
+            blocks: Mutex::new(Blocks::new(options.memory)),
+            versions: AtomicU64::new(0),
+            sequential: AtomicUsize::new(0),
+            begun: Notify::new(),
+        })
+    }
+
+    /// Polls the link while bytes are in flight; never returns.
+    pub(crate) async fn watch_link(&self) {
+        link::watch(&self.share, &self.begun).await;
+    }
+
+    /// Bytes have been requested.
+    pub(super) fn requested(&self) {
+        self.begun.notify_one();
+    }
+
+    pub(super) fn blocks(&self) -> MutexGuard<'_, Blocks> {
+        lock(&self.blocks)
+    }
+
+    /// A number for a version of a file.
+    pub(super) fn next_version(&self) -> u64 {
+        self.versions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A file has begun (or ceased) to be read sequentially.
+    pub(super) fn count_sequential(&self, begun: bool) {
+        if begun {
+            self.sequential.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.sequential.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that a file may read ahead: the window, and its part of the budget of all files.
+    pub(super) fn window(&self) -> u64 {
+        let files = self.sequential.load(Ordering::Relaxed).max(1) as u64;
+        let part = self.blocks().most_ahead() / files;
+        // Twice the window: while one is in flight, the reader uses the other.
+        self.share.decision().window_bytes.saturating_mul(2).min(part).max(BLOCK)
+    }
+
+    /// The state of the mount. `files` are those listed of all `open_files`.
+    pub(super) fn status(&self, files: Vec<OpenFile>, open_files: usize) -> Status {
+        let (held, most, ahead) = self.blocks().counted();
+        let (in_flight, taken) = self.share.counted();
+        let decision = self.share.decision();
+        let counters = &self.counters;
+        Status {
+            files,
+            open_files,
+            // `write` knows them.
+            pending: 0,
+            hits: counters.hits.value(),
+            misses: counters.misses.value(),
+            disk_hits: counters.disk.value(),
+            fetched: counters.fetched.value(),
+            memory: held + taken,
+            most_memory: most,
+            ahead,
+            read_ahead: self.window(),
+            window: decision.window_bytes,
+            in_flight,
+            lanes: decision.lanes,
+            link: self.storage.link(),
+            cache: self.cache.as_ref().map(|cache| cache.status()),
+        }
+    }
+
+    /// Length of a request that reads `ahead` bytes ahead, in blocks.
+    pub(super) fn run_blocks(&self, ahead: u64) -> u64 {
+        let most = self.share.decision().range_bytes.min(MOST_RUN);
+        (ahead / 4).min(most).max(BLOCK) / BLOCK
+    }
+}

@@ -1,0 +1,89 @@
+//! The requests in flight. The task that removes one from here answers it.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use crate::lock::lock;
+
+/// Requests that a task handles, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    tasks: Mutex<HashMap<u64, AbortHandle>>,
+}
+
+impl InFlight {
+    /// Starts a task that handles the request `unique`.
+    pub(super) fn spawn(
+        &self,
+        runtime: &Handle,
+        unique: u64,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        // The task ends by taking itself out, so it has to be in before.
+        let mut tasks = lock(&self.tasks);
+        tasks.insert(unique, runtime.spawn(task).abort_handle());
+    }
+
+    /// Whether a request is there.
+    pub(super) fn contains(&self, unique: u64) -> bool {
+        lock(&self.tasks).contains_key(&unique)
+    }
+
+    /// Removes a request. Returns whether it was there: only then the caller answers it.
+    pub(super) fn take(&self, unique: u64) -> bool {
+        lock(&self.tasks).remove(&unique).is_some()
+    }
+
+    /// Removes a request and aborts its task. Returns whether it was there.
+    pub(super) fn abort(&self, unique: u64) -> bool {
+        let task = lock(&self.tasks).remove(&unique);
+        // Outside the lock: the task is dropped here if it is not running, with whatever it holds.
+        task.inspect(AbortHandle::abort).is_some()
+    }
+
+    /// Aborts all, without a response.
+    pub(super) fn abort_all(&self) {
+        let tasks: Vec<_> = lock(&self.tasks).drain().collect();
+        tasks.iter().for_each(|(_, task)| task.abort());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_aborted_request_is_answered_once() {
+        let in_flight = Arc::new(InFlight::default());
+        let (held, dropped) = oneshot::channel::<()>();
+        in_flight.spawn(&Handle::current(), 7, async move {
+            std::future::pending::<()>().await;
+            drop(held);
+        });
+        assert!(in_flight.abort(7));
+        assert!(!in_flight.take(7));
+        assert!(!in_flight.abort(7));
+        // The task has ended, and dropped what it held.
+        assert!(dropped.await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_task_can_take_itself_however_fast_it_is() {
+        let in_flight = Arc::new(InFlight::default());
+        for unique in 0..100 {
+            let (sender, receiver) = oneshot::channel();
+            let own = Arc::clone(&in_flight);
+            in_flight.spawn(&Handle::current(), unique, async move {
+                assert!(sender.send(own.take(unique)).is_ok());
+            });
+            assert_eq!(receiver.await, Ok(true));
+        }
+    }
+}

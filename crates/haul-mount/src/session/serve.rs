@@ -1,0 +1,237 @@
+//! Reads requests, has them handled, and sends the responses.
+
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use haul_storage::{Error, Result};
+use rustix::io::Errno;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::device::Device;
+use super::in_flight::InFlight;
+use crate::fuse::{Agreed, Answer, Body, MAX_REQUEST, Operation, Request, agree, outdated};
+
+/// The kernel refuses to write a request into a buffer that is smaller than the longest one.
+const BUFFER: usize = MAX_REQUEST as usize + 4096;
+
+/// How long a request goes on after a signal.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Handles requests.
+pub(crate) trait Handler: Send + Sync + 'static {
+    /// Answers a request at once; `None` if that would have to wait.
+    fn answer_now(self: &Arc<Self>, request: &Request) -> Option<Answer>;
+
+    /// Answers a request. The future is dropped if the process gives up.
+    fn answer(self: Arc<Self>, request: Request) -> impl Future<Output = Answer> + Send;
+
+    /// A response did not reach the kernel, which therefore has no reference to its nodes, and will not close what it
+    /// has opened.
+    fn undelivered(&self, answer: &Answer);
+}
+
+/// The connection to the kernel. Dropping it ends it: processes that use the mount get errors.
+#[derive(Debug)]
+pub(crate) struct Session {
+    device: Arc<Device>,
+    in_flight: Arc<InFlight>,
+    threads: Vec<JoinHandle<()>>,
+    ended: watch::Receiver<Option<End>>,
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The file system was unmounted, or the session was stopped.
+    Unmounted,
+    /// The kernel speaks none of the versions of the protocol.
+    TooOld,
+    /// Reading requests failed.
+    Failed(i32),
+}
+
+impl Session {
+    /// Starts to serve `device` on `threads` threads; tasks run on `runtime`.
+    ///
+    /// # Errors
+    /// If threads cannot be started.
+    pub(crate) fn start<H: Handler>(
+        device: Device,
+        handler: &Arc<H>,
+        threads: usize,
+        runtime: &Handle,
+    ) -> Result<Self> {
+        let (device, in_flight) = (Arc::new(device), Arc::new(InFlight::default()));
+        let (end, ended) = watch::channel(None);
+        let mut session = Self { device, in_flight, threads: Vec::new(), ended };
+        let end = Arc::new(end);
+        for _ in 0..threads.max(1) {
+            let served = Served {
+                device: Arc::clone(&session.device),
+                in_flight: Arc::clone(&session.in_flight),
+                handler: Arc::clone(handler),
+                runtime: runtime.clone(),
+                end: Arc::clone(&end),
+            };
+            let thread = thread::Builder::new().name("fuse".to_owned());
+            let thread = thread.spawn(move || served.run());
+            session.threads.push(thread.map_err(|error| Error::from_io("start threads", error))?);
+        }
+        Ok(session)
+    }
+
+    /// Waits until the session has ended.
+    pub(crate) async fn ended(&self) -> End {
+        let mut ended = self.ended.clone();
+        let end = ended.wait_for(Option::is_some).await;
+        end.ok().and_then(|end| *end).unwrap_or(End::Unmounted)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.device.stop();
+        for thread in self.threads.drain(..) {
+            // A thread that has panicked has ended, too.
+            drop(thread.join());
+        }
+        self.in_flight.abort_all();
+    }
+}
+
+/// What one thread needs.
+struct Served<H> {
+    device: Arc<Device>,
+    in_flight: Arc<InFlight>,
+    handler: Arc<H>,
+    runtime: Handle,
+    end: Arc<watch::Sender<Option<End>>>,
+}
+
+impl<H: Handler> Served<H> {
+    fn run(&self) {
+        let mut buffer = vec![0; BUFFER];
+        let end = loop {
+            match self.device.receive(&mut buffer) {
+                Ok(Some(length)) => {
+                    if let Some(end) = self.take(&buffer[..length]) {
+                        break end;
+                    }
+                }
+                Ok(None) => break End::Unmounted,
+                Err(error) => break End::Failed(number(&error)),
+            }
+        };
+        self.device.stop();
+        // The first thread that ends knows why.
+        self.end.send_if_modified(|ended| {
+            let is_first = ended.is_none();
+            ended.get_or_insert(end);
+            is_first
+        });
+    }
+
+    /// Handles what was read. Returns how the session ended, if it did.
+    fn take(&self, bytes: &[u8]) -> Option<End> {
+        let Ok(request) = Request::decode(bytes) else {
+            if let Some(unique) = Request::number(bytes) {
+                self.device.send(unique, Some(Errno::IO), &[]);
+            }
+            return None;
+        };
+        let unique = request.header.unique;
+        match request.operation {
+            Operation::Init(offered) => match agree(&offered) {
+                Agreed::Ready(body) | Agreed::Again(body) => {
+                    self.device.send(unique, None, &[&body]);
+                    None
+                }
+                Agreed::TooOld => {
+                    self.device.send(unique, Some(Errno::PROTO), &[]);
+                    Some(End::TooOld)
+                }
+            },
+            Operation::Interrupt(other) => {
+                self.interrupt(unique, other);
+                None
+            }
+            Operation::Destroy => {
+                self.device.send(unique, None, &[]);
+                None
+            }
+            _ => {
+                self.handle(request);
+                None
+            }
+        }
+    }
+
+    /// Aborts a request, unless it is done soon. The kernel sends this for each signal, also for those of timers,
+    /// after which no program expects `EINTR` from `rename` or `ftruncate`.
+    fn interrupt(&self, unique: u64, other: u64) {
+        if !self.in_flight.contains(other) {
+            // Another thread may have read it and not yet begun: the kernel then repeats this. It ignores the response
+            // if the other request has been answered.
+            self.device.send(unique, Some(Errno::AGAIN), &[]);
+            return;
+        }
+        // The device is closed when the session ends, not later.
+        let (device, in_flight) = (Arc::downgrade(&self.device), Arc::clone(&self.in_flight));
+        self.runtime.spawn(async move {
+            sleep(GRACE).await;
+            if in_flight.abort(other)
+                && let Some(device) = device.upgrade()
+            {
+                device.send(other, Some(Errno::INTR), &[]);
+            }
+        });
+    }
+
+    fn handle(&self, request: Request) {
+        let unique = request.header.unique;
+        if let Some(answer) = self.handler.answer_now(&request) {
+            respond(&self.device, &*self.handler, unique, &answer);
+            return;
+        }
+        let handler = Arc::clone(&self.handler);
+        let (device, in_flight) = (Arc::clone(&self.device), Arc::clone(&self.in_flight));
+        self.in_flight.spawn(&self.runtime, unique, async move {
+            let answer = AssertUnwindSafe(Arc::clone(&handler).answer(request)).catch_unwind();
+            // After a panic the process gets an error; the others are not affected.
+            let answer = answer.await.unwrap_or_else(|_| Answer::from(Errno::IO));
+            if in_flight.take(unique) {
+                respond(&device, &*handler, unique, &answer);
+            } else {
+                handler.undelivered(&answer);
+            }
+        });
+    }
+}
+
+fn respond(device: &Device, handler: &impl Handler, unique: u64, answer: &Answer) {
+    if let Some(node) = answer.outdated {
+        device.notify(&outdated(node));
+    }
+    let delivered = match &answer.body {
+        Body::None => true,
+        Body::Error(errno) => device.send(unique, Some(*errno), &[]),
+        Body::Bytes(bytes) => device.send(unique, None, &[bytes]),
+        Body::Data(block) => {
+            let pieces: Vec<&[u8]> = block.pieces().iter().map(|piece| &piece[..]).collect();
+            device.send(unique, None, &pieces)
+        }
+    };
+    if !delivered {
+        handler.undelivered(answer);
+    }
+}
+
+fn number(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or_else(|| Errno::IO.raw_os_error())
+}

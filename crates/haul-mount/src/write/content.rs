@@ -1,0 +1,412 @@
+//! Open files: creating, opening, reading, writing, and what closing them means.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use haul_storage::{Block, Entry, ErrorKind, Range, RelPath, Result, is_part_name};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+use super::changes::{Changes, spool_errno};
+use super::handles::Handle;
+use super::pending::Pending;
+use crate::errno::errno;
+use crate::fuse::{Answer, Opening, entry, written};
+use crate::read::Files;
+
+/// Flags of `fallocate(2)`.
+const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy)]
+struct Access {
+    is_writer: bool,
+    appends: bool,
+    truncates: bool,
+    is_exclusive: bool,
+}
+
+impl Access {
+    fn of(flags: u32) -> Self {
+        let flags = OFlags::from_bits_retain(flags);
+        let mode = flags & OFlags::RWMODE;
+        Self {
+            is_writer: mode == OFlags::WRONLY || mode == OFlags::RDWR,
+            appends: flags.contains(OFlags::APPEND),
+            truncates: flags.contains(OFlags::TRUNC),
+            is_exclusive: flags.contains(OFlags::EXCL),
+        }
+    }
+}
+
+impl Changes {
+    /// Opens a file.
+    pub(crate) async fn open(&self, node: u64, flags: u32) -> Result<Answer, Errno> {
+        let access = Access::of(flags);
+        let _paths = self.paths.read().await;
+        let path = self.names.path(node)?;
+        if !access.is_writer && !access.truncates && self.overlay.get(&path).is_none() {
+            return self.open_remote(node, &path).await;
+        }
+        let file = self.writable(node, &path).await?;
+        let opening = self.open_local(node, &file, access)?;
+        // The kernel may have the size of an earlier version, or of a listing.
+        Ok(Answer { outdated: Some(node), ..Answer::opening(opening) })
+    }
+
+    async fn open_remote(&self, node: u64, path: &RelPath) -> Result<Answer, Errno> {
+        let file = self.names.retried(|| self.files.open(path)).await;
+        let file = file.map_err(|error| errno(&error))?;
+        let known = self.names.cached(path).and_then(|known| known.entry);
+        if known.is_some_and(|entry| entry.known_size() != Some(file.size)) {
+            // The file has changed since.
+            self.names.forget(path);
+        }
+        // A process that has the file open keeps reading what was written here, also after the upload.
+        let is_mixed = self.handles.reads_local(node);
+        let handle = self.handles.add(Handle { remote: Some(file.handle), ..Handle::of(node) });
+        // Another process may have begun to write it meanwhile.
+        let local = self.overlay.get(path);
+        if let Some(local) = &local {
+            self.handles.attach(node, local);
+        }
+        let is_local = local.is_some();
+        if is_mixed || is_local {
+            self.files.mark_mixed(file.handle);
+        }
+        let keep_cache = file.is_same && !is_mixed && !is_local;
+        let opening = Opening { handle, keep_cache, direct: file.is_direct || is_mixed };
+        Ok(Answer { outdated: (!keep_cache).then_some(node), ..Answer::opening(opening) })
+    }
+
+    /// The file of the spool at a path, with one more writer, which the caller counts down.
+    pub(super) async fn writable(&self, node: u64, path: &RelPath) -> Result<Arc<Pending>, Errno> {
+        loop {
+            if let Some(file) = self.overlay.get(path) {
+                if file.begin_writing() {
+                    return Ok(file);
+                }
+                // It is leaving the spool at this moment.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            let known = self.names.requested(path).await.map_err(|error| errno(&error))?;
+            let found = known.entry.ok_or(Errno::NOENT)?;
+            self.adopt(node, path, Some(&found))?;
+        }
+    }
+
+    /// Brings a file into the spool, without its content, unless it is there by now. `base` is what the server has.
+    fn adopt(
+        &self,
+        node: u64,
+        path: &RelPath,
+        base: Option<&Entry>,
+    ) -> Result<Arc<Pending>, Errno> {
+        if let Some(base) = base {
+            if base.is_dir() {
+                return Err(Errno::ISDIR);
+            }
+            if !base.is_file() {
+                return Err(Errno::INVAL);
+            }
+            if base.known_size().is_none() {
+                return Err(Errno::OPNOTSUPP);
+            }
+        }
+        let spooled = self.spool.create().map_err(|error| spool_errno(&error))?;
+        let times = self.names.storage.capabilities().kept_times;
+        let file = Pending::new(spooled, path.clone(), base, times);
+        let file = file.map_err(|error| spool_errno(&error))?;
+        let there = self.overlay.add(path, &file);
+        if Arc::ptr_eq(&there, &file) {
+            self.handles.attach(node, &file);
+        } else {
+            file.discard();
+        }
+        Ok(there)
+    }
+
+    /// Opens a file of the spool, whose writer is counted already.
+    fn open_local(&self, node: u64, file: &Arc<Pending>, access: Access) -> Result<Opening, Errno> {
+        if access.truncates
+            && let Err(error) = file.set_size(0)
+        {
+            self.writer_closed(file);
+            return Err(spool_errno(&error));
+        }
+        if !access.is_writer {
+            self.writer_closed(file);
+        }
+        let (is_writer, appends) = (access.is_writer, access.appends);
+        let local = Some(Arc::clone(file));
+        let handle = Handle { local, is_writer, appends, ..Handle::of(node) };
+        let handle = self.handles.add(handle);
+        Ok(Opening { handle, ..Opening::default() })
+    }
+
+    /// Creates a file unless it exists, and opens it.
+    pub(super) async fn create(
+        &self,
+        parent: u64,
+        name: &[u8],
+        flags: u32,
+        mode: u32,
+    ) -> Result<Answer, Errno> {
+        let access = Access::of(flags);
+        let _paths = self.paths.read().await;
+        let file = self.created_file(parent, name, mode, access.is_exclusive).await?;
+        let Some((node, entry)) = self.referred(parent, name, &file) else {
+            self.writer_closed(&file);
+            return Err(Errno::STALE);
+        };
+        self.handles.attach(node, &file);
+        let opening = self.open_local(node, &file, access);
+        let opening = opening.inspect_err(|_| self.names.tree().forget(node, 1))?;
+        // It may have been truncated.
+        let entry = file.entry().unwrap_or(entry);
+        let attributes = self.names.attributes(node, &entry);
+        Ok(Answer::creating(&attributes, self.names.shown.ages.missing, opening))
+    }
+
+    /// Creates a file without opening it.
+    pub(super) async fn make_file(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<Answer, Errno> {
+        if FileType::from_raw_mode(mode) != FileType::RegularFile {
+            return Err(Errno::PERM);
+        }
+        let _paths = self.paths.read().await;
+        let file = self.created_file(parent, name, mode, true).await?;
+        let settled = self.settle(&file, true).await;
+        let referred = self.referred(parent, name, &file);
+        self.writer_closed(&file);
+        settled?;
+        let (node, found) = referred.ok_or(Errno::STALE)?;
+        let attributes = self.names.attributes(node, &found);
+        Ok(Answer::referring(entry(&attributes, self.names.shown.ages.missing), node))
+    }
+
+    /// A new file at a path, or the one that is there, with one more writer, which the caller counts down.
+    async fn created_file(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        is_exclusive: bool,
+    ) -> Result<Arc<Pending>, Errno> {
+        if is_part_name(name) {
+            // haul would take it for a part file.
+            return Err(Errno::INVAL);
+        }
+        let path = self.names.path_below(parent, name)?;
+        let node = self.names.tree().find(parent, name).unwrap_or(0);
+        let known = self.names.known(&path).await.map_err(|error| errno(&error))?;
+        if known.entry.is_some() {
+            if is_exclusive {
+                return Err(Errno::EXIST);
+            }
+            return self.writable(node, &path).await;
+        }
+        let file = self.adopt(node, &path, None)?;
+        if !file.begin_writing() {
+            return Err(Errno::AGAIN);
+        }
+        if self.names.storage.capabilities().mode {
+            file.state().mode = Some(mode & 0o7777);
+        }
+        self.names.created(&path);
+        Ok(file)
+    }
+
+    /// The node of a new file, with one more reference of the kernel, and its entry.
+    fn referred(&self, parent: u64, name: &[u8], file: &Arc<Pending>) -> Option<(u64, Entry)> {
+        let entry = file.entry()?;
+        Some((self.names.tree().refer(parent, name)?, entry))
+    }
+
+    /// Reads what needs no request; `None` if anything has to be fetched.
+    pub(crate) fn read_now(&self, handle: u64, range: Range) -> Option<Answer> {
+        let handle = self.handles.get(handle)?;
+        let answer = match (&handle.local, handle.remote) {
+            (Some(file), _) => content(file.read(range)?),
+            (None, Some(remote)) => self.files.read_now(remote, range)?.into(),
+            (None, None) => return None,
+        };
+        handle.count(&answer);
+        Some(answer)
+    }
+
+    /// Reads a range.
+    pub(crate) async fn read(&self, handle: u64, range: Range) -> Answer {
+        let Some(handle) = self.handles.get(handle) else { return Errno::BADF.into() };
+        let answer = match (&handle.local, handle.remote) {
+            (Some(file), _) => self.read_local(file, range).await,
+            (None, Some(remote)) => {
+                let read = self.files.read(remote, range).await;
+                read.map_or_else(|error| errno(&error).into(), Answer::from)
+            }
+            (None, None) => Errno::BADF.into(),
+        };
+        handle.count(&answer);
+        answer
+    }
+
+    async fn read_local(&self, file: &Pending, range: Range) -> Answer {
+        loop {
+            if let Some(read) = file.read(range) {
+                return content(read);
+            }
+            if let Err(error) = self.filler.fill(file, range).await {
+                return errno(&error).into();
+            }
+        }
+    }
+
+    /// Writes to an open file: at the offset if these are pages of a mapping, or unless it is open for appending.
+    pub(super) fn write(&self, (handle, is_page): (u64, bool), offset: u64, data: &[u8]) -> Answer {
+        let Some(handle) = self.handles.get(handle) else { return Errno::BADF.into() };
+        let Some(file) = handle.local.filter(|_| handle.is_writer) else {
+            return Errno::BADF.into();
+        };
+        let end = offset.saturating_add(data.len() as u64);
+        if !self.allows_size(end) {
+            return Errno::FBIG.into();
+        }
+        let has_place = is_page || !handle.appends;
+        match file.write(has_place.then_some(offset), data) {
+            Ok(_) => {
+                self.filler.begin(&file);
+                written(u32::try_from(data.len()).unwrap_or(u32::MAX)).into()
+            }
+            Err(error) => spool_errno(&error).into(),
+        }
+    }
+
+    /// Whether the storage can hold a file of this length.
+    pub(super) fn allows_size(&self, size: u64) -> bool {
+        let most = self.names.storage.capabilities().max_file_size;
+        size <= most.unwrap_or(u64::MAX) && i64::try_from(size).is_ok()
+    }
+
+    /// Reserves or removes space of an open file.
+    pub(super) fn allocate(&self, handle: u64, range: Range, mode: u32) -> Result<Answer, Errno> {
+        let handle = self.handles.get(handle).ok_or(Errno::BADF)?;
+        let file = handle.local.filter(|_| handle.is_writer).ok_or(Errno::BADF)?;
+        if !self.allows_size(range.end()) {
+            return Err(Errno::FBIG);
+        }
+        let done = match mode {
+            0 => file.reserve(range, true),
+            KEEP_SIZE => file.reserve(range, false),
+            both if both == KEEP_SIZE | PUNCH_HOLE => file.punch(range),
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        done.map_err(|error| spool_errno(&error))?;
+        self.filler.begin(&file);
+        Ok(Answer::done())
+    }
+
+    /// A descriptor of an open file is closed: what was written is durable afterwards.
+    pub(super) async fn flush(&self, handle: u64) -> Result<Answer, Errno> {
+        let Some(handle) = self.handles.get(handle) else { return Ok(Answer::done()) };
+        let Some(file) = handle.local.filter(|_| handle.is_writer) else {
+            return Ok(Answer::done());
+        };
+        if file.is_uploaded() {
+            return Ok(Answer::done());
+        }
+        self.settle(&file, true).await?;
+        if self.sync_close {
+            self.uploader.wait(&file).await.map_err(|error| errno(&error))?;
+        }
+        Ok(Answer::done())
+    }
+
+    /// Makes a file durable. With `closed` it counts as complete from now on.
+    pub(super) async fn settle(&self, file: &Arc<Pending>, closed: bool) -> Result<(), Errno> {
+        if file.has_long_map() {
+            let filled = self.filler.fill(file, Range::new(0, u64::MAX)).await;
+            filled.map_err(|error| errno(&error))?;
+        }
+        let settled = file.settle(&self.spool, &self.names.root, closed).await;
+        settled.map_err(|error| errno(&error))
+    }
+
+    /// Waits until what was written to an open file is uploaded.
+    pub(super) async fn fsync(&self, handle: u64) -> Result<Answer, Errno> {
+        let Some(handle) = self.handles.get(handle) else { return Err(Errno::BADF) };
+        let Some(file) = handle.local else { return Ok(Answer::done()) };
+        if file.is_uploaded() || !file.is_live() {
+            return Ok(Answer::done());
+        }
+        // First into the spool: a failed upload must lose nothing.
+        self.settle(&file, true).await?;
+        let waited = self.uploader.wait(&file).await;
+        waited.map_err(|error| match error.kind() {
+            // The file may be missing, but the process has it open.
+            ErrorKind::NotFound | ErrorKind::AlreadyExists => Errno::IO,
+            _ => errno(&error),
+        })?;
+        Ok(Answer::done())
+    }
+
+    /// Closes a file.
+    pub(crate) fn release(&self, handle: u64) {
+        self.end(handle, Files::release);
+    }
+
+    /// The response to an OPEN was not delivered: the kernel will not close the file.
+    pub(crate) fn undelivered(&self, handle: u64) {
+        self.end(handle, Files::undelivered);
+    }
+
+    /// Ends a handle; `close` that of the storage.
+    fn end(&self, handle: u64, close: impl FnOnce(&Files, u64)) {
+        let Some((handle, is_last)) = self.handles.remove(handle) else { return };
+        if let Some(remote) = handle.remote {
+            close(&self.files, remote);
+        }
+        let Some(file) = handle.local else { return };
+        if handle.is_writer && is_last {
+            self.closed(&file);
+        } else if !file.is_live() {
+            self.stop_filling(&file);
+        }
+    }
+
+    /// A writer of a file that has no handle is done.
+    pub(super) fn writer_closed(&self, file: &Arc<Pending>) {
+        if file.end_writing() {
+            self.closed(file);
+        }
+    }
+
+    /// The last writer of a file has closed it: it is uploaded, or leaves the spool if it was not changed.
+    fn closed(&self, file: &Arc<Pending>) {
+        if self.uploader.leave(file) || !file.is_live() {
+            self.stop_filling(file);
+        } else {
+            self.uploader.queue(file);
+        }
+    }
+
+    /// A file is no longer in the spool: the handle by which its rest was read is closed. Readers that need more open
+    /// another.
+    pub(super) fn stop_filling(&self, file: &Arc<Pending>) {
+        let (filler, file) = (Arc::clone(&self.filler), Arc::clone(file));
+        self.runtime.spawn(async move { filler.release(&file).await });
+    }
+}
+
+/// The response to READ.
+fn content(read: std::io::Result<Vec<u8>>) -> Answer {
+    match read {
+        Ok(bytes) => Block::from(Bytes::from(bytes)).into(),
+        Err(error) => spool_errno(&error).into(),
+    }
+}

@@ -1,0 +1,119 @@
+//! Fetches what a file in the spool needs of the version that it replaces.
+
+use std::sync::Arc;
+
+use haul_storage::{Error, ErrorKind, Range, Result, Retry};
+use tokio::runtime::Handle;
+
+use super::pending::Pending;
+use crate::names::Names;
+use crate::read::Files;
+
+/// Bytes that are fetched at a time.
+const STEP: u64 = 1 << 20;
+
+/// Fetches the rest of files.
+#[derive(Debug)]
+pub(super) struct Filler {
+    names: Arc<Names>,
+    pub(super) files: Arc<Files>,
+    runtime: Handle,
+}
+
+impl Filler {
+    pub(super) fn new(names: &Arc<Names>, files: &Arc<Files>, runtime: &Handle) -> Arc<Self> {
+        let (names, files, runtime) = (Arc::clone(names), Arc::clone(files), runtime.clone());
+        Arc::new(Self { names, files, runtime })
+    }
+
+    /// Fetches the rest in the background, from the first change of a file on.
+    pub(super) fn begin(self: &Arc<Self>, file: &Arc<Pending>) {
+        if !file.begins_to_fill() {
+            return;
+        }
+        let (own, file) = (Arc::clone(self), Arc::clone(file));
+        self.runtime.spawn(async move {
+            // What fails here is fetched again by the reader or the upload that needs it.
+            drop(own.fill(&file, Range::new(0, u64::MAX)).await);
+        });
+    }
+
+    /// Fetches what is missing of a range.
+    ///
+    /// # Errors
+    /// `Changed` if the file has been replaced on the server, and those of reading.
+    pub(super) async fn fill(&self, file: &Pending, range: Range) -> Result<()> {
+        while let Some(gap) = file.missing(range).into_iter().next() {
+            let handle = self.opened(file).await?;
+            let (step, _) = gap.split_at(STEP);
+            let block = match self.files.read(handle, step).await {
+                Ok(block) => block,
+                Err(error) => {
+                    if error.kind() == ErrorKind::Changed {
+                        // Perhaps only its metadata, and from here: the next attempt opens it anew.
+                        self.release(file).await;
+                    }
+                    return Err(error);
+                }
+            };
+            if (block.len() as u64) < step.len() {
+                // It was cut off here meanwhile, or on the server.
+                if file.missing(step) != [step] {
+                    continue;
+                }
+                return Err(self.changed(file));
+            }
+            let filled = file.fill(step.start(), &block.into_bytes());
+            filled.map_err(|error| Error::from_io("write to the spool", error))?;
+        }
+        if file.missing(Range::new(0, u64::MAX)).is_empty() {
+            self.release(file).await;
+        }
+        Ok(())
+    }
+
+    /// Closes the handle by which the rest was read.
+    pub(super) async fn release(&self, file: &Pending) {
+        if let Some(handle) = file.remote.lock().await.take() {
+            self.files.release(handle);
+        }
+    }
+
+    /// The handle by which the rest is read.
+    async fn opened(&self, file: &Pending) -> Result<u64> {
+        let mut remote = file.remote.lock().await;
+        if let Some(handle) = *remote {
+            return Ok(handle);
+        }
+        let (path, base) = {
+            let state = file.state();
+            (state.path.clone(), state.base.clone())
+        };
+        let Some(path) = path else { return Err(Error::new(ErrorKind::NotFound, "read")) };
+        let handle = self.names.retried(|| self.files.open_anew(&path)).await?;
+        // After the opening, so that it is this version that was opened.
+        let now = self.names.requested(&path).await;
+        let is_same = now.map(|known| known.entry.map(|entry| entry.identity()) == base);
+        match is_same {
+            Ok(true) => {
+                *remote = Some(handle);
+                Ok(handle)
+            }
+            other => {
+                self.files.release(handle);
+                Err(other.err().unwrap_or_else(|| self.changed(file)))
+            }
+        }
+    }
+
+    fn changed(&self, file: &Pending) -> Error {
+        let path = file.state().path.clone().unwrap_or_default();
+        Error::new(ErrorKind::Changed, "read")
+            .at(self.names.storage.location().display(&path))
+            .because(
+                "the file has changed on the server before the parts that were not written \
+                      here were fetched",
+            )
+            .with_retry(Retry::Never)
+    }
+}

@@ -1,0 +1,94 @@
+//! The open files of a mount that can be written.
+//!
+//! A handle reads the storage until its file is changed through the mount; from then on, the file in the spool.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::pending::Pending;
+use crate::fuse::{Answer, Body};
+use crate::lock::lock;
+
+/// The open files, by the numbers that the kernel has for them.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    state: Mutex<(HashMap<u64, Handle>, u64)>,
+}
+
+/// An open file.
+#[derive(Debug, Clone)]
+pub(super) struct Handle {
+    /// The node that was opened.
+    pub(super) node: u64,
+    /// The handle by which the storage is read.
+    pub(super) remote: Option<u64>,
+    /// The file in the spool, which comes first.
+    pub(super) local: Option<Arc<Pending>>,
+    /// It may write.
+    pub(super) is_writer: bool,
+    /// It writes only at the end.
+    pub(super) appends: bool,
+    /// Bytes that were read.
+    pub(super) read: Arc<AtomicU64>,
+}
+
+impl Handle {
+    /// A handle of a node that has neither file.
+    pub(super) fn of(node: u64) -> Self {
+        let read = Arc::default();
+        Self { node, remote: None, local: None, is_writer: false, appends: false, read }
+    }
+
+    /// Counts what was read.
+    pub(super) fn count(&self, answer: &Answer) {
+        if let Body::Data(block) = &answer.body {
+            self.read.fetch_add(block.len() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Handles {
+    /// Adds an open file. Returns its number. One that may write is counted by its file already.
+    pub(super) fn add(&self, handle: Handle) -> u64 {
+        let mut state = lock(&self.state);
+        state.1 += 1;
+        let number = state.1;
+        state.0.insert(number, handle);
+        number
+    }
+
+    /// An open file.
+    pub(super) fn get(&self, number: u64) -> Option<Handle> {
+        lock(&self.state).0.get(&number).cloned()
+    }
+
+    /// The file of a node is in the spool now: handles that only read switch to it. A handle that may write keeps its
+    /// file, which may have become a conflict copy.
+    pub(super) fn attach(&self, node: u64, file: &Arc<Pending>) {
+        let reads = |handle: &&mut Handle| handle.node == node && !handle.is_writer;
+        for handle in lock(&self.state).0.values_mut().filter(reads) {
+            handle.local = Some(Arc::clone(file));
+        }
+    }
+
+    /// Whether a handle of a node reads a file that is, or was, in the spool.
+    pub(super) fn reads_local(&self, node: u64) -> bool {
+        lock(&self.state).0.values().any(|handle| handle.node == node && handle.local.is_some())
+    }
+
+    /// The open files with their numbers, at most `most` of them, and how many there are.
+    pub(super) fn listed(&self, most: usize) -> (Vec<(u64, Handle)>, usize) {
+        let state = lock(&self.state);
+        let listed = state.0.iter().take(most).map(|(number, handle)| (*number, handle.clone()));
+        (listed.collect(), state.0.len())
+    }
+
+    /// Closes a file, which is returned. With it, whether it was the last that could write.
+    pub(super) fn remove(&self, number: u64) -> Option<(Handle, bool)> {
+        let handle = lock(&self.state).0.remove(&number)?;
+        let writer = handle.local.as_ref().filter(|_| handle.is_writer);
+        let is_last = writer.is_some_and(|file| file.end_writing());
+        Some((handle, is_last))
+    }
+}

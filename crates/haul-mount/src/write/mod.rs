@@ -1,0 +1,38 @@
+//! Writing: files in the spool, their uploads, and changes of names.
+//!
+//! ```text
+//! CREATE, OPEN, WRITE ─► handles ─► Pending (content in the spool) ◄─ fill (what was not written, from the server)
+//!                                      │ closed, or fsync
+//!                                      ▼
+//!                                   upload ─► send ─► Storage::write_whole, or create, write_at, commit
+//! MKDIR, UNLINK, RENAME, … ─► namespace ─► Storage, and the spool's files in the way
+//! ```
+//!
+//! A file that is written exists in the spool alone until its upload is done. `overlay` has these files by their paths:
+//! they are shown, and read, instead of the storage's. Everything else changes the storage at once. What is being
+//! uploaded is not renamed or removed meanwhile: each file has a gate for that.
+
+mod attributes;
+mod changes;
+mod conflict;
+mod content;
+mod fill;
+mod handles;
+mod namespace;
+mod overlay;
+mod pending;
+mod record;
+mod rename;
+mod send;
+mod spool;
+#[cfg(test)]
+mod tests;
+mod upload;
+mod warning;
+
+pub(crate) use changes::{Changes, WriteOptions};
+pub(crate) use overlay::Overlay;
+pub(crate) use spool::Spool;
+pub use spool::{PendingFile, pending_files};
+pub use warning::Warning;
+pub(crate) use warning::Warnings;

@@ -1,0 +1,181 @@
+//! Names: creating directories and links, and removing entries.
+
+use std::sync::Arc;
+
+use haul_storage::{
+    Entry, EntryKind, Error, ErrorKind, LinkKind, Metadata, RelPath, Result, StorageExt as _,
+    is_part_name,
+};
+use rustix::io::Errno;
+use tokio::sync::OwnedMutexGuard;
+
+use super::changes::{Changes, Removed, change_errno};
+use super::pending::{Pending, now};
+use crate::errno::errno;
+use crate::fuse::{Answer, entry};
+
+/// Permission bits that the umask of haul or of a server usually takes from a new directory. The kernel has already
+/// taken those of the program's umask.
+const OFTEN_MASKED: u32 = 0o7022;
+
+/// Held to rename or remove a file of the spool, which is not uploaded meanwhile.
+pub(super) type Gate = OwnedMutexGuard<()>;
+
+impl Changes {
+    /// Creates a directory.
+    pub(super) async fn make_directory(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<Answer, Errno> {
+        let _paths = self.paths.read().await;
+        let path = self.free_path(parent, name)?;
+        let storage = &self.names.storage;
+        let mode = storage.capabilities().mode.then_some(mode & 0o7777);
+        let made = storage.create_dir_as(&path, mode).await;
+        made.map_err(|error| change_errno(&error))?;
+        if let Some(mode) = mode.filter(|mode| mode & OFTEN_MASKED != 0) {
+            let metadata = Metadata { mode: Some(mode), ..Metadata::default() };
+            // If it fails, the directory is there nevertheless, with permissions of the server's choice.
+            drop(storage.set_metadata(&path, &metadata).await);
+        }
+        self.names.created_directory(&path);
+        let mut made = Entry::new(path, EntryKind::Directory, 0);
+        (made.mode, made.modified) = (mode, Some(now()));
+        self.referring(parent, name, &made)
+    }
+
+    /// Creates a symbolic link.
+    pub(super) async fn make_link(
+        &self,
+        parent: u64,
+        name: &[u8],
+        target: Vec<u8>,
+    ) -> Result<Answer, Errno> {
+        let _paths = self.paths.read().await;
+        let path = self.free_path(parent, name)?;
+        let link = LinkKind::Symbolic(target);
+        let made = self.names.storage.create_link(&path, &link, false).await;
+        made.map_err(|error| change_errno(&error))?;
+        self.names.created(&path);
+        let LinkKind::Symbolic(target) = link else { return Err(Errno::IO) };
+        let mut made = Entry::new(path, EntryKind::Symlink(target), 0);
+        made.modified = Some(now());
+        self.referring(parent, name, &made)
+    }
+
+    /// The path of a new entry.
+    fn free_path(&self, parent: u64, name: &[u8]) -> Result<RelPath, Errno> {
+        if is_part_name(name) {
+            // haul would take it for a part file.
+            return Err(Errno::INVAL);
+        }
+        let path = self.names.path_below(parent, name)?;
+        if self.overlay.get(&path).is_some() {
+            return Err(Errno::EXIST);
+        }
+        Ok(path)
+    }
+
+    fn referring(&self, parent: u64, name: &[u8], made: &Entry) -> Result<Answer, Errno> {
+        let node = self.names.tree().refer(parent, name).ok_or(Errno::STALE)?;
+        // The storage may describe it otherwise.
+        let valid = self.names.shown.ages.missing;
+        Ok(Answer::referring(entry(&self.names.attributes(node, made), valid), node))
+    }
+
+    /// Removes a directory.
+    pub(super) async fn remove_directory(&self, parent: u64, name: &[u8]) -> Result<Answer, Errno> {
+        let _paths = self.paths.read().await;
+        let path = self.names.path_below(parent, name)?;
+        if !self.overlay.below(&path).is_empty() {
+            return Err(Errno::NOTEMPTY);
+        }
+        let found = self.names.known(&path).await.map_err(|error| errno(&error))?.entry;
+        let found = found.ok_or(Errno::NOENT)?;
+        if !found.is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        self.names.storage.remove(&path).await.map_err(|error| change_errno(&error))?;
+        self.names.forget_below(&path);
+        self.names.forget_removed(&path);
+        let node = self.names.tree().remove(parent, name);
+        self.remember(node, Removed::Remote(found));
+        Ok(Answer::done())
+    }
+
+    /// Removes a file or a link.
+    pub(super) async fn unlink(&self, parent: u64, name: &[u8]) -> Result<Answer, Errno> {
+        let _paths = self.paths.read().await;
+        let path = self.names.path_below(parent, name)?;
+        let removed = match self.held(&path).await {
+            Some((file, gate)) => {
+                self.remove_stored(&file, &path).await.map_err(|error| change_errno(&error))?;
+                self.drop_file(&file, &path);
+                drop(gate);
+                Removed::Local(file)
+            }
+            None => {
+                let found = self.names.known(&path).await.map_err(|error| errno(&error))?;
+                let mut found = found.entry.map(|found| (*found).clone()).ok_or(Errno::NOENT)?;
+                if found.is_dir() {
+                    return Err(Errno::ISDIR);
+                }
+                let storage = &self.names.storage;
+                storage.remove(&path).await.map_err(|error| change_errno(&error))?;
+                found.links = 0;
+                Removed::Remote(Arc::new(found))
+            }
+        };
+        self.names.forget_removed(&path);
+        let node = self.names.tree().remove(parent, name);
+        self.remember(node, removed);
+        Ok(Answer::done())
+    }
+
+    /// The file of the spool at a path, once it is not being uploaded; `None` if there is none then.
+    pub(super) async fn held(&self, path: &RelPath) -> Option<(Arc<Pending>, Gate)> {
+        let file = self.overlay.get(path)?;
+        let gate = hold(&file).await;
+        let is_there = self.overlay.get(path).is_some_and(|there| Arc::ptr_eq(&there, &file));
+        is_there.then_some((file, gate))
+    }
+
+    /// Removes the version of a file that is on the server, if there is one.
+    async fn remove_stored(&self, file: &Pending, path: &RelPath) -> Result<(), Error> {
+        let (has_base, size, may_be_there) = {
+            let state = file.state();
+            (state.base.is_some(), state.size, state.failures > 0)
+        };
+        let storage = &self.names.storage;
+        if !has_base {
+            if !may_be_there {
+                return Ok(());
+            }
+            // An upload may have succeeded although its response was lost.
+            let there = storage.find(path).await?;
+            if !there.is_some_and(|there| there.is_file() && there.size == size) {
+                return Ok(());
+            }
+        }
+        match storage.remove(path).await {
+            // Another program was faster.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// A file of the spool is removed, or replaced by another.
+    pub(super) fn drop_file(&self, file: &Arc<Pending>, path: &RelPath) {
+        self.overlay.take(path, file);
+        file.discard();
+        self.stop_filling(file);
+    }
+}
+
+/// Waits until a file is not being uploaded, which is stopped as soon as possible.
+pub(super) async fn hold(file: &Arc<Pending>) -> Gate {
+    file.interrupt();
+    Arc::clone(&file.gate).lock_owned().await
+}

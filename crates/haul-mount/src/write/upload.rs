@@ -1,0 +1,395 @@
+//! Uploads files of the spool: when, how often, and what follows.
+//!
+//! ```text
+//! queue ─► a task for each file ─► room (64 small ones, 4 long ones) ─► gate of the file ─► send ─┬─► done: leaves
+//!             ▲                                                                  │ conflict       │   the spool
+//!             └───────────── pause, doubling ◄── failure ◄───────────────────────┴► copy beside ──┘
+//! ```
+//!
+//! A file is uploaded once it is closed, or when a process waits for that (fsync). One that changes while it is
+//! uploaded begins anew.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use haul_storage::{Error, ErrorKind, Identity, Range, RelPath, Result, Retry};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
+
+use super::conflict::copy_path;
+use super::fill::Filler;
+use super::overlay::Overlay;
+use super::pending::{Pending, State};
+use super::send::{Sender, Snapshot};
+use super::spool::Spool;
+use super::warning::{Warning, Warnings};
+use crate::names::Names;
+
+/// Uploads at a time, of files that are sent at once and of others.
+const MOST_SMALL: usize = 64;
+const MOST_LONG: usize = 4;
+
+/// The pause after a failed upload; it doubles each time, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Failures in a row until a warning, if it may succeed later.
+const PATIENCE: u32 = 3;
+
+/// Uploads that begin anew because the file changes; the next one is completed in spite of that.
+const MOST_RESTARTS: u32 = 3;
+
+/// Most conflict copies of a file on a day.
+const MOST_COPIES: u32 = 1000;
+
+/// Uploads files.
+#[derive(Debug)]
+pub(super) struct Uploader {
+    pub(super) names: Arc<Names>,
+    pub(super) overlay: Arc<Overlay>,
+    pub(super) spool: Arc<Spool>,
+    pub(super) filler: Arc<Filler>,
+    pub(super) sender: Arc<Sender>,
+    pub(super) warnings: Warnings,
+    pub(super) runtime: Handle,
+    small: Arc<Semaphore>,
+    long: Arc<Semaphore>,
+}
+
+/// How an attempt to upload ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// There is nothing to upload any more.
+    Done,
+    /// It has changed: try again at once.
+    Again,
+}
+
+impl Uploader {
+    pub(super) fn new(
+        names: &Arc<Names>,
+        overlay: &Arc<Overlay>,
+        spool: &Arc<Spool>,
+        filler: &Arc<Filler>,
+        sender: Sender,
+        (warnings, runtime): (Warnings, &Handle),
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            names: Arc::clone(names),
+            overlay: Arc::clone(overlay),
+            spool: Arc::clone(spool),
+            filler: Arc::clone(filler),
+            sender: Arc::new(sender),
+            warnings,
+            runtime: runtime.clone(),
+            small: Arc::new(Semaphore::new(MOST_SMALL)),
+            long: Arc::new(Semaphore::new(MOST_LONG)),
+        })
+    }
+
+    /// Uploads a file as soon as possible, unless that is going to happen anyway.
+    pub(super) fn queue(self: &Arc<Self>, file: &Arc<Pending>) {
+        {
+            let mut state = file.state();
+            if state.is_queued || state.path.is_none() {
+                return;
+            }
+            state.is_queued = true;
+        }
+        let (own, file) = (Arc::clone(self), Arc::clone(file));
+        self.runtime.spawn(async move { own.run(&file).await });
+    }
+
+    /// Waits until what was written so far is uploaded.
+    ///
+    /// # Errors
+    /// If an upload fails and a retry cannot help, or uploads fail for the timeout. The file stays queued.
+    pub(super) async fn wait(self: &Arc<Self>, file: &Arc<Pending>) -> Result<()> {
+        let (wanted, failures) = {
+            let mut state = file.state();
+            state.is_wanted = true;
+            (state.generation, state.failures)
+        };
+        file.hurry.notify_one();
+        let started = Instant::now();
+        loop {
+            let mut changed = pin!(file.changed.notified());
+            // From here on, no notification is missed.
+            changed.as_mut().enable();
+            {
+                let mut state = file.state();
+                // A removed file need not be uploaded.
+                if state.uploaded >= wanted || state.path.is_none() {
+                    return Ok(());
+                }
+                if state.failures > failures {
+                    let failure = state.failure();
+                    let is_late = started.elapsed() > self.names.shown.timeout;
+                    if failure.retry() == Retry::Never || is_late {
+                        return Err(failure);
+                    }
+                }
+                state.is_wanted = true;
+            }
+            self.queue(file);
+            changed.await;
+        }
+    }
+
+    /// Uploads a file, with retries, until that is done.
+    async fn run(self: Arc<Self>, file: &Arc<Pending>) {
+        let mut pause = FIRST_PAUSE;
+        let mut restarts = 0;
+        loop {
+            match self.attempt(file, restarts < MOST_RESTARTS).await {
+                Ok(Outcome::Done) => return,
+                Ok(Outcome::Again) => {
+                    restarts += 1;
+                    pause = FIRST_PAUSE;
+                    if restarts < 2 * MOST_RESTARTS {
+                        continue;
+                    }
+                }
+                Err(error) => self.failed(file, error),
+            }
+            tokio::select! {
+                () = sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                () = file.hurry.notified() => {}
+            }
+        }
+    }
+
+    fn failed(&self, file: &Pending, error: Error) {
+        let (path, was_serious) = {
+            let state = file.state();
+            (state.path.clone(), is_serious(&state))
+        };
+        let text = error.to_string();
+        file.note_failure(&self.names.root, error);
+        let warns = !was_serious && is_serious(&file.state());
+        file.changed.notify_waiters();
+        if let Some(path) = path.filter(|_| warns) {
+            self.warnings.report(&Warning::Failed { path, error: text });
+        }
+    }
+
+    /// Tries to upload a file once. `strictly`: not if it changes meanwhile.
+    async fn attempt(self: &Arc<Self>, file: &Arc<Pending>, strictly: bool) -> Result<Outcome> {
+        let is_small = file.state().size <= self.sender.whole_limit();
+        let room = if is_small { &self.small } else { &self.long };
+        let _room = room.acquire().await;
+        let _gate = file.gate.lock().await;
+        if !self.is_due(file) {
+            return Ok(Outcome::Done);
+        }
+        let (is_closed, is_uploaded, interrupts) = {
+            let state = file.state();
+            (state.writers == 0, state.is_uploaded(), state.interrupts)
+        };
+        if is_uploaded {
+            return self.finish(file).await;
+        }
+        tokio::select! {
+            filled = self.filler.fill(file, Range::new(0, u64::MAX)) => filled?,
+            () = interrupted(file, interrupts) => return Ok(Outcome::Again),
+        }
+        file.settle(&self.spool, &self.names.root, is_closed).await?;
+        let Some(snapshot) = Snapshot::of(file, strictly) else { return Ok(Outcome::Again) };
+        if file.state().was_left_open && snapshot.base.is_some() {
+            // It may be incomplete, and must not replace what is complete.
+            let warning = |path, copy| Warning::LeftOpen { path, copy };
+            return self.put_beside(file, &snapshot, warning).await;
+        }
+        match self.sender.send(file, &snapshot).await {
+            Ok(()) => self.sent(file, &snapshot).await,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::IsADirectory) =>
+            {
+                let warning = |path, copy| Warning::Conflict { path, copy };
+                self.put_beside(file, &snapshot, warning).await
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Outcome::Again),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether there is something to upload now. If not, closing the file queues it again.
+    fn is_due(&self, file: &Arc<Pending>) -> bool {
+        {
+            let mut state = file.state();
+            let is_open = state.writers > 0 && !state.is_wanted;
+            let is_done = state.is_uploaded() && state.is_described();
+            if state.path.is_some() && !is_open && !is_done {
+                return true;
+            }
+            state.is_queued = false;
+        }
+        self.leave(file);
+        false
+    }
+
+    /// A version was uploaded.
+    async fn sent(self: &Arc<Self>, file: &Arc<Pending>, snapshot: &Snapshot) -> Result<Outcome> {
+        // Even if the server reports the same version, blocks in memory are of the one before.
+        self.filler.files.changed(&snapshot.path);
+        self.show(file, &snapshot.path);
+        self.names.changed_in_parent(&snapshot.path);
+        {
+            let mut state = file.state();
+            (state.uploaded, state.described) = (snapshot.generation, snapshot.metadata_changes);
+            (state.failures, state.failure) = (0, None);
+            state.complete();
+            state.is_wanted = false;
+        }
+        if self.leave(file) {
+            file.changed.notify_waiters();
+            return Ok(Outcome::Done);
+        }
+        self.finish(file).await
+    }
+
+    /// From now on, programs see what was uploaded, even when the file has left the spool: responses that are in flight
+    /// describe what was there before.
+    fn show(&self, file: &Pending, path: &RelPath) {
+        let shown = file.entry().map(|entry| Arc::new(entry.at(path.clone())));
+        self.names.put(path, shown, self.names.now());
+    }
+
+    /// Does what is left after the content was uploaded: metadata that has changed since, and the version that the next
+    /// upload replaces.
+    async fn finish(self: &Arc<Self>, file: &Arc<Pending>) -> Result<Outcome> {
+        let Some(path) = file.state().path.clone() else { return Ok(Outcome::Again) };
+        let found = match self.present(&path).await {
+            // It was removed there after its upload: nothing is left that could be described.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.names.put(&path, None, self.names.now());
+                let mut state = file.state();
+                state.described = state.metadata_changes;
+                (state.is_queued, state.is_wanted) = (false, false);
+                drop(state);
+                self.leave(file);
+                file.changed.notify_waiters();
+                return Ok(Outcome::Done);
+            }
+            found => found?,
+        };
+        // Parts of the version before must not be mixed with parts of this one.
+        let is_base = file.missing(Range::new(0, u64::MAX)).is_empty()
+            || file.state().base.as_ref() == Some(&found);
+        if is_base {
+            file.replaces(found);
+        }
+        let (mut metadata, changes, is_described) = {
+            let state = file.state();
+            (state.metadata(), state.metadata_changes, state.is_described())
+        };
+        if !is_base {
+            // It is that of the version before, which another must not pass for.
+            metadata.modified = None;
+        }
+        if !is_described {
+            self.names.storage.set_metadata(&path, &metadata).await?;
+            self.show(file, &path);
+            file.state().described = changes;
+            if is_base {
+                file.replaces(self.present(&path).await?);
+            }
+        }
+        let is_done = {
+            let mut state = file.state();
+            // A task that still waits queues it again.
+            let is_done = state.writers > 0 || (state.is_uploaded() && state.is_described());
+            if is_done {
+                (state.is_queued, state.is_wanted) = (false, false);
+            }
+            is_done
+        };
+        self.leave(file);
+        file.changed.notify_waiters();
+        Ok(if is_done { Outcome::Done } else { Outcome::Again })
+    }
+
+    /// The version that is at a path now.
+    async fn present(&self, path: &RelPath) -> Result<Identity> {
+        let found = self.names.retried(|| self.names.storage.stat(path)).await?;
+        Ok(found.identity())
+    }
+
+    /// A file whose changes are all uploaded leaves the spool, unless a handle may still write to it. Returns whether
+    /// it has left.
+    pub(super) fn leave(&self, file: &Arc<Pending>) -> bool {
+        {
+            let mut state = file.state();
+            let is_done = state.is_uploaded() && state.is_described() && state.writers == 0;
+            if !is_done || state.has_left {
+                return state.has_left;
+            }
+            state.has_left = true;
+            // Under the lock: a change that finds that it has left must not be hidden by it.
+            if let Some(path) = &state.path {
+                self.overlay.take(path, file);
+            }
+        }
+        file.remove();
+        true
+    }
+
+    /// The version on the server is not to be replaced: this one becomes a conflict copy beside it.
+    async fn put_beside(
+        self: &Arc<Self>,
+        file: &Arc<Pending>,
+        snapshot: &Snapshot,
+        warning: fn(RelPath, RelPath) -> Warning,
+    ) -> Result<Outcome> {
+        let Some(copy) = self.free_copy(&snapshot.path).await? else {
+            return Err(Error::new(ErrorKind::AlreadyExists, "upload")
+                .at(self.names.storage.location().display(&snapshot.path))
+                .because("there are too many conflict copies of it"));
+        };
+        if !self.overlay.relocate(file, &copy, None) {
+            return Ok(Outcome::Again);
+        }
+        file.state().complete();
+        self.names.created(&copy);
+        self.names.forget(&snapshot.path);
+        file.settle(&self.spool, &self.names.root, false).await?;
+        self.warnings.report(&warning(snapshot.path.clone(), copy));
+        Ok(Outcome::Again)
+    }
+
+    /// A path for a conflict copy that nothing has yet.
+    async fn free_copy(&self, path: &RelPath) -> Result<Option<RelPath>> {
+        for number in 1..=MOST_COPIES {
+            let Some(copy) = copy_path(path, super::pending::now(), number) else { break };
+            if self.overlay.get(&copy).is_some() {
+                continue;
+            }
+            match self.names.storage.stat(&copy).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Some(copy)),
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Whether the last failed uploads of a file are worth a warning.
+fn is_serious(state: &State) -> bool {
+    let is_final = |error: &Error| error.retry() == Retry::Never;
+    state.failures >= PATIENCE || state.failure.as_ref().is_some_and(is_final)
+}
+
+/// Waits until there is a reason to stop the upload of a file.
+async fn interrupted(file: &Pending, interrupts: u64) {
+    loop {
+        let mut changed = pin!(file.changed.notified());
+        changed.as_mut().enable();
+        if file.state().interrupts != interrupts {
+            return;
+        }
+        changed.await;
+    }
+}

@@ -1,0 +1,163 @@
+//! Real mounts with a cache on disk, and their state; as root where `/dev/fuse` exists.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stderr, reason = "a skipped test says so")]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use haul_mount::{Mount, MountBuilder};
+use haul_storage::memory::{MemoryStorage, Operation};
+use haul_storage::{ErrorKind, Metadata, RelPath, Storage};
+use rustix::process::geteuid;
+use tempfile::TempDir;
+
+use common::{eventually, try_mount};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const BLOCK: usize = 128 << 10;
+
+fn builder(storage: &Arc<MemoryStorage>) -> MountBuilder {
+    let storage: Arc<dyn Storage> = Arc::clone(storage) as _;
+    Mount::builder(storage).attribute_age(Duration::ZERO).missing_age(Duration::ZERO)
+}
+
+fn cached_blocks(mount: &Mount) -> usize {
+    mount.observer().status().unwrap().cache.unwrap().blocks
+}
+
+#[test]
+fn a_file_is_read_from_the_disk_by_the_next_mount() {
+    let whole: Vec<u8> = (0..8 * BLOCK).map(|at| (at ^ (at >> 9)) as u8).collect();
+    let storage = MemoryStorage::new();
+    storage.add_file("file", &whole);
+    let (point, cache) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let with_cache = || builder(&storage).cache(cache.path().to_owned(), 64 << 20);
+    let Some(mount) = try_mount(with_cache(), point.path()) else { return };
+    let path = point.path().join("file");
+    assert!(fs::read(&path).unwrap() == whole);
+    eventually(PATIENCE, "not cached", || cached_blocks(&mount) == 8);
+    mount.unmount().unwrap();
+    let reads = storage.faults().count(Operation::Read);
+    let mount = try_mount(with_cache(), point.path()).unwrap();
+    assert!(fs::read(&path).unwrap() == whole);
+    assert_eq!(storage.faults().count(Operation::Read), reads);
+    assert_eq!(mount.observer().status().unwrap().disk_hits, 8);
+    // The same size, another content.
+    let other: Vec<u8> = whole.iter().map(|byte| byte ^ 0xff).collect();
+    storage.add_file("file", &other);
+    assert!(fs::read(&path).unwrap() == other);
+    mount.unmount().unwrap();
+}
+
+#[test]
+fn a_second_mount_on_the_same_cache_is_refused() {
+    let storage = MemoryStorage::new();
+    let (point, cache) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let with_cache = || builder(&storage).cache(cache.path().to_owned(), 64 << 20);
+    let Some(mount) = try_mount(with_cache(), point.path()) else { return };
+    let other = TempDir::new().unwrap();
+    let error = with_cache().mount(other.path()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert!(error.to_string().contains("another mount uses this cache"), "{error}");
+    mount.unmount().unwrap();
+    try_mount(with_cache(), other.path()).unwrap().unmount().unwrap();
+}
+
+#[test]
+fn a_cache_below_the_mount_point_is_refused() {
+    let storage = MemoryStorage::new();
+    let point = TempDir::new().unwrap();
+    let cache = point.path().join("cache");
+    let error = builder(&storage).nonempty(true).cache(cache, 64 << 20).mount(point.path());
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+/// The cache is on a file system of 1 MiB, that is full soon.
+#[test]
+fn a_full_disk_stops_caching_but_no_read() {
+    let whole: Vec<u8> = (0..32 * BLOCK).map(|at| (at ^ (at >> 9)) as u8).collect();
+    let storage = MemoryStorage::new();
+    storage.add_file("file", &whole);
+    let (point, cache) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: mounting takes root");
+        return;
+    }
+    let mut tmpfs = Command::new("mount");
+    tmpfs.args(["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"]).arg(cache.path());
+    if !tmpfs.status().is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: tmpfs cannot be mounted");
+        return;
+    }
+    let with_cache = builder(&storage).cache(cache.path().to_owned(), 64 << 20);
+    if let Some(mount) = try_mount(with_cache, point.path()) {
+        let path = point.path().join("file");
+        assert!(fs::read(&path).unwrap() == whole);
+        let fault = || mount.observer().status().unwrap().cache.unwrap().fault;
+        eventually(PATIENCE, "the disk is not full", || fault().is_some());
+        assert!(fs::read(&path).unwrap() == whole);
+        assert!((1..8).contains(&cached_blocks(&mount)));
+        mount.unmount().unwrap();
+    }
+    assert!(Command::new("umount").arg(cache.path()).status().unwrap().success());
+}
+
+#[test]
+fn the_state_of_a_mount_names_its_open_files() {
+    let storage = MemoryStorage::new();
+    storage.add_file("a/file", vec![7; 1000]);
+    let point = TempDir::new().unwrap();
+    let builder = builder(&storage).memory(8 << 20).root(RelPath::parse("a").unwrap());
+    let Some(mount) = try_mount(builder, point.path()) else { return };
+    let observer = mount.observer();
+    let file = fs::File::open(point.path().join("file")).unwrap();
+    std::io::copy(&mut &file, &mut std::io::sink()).unwrap();
+    let status = observer.status().unwrap();
+    assert_eq!((status.open_files, status.most_memory), (1, 8 << 20));
+    assert_eq!(status.files[0].path.as_bytes(), b"file");
+    assert_eq!((status.files[0].size, status.files[0].read), (1000, 1000));
+    assert!(status.cache.is_none());
+    drop(file);
+    eventually(PATIENCE, "still open", || observer.status().unwrap().open_files == 0);
+    mount.unmount().unwrap();
+    eventually(PATIENCE, "still there", || observer.status().is_none());
+}
+
+#[test]
+fn the_kernel_reads_a_mebibyte_ahead() {
+    let storage = MemoryStorage::new();
+    let point = TempDir::new().unwrap();
+    let Some(mount) = try_mount(builder(&storage), point.path()) else { return };
+    let device = fs::metadata(point.path()).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    // In a container, /sys may be read-only.
+    if fs::File::options().write(true).open(&path).is_ok() {
+        assert_eq!(fs::read_to_string(&path).unwrap().trim(), "1024");
+    } else {
+        eprintln!("SKIPPED: {path} cannot be written");
+    }
+    mount.unmount().unwrap();
+}
+
+#[test]
+fn no_file_is_executed_with_noexec() {
+    let storage = MemoryStorage::new();
+    storage.add_file("run", "#!/bin/sh\nexit 0\n");
+    let mode = Some(0o755);
+    storage.set("run", &Metadata { mode, ..Metadata::default() });
+    let point = TempDir::new().unwrap();
+    for (noexec, works) in [(false, true), (true, false)] {
+        let Some(mount) = try_mount(builder(&storage).noexec(noexec), point.path()) else { return };
+        let path = point.path().join("run");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(Command::new(&path).status().is_ok(), works);
+        mount.unmount().unwrap();
+    }
+}

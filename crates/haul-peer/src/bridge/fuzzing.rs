@@ -1,0 +1,51 @@
+//! Entry point of the fuzz target: messages between a bridge and its clients, and between two peers with a code.
+
+use bytes::Bytes;
+
+use super::code::Code;
+use super::code::messages::{FromSharer, ToSharer};
+use super::messages::{FromBridge, Refusal, ToBridge, from_bridge};
+use super::preamble;
+use crate::wire::decode;
+use crate::wire::fuzzing::survives;
+
+/// A message of either direction, or a preamble: what is accepted can be sent again, and means the same.
+pub fn received(data: &[u8]) {
+    if let Ok(message) = decode::<ToBridge>(Bytes::copy_from_slice(data)) {
+        survives(&message);
+    }
+    if let Ok(message) = decode::<FromBridge>(Bytes::copy_from_slice(data)) {
+        survives(&message);
+        if let Some(from_bridge::Body::Refused(refused)) = message.body {
+            let refusal = Refusal::of(refused.code);
+            assert!(refusal.is_none_or(|refusal| refusal.number() == refused.code));
+        }
+    }
+    if let Ok(message) = decode::<ToSharer>(Bytes::copy_from_slice(data)) {
+        survives(&message);
+    }
+    if let Ok(message) = decode::<FromSharer>(Bytes::copy_from_slice(data)) {
+        survives(&message);
+    }
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Ok(code) = text.parse::<Code>()
+    {
+        assert!(
+            code.to_string().parse::<Code>() == Ok(code),
+            "a code does not survive its writing"
+        );
+    }
+    if let Ok(bytes) = data.try_into()
+        && let Some(id) = preamble::decode(bytes)
+    {
+        assert!(preamble::encode(&id) == *bytes, "a preamble does not survive its encoding");
+    }
+    if let Ok(bytes) = data.try_into()
+        && let Some(id) = preamble::decode_reverse(bytes)
+    {
+        assert!(
+            preamble::encode_reverse(&id) == *bytes,
+            "a preamble does not survive its encoding"
+        );
+    }
+}

@@ -1,0 +1,610 @@
+//! The client's side: it joins the sharer's room, and opens data connections that the bridge joins with the sharer's. With
+//! the bridge's help it also gets connections to the sharer itself: the sharer connects to it, or both connect to each
+//! other at once.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::pending;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use haul_net::Dialled;
+use haul_storage::{Error, ErrorKind, Result, Retry};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use super::candidate::Outlook;
+use super::channel::lost;
+use super::crossing::{Port, wait};
+use super::expected::{Awaited, Expected};
+use super::listener::Listener;
+use super::messages::{
+    CONNECTIONS_MAX, Connect, Cross, FromBridge, Join, Joined, MIN_VERSION, Refusal, VERSION,
+    from_bridge, to_bridge,
+};
+use super::preamble::{ConnectionId, random_id};
+use super::room::{Room, epochs};
+use super::signal::{
+    KEEPALIVE, PATIENCE, SILENCE, Signalling, introduce, key, refusal, tcp, unexpected,
+};
+use crate::lane;
+use crate::ticket::{Address, BridgeAddress, Secret};
+use crate::wire::convert::{clipped, exactly};
+
+/// How long to wait for the sharer to connect, and for the bridge to bring two ports together.
+const ARRIVAL: Duration = Duration::from_secs(10);
+
+/// Opens data connections to a sharer through a bridge. There is one signalling connection for all of them; it is opened
+/// with the first one, and again if it was lost.
+pub struct Joiner {
+    bridge: BridgeAddress,
+    secret: Secret,
+    runtime: Handle,
+    /// The signalling connection's task.
+    announce: Mutex<Option<UnboundedSender<Announcement>>>,
+    seen: Arc<Mutex<Seen>>,
+    /// The port for the sharer's connections, once one was requested.
+    listening: Mutex<Option<Listening>>,
+    crosses: Expected<Cross>,
+}
+
+/// A port for the sharer's connections.
+#[derive(Debug)]
+struct Listening {
+    listener: Listener,
+    /// The address at which the last connection arrived: further ones are requested for it only.
+    reached: Option<SocketAddr>,
+}
+
+/// What was learnt from the bridge.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The bridge's address that was reached.
+    at: Option<SocketAddr>,
+    observed: Option<Observed>,
+}
+
+/// Where the bridge sees both sides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// Address and port of this machine.
+    pub own: String,
+    /// Address and port of the sharer.
+    pub sharer: String,
+}
+
+/// A data connection. What is written to it reaches the sharer as soon as the bridge has joined it with the sharer's: the
+/// handshake of a lane can begin at once.
+#[derive(Debug)]
+pub struct Connection {
+    /// The connection to the bridge.
+    pub stream: TcpStream,
+    /// RTT to the bridge; that to the sharer is not known.
+    pub rtt: Duration,
+    /// Whether the bridge joins it.
+    pub outcome: Outcome,
+}
+
+/// Whether the bridge joins a data connection with the sharer's.
+#[derive(Debug)]
+pub struct Outcome(oneshot::Receiver<Result<()>>);
+
+impl Outcome {
+    /// Waits until the bridge has refused the connection, and returns why; never returns otherwise. Use it beside the
+    /// handshake of the lane, which would only time out.
+    pub async fn refused(self) -> Error {
+        match self.0.await {
+            Ok(Err(error)) => error,
+            // Without a response, the signalling connection's task has ended with the runtime.
+            _ => pending().await,
+        }
+    }
+}
+
+/// A connection that is to be announced.
+struct Announcement {
+    id: ConnectionId,
+    kind: Kind,
+    outcome: oneshot::Sender<Result<()>>,
+}
+
+/// What a connection is for.
+enum Kind {
+    /// It is joined with one of the sharer.
+    Data,
+    /// The sharer opens it, to one of these addresses.
+    Reverse(Vec<SocketAddr>),
+    /// Its port is crossed with one of the sharer.
+    Crossing,
+}
+
+/// What a request announces.
+#[derive(Clone, Default)]
+struct Batch {
+    connections: Vec<Bytes>,
+    reverse: Vec<Bytes>,
+    crossings: Vec<Bytes>,
+    candidates: Vec<String>,
+}
+
+impl Batch {
+    fn add(&mut self, announcement: &Announcement) {
+        let id = Bytes::copy_from_slice(&announcement.id);
+        match &announcement.kind {
+            Kind::Data => self.connections.push(id),
+            Kind::Reverse(candidates) => {
+                self.reverse.push(id);
+                // The latest ones belong to the port that is open.
+                self.candidates = candidates.iter().map(SocketAddr::to_string).collect();
+            }
+            Kind::Crossing => self.crossings.push(id),
+        }
+    }
+
+    const fn count(&self) -> usize {
+        self.connections.len() + self.reverse.len() + self.crossings.len()
+    }
+}
+
+impl Joiner {
+    /// Opens no connection yet. The signalling connection runs on `runtime`.
+    ///
+    /// # Errors
+    /// If the bridge's key is unknown.
+    pub fn new(bridge: BridgeAddress, secret: Secret, runtime: Handle) -> Result<Self> {
+        key(&bridge)?;
+        let (announce, seen) = (Mutex::default(), Arc::default());
+        let (listening, crosses) = (Mutex::default(), Expected::default());
+        Ok(Self { bridge, secret, runtime, announce, seen, listening, crosses })
+    }
+
+    /// The bridge.
+    pub const fn bridge(&self) -> &BridgeAddress {
+        &self.bridge
+    }
+
+    /// Where the bridge sees both sides, as soon as it has said so.
+    pub fn observed(&self) -> Option<Observed> {
+        lock(&self.seen).observed.clone()
+    }
+
+    /// Opens a data connection. It returns as soon as the bridge is reached; meanwhile the connection is announced on the
+    /// signalling connection.
+    ///
+    /// # Errors
+    /// If the bridge cannot be reached.
+    pub async fn connect(&self) -> Result<Connection> {
+        let id = random_id()?;
+        let outcome = self.announced(id, Kind::Data);
+        let Dialled { mut stream, rtt } = self.dial().await?;
+        introduce(&mut stream, &id).await.map_err(|error| error.at(&self.bridge))?;
+        Ok(Connection { stream, rtt, outcome })
+    }
+
+    /// Listens, and has the sharer connect to this machine. `targets` are addresses of the sharer: the candidates are
+    /// the addresses from which this machine would connect to them or to the bridge.
+    ///
+    /// # Errors
+    /// If the bridge cannot be reached, or no connection arrives within 10 s: an older bridge or sharer ignores the
+    /// request.
+    pub async fn reverse(&self, targets: &[SocketAddr]) -> Result<TcpStream> {
+        let id = random_id()?;
+        let (mut awaited, candidates) = self.listen(id, targets)?;
+        let outcome = self.announced(id, Kind::Reverse(candidates));
+        let arrived = tokio::select! {
+            stream = awaited.arrival() => Ok(stream),
+            error = outcome.refused() => Err(error),
+            () = sleep(ARRIVAL) => Err(unmet("the sharer did not connect to this machine")),
+        };
+        let reached = arrived.as_ref().ok().and_then(|stream| stream.local_addr().ok());
+        if let Some(listening) = &mut *lock(&self.listening) {
+            listening.reached = reached;
+        }
+        arrived
+    }
+
+    /// Begins to wait for a connection to this machine. Returns also the addresses at which it listens.
+    fn listen(
+        &self,
+        id: ConnectionId,
+        targets: &[SocketAddr],
+    ) -> Result<(Awaited<TcpStream>, Vec<SocketAddr>)> {
+        let bridge = lock(&self.seen).at;
+        let mut guard = lock(&self.listening);
+        let listening = match &mut *guard {
+            Some(listening) => listening,
+            none => {
+                let listener = Listener::start(&self.runtime)?;
+                none.insert(Listening { listener, reached: None })
+            }
+        };
+        let candidates = match listening.reached {
+            Some(reached) => vec![reached],
+            None => listening.listener.candidates(targets.iter().copied().chain(bridge)),
+        };
+        if candidates.is_empty() {
+            return Err(unmet("this machine has no address that the sharer could reach"));
+        }
+        Ok((listening.listener.expect(id), candidates))
+    }
+
+    /// Connects to the sharer while it connects to this machine, from ports that the bridge has seen.
+    ///
+    /// # Errors
+    /// If the bridge was not reached by [`Joiner::connect`] before, it does not bring the two sides together, or the
+    /// connection does not succeed within some seconds.
+    pub async fn cross(&self) -> Result<TcpStream> {
+        let id = random_id()?;
+        let Some(bridge) = lock(&self.seen).at else {
+            return Err(unmet("the bridge was not reached"));
+        };
+        let mut awaited = self.crosses.expect(id);
+        let outcome = self.announced(id, Kind::Crossing);
+        let mut port = Port::open(bridge, &id).await?;
+        let cross = tokio::select! {
+            cross = awaited.arrival() => cross,
+            error = outcome.refused() => return Err(error),
+            () = port.closed() => {
+                return Err(unmet("the bridge could not bring the two sides together"));
+            }
+            () = sleep(ARRIVAL) => return Err(unmet("the sharer did not take part")),
+        };
+        let peer = cross.peer.parse::<Address>().map(Address::socket);
+        let outlook = Outlook { bridge: bridge.ip(), seen: self.seen_addresses() };
+        match peer {
+            Ok(peer) if outlook.permits(peer) => port.cross(peer, wait(&cross)).await,
+            _ => Err(unmet("the bridge named an address that haul does not connect to")),
+        }
+    }
+
+    /// The addresses at which the bridge sees this side and the sharer.
+    fn seen_addresses(&self) -> (Option<IpAddr>, Option<IpAddr>) {
+        let Some(Observed { own, sharer }) = self.observed() else { return (None, None) };
+        let ip = |text: &str| text.parse::<SocketAddr>().ok().map(|address| address.ip());
+        (ip(&own), ip(&sharer))
+    }
+
+    /// Announces a connection. The result shows whether the bridge refuses that.
+    fn announced(&self, id: ConnectionId, kind: Kind) -> Outcome {
+        let (sender, outcome) = oneshot::channel();
+        self.announce(Announcement { id, kind, outcome: sender });
+        Outcome(outcome)
+    }
+
+    /// The first connection tries all addresses of the bridge, further ones the address that was reached.
+    async fn dial(&self) -> Result<Dialled> {
+        let reached = lock(&self.seen).at;
+        if let Some(at) = reached {
+            let start = Instant::now();
+            if let Ok(Ok(stream)) = timeout(PATIENCE, TcpStream::connect(at)).await
+                && lane::set(&stream).is_ok()
+            {
+                return Ok(Dialled { stream, rtt: start.elapsed() });
+            }
+            lock(&self.seen).at = None;
+        }
+        let dialled = tcp(&self.bridge).await?;
+        lock(&self.seen).at = dialled.stream.peer_addr().ok();
+        Ok(dialled)
+    }
+
+    /// Passes a connection to the signalling connection's task, which is started if there is none.
+    fn announce(&self, announcement: Announcement) {
+        let mut announce = lock(&self.announce);
+        let rest = match announce.as_ref() {
+            Some(sender) => match sender.send(announcement) {
+                Ok(()) => return,
+                Err(failed) => failed.0,
+            },
+            None => announcement,
+        };
+        let (sender, announcements) = unbounded_channel();
+        // The receiver is here.
+        drop(sender.send(rest));
+        *announce = Some(sender);
+        let client = Client {
+            bridge: self.bridge.clone(),
+            secret: self.secret.clone(),
+            seen: Arc::clone(&self.seen),
+            crosses: self.crosses.clone(),
+            unsent: VecDeque::new(),
+            waiting: Vec::new(),
+        };
+        self.runtime.spawn(client.run(announcements));
+    }
+}
+
+impl fmt::Debug for Joiner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Joiner({})", self.bridge)
+    }
+}
+
+/// Announcements without a response, by the number of their request.
+type Waiting = (u32, Vec<oneshot::Sender<Result<()>>>);
+
+/// The client, as the signalling connection's task has it.
+struct Client {
+    bridge: BridgeAddress,
+    secret: Secret,
+    seen: Arc<Mutex<Seen>>,
+    crosses: Expected<Cross>,
+    /// Not sent to the bridge yet.
+    unsent: VecDeque<Announcement>,
+    waiting: Vec<Waiting>,
+}
+
+impl Client {
+    /// Runs until the [`Joiner`] is dropped. Connects when there is something to announce, and again after a loss.
+    async fn run(mut self, mut announcements: UnboundedReceiver<Announcement>) {
+        while self.wait(&mut announcements).await {
+            let Err(error) = self.serve(&mut announcements).await else { return };
+            // The bridge may have received these.
+            for (_, outcomes) in std::mem::take(&mut self.waiting) {
+                fail(outcomes, &error);
+            }
+        }
+    }
+
+    /// Waits until there is something to announce; `false` if nothing more can come.
+    async fn wait(&mut self, announcements: &mut UnboundedReceiver<Announcement>) -> bool {
+        if self.unsent.is_empty() {
+            self.unsent.extend(announcements.recv().await);
+        }
+        !self.unsent.is_empty()
+    }
+
+    async fn serve(&mut self, announcements: &mut UnboundedReceiver<Announcement>) -> Result<()> {
+        let signalling = Box::pin(Signalling::open(&self.bridge)).await;
+        let mut signalling = match signalling {
+            Ok(signalling) => signalling,
+            Err(error) => {
+                // It cannot be reached for any of them.
+                self.gather(announcements, usize::MAX);
+                fail(self.unsent.drain(..).map(|one| one.outcome), &error);
+                return Err(error);
+            }
+        };
+        self.join(&mut signalling, announcements).await?;
+        let mut number = 0_u32;
+        let mut heard = Instant::now();
+        let mut keepalive = interval(KEEPALIVE);
+        keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            while !self.unsent.is_empty() {
+                let batch = self.gather(announcements, CONNECTIONS_MAX);
+                number = number.wrapping_add(1);
+                let count = batch.count();
+                let Batch { connections, reverse, crossings, candidates } = batch;
+                let connect = Connect { connections, reverse, crossings, candidates };
+                let request = to_bridge::Body::Connect(connect);
+                // What cannot be sent is announced again on another connection.
+                signalling.tell(number, request).await?;
+                self.sent(number, count);
+            }
+            tokio::select! {
+                first = announcements.recv() => {
+                    // All lanes are closed.
+                    let Some(first) = first else { return Ok(()) };
+                    self.unsent.push_back(first);
+                }
+                message = signalling.channel.next::<FromBridge>() => {
+                    heard = Instant::now();
+                    let Some(message) = message? else {
+                        return Err(lost(&io::ErrorKind::UnexpectedEof.into()));
+                    };
+                    match message.body {
+                        Some(from_bridge::Body::Joined(_)) => self.answered(message.id, None),
+                        Some(from_bridge::Body::Refused(refused)) => {
+                            let error = refusal(&refused, &self.bridge);
+                            self.answered(message.id, Some(&error));
+                        }
+                        Some(from_bridge::Body::Cross(cross)) => self.crossed(cross),
+                        _ => {}
+                    }
+                }
+                _ = keepalive.tick() => {
+                    if heard.elapsed() > SILENCE {
+                        return Err(lost(&io::ErrorKind::TimedOut.into()));
+                    }
+                    signalling.ping().await?;
+                }
+            }
+        }
+    }
+
+    /// Joins the room of today, or of another day if the clocks differ.
+    async fn join(
+        &mut self,
+        signalling: &mut Signalling,
+        announcements: &mut UnboundedReceiver<Announcement>,
+    ) -> Result<()> {
+        let batch = self.gather(announcements, CONNECTIONS_MAX);
+        self.sent(0, batch.count());
+        let mut unknown = None;
+        for day in epochs(SystemTime::now()) {
+            let room = Room::new(&self.secret, day)?;
+            let mac = room.key.prove(&signalling.exporter, &signalling.client_key);
+            let request = Join {
+                min_version: MIN_VERSION,
+                max_version: VERSION,
+                name: Bytes::copy_from_slice(&room.name),
+                mac: Bytes::copy_from_slice(&mac),
+                candidates: batch.candidates.clone(),
+                connections: batch.connections.clone(),
+                reverse: batch.reverse.clone(),
+                crossings: batch.crossings.clone(),
+            };
+            let response = signalling.ask(to_bridge::Body::Join(request)).await;
+            match response.map_err(|error| error.at(&self.bridge))? {
+                from_bridge::Body::Joined(joined) => {
+                    self.joined(&joined, signalling.at);
+                    self.answered(0, None);
+                    return Ok(());
+                }
+                from_bridge::Body::Refused(refused) => {
+                    let error = refusal(&refused, &self.bridge);
+                    if Refusal::of(refused.code) != Some(Refusal::Room) {
+                        return Err(error);
+                    }
+                    unknown = Some(error);
+                }
+                _ => return Err(unexpected(&self.bridge)),
+            }
+        }
+        // There are three days.
+        Err(unknown.unwrap_or_else(|| Error::new(ErrorKind::Unreachable, "use the bridge")))
+    }
+
+    fn joined(&self, joined: &Joined, at: SocketAddr) {
+        let mut seen = lock(&self.seen);
+        seen.at.get_or_insert(at);
+        seen.observed = Some(Observed {
+            own: clipped(&joined.observed),
+            sharer: clipped(&joined.sharer_observed),
+        });
+    }
+
+    /// The bridge has brought two ports together.
+    fn crossed(&self, cross: Cross) {
+        if let Ok(id) = exactly(&cross.connection, "connection") {
+            self.crosses.fulfil(&id, cross);
+        }
+    }
+
+    /// Gathers what waits to be announced. Returns at most `most` connections.
+    fn gather(
+        &mut self,
+        announcements: &mut UnboundedReceiver<Announcement>,
+        most: usize,
+    ) -> Batch {
+        while self.unsent.len() < most
+            && let Ok(next) = announcements.try_recv()
+        {
+            self.unsent.push_back(next);
+        }
+        let mut batch = Batch::default();
+        self.unsent.iter().take(most).for_each(|one| batch.add(one));
+        batch
+    }
+
+    /// The first `count` announcements were sent, with a request of this number.
+    fn sent(&mut self, number: u32, count: usize) {
+        let outcomes = self.unsent.drain(..count).map(|one| one.outcome).collect();
+        self.waiting.push((number, outcomes));
+    }
+
+    /// A request has been answered.
+    fn answered(&mut self, number: u32, error: Option<&Error>) {
+        for (_, outcomes) in self.waiting.extract_if(.., |(one, _)| *one == number) {
+            for outcome in outcomes {
+                // The lane may have been given up.
+                let _ = outcome.send(error.map_or(Ok(()), |error| Err(error.again())));
+            }
+        }
+    }
+}
+
+/// Reports to the lanes that their connections cannot be joined.
+fn fail(outcomes: impl IntoIterator<Item = oneshot::Sender<Result<()>>>, error: &Error) {
+    for outcome in outcomes {
+        // The lane may have been dropped.
+        let _ = outcome.send(Err(error.again()));
+    }
+}
+
+/// The error of a way to the sharer that is not available. Another one may be.
+fn unmet(cause: &str) -> Error {
+    let error = Error::new(ErrorKind::Unreachable, "connect without the bridge");
+    error.because(cause).with_retry(Retry::Later)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use tokio_rustls::server::TlsStream;
+
+    use super::super::channel::Channel;
+    use super::super::messages::ToBridge;
+    use super::*;
+    use crate::identity::Identity;
+    use crate::tls;
+
+    /// A bridge that the test controls.
+    struct Bridge {
+        listener: TcpListener,
+        identity: Identity,
+    }
+
+    impl Bridge {
+        async fn new() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            Self { listener, identity: Identity::ephemeral().unwrap() }
+        }
+
+        fn client(&self) -> Client {
+            let at = self.listener.local_addr().unwrap();
+            let bridge = BridgeAddress::new(&at.ip().to_string(), at.port()).unwrap();
+            Client {
+                bridge: bridge.with_key(Some(*self.identity.key().as_bytes())),
+                secret: Secret::new([7; 16]),
+                seen: Arc::default(),
+                crosses: Expected::default(),
+                unsent: VecDeque::new(),
+                waiting: Vec::new(),
+            }
+        }
+
+        /// The next signalling connection, and the connections that its Join announces.
+        async fn joined(&self) -> (Channel<TlsStream<TcpStream>>, u32, Vec<Bytes>) {
+            let (stream, _) = self.listener.accept().await.unwrap();
+            let identity = &self.identity;
+            let config = tls::bridge_server_config(identity.pkcs8(), &identity.spki()).unwrap();
+            let mut channel = Channel::new(tls::accept(stream, config, PATIENCE).await.unwrap());
+            let ToBridge { id, body } = channel.next().await.unwrap().unwrap();
+            let Some(to_bridge::Body::Join(join)) = body else { panic!("{body:?}") };
+            (channel, id, join.connections)
+        }
+    }
+
+    /// Formerly, they failed together with those that had been announced.
+    #[tokio::test]
+    async fn connections_not_announced_before_a_loss_are_announced_on_the_next_connection() {
+        let bridge = Bridge::new().await;
+        let (sender, announcements) = unbounded_channel();
+        let running = tokio::spawn(bridge.client().run(announcements));
+        let announce = |id: u8| {
+            let (outcome, received) = oneshot::channel();
+            assert!(sender.send(Announcement { id: [id; 32], kind: Kind::Data, outcome }).is_ok());
+            received
+        };
+        let first = announce(1);
+        let (channel, _, connections) = bridge.joined().await;
+        assert_eq!(connections, [Bytes::from_static(&[1; 32])]);
+        let second = announce(2);
+        drop(channel);
+        assert_eq!(first.await.unwrap().unwrap_err().kind(), ErrorKind::Unreachable);
+        let (mut channel, id, connections) = bridge.joined().await;
+        assert_eq!(connections, [Bytes::from_static(&[2; 32])]);
+        let body = Some(from_bridge::Body::Joined(Joined::default()));
+        channel.send(&FromBridge { id, body }).await.unwrap();
+        second.await.unwrap().unwrap();
+        // Without a bridge, all of them fail, and the next announcement makes it connect again.
+        drop((channel, bridge));
+        for id in 3..5 {
+            assert!(announce(id).await.unwrap().is_err());
+        }
+        drop(sender);
+        running.await.unwrap();
+    }
+}

@@ -1,0 +1,323 @@
+//! Data connections on their way to each other.
+//!
+//! A client announces the numbers of its connections on its signalling connection; the bridge makes one more number for
+//! each, which it sends to the sharer. Connections may arrive before they are announced, and in any order.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream as StdTcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use haul_net::{Admitted, network};
+use tokio::net::TcpStream;
+
+use super::super::preamble::ConnectionId;
+use super::limits::BridgeLimits;
+use super::rooms::{Connected, ToPeer};
+
+/// A data connection without its counterpart. Nothing is read from it: its bytes stay in the kernel.
+#[derive(Debug)]
+pub(super) struct Parked {
+    socket: StdTcpStream,
+    from: SocketAddr,
+    admitted: Admitted,
+}
+
+impl Parked {
+    /// Fails if the connection was lost.
+    pub(super) fn new(socket: TcpStream, from: SocketAddr, admitted: Admitted) -> io::Result<Self> {
+        Ok(Self { socket: socket.into_std()?, from, admitted })
+    }
+
+    /// The address from which the bridge sees it.
+    pub(super) const fn from(&self) -> SocketAddr {
+        self.from
+    }
+
+    /// The connection, on this thread.
+    pub(super) fn into_socket(self) -> io::Result<(TcpStream, Admitted)> {
+        Ok((TcpStream::from_std(self.socket)?, self.admitted))
+    }
+}
+
+/// Two connections that are not joined: their sides get each other's addresses.
+#[derive(Debug)]
+pub(super) struct Crossing {
+    /// The client's number, and its signalling connection.
+    pub(super) joiner: (ConnectionId, ToPeer),
+    /// The sharer's.
+    pub(super) sharer: (ConnectionId, ToPeer),
+}
+
+/// Where a connection of a client and one of its sharer meet. Whichever comes first is parked here.
+#[derive(Debug)]
+pub(super) struct Meeting {
+    /// Counts the pair as one connection to the sharer.
+    pub(super) connected: Connected,
+    /// Set if the pair is not to be joined.
+    pub(super) crossing: Option<Crossing>,
+    first: Mutex<Option<Parked>>,
+}
+
+impl Meeting {
+    pub(super) fn new(connected: Connected, crossing: Option<Crossing>) -> Arc<Self> {
+        Arc::new(Self { connected, crossing, first: Mutex::default() })
+    }
+
+    /// Parks a connection, or returns it with the one that came before it.
+    fn meet(&self, parked: Parked) -> Option<(Parked, Parked)> {
+        let mut first = lock(&self.first);
+        match first.take() {
+            Some(earlier) => Some((earlier, parked)),
+            None => {
+                *first = Some(parked);
+                None
+            }
+        }
+    }
+}
+
+/// What becomes of a connection that has arrived.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    /// It was not announced yet.
+    Unclaimed,
+    /// It waits for its counterpart.
+    Waits,
+    /// Its counterpart was there.
+    Met(Arc<Meeting>, Parked, Parked),
+    /// There are too many like it, or another one has its number.
+    Refused,
+}
+
+/// The connections that are not yet pairs.
+#[derive(Debug)]
+pub(super) struct Pairing {
+    most: usize,
+    most_of_address: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    entries: HashMap<ConnectionId, Entry>,
+    unclaimed: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    /// It has arrived, but was not announced.
+    Unclaimed(Parked),
+    /// It is announced, but has not arrived.
+    Expected(Arc<Meeting>),
+}
+
+impl Pairing {
+    pub(super) fn new(limits: &BridgeLimits) -> Self {
+        Self {
+            most: limits.unclaimed,
+            most_of_address: limits.unclaimed_of_address,
+            table: Mutex::default(),
+        }
+    }
+
+    /// A connection has arrived.
+    pub(super) fn arrive(&self, id: ConnectionId, parked: Parked) -> Arrival {
+        let mut table = lock(&self.table);
+        match table.entries.remove(&id) {
+            Some(Entry::Expected(meeting)) => {
+                drop(table);
+                match meeting.meet(parked) {
+                    Some((first, second)) => Arrival::Met(meeting, first, second),
+                    None => Arrival::Waits,
+                }
+            }
+            Some(other) => {
+                table.entries.insert(id, other);
+                Arrival::Refused
+            }
+            None => {
+                let address = network(parked.from.ip());
+                let of_address = table.by_address.get(&address).copied().unwrap_or(0);
+                if table.unclaimed >= self.most || of_address >= self.most_of_address {
+                    return Arrival::Refused;
+                }
+                table.unclaimed += 1;
+                *table.by_address.entry(address).or_default() += 1;
+                table.entries.insert(id, Entry::Unclaimed(parked));
+                Arrival::Unclaimed
+            }
+        }
+    }
+
+    /// A client has announced its connection `id`. Returns whether that was possible: it was not announced before.
+    pub(super) fn claim(&self, id: ConnectionId, meeting: &Arc<Meeting>) -> bool {
+        let mut table = lock(&self.table);
+        if matches!(table.entries.get(&id), Some(Entry::Expected(_))) {
+            return false;
+        }
+        if let Some(parked) = table.take_unclaimed(&id) {
+            drop(table);
+            // The first of the two: the sharer does not know its own number yet.
+            drop(meeting.meet(parked));
+        } else {
+            table.entries.insert(id, Entry::Expected(Arc::clone(meeting)));
+        }
+        true
+    }
+
+    /// Removes a connection that was not announced. Returns whether it was still there.
+    pub(super) fn forget(&self, id: &ConnectionId) -> bool {
+        lock(&self.table).take_unclaimed(id).is_some()
+    }
+
+    /// Removes connections that were announced, but have not arrived. Returns whether there were any. Their counterparts
+    /// are closed with the last reference to the meeting.
+    pub(super) fn expire(&self, ids: &[ConnectionId]) -> bool {
+        let mut table = lock(&self.table);
+        let mut expired = Vec::new();
+        for id in ids {
+            if let MapEntry::Occupied(entry) = table.entries.entry(*id)
+                && matches!(entry.get(), Entry::Expected(_))
+            {
+                expired.push(entry.remove());
+            }
+        }
+        // Sockets are closed without the lock.
+        drop(table);
+        !expired.is_empty()
+    }
+}
+
+impl Table {
+    fn take_unclaimed(&mut self, id: &ConnectionId) -> Option<Parked> {
+        let MapEntry::Occupied(entry) = self.entries.entry(*id) else { return None };
+        let address = match entry.get() {
+            Entry::Unclaimed(parked) => network(parked.from.ip()),
+            Entry::Expected(_) => return None,
+        };
+        let Entry::Unclaimed(parked) = entry.remove() else { return None };
+        self.unclaimed -= 1;
+        if let Some(count) = self.by_address.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&address);
+            }
+        }
+        Some(parked)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use haul_net::Admission;
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc::channel;
+
+    use super::super::super::room::{Room, RoomKey};
+    use super::super::account::Accounts;
+    use super::super::rooms::{Place, Rooms};
+    use super::*;
+
+    struct World {
+        admission: Arc<Admission>,
+        listener: TcpListener,
+        pairing: Pairing,
+        rooms: Arc<Rooms>,
+        _place: Place,
+    }
+
+    impl World {
+        async fn new(limits: &BridgeLimits) -> Self {
+            let rooms = Arc::new(Rooms::new(1));
+            let from = "192.0.2.1:1".parse().unwrap();
+            let room = Room { name: [0; 32], key: RoomKey::new([0; 32]) };
+            let meter = Accounts::new(None, None).meter(from);
+            let place = rooms.enter(vec![room], (from, channel(1).0, meter)).unwrap();
+            Self {
+                admission: Admission::new(100, 100),
+                listener: TcpListener::bind("127.0.0.1:0").await.unwrap(),
+                pairing: Pairing::new(limits),
+                rooms,
+                _place: place,
+            }
+        }
+
+        async fn parked(&self) -> Parked {
+            let near = TcpStream::connect(self.listener.local_addr().unwrap()).await.unwrap();
+            let from = near.peer_addr().unwrap();
+            Parked::new(near, from, self.admission.enter(from.ip()).unwrap()).unwrap()
+        }
+
+        fn meeting(&self) -> Arc<Meeting> {
+            let (_, sharer) = self.rooms.find(&[0; 32]).unwrap();
+            let joiner = "192.0.2.2".parse().unwrap();
+            Meeting::new(sharer.connection(joiner, &BridgeLimits::default()).unwrap(), None)
+        }
+
+        fn is_empty(&self) -> bool {
+            let table = lock(&self.pairing.table);
+            table.entries.is_empty() && table.unclaimed == 0 && table.by_address.is_empty()
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_meet_in_any_order() {
+        let world = World::new(&BridgeLimits::default()).await;
+        for order in 0..3 {
+            let meeting = world.meeting();
+            let (joiner, sharer) = ([1; 32], [2; 32]);
+            if order == 0 {
+                let arrival = world.pairing.arrive(joiner, world.parked().await);
+                assert!(matches!(arrival, Arrival::Unclaimed), "{arrival:?}");
+            }
+            assert!(world.pairing.claim(joiner, &meeting));
+            assert!(world.pairing.claim(sharer, &meeting));
+            let rest = match order {
+                0 => vec![sharer],
+                1 => vec![joiner, sharer],
+                _ => vec![sharer, joiner],
+            };
+            for (at, id) in rest.iter().enumerate() {
+                let arrival = world.pairing.arrive(*id, world.parked().await);
+                let is_last = at + 1 == rest.len();
+                assert_eq!(matches!(arrival, Arrival::Met(..)), is_last, "{arrival:?}");
+            }
+            assert!(!world.pairing.expire(&[joiner, sharer]));
+            assert!(world.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn unclaimed_connections_are_limited_and_forgotten() {
+        let limits = BridgeLimits { unclaimed: 3, unclaimed_of_address: 2, ..Default::default() };
+        let world = World::new(&limits).await;
+        let arrive = async |id| world.pairing.arrive([id; 32], world.parked().await);
+        assert!(matches!(arrive(1).await, Arrival::Unclaimed));
+        assert!(matches!(arrive(1).await, Arrival::Refused), "the number is taken");
+        assert!(matches!(arrive(2).await, Arrival::Unclaimed));
+        assert!(matches!(arrive(3).await, Arrival::Refused));
+        assert!(world.pairing.forget(&[1; 32]) && !world.pairing.forget(&[1; 32]));
+        assert!(matches!(arrive(3).await, Arrival::Unclaimed));
+        assert!(world.pairing.forget(&[2; 32]) && world.pairing.forget(&[3; 32]));
+        assert!(world.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_announced_connection_without_counterpart_is_closed() {
+        let world = World::new(&BridgeLimits::default()).await;
+        let meeting = world.meeting();
+        assert!(world.pairing.claim([1; 32], &meeting) && world.pairing.claim([2; 32], &meeting));
+        assert!(!world.pairing.claim([1; 32], &meeting), "it was announced before");
+        assert!(matches!(world.pairing.arrive([1; 32], world.parked().await), Arrival::Waits));
+        assert!(world.pairing.expire(&[[1; 32], [2; 32]]));
+        assert!(world.is_empty());
+        assert!(lock(&meeting.first).is_some());
+    }
+}

@@ -1,0 +1,169 @@
+//! Requests that a client sends behind its first Hello, so that their responses come with the Welcome: what a location
+//! is, what it contains, and how the file begins. Nothing of it changes anything, and only the owner of the ticket's key
+//! receives it. What fails here is requested again.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use haul_storage::{Entry, RelPath, Result};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::ahead::AHEAD;
+use super::lane::Lane;
+use super::reading::Reading;
+use super::send::{cancel, send_notices};
+use super::session::{Expects, Responses, Session, frame};
+use crate::wire::convert::path_bytes;
+use crate::wire::messages::{self, to_server};
+
+/// Responses count as current for this long.
+pub(super) const CURRENT: Duration = Duration::from_secs(2);
+
+const STAT: u32 = 1;
+const LIST: u32 = 2;
+pub(super) const OPEN: u32 = 3;
+const READ: u32 = 4;
+
+/// The location that a command looks at first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct First {
+    pub(super) path: RelPath,
+    /// Whether it is listed or read, too.
+    pub(super) is_read: bool,
+}
+
+/// The frames of the requests for a location.
+pub(super) fn frames(first: &First) -> Result<Vec<u8>> {
+    let path = path_bytes(&first.path);
+    let look = [(STAT, to_server::Body::Stat(stat(&path)))];
+    let reading = [
+        (LIST, to_server::Body::List(messages::List { path: path.clone() })),
+        (OPEN, to_server::Body::Open(messages::Open { path })),
+        (READ, to_server::Body::Read(read())),
+    ];
+    let mut frames = Vec::new();
+    for (id, body) in look.into_iter().chain(reading.into_iter().filter(|_| first.is_read)) {
+        frames.extend_from_slice(&frame(id, body)?);
+    }
+    Ok(frames)
+}
+
+fn stat(path: &Bytes) -> messages::Stat {
+    messages::Stat { paths: vec![path.clone()] }
+}
+
+fn read() -> messages::Read {
+    messages::Read { length: AHEAD, opened_by: OPEN, ..messages::Read::default() }
+}
+
+/// Requests whose responses the lane will bring.
+pub(super) struct Sent {
+    path: RelPath,
+    stat: Responses,
+    reading: Option<SentReading>,
+}
+
+struct SentReading {
+    list: Responses,
+    open: Responses,
+    read: Responses,
+}
+
+impl Sent {
+    /// Registers the requests for a location. Before the lane receives anything.
+    pub(super) fn register(session: &Session, lane: u64, first: First) -> Self {
+        let First { path, is_read } = first;
+        let bytes = path_bytes(&path);
+        let expects = |id, body| session.register_as(id, Some(lane), Expects::of(&body));
+        let stat = expects(STAT, to_server::Body::Stat(stat(&bytes)));
+        let reading = is_read.then(|| SentReading {
+            list: expects(LIST, to_server::Body::List(messages::List { path: bytes })),
+            open: session.register_as(OPEN, Some(lane), Expects::ONE),
+            read: expects(READ, to_server::Body::Read(read())),
+        });
+        Self { path, stat, reading }
+    }
+
+    /// What they bring, on a lane that runs.
+    pub(super) fn on(self, lane: &Arc<Lane>) -> Early {
+        let Self { path, stat, reading } = self;
+        let (list, open) = reading
+            .map(|SentReading { list, open, read }| {
+                let range = haul_storage::Range::new(0, AHEAD);
+                let reading = Some(Reading::new(Arc::clone(lane), read, range));
+                let (lane, is_answered) = (Arc::clone(lane), false);
+                (list, Opening { lane, responses: open, reading, is_answered })
+            })
+            .unzip();
+        let since = Instant::now();
+        let stat = Arc::new(Mutex::new(Looked::Sent(stat)));
+        Early { path, lane: Arc::clone(lane), since, stat, list, open }
+    }
+}
+
+/// The responses, until they are taken.
+pub(super) struct Early {
+    pub(super) path: RelPath,
+    pub(super) lane: Arc<Lane>,
+    /// When the entry arrived; before that, when the lane was accepted, which is about when the server responded.
+    pub(super) since: Instant,
+    /// Locked by the task that waits for the entry. Only tasks that need the entry wait for this lock.
+    pub(super) stat: Arc<Mutex<Looked>>,
+    pub(super) list: Option<Responses>,
+    pub(super) open: Option<Opening>,
+}
+
+pub(super) enum Looked {
+    Sent(Responses),
+    Known(Box<Entry>),
+}
+
+/// The request that opens the file.
+pub(super) struct Opening {
+    pub(super) lane: Arc<Lane>,
+    pub(super) responses: Responses,
+    pub(super) reading: Option<Reading>,
+    /// Whether the response was taken.
+    pub(super) is_answered: bool,
+}
+
+/// A file that is not taken is closed, even if the response has arrived.
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let (session, id) = (&self.lane.session, self.responses.id);
+        session.forget(id);
+        if !self.is_answered {
+            let cancel = messages::Cancel { id, once: true };
+            session.notice(to_server::Body::Cancel(cancel));
+            if !self.lane.is_ended() {
+                send_notices(&self.lane);
+            }
+        }
+    }
+}
+
+impl Early {
+    pub(super) fn is_current(&self) -> bool {
+        self.since.elapsed() <= CURRENT
+    }
+}
+
+impl fmt::Debug for Early {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Early").field("lane", &self.lane).finish_non_exhaustive()
+    }
+}
+
+/// A listing that is not taken is cancelled.
+impl Drop for Early {
+    fn drop(&mut self) {
+        for id in [Some(STAT), self.list.as_ref().map(|list| list.id)].into_iter().flatten() {
+            if self.lane.session.forget(id) && id == LIST {
+                cancel(&self.lane, id);
+            }
+        }
+    }
+}

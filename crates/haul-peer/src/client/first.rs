@@ -1,0 +1,200 @@
+//! What a client requests with its first Hello, and takes from the responses.
+
+use std::sync::Arc;
+
+use haul_storage::{Entry, RelPath, Result};
+use tokio::time::Instant;
+
+use super::early::{Early, First, Looked, OPEN};
+use super::reach::Phase;
+use super::read::{Handle, Opened};
+use super::session::Responses;
+use super::{Lane, PeerHost, reach};
+use crate::wire::convert;
+use crate::wire::messages::to_client;
+
+impl PeerHost {
+    /// Announces that a location will be looked at, then listed or read. Its requests are sent with the Hello of the first
+    /// lane.
+    pub fn read_first(&self, path: &RelPath) {
+        self.announce(First { path: path.clone(), is_read: true });
+    }
+
+    /// Announces that a location will be looked at. The request is sent with the Hello of the first lane.
+    pub fn look_first_at(&self, path: &RelPath) {
+        self.announce(First { path: path.clone(), is_read: false });
+    }
+
+    /// Without effect if there is a session already.
+    fn announce(&self, first: First) {
+        if matches!(*self.reach.session.borrow(), Phase::None) {
+            *reach::lock(&self.reach.first) = Some(first);
+        }
+    }
+
+    /// Gives up what was requested early, since something is about to change.
+    pub(super) async fn forget_early(&self) {
+        *self.reach.early.lock().await = None;
+    }
+
+    /// The entry of a path, if it was requested early. A slow response delays only tasks that need it.
+    pub(super) async fn early_stat(&self, path: &RelPath) -> Option<Entry> {
+        let stat = {
+            let mut guard = self.reach.early.lock().await;
+            Arc::clone(&current(&mut guard, path)?.stat)
+        };
+        let mut looked = stat.lock().await;
+        let (entry, is_new) = match &mut *looked {
+            Looked::Sent(responses) => (entry_in(responses, path).await, true),
+            Looked::Known(entry) => (Some((**entry).clone()), false),
+        };
+        let mut guard = self.reach.early.lock().await;
+        // Something may have changed meanwhile.
+        let early = guard.as_mut().filter(|early| Arc::ptr_eq(&early.stat, &stat))?;
+        match &entry {
+            Some(entry) if is_new => {
+                early.since = Instant::now();
+                *looked = Looked::Known(Box::new(entry.clone()));
+            }
+            Some(_) => {}
+            None => *guard = None,
+        }
+        entry
+    }
+
+    /// The listing of a path, if it was requested early and is current.
+    pub(super) async fn early_list(&self, path: &RelPath) -> Option<(Arc<Lane>, Responses)> {
+        let mut guard = self.reach.early.lock().await;
+        let early = current(&mut guard, path)?;
+        let list = early.list.take()?;
+        (!early.lane.is_ended()).then(|| (Arc::clone(&early.lane), list))
+    }
+
+    /// The file at a path, if it was opened early and is current.
+    pub(super) async fn early_open(self: &Arc<Self>, path: &RelPath) -> Option<Opened> {
+        let mut guard = self.reach.early.lock().await;
+        let mut open = current(&mut guard, path)?.open.take()?;
+        drop(guard);
+        let to_client::Body::Opened(opened) = open.responses.message().await.ok()? else {
+            return None;
+        };
+        open.is_answered = true;
+        let session = Arc::clone(&open.lane.session);
+        session.answered(OPEN, false);
+        Some((Handle::new(self, &session, opened.handle), opened, open.reading.take()))
+    }
+}
+
+/// The entry in a response; `None` if the request has failed.
+async fn entry_in(responses: &mut Responses, path: &RelPath) -> Option<Entry> {
+    let to_client::Body::Entries(entries) = responses.message().await.ok()? else { return None };
+    let is_whole = entries.last;
+    let entry = convert::entries(entries).pop().and_then(Result::ok);
+    entry.filter(|entry| is_whole && entry.path == *path)
+}
+
+/// What was requested early, if it is for this path. It is given up once it is not current any more.
+fn current<'a>(early: &'a mut Option<Early>, path: &RelPath) -> Option<&'a mut Early> {
+    if early.as_ref().is_some_and(|early| !early.is_current()) {
+        *early = None;
+    }
+    early.as_mut().filter(|early| early.path == *path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use haul_storage::EntryKind;
+    use tokio::time::{advance, timeout};
+
+    use super::super::early::CURRENT;
+    use super::super::testing::{World, requests, respond};
+    use super::*;
+    use crate::wire::messages::{self, to_server};
+
+    /// Responds to the requests for the entry and the file.
+    fn respond_all(world: &World) {
+        let entry = Entry::new(world.path.clone(), EntryKind::File, 7);
+        let outcomes = vec![convert::entry_outcome(&Ok(entry))];
+        let entries = messages::Entries { outcomes, last: true };
+        respond(&world.session, 1, to_client::Body::Entries(entries));
+        let opened = messages::Opened { handle: 7, ..messages::Opened::default() };
+        respond(&world.session, OPEN, to_client::Body::Opened(opened));
+    }
+
+    /// Whether the server is told to close the file.
+    fn closes_file(world: &mut World) -> bool {
+        let cancel = messages::Cancel { id: OPEN, once: true };
+        let expected = Some(to_server::Body::Cancel(cancel));
+        requests(&mut world.sent).iter().any(|request| request.body == expected)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn early_responses_are_taken_once() {
+        let mut world = World::new().await;
+        respond_all(&world);
+        assert_eq!(world.host.early_stat(&world.path).await.unwrap().size, 7);
+        let (handle, opened, _) = world.host.early_open(&world.path).await.unwrap();
+        assert_eq!(opened.handle, 7);
+        assert!(world.host.early_open(&world.path).await.is_none());
+        world.host.forget_early().await;
+        assert!(!closes_file(&mut world));
+        drop(handle);
+    }
+
+    /// Formerly, an entry counted as current from the first time that it was asked for, and a file that was not taken
+    /// stayed open.
+    #[tokio::test(start_paused = true)]
+    async fn old_early_responses_are_given_up() {
+        let mut world = World::new().await;
+        respond_all(&world);
+        advance(CURRENT + Duration::from_millis(1)).await;
+        assert!(world.host.early_stat(&world.path).await.is_none());
+        assert!(world.host.early_open(&world.path).await.is_none());
+        assert!(closes_file(&mut world));
+    }
+
+    /// Formerly, requests for other paths, and changes, waited for the entry as well.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_entry_delays_only_tasks_that_need_it() {
+        let world = World::new().await;
+        let stat = world.host.early_stat(&world.path);
+        let other = async {
+            // The first one waits for its response.
+            tokio::task::yield_now().await;
+            let other = RelPath::parse("other").unwrap();
+            assert!(world.host.early_stat(&other).await.is_none());
+            assert!(world.host.early_list(&other).await.is_none());
+            assert!(world.host.early_list(&world.path).await.is_some());
+            respond_all(&world);
+        };
+        let both = async { tokio::join!(stat, world.host.early_stat(&world.path), other) };
+        let (first, second, ()) = timeout(Duration::from_secs(1), both).await.unwrap();
+        assert_eq!((first.unwrap().size, second.unwrap().size), (7, 7));
+        // If something changed while the response was in flight, the entry is requested again.
+        let world = World::new().await;
+        let change = async {
+            tokio::task::yield_now().await;
+            world.host.forget_early().await;
+            respond_all(&world);
+        };
+        let (entry, ()) = tokio::join!(world.host.early_stat(&world.path), change);
+        assert!(entry.is_none());
+    }
+
+    /// Formerly, a file that was replaced at once was described as it had been before.
+    #[tokio::test(start_paused = true)]
+    async fn a_change_makes_early_responses_obsolete() {
+        let mut world = World::new().await;
+        respond_all(&world);
+        assert!(world.host.early_stat(&world.path).await.is_some());
+        let remove = messages::PathOf { path: Bytes::from_static(b"file") };
+        let remove = to_server::Body::Remove(remove);
+        let removing = world.host.ask_on(Arc::clone(&world.lane), remove);
+        timeout(Duration::from_millis(1), removing).await.unwrap_err();
+        assert!(world.host.early_stat(&world.path).await.is_none());
+        assert!(closes_file(&mut world));
+    }
+}

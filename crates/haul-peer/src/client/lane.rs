@@ -1,0 +1,77 @@
+//! A lane of a client: one connection of its session.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use haul_net::RttGauge;
+use haul_net::pool::SharedLane;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::session::{Session, frame};
+use crate::wire::messages::{self, to_server};
+
+/// RTTs of packets count as current for this long.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// A lane.
+pub(super) struct Lane {
+    pub(super) session: Arc<Session>,
+    pub(super) number: u64,
+    pub(super) messages: UnboundedSender<Bytes>,
+    pub(super) is_ended: Arc<AtomicBool>,
+    pub(super) rtt: Duration,
+    pub(super) gauge: Option<RttGauge>,
+    /// Whether it runs through the bridge.
+    pub(super) is_bridged: bool,
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lane({})", self.number)
+    }
+}
+
+impl Lane {
+    /// Sends a message. If the lane has ended, its requests fail.
+    pub(super) fn send(&self, message: Bytes) -> bool {
+        self.messages.send(message).is_ok()
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Acquire)
+    }
+}
+
+/// The server stops using the lane, finishes what it is sending, and closes it.
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if let Ok(bye) = frame(0, to_server::Body::Bye(messages::Empty {})) {
+            // Fails if it has ended.
+            drop(self.messages.send(bye));
+        }
+    }
+}
+
+impl SharedLane for Lane {
+    /// Bulk data goes to whichever lane can take it, and messages are short: all lanes are equal.
+    fn load(&self) -> u64 {
+        0
+    }
+
+    /// Requests without their last response: a lane with some is not closed.
+    fn outstanding(&self) -> u64 {
+        self.session.waiting_on(self.number)
+    }
+
+    fn rtt(&self) -> Option<Duration> {
+        let measured = self.gauge.as_ref().and_then(RttGauge::round_trips);
+        Some(measured.map_or(self.rtt, |sample| sample.shortest.min(self.rtt)))
+    }
+
+    fn at_present(&self) -> Option<Duration> {
+        self.gauge.as_ref()?.round_trips()?.at_present(RECENT)
+    }
+}

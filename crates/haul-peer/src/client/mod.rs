@@ -1,0 +1,245 @@
+//! The side that holds a ticket: its peer's files as a [`Storage`](haul_storage::Storage).
+//!
+//! ```text
+//! PeerHost → pool of lanes → session → responses, pieces
+//!    │                          ↑
+//!    └ PeerStorage, PeerFile, PeerUpload
+//! ```
+
+mod ahead;
+mod dial;
+mod early;
+mod first;
+mod lane;
+mod once;
+mod opener;
+mod pulse;
+mod reach;
+mod read;
+mod reading;
+mod seek;
+mod send;
+mod session;
+mod storage;
+#[cfg(test)]
+mod testing;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+
+use haul_net::pool::{Lanes, WhenFull};
+use haul_storage::{Error, LinkStatus, Result};
+use tokio::runtime::Handle;
+
+use self::lane::Lane;
+use self::opener::Opener;
+use self::reach::Reach;
+pub use self::reach::{Path, PeerOptions, ReachEvent};
+use self::send::{Forget, send_notices, send_on};
+use self::session::{Responses, Session, unexpected};
+pub use self::storage::PeerStorage;
+use crate::identity::Identity;
+use crate::ticket::Ticket;
+use crate::wire::messages::{to_client, to_server};
+
+/// A peer, and the lanes to it.
+pub struct PeerHost {
+    reach: Arc<Reach>,
+    lanes: Arc<Lanes<Opener>>,
+}
+
+impl PeerHost {
+    /// Opens no connection yet. The lanes run on `runtime`.
+    ///
+    /// # Errors
+    /// If the identity is unusable.
+    pub fn new(ticket: &Ticket, identity: &Identity, runtime: Handle) -> Result<Arc<Self>> {
+        Self::with_options(ticket, identity, PeerOptions::default(), runtime)
+    }
+
+    /// As [`PeerHost::new`], with options.
+    ///
+    /// # Errors
+    /// As [`PeerHost::new`].
+    pub fn with_options(
+        ticket: &Ticket,
+        identity: &Identity,
+        options: PeerOptions,
+        runtime: Handle,
+    ) -> Result<Arc<Self>> {
+        let reach = Arc::new(Reach::of_ticket(ticket, identity, options, runtime.clone())?);
+        let opener = Opener { reach: Arc::clone(&reach), next: 0 };
+        let lanes = Lanes::new(opener, runtime);
+        let pool = Arc::downgrade(&lanes);
+        reach.found.on_put(move || {
+            if let Some(lanes) = pool.upgrade() {
+                lanes.tend();
+            }
+        });
+        Ok(Arc::new(Self { reach, lanes }))
+    }
+
+    /// The peer's name for its share.
+    ///
+    /// # Errors
+    /// If the peer cannot be reached.
+    pub async fn share_name(&self) -> Result<String> {
+        Ok(self.lane().await?.session.welcome.name.clone())
+    }
+
+    /// A name by which no other machine is meant: the peer's public key.
+    fn name(&self) -> String {
+        self.reach.server_key.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// How the peer was reached.
+    pub fn reached(&self) -> Option<Path> {
+        reach::lock(&self.reach.reached).path.clone()
+    }
+
+    /// Sets a callback for events about how the peer is reached. To be called before a lane is opened. It must not
+    /// block. A second one has no effect.
+    pub fn on_event(&self, callback: impl Fn(ReachEvent) + Send + Sync + 'static) {
+        self.reach.events.on_event(callback);
+    }
+
+    /// Announces a large transfer, which needs `lanes` lanes over a long path.
+    pub fn expect(&self, lanes: usize) {
+        self.lanes.with(|_, _, supply| supply.expect(lanes));
+    }
+
+    /// The state of the link.
+    pub fn link(&self) -> LinkStatus {
+        self.lanes.status()
+    }
+
+    /// Closes the lanes, with a `Bye` on each: otherwise, the sharer keeps the session for a while. To be called before
+    /// the runtime of the lanes is shut down; see [`PeerHost::is_closed`].
+    pub fn close(&self) {
+        // What was requested early holds its lane.
+        drop(self.reach.early.try_lock().ok().and_then(|mut early| early.take()));
+        self.lanes.close();
+    }
+
+    /// Whether nothing is left to be sent on any lane.
+    pub fn is_closed(&self) -> bool {
+        Arc::strong_count(&self.reach.unsent) == 1
+    }
+
+    fn wish(&self, lanes: usize) {
+        self.lanes.wish(lanes);
+    }
+
+    /// A lane for a message.
+    async fn lane(&self) -> Result<Arc<Lane>> {
+        self.lanes.choose(WhenFull::WaitForNew, Arc::clone).await
+    }
+
+    /// Sends a request. Hold the lane until the responses have arrived: it is closed behind what was sent on it.
+    async fn send(&self, body: to_server::Body) -> Result<(Arc<Lane>, Responses)> {
+        let lane = self.lane().await?;
+        let responses = send_on(&lane, body)?;
+        Ok((lane, responses))
+    }
+
+    /// Sends a request, and waits for its only response.
+    async fn ask(&self, body: to_server::Body) -> Result<to_client::Body> {
+        let lane = self.lane().await?;
+        self.ask_on(lane, body).await
+    }
+
+    /// Sends a request on a lane, or if that is lost and the request is one to be executed once, on another one of its
+    /// session.
+    async fn ask_on(&self, lane: Arc<Lane>, body: to_server::Body) -> Result<to_client::Body> {
+        if body.is_change() {
+            self.forget_early().await;
+        }
+        if body.is_once() {
+            return self.once(lane, body).await;
+        }
+        let mut responses = send_on(&lane, body)?;
+        let _forget = Forget(&lane.session, responses.id);
+        responses.message().await
+    }
+
+    /// Sends a request without waiting for its response, on any lane of the session. If there is none, or it is lost, the
+    /// next one sends it. Without a lane, the server closes everything with the session.
+    fn post(&self, session: &Arc<Session>, body: to_server::Body) {
+        session.notice(body);
+        let lane = self.lanes.with(|_, open, _| {
+            open.iter()
+                .find(|lane| Arc::ptr_eq(&lane.session, session) && !lane.is_ended())
+                .cloned()
+        });
+        if let Some(lane) = lane {
+            send_notices(&lane);
+        }
+    }
+
+    /// Sends a request whose response is that it was done.
+    async fn tell(&self, body: to_server::Body) -> Result<()> {
+        done(&self.ask(body).await?)
+    }
+}
+
+impl fmt::Debug for PeerHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerHost").field("addresses", &self.reach.addresses).finish_non_exhaustive()
+    }
+}
+
+fn done(response: &to_client::Body) -> Result<()> {
+    match response {
+        to_client::Body::Done(_) => Ok(()),
+        _ => Err(unexpected()),
+    }
+}
+
+/// A request without its location: the caller adds it.
+type Outcome<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use tokio::time::timeout;
+
+    use super::testing::{World, requests, respond};
+    use super::*;
+    use crate::wire::messages;
+
+    /// Formerly, a search for a better path held the lane, and the sharer kept the session for a while.
+    #[tokio::test]
+    async fn a_host_that_is_closed_says_goodbye_although_its_state_is_in_use() {
+        let World { host, lane, mut sent, .. } = World::new().await;
+        let reach = Arc::clone(&host.reach);
+        let unsent = Arc::clone(&reach.unsent);
+        drop(lane);
+        host.close();
+        let last = requests(&mut sent).pop().unwrap();
+        assert_eq!(last.body, Some(to_server::Body::Bye(messages::Empty {})));
+        assert!(!host.is_closed());
+        drop(unsent);
+        assert!(host.is_closed());
+    }
+
+    /// Formerly, a lane that the pool gave up meanwhile was closed behind the request, and the response was lost.
+    #[tokio::test]
+    async fn a_lane_is_closed_behind_the_response() {
+        let World { host, session, lane, mut sent, .. } = World::new().await;
+        host.forget_early().await;
+        let path = messages::PathOf { path: Bytes::from_static(b"file") };
+        let mut asking = Box::pin(host.ask_on(lane, to_server::Body::Metadata(path)));
+        timeout(Duration::from_millis(20), &mut asking).await.unwrap_err();
+        let is_bye =
+            |request: &messages::ToServer| matches!(request.body, Some(to_server::Body::Bye(_)));
+        let before = requests(&mut sent);
+        assert!(!before.iter().any(is_bye), "{before:?}");
+        let id = before.last().unwrap().id;
+        respond(&session, id, to_client::Body::Metadata(messages::Metadata::default()));
+        asking.await.unwrap();
+        assert!(requests(&mut sent).iter().any(is_bye));
+    }
+}

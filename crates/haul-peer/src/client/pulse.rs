@@ -1,0 +1,169 @@
+//! Whether the other end of a lane is alive. A sharer that was stopped, or a bridge that forwards nothing, keeps the
+//! connection open, which TCP does not report. So a lane that is silent although a response is due sends a Ping, and is
+//! lost if nothing follows: its requests are repeated on another one.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc::WeakUnboundedSender;
+use tokio::time::{Instant, sleep};
+
+use super::session::{Session, frame};
+use crate::lane::Traffic;
+use crate::wire::messages::{self, to_server};
+
+/// A lane that has been silent for this long sends a Ping.
+const PING: Duration = Duration::from_secs(10);
+
+/// A lane that has been silent for this long is lost: half of the time for which a server keeps a session without lanes.
+const LOST: Duration = Duration::from_secs(30);
+
+/// How often a lane is checked.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// If checks are further apart than this, the program was suspended. What has arrived meanwhile is yet to be read, and
+/// the other side may have been suspended as well.
+const SUSPENDED: Duration = Duration::from_secs(5);
+
+/// Sends Pings on a lane as needed. Returns once the lane is lost.
+pub(super) async fn lost(
+    session: &Session,
+    messages: &WeakUnboundedSender<Bytes>,
+    traffic: &Traffic,
+) {
+    let mut pulse = Pulse::new(Instant::now(), traffic.bytes());
+    loop {
+        sleep(LOOK).await;
+        match pulse.look(Instant::now(), traffic.bytes(), session.is_waiting()) {
+            Beat::Alive => {}
+            Beat::Ping => ping(session, messages),
+            Beat::Lost => return,
+        }
+    }
+}
+
+/// Sends a Ping. The response is not waited for: it counts as traffic.
+fn ping(session: &Session, messages: &WeakUnboundedSender<Bytes>) {
+    let ping = frame(session.number(), to_server::Body::Ping(messages::Empty {}));
+    // A lane that is being closed sends nothing any more.
+    if let (Ok(ping), Some(messages)) = (ping, messages.upgrade()) {
+        drop(messages.send(ping));
+    }
+}
+
+/// What to do with a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beat {
+    Alive,
+    Ping,
+    Lost,
+}
+
+/// The silence of a lane, without I/O and with the time passed in.
+#[derive(Debug)]
+struct Pulse {
+    looked: Instant,
+    traffic: u64,
+    /// Time without traffic although a response was due.
+    silent: Duration,
+    is_pinged: bool,
+}
+
+impl Pulse {
+    const fn new(now: Instant, traffic: u64) -> Self {
+        Self { looked: now, traffic, silent: Duration::ZERO, is_pinged: false }
+    }
+
+    /// Evaluates the traffic so far. `is_waiting`: whether a response is due, on any lane.
+    fn look(&mut self, now: Instant, traffic: u64, is_waiting: bool) -> Beat {
+        let elapsed = now.saturating_duration_since(self.looked);
+        let is_idle = !is_waiting && !self.is_pinged;
+        if traffic != self.traffic || elapsed > SUSPENDED || is_idle {
+            *self = Self::new(now, traffic);
+            return Beat::Alive;
+        }
+        self.looked = now;
+        self.silent += elapsed;
+        if self.silent >= LOST {
+            return Beat::Lost;
+        }
+        match self.silent >= PING && !std::mem::replace(&mut self.is_pinged, true) {
+            true => Beat::Ping,
+            false => Beat::Alive,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::unbounded_channel;
+    use tokio::time::timeout;
+
+    use super::super::session::Expects;
+    use super::super::testing::World;
+    use super::*;
+
+    /// What a lane does in each second, given its traffic and whether a response is due.
+    fn beats(seconds: u64, each: impl Fn(u64) -> (u64, bool)) -> Vec<(u64, Beat)> {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(start, 0);
+        let look = |second| {
+            let (traffic, is_waiting) = each(second);
+            (second, pulse.look(start + Duration::from_secs(second), traffic, is_waiting))
+        };
+        (1..=seconds).map(look).filter(|(_, beat)| *beat != Beat::Alive).collect()
+    }
+
+    #[test]
+    fn a_silent_lane_is_pinged_and_then_lost() {
+        assert_eq!(beats(30, |_| (0, true)), [(10, Beat::Ping), (30, Beat::Lost)]);
+        assert!(beats(100, |_| (0, false)).is_empty());
+        // The request has been answered on another lane, the Ping has not.
+        assert_eq!(beats(30, |at| (0, at < 12)), [(10, Beat::Ping), (30, Beat::Lost)]);
+        // Silence before a request does not count.
+        assert_eq!(beats(60, |at| (0, at > 50)), [(60, Beat::Ping)]);
+    }
+
+    #[test]
+    fn any_traffic_shows_that_a_lane_is_alive() {
+        assert!(beats(100, |at| (at / 9, true)).is_empty());
+        let answered = |at: u64| (at / 12, true);
+        assert_eq!(beats(36, answered).len(), 3);
+        assert!(beats(300, answered).iter().all(|(_, beat)| *beat == Beat::Ping));
+    }
+
+    /// Both sides may have been suspended for hours: nothing has been read since.
+    #[test]
+    fn time_in_which_the_program_was_suspended_does_not_count() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(start, 0);
+        let mut look = |at: u64| pulse.look(start + Duration::from_secs(at), 0, true);
+        let before: Vec<_> = (1..30).map(&mut look).collect();
+        assert_eq!(before.iter().filter(|beat| **beat == Beat::Ping).count(), 1);
+        let hours = 10_000;
+        let after: Vec<_> = (hours..=hours + 30).map(look).collect();
+        assert_eq!((after[0], after[10], after[29]), (Beat::Alive, Beat::Ping, Beat::Alive));
+        assert_eq!(after[30], Beat::Lost);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_with_a_slow_request_lasts_as_long_as_pings_are_answered() {
+        let World { session, .. } = World::new().await;
+        let _responses = session.register(Some(0), Expects::ONE);
+        let (messages, mut sent) = unbounded_channel();
+        let traffic = Traffic::default();
+        let (weak, answered) = (messages.downgrade(), traffic.clone());
+        let answering = tokio::spawn(async move {
+            let mut pings = 0;
+            while sent.recv().await.is_some() {
+                pings += 1;
+                answered.add(7);
+            }
+            pings
+        });
+        let hour = timeout(Duration::from_secs(3600), lost(&session, &weak, &traffic));
+        assert!(hour.await.is_err());
+        drop(messages);
+        assert!(answering.await.unwrap() > 300);
+    }
+}

@@ -1,0 +1,364 @@
+//! How to reach a peer: its addresses, its bridge, and what was learnt of them.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use haul_storage::{Error, Result};
+use rustls::ClientConfig;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_rustls::client::TlsStream;
+
+use super::early::{Early, First};
+use super::session::Session;
+use crate::bridge::Joiner;
+use crate::identity::Identity;
+use crate::lan::Finder;
+use crate::ticket::{Address, Secret, Ticket};
+use crate::tls;
+
+/// Time until a connection is established, and again until the peer has responded.
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(20);
+
+/// Options of a [`PeerHost`](super::PeerHost).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PeerOptions {
+    /// Whether to search for the peer on the local network, too, by multicast DNS ([`crate::lan`]): its addresses may
+    /// have changed. Everyone there can see that haul searches for a share, but not which. Nothing is sent for a
+    /// ticket whose addresses are all of the loopback interface, nor for one without any: such a sharer announces
+    /// nothing.
+    pub lan: bool,
+}
+
+/// How to reach a peer, and the session with it.
+#[derive(Debug)]
+pub(super) struct Reach {
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) tls: Arc<ClientConfig>,
+    pub(super) secret: Secret,
+    pub(super) client_key: [u8; 32],
+    pub(super) server_key: [u8; 32],
+    /// The way through the ticket's bridge.
+    pub(super) joiner: Option<Joiner>,
+    /// Finds further addresses on the local network.
+    pub(super) finder: Option<Finder>,
+    pub(super) reached: Mutex<Reached>,
+    /// A better connection than through the bridge.
+    pub(super) found: Found,
+    /// Whether a way without the bridge is being sought.
+    pub(super) is_seeking: AtomicBool,
+    pub(super) events: Events,
+    /// Held by each lane until everything has been sent on it.
+    pub(super) unsent: Arc<()>,
+    /// What the first lane requests with its Hello, and the responses.
+    pub(super) first: Mutex<Option<First>>,
+    pub(super) early: tokio::sync::Mutex<Option<Early>>,
+    pub(super) session: watch::Sender<Phase>,
+    pub(super) runtime: Handle,
+}
+
+impl Reach {
+    /// How to reach the sharer of a ticket. Does not connect or send anything yet.
+    ///
+    /// # Errors
+    /// If the identity is unusable.
+    pub(super) fn of_ticket(
+        ticket: &Ticket,
+        identity: &Identity,
+        options: PeerOptions,
+        runtime: Handle,
+    ) -> Result<Self> {
+        let server_key = *ticket.key.as_bytes();
+        let bridge = ticket.bridge.as_ref().filter(|bridge| bridge.key.is_some());
+        let joiner = bridge
+            .map(|bridge| Joiner::new(bridge.clone(), ticket.secret.clone(), runtime.clone()));
+        let may_be_near = |address: &Address| !address.socket().ip().is_loopback();
+        let is_sought = options.lan && ticket.addresses().iter().any(may_be_near);
+        Ok(Self {
+            addresses: ticket.addresses().iter().map(|address| address.socket()).collect(),
+            joiner: joiner.transpose()?,
+            finder: is_sought.then(|| Finder::new(ticket.secret.clone(), runtime.clone())),
+            tls: tls::client_config(identity.pkcs8(), &identity.spki(), server_key)?,
+            secret: ticket.secret.clone(),
+            client_key: *identity.key().as_bytes(),
+            server_key,
+            reached: Mutex::default(),
+            found: Found::default(),
+            is_seeking: AtomicBool::default(),
+            events: Events::default(),
+            unsent: Arc::default(),
+            first: Mutex::default(),
+            early: tokio::sync::Mutex::default(),
+            session: watch::Sender::new(Phase::None),
+            runtime,
+        })
+    }
+
+    /// Ends the search on the local network: the peer was reached without the bridge.
+    pub(super) fn end_search(&self) {
+        if let Some(finder) = &self.finder {
+            finder.stop();
+        }
+    }
+}
+
+/// The state of the session.
+#[derive(Debug, Clone)]
+pub(super) enum Phase {
+    /// None, or it has ended.
+    None,
+    /// A lane is opening it.
+    Opening,
+    Open(Arc<Session>),
+}
+
+/// How a lane reaches a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Path {
+    /// At one of its addresses.
+    Direct(SocketAddr),
+    /// The peer has connected to this machine, from this address.
+    Reverse(SocketAddr),
+    /// Both have connected to each other at once; the peer's address.
+    SimultaneousOpen(SocketAddr),
+    /// Through the bridge with this address.
+    Bridge(String),
+}
+
+impl Path {
+    /// The kind of path: `direct`, `reverse`, `simultaneous open` or `bridge`.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Direct(_) => "direct",
+            Self::Reverse(_) => "reverse",
+            Self::SimultaneousOpen(_) => "simultaneous open",
+            Self::Bridge(_) => "bridge",
+        }
+    }
+
+    /// The address of the peer, or of the bridge.
+    pub fn address(&self) -> String {
+        match self {
+            Self::Direct(address) | Self::Reverse(address) | Self::SimultaneousOpen(address) => {
+                address.to_string()
+            }
+            Self::Bridge(bridge) => bridge.clone(),
+        }
+    }
+
+    pub(super) const fn is_bridge(&self) -> bool {
+        matches!(self, Self::Bridge(_))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Direct(address) => write!(f, "{address}"),
+            Self::Reverse(address) | Self::SimultaneousOpen(address) => {
+                write!(f, "{address} ({})", self.kind())
+            }
+            Self::Bridge(bridge) => write!(f, "bridge {bridge}"),
+        }
+    }
+}
+
+/// An event on the way to a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReachEvent {
+    /// Lanes take this path: the first one, or a new one.
+    Path(Path),
+    /// A path did not lead to the peer.
+    Failed {
+        /// As in [`Path::kind`].
+        kind: &'static str,
+        /// Which address, and why.
+        cause: String,
+    },
+}
+
+/// What is known of the ways to a peer.
+#[derive(Debug, Default)]
+pub(super) struct Reached {
+    /// The path of the last lane.
+    pub(super) path: Option<Path>,
+    /// When the addresses did not answer.
+    pub(super) failed: Option<Instant>,
+    /// Addresses that were found on the local network, and tried since.
+    pub(super) tried: Vec<SocketAddr>,
+    /// How many lanes in a row could not be opened on a path other than to an address.
+    pub(super) missed: u32,
+}
+
+/// A connection that is authenticated by TLS.
+pub(super) struct Dialled {
+    pub(super) stream: TlsStream<TcpStream>,
+    /// To the peer, or to its bridge.
+    pub(super) rtt: Duration,
+    pub(super) path: Path,
+}
+
+/// A connection for the next lane that is opened.
+#[derive(Default)]
+pub(super) struct Found {
+    connection: Mutex<Option<(Dialled, Instant)>>,
+    /// Wakes a lane that is dialling.
+    pub(super) arrived: Notify,
+    /// Makes the pool open a lane.
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Found {
+    /// A connection is dropped after this time: a server waits 15 s for its first message.
+    const KEPT: Duration = Duration::from_secs(5);
+
+    /// Sets the callback that makes the pool open a lane.
+    pub(super) fn on_put(&self, wake: impl Fn() + Send + Sync + 'static) {
+        // It is set once.
+        let _ = self.wake.set(Box::new(wake));
+    }
+
+    /// Leaves a connection to the next lane.
+    pub(super) fn put(&self, dialled: Dialled) {
+        *lock(&self.connection) = Some((dialled, Instant::now()));
+        self.arrived.notify_one();
+        if let Some(wake) = self.wake.get() {
+            wake();
+        }
+    }
+
+    /// Takes the connection.
+    pub(super) fn take(&self) -> Option<Dialled> {
+        let taken = lock(&self.connection).take();
+        taken.filter(|(_, since)| since.elapsed() < Self::KEPT).map(|(dialled, _)| dialled)
+    }
+
+    /// Whether there is a connection.
+    pub(super) fn is_there(&self) -> bool {
+        let connection = lock(&self.connection);
+        connection.as_ref().is_some_and(|(_, since)| since.elapsed() < Self::KEPT)
+    }
+}
+
+impl fmt::Debug for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Found({})", self.is_there())
+    }
+}
+
+/// Reports what happens, each failure once.
+#[derive(Default)]
+pub(super) struct Events {
+    callback: OnceLock<Box<dyn Fn(ReachEvent) + Send + Sync>>,
+    reported: Mutex<HashSet<(&'static str, String)>>,
+}
+
+impl Events {
+    /// Failures that are remembered: twice the addresses of a ticket.
+    const REPORTED: usize = 64;
+
+    /// Sets the callback, once.
+    pub(super) fn on_event(&self, callback: impl Fn(ReachEvent) + Send + Sync + 'static) {
+        // A second one has no effect.
+        let _ = self.callback.set(Box::new(callback));
+    }
+
+    /// Lanes take a path.
+    pub(super) fn path(&self, path: &Path) {
+        if let Some(callback) = self.callback.get() {
+            callback(ReachEvent::Path(path.clone()));
+        }
+    }
+
+    /// A path has failed.
+    pub(super) fn failed(&self, kind: &'static str, error: &Error) {
+        let Some(callback) = self.callback.get() else { return };
+        let cause = error.to_string();
+        let mut reported = lock(&self.reported);
+        let is_new = reported.len() < Self::REPORTED && reported.insert((kind, cause.clone()));
+        drop(reported);
+        if is_new {
+            callback(ReachEvent::Failed { kind, cause });
+        }
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Events")
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use haul_storage::ErrorKind;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_local_network_is_searched_only_for_sharers_that_may_be_there_and_only_if_wanted() {
+        let identity = Identity::ephemeral().unwrap();
+        let is_sought = |addresses: &[&str], lan: bool| {
+            let secret = Secret::generate().unwrap();
+            let ticket = Ticket::new(identity.key(), secret);
+            let ticket = ticket.with_addresses(addresses.iter().map(|text| text.parse().unwrap()));
+            let options = PeerOptions { lan };
+            let reach = Reach::of_ticket(&ticket, &identity, options, Handle::current());
+            reach.unwrap().finder.is_some()
+        };
+        assert!(is_sought(&["127.0.0.1:7", "192.0.2.1:7"], true));
+        assert!(!is_sought(&["192.0.2.1:7"], false));
+        assert!(!is_sought(&["127.0.0.1:7", "[::1]:7"], true));
+        assert!(!is_sought(&[], true));
+        assert!(!PeerOptions::default().lan);
+    }
+
+    #[test]
+    fn a_path_is_printed_with_its_kind() {
+        let address: SocketAddr = "192.0.2.1:7".parse().unwrap();
+        for (path, shown, kind) in [
+            (Path::Direct(address), "192.0.2.1:7", "direct"),
+            (Path::Reverse(address), "192.0.2.1:7 (reverse)", "reverse"),
+            (
+                Path::SimultaneousOpen(address),
+                "192.0.2.1:7 (simultaneous open)",
+                "simultaneous open",
+            ),
+            (Path::Bridge("bridge:7".to_owned()), "bridge bridge:7", "bridge"),
+        ] {
+            assert_eq!((path.to_string().as_str(), path.kind()), (shown, kind));
+            assert!(path.address().ends_with(":7"));
+        }
+    }
+
+    /// Each of many lanes tries all addresses.
+    #[test]
+    fn a_failure_is_reported_once() {
+        let events = Events::default();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let found = Arc::clone(&seen);
+        events.on_event(move |event| lock(&found).push(event));
+        let error = Error::new(ErrorKind::Unreachable, "connect").at("192.0.2.1:7");
+        for kind in ["direct", "direct", "reverse"] {
+            events.failed(kind, &error);
+        }
+        assert_eq!(lock(&seen).len(), 2);
+        for port in 0..1000 {
+            let error = Error::new(ErrorKind::Unreachable, "connect").at(port);
+            events.failed("direct", &error);
+        }
+        assert_eq!(lock(&seen).len(), Events::REPORTED);
+    }
+}

@@ -1,0 +1,54 @@
+//! Sends requests on a lane.
+
+use haul_storage::Result;
+
+use super::lane::Lane;
+use super::session::{Expects, Responses, Session, frame, lane_lost};
+use crate::wire::message_frame;
+use crate::wire::messages::{self, to_server};
+
+/// Sends a request on a lane.
+pub(super) fn send_on(lane: &Lane, body: to_server::Body) -> Result<Responses> {
+    send_notices(lane);
+    let responses = lane.session.register(Some(lane.number), Expects::of(&body));
+    let sent = frame(responses.id, body).map(|message| lane.send(message));
+    if !matches!(sent, Ok(true)) || lane.is_ended() {
+        // A lane that has ended just now may not have seen the request.
+        lane.session.forget(responses.id);
+        sent?;
+        return Err(lane.session.goodbye().unwrap_or_else(lane_lost));
+    }
+    Ok(responses)
+}
+
+/// Sends what the server is to be told. What may be lost with the lane is sent again on another one.
+pub(super) fn send_notices(lane: &Lane) {
+    let _turn = lane.session.notices_turn();
+    for notice in lane.session.take_notices() {
+        // None is too long.
+        let Ok(message) = message_frame(&notice) else { continue };
+        let id = notice.id;
+        lane.session.register_notice(lane.number, notice);
+        if !lane.send(message) || lane.is_ended() {
+            lane.session.take_back(id);
+        }
+    }
+}
+
+/// Cancels a request that may be executed twice, such as a read (see `Body::is_once` for the others).
+pub(super) fn cancel(lane: &Lane, id: u32) {
+    let cancel = messages::Cancel { id, once: false };
+    lane.session.notice(to_server::Body::Cancel(cancel));
+    if !lane.is_ended() {
+        send_notices(lane);
+    }
+}
+
+/// Forgets a request when its caller stops waiting for the response.
+pub(super) struct Forget<'a>(pub(super) &'a Session, pub(super) u32);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.0.forget(self.1);
+    }
+}

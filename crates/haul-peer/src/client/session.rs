@@ -1,0 +1,584 @@
+//! A session as the client sees it: requests that wait for responses, whichever lane brings them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use haul_storage::{Block, Capabilities, Error, ErrorKind, Result, Retry};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::outbox::Outbox;
+use crate::tls::ProofKey;
+use crate::wire::convert::clipped;
+use crate::wire::messages::code::Refusal;
+use crate::wire::messages::{self, to_client, to_server};
+use crate::wire::{BulkHeader, LISTED_AHEAD, decode, message_frame, verify};
+
+/// Limit of the outbox: bytes of uploads that are read and not yet sent.
+const OUTBOX: usize = 16 << 20;
+
+/// The first number of requests: smaller ones are those that are sent with a Hello.
+const FIRST_NUMBER: u32 = 16;
+
+/// Outcomes that a server may be left to remember, before it is told that they have arrived.
+const ANSWERED: usize = 64;
+
+/// Average length of the pieces of a long read, at least: each takes memory beside its data.
+const SHORTEST_PIECE: u64 = 4 << 10;
+
+/// What the server said of itself in its Welcome.
+#[derive(Debug, Clone)]
+pub(super) struct Welcomed {
+    pub(super) name: String,
+    pub(super) capabilities: Capabilities,
+}
+
+/// A session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: [u8; 16],
+    /// Further lanes prove that they have it.
+    pub(super) key: ProofKey,
+    pub(super) welcome: Welcomed,
+    pub(super) outbox: Outbox,
+    waiting: Mutex<HashMap<u32, Waiting>>,
+    notices: Mutex<Notices>,
+    /// Held while notices are sent: a request must not overtake those that another task has taken.
+    turn: Mutex<()>,
+    next: AtomicU32,
+    pub(super) lanes: AtomicUsize,
+    /// The server's message that the share has ended.
+    goodbye: OnceLock<messages::Refused>,
+}
+
+/// A request without its last response.
+#[derive(Debug)]
+struct Waiting {
+    /// The lane that the request went out on; `None` while it is in the outbox.
+    lane: Option<u64>,
+    caller: Caller,
+}
+
+/// Whose request it is.
+#[derive(Debug)]
+enum Caller {
+    /// A task waits for the responses.
+    Task { expects: Expects, responses: UnboundedSender<Result<Received>> },
+    /// No task waits: the request is sent again until it has been answered.
+    Notice(Box<messages::ToServer>),
+}
+
+/// How much may be sent in response to a request: a server cannot fill the client's memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expects {
+    /// Whether it is a read, whose pieces may come over any lane.
+    is_read: bool,
+    /// Bytes of pieces.
+    bytes: u64,
+    /// Messages and pieces.
+    parts: u64,
+}
+
+impl Expects {
+    /// One message.
+    pub(super) const ONE: Self = Self::messages(1);
+
+    /// At most `parts` messages.
+    pub(super) const fn messages(parts: u64) -> Self {
+        Self { is_read: false, bytes: 0, parts }
+    }
+
+    /// What the server may send for a request. Each outcome of several may have a message of its own, and a last message
+    /// may have none.
+    pub(super) fn of(body: &to_server::Body) -> Self {
+        match body {
+            to_server::Body::Read(read) => {
+                let parts = most_pieces(read.length);
+                Self { is_read: true, bytes: read.length, parts }
+            }
+            to_server::Body::List(_) => Self::messages(u64::from(LISTED_AHEAD) + 1),
+            to_server::Body::Stat(stat) => Self::messages(stat.paths.len() as u64 + 1),
+            to_server::Body::ReadWhole(read) => Self::messages(read.paths.len() as u64 + 1),
+            _ => Self::ONE,
+        }
+    }
+}
+
+/// The number of pieces in which that many bytes may arrive.
+pub(super) const fn most_pieces(bytes: u64) -> u64 {
+    64 + bytes / SHORTEST_PIECE
+}
+
+/// What the server is to be told, although no task waits for the response. It is sent with the next request.
+#[derive(Debug, Default)]
+struct Notices {
+    requests: Vec<messages::ToServer>,
+    /// Requests whose outcomes the server need not remember any longer.
+    answered: messages::Answered,
+}
+
+/// A response, or a part of one.
+#[derive(Debug)]
+pub(super) enum Received {
+    /// A message.
+    Message(to_client::Body),
+    /// A piece of a file, whose hash has been verified.
+    Piece(BulkHeader, Block),
+}
+
+/// The responses to a request.
+#[derive(Debug)]
+pub(super) struct Responses {
+    pub(super) id: u32,
+    receiver: UnboundedReceiver<Result<Received>>,
+}
+
+impl Responses {
+    /// The next response, which may be an error of the server; `None` if a lane was lost, the session has ended,
+    /// or the last response was returned.
+    pub(super) async fn outcome(&mut self) -> Option<Result<Received>> {
+        self.receiver.recv().await
+    }
+
+    /// The next response.
+    ///
+    /// # Errors
+    /// That of the server, or if the lane of the request was lost.
+    pub(super) async fn next(&mut self) -> Result<Received> {
+        match self.outcome().await {
+            Some(Ok(Received::Message(to_client::Body::Failed(error)))) => Err(Error::from(error)),
+            Some(outcome) => outcome,
+            None => Err(lane_lost()),
+        }
+    }
+
+    /// The next response, which has to be a message.
+    ///
+    /// # Errors
+    /// As [`Responses::next`], and `Protocol`.
+    pub(super) async fn message(&mut self) -> Result<to_client::Body> {
+        match self.next().await? {
+            Received::Message(body) => Ok(body),
+            Received::Piece(..) => Err(unexpected()),
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn new(id: [u8; 16], key: ProofKey, welcome: Welcomed) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            key,
+            welcome,
+            outbox: Outbox::new(OUTBOX),
+            waiting: Mutex::default(),
+            notices: Mutex::default(),
+            turn: Mutex::default(),
+            next: AtomicU32::new(FIRST_NUMBER),
+            lanes: AtomicUsize::new(0),
+            goodbye: OnceLock::new(),
+        })
+    }
+
+    /// A number for a request.
+    pub(super) fn number(&self) -> u32 {
+        let waiting = self.lock();
+        loop {
+            let id = self.next.fetch_add(1, Ordering::Relaxed);
+            if id != 0 && !waiting.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// Registers a request. It goes out on `lane`, or with the outbox.
+    pub(super) fn register(&self, lane: Option<u64>, expects: Expects) -> Responses {
+        self.register_as(self.number(), lane, expects)
+    }
+
+    /// Registers a request that has a number.
+    pub(super) fn register_as(&self, id: u32, lane: Option<u64>, expects: Expects) -> Responses {
+        let (responses, receiver) = unbounded_channel();
+        let caller = Caller::Task { expects, responses };
+        self.lock().insert(id, Waiting { lane, caller });
+        Responses { id, receiver }
+    }
+
+    /// Expects further messages in response to a request.
+    pub(super) fn permit(&self, id: u32, messages: u32) {
+        if let Some(Waiting { caller: Caller::Task { expects, .. }, .. }) = self.lock().get_mut(&id)
+        {
+            expects.parts += u64::from(messages);
+        }
+    }
+
+    /// Forgets a request. Returns whether it was waiting.
+    pub(super) fn forget(&self, id: u32) -> bool {
+        self.lock().remove(&id).is_some()
+    }
+
+    /// Notes that a lane has taken a request from the outbox.
+    pub(super) fn taken(&self, id: u32, lane: u64) {
+        if let Some(waiting) = self.lock().get_mut(&id) {
+            waiting.lane = Some(lane);
+        }
+    }
+
+    /// Passes a message to the request that it responds to.
+    ///
+    /// # Errors
+    /// If it cannot be understood, which ends the lane.
+    pub(super) fn message(&self, bytes: Bytes) -> Result<()> {
+        let messages::ToClient { id, body } = decode(bytes)?;
+        // A kind of response that only a later version has; no request of this one expects it.
+        let Some(body) = body else { return Ok(()) };
+        if let (0, to_client::Body::Refused(refused)) = (id, &body) {
+            self.dismiss(refused);
+            return Ok(());
+        }
+        let mut all = self.lock();
+        let Some(waiting) = all.get_mut(&id) else { return Ok(()) };
+        match &mut waiting.caller {
+            Caller::Notice(notice) => {
+                let once = notice.body.as_ref().is_some_and(to_server::Body::is_once);
+                let is_repeated = notice.again;
+                all.remove(&id);
+                drop(all);
+                if once {
+                    self.answered(id, is_repeated);
+                }
+            }
+            Caller::Task { expects, responses } => {
+                let is_expected = expects.parts > 0;
+                let is_last = is_last(&body) || !is_expected;
+                expects.parts = expects.parts.saturating_sub(1);
+                let outcome = match is_expected {
+                    true => Ok(Received::Message(body)),
+                    false => Err(unexpected()),
+                };
+                // Fails if the caller has given up.
+                drop(responses.send(outcome));
+                if is_last {
+                    all.remove(&id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails all requests, since the server has ended the share: neither a retry nor another lane helps.
+    fn dismiss(&self, refused: &messages::Refused) {
+        let refused = self.goodbye.get_or_init(|| refused.clone());
+        let all = std::mem::take(&mut *self.lock());
+        for waiting in all.into_values() {
+            if let Caller::Task { responses, .. } = waiting.caller {
+                // Fails if the caller has dropped the request.
+                drop(responses.send(Err(refusal(refused))));
+            }
+        }
+        self.outbox.close();
+        *self.lock_notices() = Notices::default();
+    }
+
+    /// The error of requests after the server has ended the share; `None` before.
+    pub(super) fn goodbye(&self) -> Option<Error> {
+        self.goodbye.get().map(refusal)
+    }
+
+    /// Passes a piece to its read.
+    pub(super) fn piece(&self, header: BulkHeader, data: Block) {
+        let outcome = verify(&header, &data).map_err(Error::from);
+        let length = data.len() as u64;
+        let mut all = self.lock();
+        let Some(waiting) = all.get_mut(&header.id) else { return };
+        let Caller::Task { expects, responses } = &mut waiting.caller else { return };
+        let is_wanted = length > 0 && length <= expects.bytes && expects.parts > 0;
+        expects.bytes = expects.bytes.saturating_sub(length);
+        expects.parts = expects.parts.saturating_sub(1);
+        let outcome = match is_wanted {
+            true => outcome.map(|()| Received::Piece(header, data)),
+            false => Err(unexpected()),
+        };
+        let has_failed = outcome.is_err();
+        // Fails if the caller has given up.
+        drop(responses.send(outcome));
+        if has_failed {
+            all.remove(&header.id);
+        }
+    }
+
+    /// Fails everything that may have been lost with a lane; notices are sent again. If the lane was closed, not lost, all
+    /// pieces and notices on it have arrived. Without a lane, nothing is sent any more.
+    pub(super) fn lane_ended(&self, lane: u64, was_closed: bool) {
+        let is_last = self.lanes.fetch_sub(1, Ordering::AcqRel) == 1;
+        if is_last {
+            self.outbox.clear();
+        }
+        let is_lost = |request: &Waiting| {
+            let is_on_it = request.lane == Some(lane);
+            match &request.caller {
+                Caller::Task { expects, .. } => {
+                    is_last || is_on_it || (expects.is_read && !was_closed)
+                }
+                Caller::Notice(_) => is_on_it && !was_closed,
+            }
+        };
+        let lost: Vec<_> = self.lock().extract_if(|_, request| is_lost(request)).collect();
+        let mut tasks = Vec::new();
+        for (id, Waiting { caller, .. }) in lost {
+            match caller {
+                Caller::Task { expects, responses } => {
+                    if expects.is_read {
+                        self.notice(to_server::Body::Cancel(messages::Cancel { id, once: false }));
+                    }
+                    tasks.push(responses);
+                }
+                Caller::Notice(notice) => self.notice_again(*notice),
+            }
+        }
+        // Without its sender, a task learns of the loss. Last, so that its next request follows the notices: the server
+        // must know of a lost lane before it sends pieces of a repeated read.
+        drop(tasks);
+    }
+
+    /// Requests that went out on a lane and whose responses a task waits for.
+    pub(super) fn waiting_on(&self, lane: u64) -> u64 {
+        let is_on_it = |request: &&Waiting| {
+            request.lane == Some(lane) && matches!(request.caller, Caller::Task { .. })
+        };
+        self.lock().values().filter(is_on_it).count() as u64
+    }
+
+    /// Whether any response is due.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.lock().is_empty()
+    }
+
+    /// Fails everything: the server has ended the session.
+    pub(super) fn end(&self) {
+        self.outbox.close();
+        self.lock().clear();
+        *self.lock_notices() = Notices::default();
+    }
+
+    /// Notes what the server is to be told: that a request is cancelled, or a file closed.
+    pub(super) fn notice(&self, body: to_server::Body) {
+        let notice = messages::ToServer { id: self.number(), body: Some(body), again: false };
+        self.lock_notices().requests.push(notice);
+    }
+
+    /// Notes that the server need not remember the outcome of a request.
+    pub(super) fn answered(&self, id: u32, is_repeated: bool) {
+        let answered = &mut self.lock_notices().answered;
+        match is_repeated {
+            true => answered.repeated.push(id),
+            false => answered.ids.push(id),
+        }
+    }
+
+    /// What is to be sent ahead of the next request.
+    pub(super) fn take_notices(&self) -> Vec<messages::ToServer> {
+        let answered = {
+            let answered = &mut self.lock_notices().answered;
+            let is_enough = answered.ids.len() + answered.repeated.len() >= ANSWERED;
+            is_enough.then(|| std::mem::take(answered))
+        };
+        if let Some(answered) = answered {
+            self.notice(to_server::Body::Answered(answered));
+        }
+        std::mem::take(&mut self.lock_notices().requests)
+    }
+
+    /// Waits while another task sends notices. To be held while this one does.
+    pub(super) fn notices_turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a notice that is about to go out on a lane.
+    pub(super) fn register_notice(&self, lane: u64, notice: messages::ToServer) {
+        let (id, lane) = (notice.id, Some(lane));
+        self.lock().insert(id, Waiting { lane, caller: Caller::Notice(Box::new(notice)) });
+    }
+
+    /// Takes a notice back whose lane has ended, unless that has happened already.
+    pub(super) fn take_back(&self, id: u32) {
+        let taken = self.lock().remove(&id);
+        if let Some(Waiting { caller: Caller::Notice(notice), .. }) = taken {
+            self.notice_again(*notice);
+        }
+    }
+
+    fn notice_again(&self, notice: messages::ToServer) {
+        self.lock_notices().requests.push(messages::ToServer { again: true, ..notice });
+    }
+
+    fn lock_notices(&self) -> MutexGuard<'_, Notices> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether no further response follows. The end of a read may come before pieces on other lanes, so the reader says
+/// when it has everything.
+const fn is_last(body: &to_client::Body) -> bool {
+    match body {
+        to_client::Body::Entries(messages::Entries { last, .. })
+        | to_client::Body::Wholes(messages::Wholes { last, .. }) => *last,
+        to_client::Body::ReadEnd(_) => false,
+        _ => true,
+    }
+}
+
+/// The frame of a request.
+///
+/// # Errors
+/// If the message is too long.
+pub(super) fn frame(id: u32, body: to_server::Body) -> Result<Bytes> {
+    Ok(message_frame(&messages::ToServer { id, body: Some(body), again: false })?)
+}
+
+/// The error of a lane that is refused, or whose share has ended.
+pub(super) fn refusal(refused: &messages::Refused) -> Error {
+    let code = Refusal::of(refused.code);
+    let (kind, retry) = match code {
+        Some(Refusal::Busy) => (ErrorKind::Busy, Retry::Later),
+        Some(Refusal::Session) => (ErrorKind::Unreachable, Retry::Later),
+        Some(Refusal::Version | Refusal::Hello) => (ErrorKind::Protocol, Retry::Never),
+        Some(Refusal::Ended) => (ErrorKind::Unreachable, Retry::Never),
+        _ => (ErrorKind::Unauthenticated, Retry::Never),
+    };
+    let operation = if code == Some(Refusal::Ended) { "use the share" } else { "open a session" };
+    Error::new(kind, operation).because(clipped(&refused.text)).with_retry(retry)
+}
+
+pub(super) fn lane_lost() -> Error {
+    Error::new(ErrorKind::Unreachable, "talk to the peer").because("the connection was lost")
+}
+
+/// A response that does not belong to the request.
+pub(super) fn unexpected() -> Error {
+    Error::new(ErrorKind::Protocol, "talk to the peer").because("an unexpected response")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Wake, Waker};
+
+    use haul_storage::Medium;
+    use prost::Message;
+
+    use super::*;
+
+    fn session(lanes: usize) -> Arc<Session> {
+        let capabilities = Capabilities::least(Medium::Link);
+        let welcome = Welcomed { name: String::new(), capabilities };
+        let session = Session::new([1; 16], ProofKey::from_token(&[1; 32]).unwrap(), welcome);
+        session.lanes.store(lanes, Ordering::Relaxed);
+        session
+    }
+
+    fn respond(session: &Session, id: u32, body: to_client::Body) {
+        let message = messages::ToClient { id, body: Some(body) };
+        session.message(message.encode_to_vec().into()).unwrap();
+    }
+
+    /// Formerly, what was sent on a lane that had ended was lost.
+    #[test]
+    fn a_notice_is_sent_until_it_is_answered() {
+        let session = session(3);
+        session.notice(to_server::Body::Close(messages::Close { handle: 7 }));
+        let mut id = None;
+        for lane in 0..3 {
+            let notices = session.take_notices();
+            let [notice] = &notices[..] else { panic!("{notices:?}") };
+            assert_eq!(*id.get_or_insert(notice.id), notice.id);
+            assert_eq!(notice.again, lane > 0);
+            session.register_notice(lane, notice.clone());
+            match lane {
+                // Its lane had ended before.
+                0 => session.take_back(notice.id),
+                1 => session.lane_ended(lane, false),
+                _ => respond(&session, notice.id, to_client::Body::Done(messages::Empty {})),
+            }
+        }
+        session.lane_ended(2, false);
+        assert!(session.take_notices().is_empty());
+    }
+
+    /// Formerly, a repeated read could overtake the notice about an earlier lost lane, which then took its pieces.
+    #[test]
+    fn a_task_learns_of_a_lost_lane_once_all_notices_can_be_sent() {
+        let session = session(3);
+        let lost = to_server::Body::LaneLost(messages::LaneLost::default());
+        session.notice(lost.clone());
+        let notices = session.take_notices();
+        session.register_notice(1, notices[0].clone());
+        let mut responses = session.register(Some(1), Expects::ONE);
+        struct Look(Arc<Session>, Mutex<Vec<messages::ToServer>>);
+        impl Wake for Look {
+            fn wake(self: Arc<Self>) {
+                self.1.lock().unwrap().extend(self.0.take_notices());
+            }
+        }
+        let look = Arc::new(Look(Arc::clone(&session), Mutex::default()));
+        let waker = Waker::from(Arc::clone(&look));
+        let mut outcome = pin!(responses.outcome());
+        assert!(outcome.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        session.lane_ended(1, false);
+        let seen = look.1.lock().unwrap();
+        assert!(seen.iter().any(|notice| notice.again && notice.body == Some(lost.clone())));
+    }
+
+    /// Formerly, a sharer that was stopped looked like a lost connection, which is retried for minutes.
+    #[tokio::test]
+    async fn requests_of_an_ended_share_fail_at_once_with_the_reason() {
+        let session = session(2);
+        let mut responses = session.register(Some(0), Expects::ONE);
+        let (code, text) = (Refusal::Ended.number(), "it is over\u{1b}[2J".to_owned());
+        let refused = to_client::Body::Refused(messages::Refused { code, text });
+        respond(&session, 0, refused);
+        for error in [responses.message().await.unwrap_err(), session.goodbye().unwrap()] {
+            assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Never));
+            assert!(error.to_string().contains("it is over"), "{error}");
+        }
+        assert!(session.outbox.room(1).await.is_err() && !session.is_waiting());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_sends_more_than_was_requested_fails_the_request() {
+        let session = session(1);
+        let stat = messages::Stat { paths: vec![Bytes::new()] };
+        let expects = Expects::of(&to_server::Body::Stat(stat));
+        let mut responses = session.register(Some(0), expects);
+        for _ in 0..4 {
+            let entries = messages::Entries { outcomes: Vec::new(), last: false };
+            respond(&session, responses.id, to_client::Body::Entries(entries));
+        }
+        responses.message().await.unwrap();
+        responses.message().await.unwrap();
+        assert_eq!(responses.message().await.unwrap_err().kind(), ErrorKind::Protocol);
+        assert!(responses.outcome().await.is_none());
+    }
+
+    #[test]
+    fn outcomes_are_confirmed_many_at_a_time() {
+        let session = session(1);
+        for id in 1..ANSWERED as u32 {
+            session.answered(id, false);
+            assert!(session.take_notices().is_empty());
+        }
+        session.answered(1000, true);
+        let notices = session.take_notices();
+        let [messages::ToServer { body: Some(to_server::Body::Answered(answered)), .. }] =
+            &notices[..]
+        else {
+            panic!("{notices:?}")
+        };
+        assert_eq!((answered.ids.len(), &answered.repeated[..]), (ANSWERED - 1, &[1000][..]));
+    }
+}

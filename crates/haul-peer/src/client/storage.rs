@@ -1,0 +1,486 @@
+//! A peer's share as a storage.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use futures_util::stream;
+use haul_storage::{
+    Block, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream,
+    Error, ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, Range, ReadAt,
+    RelPath, Result, SmallFile, Space, Storage, StorageExt as _, Whole, WriteAt,
+};
+
+use super::ahead::AHEAD;
+use super::read::{PeerFile, Shared};
+use super::send::{Forget, send_on};
+use super::session::frame;
+use super::session::{Responses, unexpected};
+use super::write::PeerUpload;
+use super::{Lane, Outcome, PeerHost};
+use crate::wire::LISTED_AHEAD;
+use crate::wire::convert::{self, path_bytes};
+use crate::wire::messages::{self, code, to_client, to_server};
+
+/// Longest file that travels in one message.
+const WHOLE: u64 = 128 << 10;
+
+/// Paths in one message.
+const PATHS: usize = 256;
+
+/// A peer's share, or a directory in it.
+pub struct PeerStorage {
+    host: Arc<PeerHost>,
+    location: Location,
+    /// The root's path in the share.
+    root: RelPath,
+    capabilities: Capabilities,
+}
+
+impl fmt::Debug for PeerStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerStorage").field("location", &self.location).finish_non_exhaustive()
+    }
+}
+
+impl PeerStorage {
+    /// Opens the directory `root` of a peer's share, whose location is `location`.
+    ///
+    /// # Errors
+    /// If the peer cannot be reached, or refuses.
+    pub async fn open(host: Arc<PeerHost>, location: Location, root: RelPath) -> Result<Arc<Self>> {
+        let session = Arc::clone(&host.lane().await.map_err(|error| error.at(&location))?.session);
+        let far = session.welcome.capabilities.clone();
+        let capabilities = far.with(|can| {
+            can.medium = Medium::Link;
+            can.pipelined_reads = true;
+            can.pipelined_writes = true;
+            can.long_reads = false;
+            can.bounded_reads = false;
+            can.lock = false;
+            can.max_lanes = None;
+            can.whole_limit = WHOLE;
+        });
+        Ok(Arc::new(Self { host, location, root, capabilities }))
+    }
+
+    /// A path in the share.
+    fn far(&self, path: &RelPath) -> RelPath {
+        self.root.join_path(path)
+    }
+
+    fn bytes(&self, path: &RelPath) -> Bytes {
+        path_bytes(&self.far(path))
+    }
+
+    /// A path of the share as one below the root.
+    fn near(&self, entry: Entry) -> Result<Entry> {
+        below(&self.root, entry)
+    }
+
+    fn at(&self, path: &RelPath) -> String {
+        self.location.display(path).to_string()
+    }
+
+    async fn ask(&self, path: &RelPath, body: to_server::Body) -> Result<to_client::Body> {
+        self.host.ask(body).await.map_err(|error| error.at(self.at(path)))
+    }
+
+    async fn tell(&self, path: &RelPath, body: to_server::Body) -> Result<()> {
+        self.host.tell(body).await.map_err(|error| error.at(self.at(path)))
+    }
+
+    async fn stat_some(&self, paths: &[RelPath]) -> Result<Vec<Outcome<Entry>>> {
+        if let [only] = paths
+            && let Some(entry) = self.host.early_stat(&self.far(only)).await
+        {
+            return Ok(vec![self.near(entry)]);
+        }
+        let far = paths.iter().map(|path| self.bytes(path)).collect();
+        let request = to_server::Body::Stat(messages::Stat { paths: far });
+        let (lane, mut responses) = self.host.send(request).await?;
+        let _forget = Forget(&lane.session, responses.id);
+        let mut found = Vec::new();
+        loop {
+            let to_client::Body::Entries(entries) = responses.message().await? else {
+                return Err(unexpected());
+            };
+            let last = entries.last;
+            let entries = convert::entries(entries).into_iter();
+            found.extend(entries);
+            if found.len() > paths.len() {
+                return Err(unexpected());
+            }
+            if last {
+                break;
+            }
+        }
+        if found.len() != paths.len() {
+            return Err(unexpected());
+        }
+        let near = |(entry, path): (Outcome<Entry>, &RelPath)| {
+            let entry = self.near(entry?)?;
+            if entry.path == *path { Ok(entry) } else { Err(unexpected()) }
+        };
+        Ok(found.into_iter().zip(paths).map(near).collect())
+    }
+
+    async fn read_some(&self, path: &RelPath, limit: u64) -> Result<Whole> {
+        let request = messages::ReadWhole { paths: vec![self.bytes(path)], limit };
+        let body = self.host.ask(to_server::Body::ReadWhole(request)).await?;
+        let to_client::Body::Wholes(mut wholes) = body else { return Err(unexpected()) };
+        match (wholes.outcomes.pop(), wholes.outcomes.is_empty()) {
+            (Some(outcome), true) => convert::whole_result(outcome),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+impl PeerStorage {
+    async fn read_in_pieces(&self, path: &RelPath, limit: u64) -> Result<Whole> {
+        let changed =
+            |cause: String| Error::new(ErrorKind::Changed, "read").at(self.at(path)).because(cause);
+        let file = self.open(path).await?;
+        let identity = file.identity().clone();
+        if identity.size > limit {
+            let size = identity.size;
+            return Err(changed(format!("it has {size} bytes, more than the expected {limit}")));
+        }
+        let mut block = Block::new();
+        let mut blocks = file.read_at(Range::new(0, identity.size));
+        while let Some(next) = blocks.next().await {
+            block.append(next?);
+        }
+        let now = file.recheck().await?;
+        if now != identity || block.len() as u64 != identity.size {
+            return Err(changed(format!("it changed while being read: {identity} became {now}")));
+        }
+        Ok(Whole::new(block.into_bytes(), identity, file.metadata().await?))
+    }
+
+    async fn write_in_pieces(
+        &self,
+        path: &RelPath,
+        bytes: Bytes,
+        options: &CommitOptions,
+    ) -> Result<()> {
+        let size = bytes.len() as u64;
+        let create = CreateOptions { size: Some(size), ..CreateOptions::default() };
+        let writer = self.create(path, &create).await?;
+        let written = async {
+            writer.write_at(0, bytes.into()).await?;
+            writer.commit(size, options).await
+        };
+        let written = written.await;
+        if written.is_err() {
+            // The first error is the one to report.
+            drop(writer.abort(false).await);
+        }
+        written
+    }
+}
+
+/// An entry of the share as one below `root`.
+fn below(root: &RelPath, entry: Entry) -> Result<Entry> {
+    if root.is_root() {
+        return Ok(entry);
+    }
+    if !entry.path.starts_with(root) {
+        return Err(unexpected());
+    }
+    let rest = &entry.path.as_bytes()[root.as_bytes().len()..];
+    let path = RelPath::parse(rest.strip_prefix(b"/").unwrap_or(rest));
+    path.map(|path| entry.at(path)).map_err(|_| unexpected())
+}
+
+/// A listing that is being received.
+struct Listing {
+    /// That of the request, for what has to follow it.
+    lane: Arc<Lane>,
+    responses: Responses,
+    root: RelPath,
+    /// The listed directory in the share.
+    listed: RelPath,
+    location: String,
+    /// Messages that the server has not been told to have been consumed.
+    consumed: u32,
+    is_over: bool,
+}
+
+impl Listing {
+    /// Permits further messages, behind the request. If the lane has ended, so has the listing.
+    fn permit(&self, messages: u32) {
+        let id = self.responses.id;
+        self.lane.session.permit(id, messages);
+        let more = to_server::Body::More(messages::More { id, messages });
+        if let Ok(message) = frame(0, more) {
+            self.lane.send(message);
+        }
+    }
+
+    async fn next(&mut self) -> Option<Result<Vec<Entry>>> {
+        while !self.is_over {
+            let entries = match self.responses.message().await {
+                Ok(to_client::Body::Entries(entries)) => entries,
+                Ok(_) => {
+                    self.is_over = true;
+                    return Some(Err(unexpected().at(&self.location)));
+                }
+                Err(error) => {
+                    self.is_over = true;
+                    return Some(Err(error.at(&self.location)));
+                }
+            };
+            self.is_over = entries.last;
+            self.consumed += 1;
+            if self.consumed >= LISTED_AHEAD / 2 && !self.is_over {
+                let messages = std::mem::take(&mut self.consumed);
+                self.permit(messages);
+            }
+            if entries.outcomes.is_empty() {
+                continue;
+            }
+            return Some(self.batch(entries));
+        }
+        None
+    }
+
+    fn batch(&self, entries: messages::Entries) -> Result<Vec<Entry>> {
+        let near = |entry: Entry| {
+            let is_in = entry.path.parent().as_ref() == Some(&self.listed);
+            let near = if is_in { below(&self.root, entry) } else { Err(unexpected()) };
+            near.map_err(|error| error.at(&self.location))
+        };
+        let entries = convert::entries(entries).into_iter();
+        entries
+            .map(|entry| entry.map_err(|error| error.at(&self.location)).and_then(near))
+            .collect()
+    }
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        if self.lane.session.forget(self.responses.id) {
+            super::send::cancel(&self.lane, self.responses.id);
+        }
+    }
+}
+
+#[async_trait]
+impl Storage for PeerStorage {
+    fn location(&self) -> &Location {
+        &self.location
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn set_lanes(&self, lanes: usize) {
+        self.host.wish(lanes);
+    }
+
+    fn link(&self) -> LinkStatus {
+        self.host.link()
+    }
+
+    async fn stat(&self, path: &RelPath) -> Result<Entry> {
+        let found = self.stat_some(std::slice::from_ref(path)).await;
+        let only = found.and_then(|mut found| found.pop().unwrap_or_else(|| Err(unexpected())));
+        only.map_err(|error| error.at(self.at(path)))
+    }
+
+    async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
+        let found = join_all(paths.chunks(PATHS).map(|some| self.stat_some(some))).await;
+        let mut entries = Vec::with_capacity(paths.len());
+        for (some, found) in paths.chunks(PATHS).zip(found) {
+            match found {
+                Ok(found) => entries.extend(
+                    found
+                        .into_iter()
+                        .zip(some)
+                        .map(|(entry, path)| entry.map_err(|error| error.at(self.at(path)))),
+                ),
+                Err(error) => {
+                    entries.extend(some.iter().map(|path| Err(error.again().at(self.at(path)))));
+                }
+            }
+        }
+        entries
+    }
+
+    async fn list(&self, path: &RelPath) -> Result<EntryStream> {
+        let location = self.at(path);
+        let request = messages::List { path: self.bytes(path) };
+        let sent = async {
+            if let Some(early) = self.host.early_list(&self.far(path)).await {
+                return Ok(early);
+            }
+            let lane = self.host.lane().await?;
+            let responses = send_on(&lane, to_server::Body::List(request))?;
+            Ok((lane, responses))
+        };
+        let (lane, responses) = sent.await.map_err(|error: Error| error.at(&location))?;
+        let listing = Listing {
+            lane,
+            responses,
+            root: self.root.clone(),
+            listed: self.far(path),
+            location,
+            consumed: 0,
+            is_over: false,
+        };
+        let mut listing = listing;
+        // An error of the directory itself is the error of the call.
+        let first = match listing.next().await {
+            Some(Err(error)) if listing.is_over => return Err(error),
+            first => first,
+        };
+        let rest = stream::unfold(listing, |mut listing| async move {
+            listing.next().await.map(|batch| (batch, listing))
+        });
+        Ok(Box::pin(futures_util::StreamExt::chain(stream::iter(first), rest)))
+    }
+
+    async fn create_dir_as(&self, path: &RelPath, mode: Option<u32>) -> Result<()> {
+        let request = messages::CreateDir { path: self.bytes(path), mode };
+        self.tell(path, to_server::Body::CreateDir(request)).await
+    }
+
+    async fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()> {
+        let link = match link {
+            LinkKind::Hard(to) => LinkKind::Hard(self.far(to)),
+            LinkKind::Symbolic(_) => link.clone(),
+        };
+        let link = Some((&link).into());
+        let request = messages::CreateLink { path: self.bytes(path), link, replace };
+        self.tell(path, to_server::Body::CreateLink(request)).await
+    }
+
+    async fn remove(&self, path: &RelPath) -> Result<()> {
+        let request = messages::PathOf { path: self.bytes(path) };
+        self.tell(path, to_server::Body::Remove(request)).await
+    }
+
+    async fn rename(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        let request = messages::Rename { from: self.bytes(from), to: self.bytes(to) };
+        self.tell(from, to_server::Body::Rename(request)).await
+    }
+
+    async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        if !self.capabilities.server_copy {
+            return Err(self.unsupported("copy", from));
+        }
+        let request = messages::CopyFile { from: self.bytes(from), to: self.bytes(to) };
+        self.tell(from, to_server::Body::Copy(request)).await
+    }
+
+    async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
+        let kind = code::DigestKind::from(kind).number();
+        let request = messages::DigestOf { path: self.bytes(path), kind };
+        match self.ask(path, to_server::Body::Digest(request)).await? {
+            to_client::Body::DigestIs(messages::DigestIs { digest: None }) => Ok(None),
+            to_client::Body::DigestIs(messages::DigestIs { digest: Some(digest) }) => {
+                let bytes = convert::exactly(&digest.bytes, "digest")?;
+                Ok(Some(Digest { kind: convert::digest_kind(digest.kind)?, bytes }))
+            }
+            _ => Err(unexpected().at(self.at(path))),
+        }
+    }
+
+    async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
+        let request = messages::PathOf { path: self.bytes(path) };
+        match self.ask(path, to_server::Body::Metadata(request)).await? {
+            to_client::Body::Metadata(metadata) => Ok(metadata.try_into()?),
+            _ => Err(unexpected().at(self.at(path))),
+        }
+    }
+
+    async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        let metadata = Some(metadata.into());
+        let request = messages::SetMetadata { path: self.bytes(path), metadata };
+        self.tell(path, to_server::Body::SetMetadata(request)).await
+    }
+
+    async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
+        let file = PeerFile::open(&self.host, &self.far(path), self.at(path), AHEAD).await?;
+        Ok(Arc::new(Shared(file)))
+    }
+
+    async fn open_reading(&self, path: &RelPath, first: Range) -> Result<Arc<dyn ReadAt>> {
+        // A read from the start usually continues.
+        let ahead = if first.start() > 0 || first.is_empty() { 0 } else { AHEAD };
+        let file = PeerFile::open(&self.host, &self.far(path), self.at(path), ahead).await?;
+        Ok(Arc::new(Shared(file)))
+    }
+
+    fn prefetch(&self, _: &RelPath) {}
+
+    async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
+        let far = self.far(path);
+        Ok(Arc::new(PeerUpload::create(&self.host, &far, options, self.at(path)).await?))
+    }
+
+    async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
+        match self.read_some(path, limit.min(WHOLE)).await {
+            // Longer than a message: in pieces.
+            Err(error) if error.kind() == ErrorKind::Changed && limit > WHOLE => {
+                self.read_in_pieces(path, limit).await
+            }
+            outcome => outcome.map_err(|error| error.at(self.at(path))),
+        }
+    }
+
+    async fn write_whole(
+        &self,
+        path: &RelPath,
+        bytes: Bytes,
+        options: &CommitOptions,
+    ) -> Result<()> {
+        if bytes.len() as u64 > WHOLE {
+            return self.write_in_pieces(path, bytes, options).await;
+        }
+        let (path_of, options) = (self.bytes(path), Some(options.into()));
+        let request = messages::WriteWhole { path: path_of, data: bytes, options };
+        self.tell(path, to_server::Body::WriteWhole(request)).await
+    }
+
+    async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
+        self.read_each(paths, limit).await
+    }
+
+    async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
+        self.write_each(files).await
+    }
+
+    async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
+        let request = messages::PathOf { path: self.bytes(path) };
+        match self.ask(path, to_server::Body::Space(request)).await? {
+            to_client::Body::SpaceIs(messages::SpaceIs { space }) => {
+                let mut space: Option<Space> =
+                    space.map(|space| (*space).try_into()).transpose()?;
+                if let Some(volume) = space.as_mut().and_then(|space| space.volume.as_mut()) {
+                    // Numbers of volumes are those of the peer, or of a host behind it.
+                    volume.host = format!("{} {}", self.host.name(), volume.host);
+                }
+                Ok(space)
+            }
+            _ => Err(unexpected().at(self.at(path))),
+        }
+    }
+
+    async fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
+        let request = messages::PathOf { path: self.bytes(path) };
+        match self.ask(path, to_server::Body::Allocated(request)).await? {
+            to_client::Body::AllocatedIs(messages::AllocatedIs { bytes }) => Ok(bytes),
+            _ => Err(unexpected().at(self.at(path))),
+        }
+    }
+
+    async fn lock(&self, path: &RelPath) -> Result<Lock> {
+        Err(self.unsupported("lock", path))
+    }
+}

@@ -1,0 +1,614 @@
+//! The secrets that the sharer has handed out: which still admit, and to what.
+//!
+//! The file has a hash of each secret, not the secret: who reads it cannot connect. Only of shares that are to have
+//! the same ticket in a later run ([`Shares::keep`]) it has the secret itself. What is not in the file is refused, so
+//! an entry that has ended may be removed at any time.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use haul_storage::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::file::{FileLock, PrivateFile};
+use crate::ticket::{Secret, base32};
+
+/// The first line of the file.
+const COMMENT: &str = "# Tickets handed out by haul share. It contains secrets of kept shares.";
+
+/// How long an entry that has ended stays, in seconds: its ticket is refused with the reason.
+const ENDED_STAYS: u64 = 30 * 24 * 3600;
+
+/// The context of the hash. It must never change.
+const HASH_CONTEXT: &str = "haul 2025-11 hash of a ticket's secret v1";
+
+/// Names a handed-out secret without being one: 8 characters of base32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShareId([u8; 5]);
+
+impl FromStr for ShareId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        base32::decode_array(text).map(Self).ok_or_else(|| {
+            Error::new(ErrorKind::InvalidInput, "find the share")
+                .because("a share's id has 8 characters, a to z and 2 to 7")
+        })
+    }
+}
+
+impl fmt::Display for ShareId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&base32::encode(&self.0))
+    }
+}
+
+/// What a secret is good for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// What is shared. Different shares have different labels.
+    pub label: String,
+    /// From when the secret admits no more, in seconds since 1970.
+    pub expires: Option<u64>,
+    /// Whether it admits once only.
+    pub is_one_use: bool,
+    /// Whether it permits writing.
+    pub is_writable: bool,
+}
+
+/// A secret that was handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// Its id.
+    pub id: ShareId,
+    /// What it is good for.
+    pub terms: Terms,
+    /// When it was handed out, in seconds since 1970.
+    pub created: u64,
+    /// When it was used up, if it was for one use.
+    pub used: Option<u64>,
+    /// When it was revoked.
+    pub revoked: Option<u64>,
+    hash: [u8; 32],
+    /// The secret and the port of a kept share.
+    kept: Option<(Secret, Option<u16>)>,
+}
+
+/// A share that has the same ticket in every run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Its id.
+    pub id: ShareId,
+    /// Its secret.
+    pub secret: Secret,
+    /// From when it admits no more, in seconds since 1970: as of the run that made it.
+    pub expires: Option<u64>,
+    /// The port of the last run.
+    pub port: Option<u16>,
+}
+
+/// The permission that a secret gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The id of the secret.
+    pub id: ShareId,
+    /// What it is good for.
+    pub terms: Terms,
+}
+
+/// Why a secret does not admit.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It was never handed out, or is no longer on file.
+    #[error("the ticket is not known")]
+    Unknown,
+    /// It has expired by the sharer's clock.
+    #[error("the ticket has expired")]
+    Expired,
+    /// The sharer has revoked it.
+    #[error("the ticket was revoked")]
+    Revoked,
+    /// It was for one use, and has been used.
+    #[error("the ticket was for one use and has been used")]
+    Used,
+    /// The file cannot be read or written. The secret may have been used up nevertheless.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+/// The list of handed-out secrets in a file. Every method reads the file anew, so that a revocation by another process
+/// takes effect at once.
+#[derive(Debug, Clone)]
+pub struct Shares {
+    file: PrivateFile,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Records {
+    #[serde(default)]
+    share: Vec<Record>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    id: String,
+    label: String,
+    hash: String,
+    created: u64,
+    expires: Option<u64>,
+    #[serde(default)]
+    one_use: bool,
+    #[serde(default)]
+    writable: bool,
+    used: Option<u64>,
+    revoked: Option<u64>,
+    secret: Option<String>,
+    port: Option<u16>,
+}
+
+impl Shares {
+    /// The list in the file at `path`, which need not exist.
+    pub fn at(path: &Path) -> Self {
+        let (read, change) = ("read the list of shares", "change the list of shares");
+        Self { file: PrivateFile { path: path.to_owned(), read, change } }
+    }
+
+    /// All secrets on file, the oldest first.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is malformed, is accessible to others or belongs to another user.
+    pub fn list(&self) -> Result<Vec<Share>> {
+        let records: Records = self.file.parsed()?;
+        let shares = records.share.into_iter().enumerate().map(|(index, record)| {
+            let refused = || self.file.refused(format!("share {}: it is malformed", index + 1));
+            record.into_share().ok_or_else(refused)
+        });
+        shares.collect()
+    }
+
+    /// Makes a new secret that admits on these terms. It is on file when this returns.
+    ///
+    /// # Errors
+    /// As for [`Shares::list`], or if the file cannot be written.
+    pub fn hand_out(&self, terms: Terms, now: u64) -> Result<(ShareId, Secret)> {
+        let secret = Secret::generate()?;
+        let id = self.record(&secret, terms, now)?;
+        Ok((id, secret))
+    }
+
+    /// Admits an existing secret on these terms, as [`Shares::hand_out`] does a new one.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if it is on file: a secret that is used up or revoked remains so. Otherwise as for
+    /// [`Shares::hand_out`].
+    pub fn record(&self, secret: &Secret, terms: Terms, now: u64) -> Result<ShareId> {
+        let hash = hash_of(secret);
+        self.change(|shares| {
+            if shares.iter().any(|share| share.hash == hash) {
+                return Err(
+                    self.error(ErrorKind::AlreadyExists, "the ticket is on file".to_owned())
+                );
+            }
+            let id = new_id(shares)?;
+            let kept = None;
+            shares.push(Share { id, terms, created: now, used: None, revoked: None, hash, kept });
+            Ok(id)
+        })
+    }
+
+    /// The kept share of this label and these terms, if its secret still admits; otherwise a new one. The expiry is
+    /// that of the run that made it. Entries that ended a month ago are removed.
+    ///
+    /// # Errors
+    /// As for [`Shares::hand_out`].
+    pub fn keep(&self, terms: &Terms, now: u64) -> Result<Kept> {
+        self.change(|shares| {
+            shares.retain(|share| {
+                share.ended().is_none_or(|ended| ended.saturating_add(ENDED_STAYS) >= now)
+            });
+            let same = |share: &&Share| {
+                let own = &share.terms;
+                own.label == terms.label
+                    && own.is_one_use == terms.is_one_use
+                    && own.is_writable == terms.is_writable
+                    && own.expires.is_some() == terms.expires.is_some()
+                    && share.check(now).is_ok()
+            };
+            if let Some(kept) = shares.iter().filter(same).find_map(Share::as_kept) {
+                return Ok(kept);
+            }
+            let secret = Secret::generate()?;
+            let share = Share {
+                id: new_id(shares)?,
+                terms: terms.clone(),
+                created: now,
+                used: None,
+                revoked: None,
+                hash: hash_of(&secret),
+                kept: Some((secret.clone(), None)),
+            };
+            let kept = Kept { id: share.id, secret, expires: terms.expires, port: None };
+            shares.push(share);
+            Ok(kept)
+        })
+    }
+
+    /// Saves the port of a kept share, for the next run.
+    ///
+    /// # Errors
+    /// As for [`Shares::list`], or if the file cannot be written.
+    pub fn set_port(&self, id: ShareId, port: u16) -> Result<()> {
+        self.change(|shares| {
+            if let Some(share) = shares.iter_mut().find(|share| share.id == id)
+                && let Some((_, own)) = &mut share.kept
+            {
+                *own = Some(port);
+            }
+            Ok(())
+        })
+    }
+
+    /// Revokes all secrets whose label `is_meant` accepts. Returns how many were valid until now.
+    ///
+    /// # Errors
+    /// As for [`Shares::list`], or if the file cannot be written.
+    pub fn revoke_all(&self, is_meant: impl Fn(&str) -> bool, now: u64) -> Result<usize> {
+        self.change(|shares| {
+            let mut count = 0;
+            for share in shares {
+                if is_meant(&share.terms.label) && share.check(now).is_ok() {
+                    share.revoked = Some(now);
+                    count += 1;
+                }
+            }
+            Ok(count)
+        })
+    }
+
+    /// What [`consume`](Self::consume) would return. Uses nothing up.
+    ///
+    /// # Errors
+    /// Why the secret does not admit.
+    pub fn check(&self, secret: &Secret, now: u64) -> Result<Grant, Refusal> {
+        let shares = self.list()?;
+        let at = find(&shares, secret, now)?;
+        Ok(shares[at].grant())
+    }
+
+    /// Admits the holder of a secret, or not. One for a single use is used up by this: exactly one of all calls in all
+    /// processes succeeds, and that is on disk when it returns, before the peer is admitted.
+    ///
+    /// # Errors
+    /// Why the secret does not admit.
+    pub fn consume(&self, secret: &Secret, now: u64) -> Result<Grant, Refusal> {
+        // Without the lock first: refused peers must not keep others from it.
+        let grant = self.check(secret, now)?;
+        if !grant.terms.is_one_use {
+            return Ok(grant);
+        }
+        let lock = self.file.lock()?;
+        let mut shares = self.list()?;
+        let at = find(&shares, secret, now)?;
+        shares[at].used = Some(now);
+        self.write(&shares, &lock)?;
+        Ok(shares[at].grant())
+    }
+
+    /// Revokes a secret. Sessions that it has admitted are not ended by this.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none with this id; as for [`Shares::list`], or if the file cannot be written.
+    pub fn revoke(&self, id: ShareId, now: u64) -> Result<()> {
+        self.change(|shares| {
+            let share = shares.iter_mut().find(|share| share.id == id).ok_or_else(|| {
+                self.error(ErrorKind::NotFound, format!("there is no share {id}"))
+            })?;
+            share.revoked.get_or_insert(now);
+            Ok(())
+        })
+    }
+
+    /// Removes all secrets that ended before `time`: expired, used up or revoked. Returns their number.
+    ///
+    /// # Errors
+    /// As for [`Shares::list`], or if the file cannot be written.
+    pub fn remove_ended_before(&self, time: u64) -> Result<usize> {
+        self.change(|shares| {
+            let count = shares.len();
+            shares.retain(|share| share.ended().is_none_or(|ended| ended >= time));
+            Ok(count - shares.len())
+        })
+    }
+
+    /// Changes the file under its lock; it is unchanged if `edit` fails.
+    fn change<T>(&self, edit: impl FnOnce(&mut Vec<Share>) -> Result<T>) -> Result<T> {
+        let lock = self.file.lock()?;
+        let mut shares = self.list()?;
+        let result = edit(&mut shares)?;
+        self.write(&shares, &lock)?;
+        Ok(result)
+    }
+
+    fn write(&self, shares: &[Share], lock: &FileLock) -> Result<()> {
+        let share = shares.iter().map(Record::of_share).collect();
+        self.file.write(COMMENT, &Records { share }, lock)
+    }
+
+    fn error(&self, kind: ErrorKind, cause: String) -> Error {
+        Error::new(kind, self.file.change).at(self.file.path.display()).because(cause)
+    }
+}
+
+impl Share {
+    /// Whether its secret admits at `now`.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn check(&self, now: u64) -> Result<(), Refusal> {
+        if self.revoked.is_some() {
+            Err(Refusal::Revoked)
+        } else if self.used.is_some() {
+            Err(Refusal::Used)
+        } else if self.terms.expires.is_some_and(|expires| now >= expires) {
+            Err(Refusal::Expired)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The earliest time from which it does not admit, in the past or future.
+    fn ended(&self) -> Option<u64> {
+        [self.revoked, self.used, self.terms.expires].into_iter().flatten().min()
+    }
+
+    fn as_kept(&self) -> Option<Kept> {
+        let (secret, port) = self.kept.clone()?;
+        Some(Kept { id: self.id, secret, expires: self.terms.expires, port })
+    }
+
+    fn grant(&self) -> Grant {
+        Grant { id: self.id, terms: self.terms.clone() }
+    }
+}
+
+impl Record {
+    fn of_share(share: &Share) -> Self {
+        Self {
+            id: share.id.to_string(),
+            label: share.terms.label.clone(),
+            hash: base32::encode(&share.hash).to_string(),
+            created: share.created,
+            expires: share.terms.expires,
+            one_use: share.terms.is_one_use,
+            writable: share.terms.is_writable,
+            used: share.used,
+            revoked: share.revoked,
+            // One that admits no longer is not needed.
+            secret: share
+                .kept
+                .as_ref()
+                .filter(|_| share.revoked.is_none() && share.used.is_none())
+                .map(|(secret, _)| base32::encode(secret.expose()).to_string()),
+            port: share.kept.as_ref().and_then(|(_, port)| *port),
+        }
+    }
+
+    fn into_share(self) -> Option<Share> {
+        let terms = Terms {
+            label: self.label,
+            expires: self.expires,
+            is_one_use: self.one_use,
+            is_writable: self.writable,
+        };
+        let kept = match &self.secret {
+            Some(secret) => Some((Secret::new(base32::decode_array(secret)?), self.port)),
+            None => None,
+        };
+        Some(Share {
+            kept,
+            id: ShareId(base32::decode_array(&self.id)?),
+            terms,
+            created: self.created,
+            used: self.used,
+            revoked: self.revoked,
+            hash: base32::decode_array(&self.hash)?,
+        })
+    }
+}
+
+/// An id that no share has.
+fn new_id(shares: &[Share]) -> Result<ShareId> {
+    loop {
+        let mut bytes = [0; 5];
+        aws_lc_rs::rand::fill(&mut bytes)
+            .map_err(|error| Error::new(ErrorKind::Other, "make an id").with_source(error))?;
+        let id = ShareId(bytes);
+        if shares.iter().all(|share| share.id != id) {
+            return Ok(id);
+        }
+    }
+}
+
+/// The position of the share with this secret, which admits.
+fn find(shares: &[Share], secret: &Secret, now: u64) -> Result<usize, Refusal> {
+    let hash = hash_of(secret);
+    // Comparing the hashes need not take constant time: clients cannot choose a secret by its hash.
+    let at = shares.iter().position(|share| share.hash == hash).ok_or(Refusal::Unknown)?;
+    shares[at].check(now).map(|()| at)
+}
+
+fn hash_of(secret: &Secret) -> [u8; 32] {
+    blake3::derive_key(HASH_CONTEXT, secret.expose())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    fn terms() -> Terms {
+        let label = "/data/photos \"2025\"".to_owned();
+        Terms { label, expires: None, is_one_use: false, is_writable: true }
+    }
+
+    fn one_use() -> Terms {
+        Terms { is_one_use: true, ..terms() }
+    }
+
+    fn in_new_directory() -> (tempfile::TempDir, Shares) {
+        let directory = tempfile::tempdir().unwrap();
+        let shares = Shares::at(&directory.path().join("haul/shares.toml"));
+        (directory, shares)
+    }
+
+    #[test]
+    fn a_secret_that_was_handed_out_admits_on_its_terms() {
+        let (_directory, shares) = in_new_directory();
+        let (id, secret) = shares.hand_out(terms(), 10).unwrap();
+        for now in [10, 20] {
+            assert_eq!(shares.consume(&secret, now).unwrap(), Grant { id, terms: terms() });
+        }
+        let other = Secret::generate().unwrap();
+        assert!(matches!(shares.consume(&other, 10), Err(Refusal::Unknown)));
+        let listed = shares.list().unwrap();
+        assert_eq!((listed.len(), listed[0].id, listed[0].created), (1, id, 10));
+        assert_eq!(id.to_string().parse::<ShareId>().unwrap(), id);
+    }
+
+    #[test]
+    fn the_file_is_private_and_does_not_have_the_secret() {
+        let (_directory, shares) = in_new_directory();
+        let (_, secret) = shares.hand_out(terms(), 10).unwrap();
+        let text = fs::read_to_string(&shares.file.path).unwrap();
+        assert!(!text.contains(&**base32::encode(secret.expose())), "{text}");
+        assert_eq!(fs::metadata(&shares.file.path).unwrap().mode() & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn a_secret_for_one_use_admits_once_also_after_a_restart() {
+        let (directory, shares) = in_new_directory();
+        let (_, secret) = shares.hand_out(one_use(), 10).unwrap();
+        assert!(shares.check(&secret, 11).is_ok() && shares.check(&secret, 11).is_ok());
+        shares.consume(&secret, 11).unwrap();
+        assert!(matches!(shares.consume(&secret, 12), Err(Refusal::Used)));
+        assert!(matches!(shares.check(&secret, 12), Err(Refusal::Used)));
+        let restarted = Shares::at(&directory.path().join("haul/shares.toml"));
+        assert!(matches!(restarted.consume(&secret, 12), Err(Refusal::Used)));
+        assert_eq!(restarted.list().unwrap()[0].used, Some(11));
+        let error = restarted.record(&secret, one_use(), 13).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn one_of_several_that_use_a_secret_at_once_is_admitted() {
+        let (_directory, shares) = in_new_directory();
+        let (_, secret) = shares.hand_out(one_use(), 10).unwrap();
+        let admitted = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| shares.consume(&secret, 11).is_ok())).collect();
+            threads.into_iter().filter_map(|thread| thread.join().unwrap().then_some(())).count()
+        });
+        assert_eq!(admitted, 1);
+    }
+
+    /// The use could not be saved, so it might be repeated after a restart.
+    #[test]
+    fn a_secret_for_one_use_does_not_admit_if_its_use_cannot_be_saved() {
+        let (_directory, shares) = in_new_directory();
+        let (_, secret) = shares.hand_out(one_use(), 10).unwrap();
+        let mut lock = shares.file.path.clone().into_os_string();
+        lock.push(".lock");
+        fs::remove_file(&lock).unwrap();
+        fs::create_dir(&lock).unwrap();
+        assert!(matches!(shares.consume(&secret, 11), Err(Refusal::Store(_))));
+        fs::remove_dir(&lock).unwrap();
+        assert!(shares.consume(&secret, 11).is_ok());
+    }
+
+    #[test]
+    fn a_secret_expires_by_the_clock_of_the_sharer() {
+        let (_directory, shares) = in_new_directory();
+        let (_, secret) = shares.hand_out(Terms { expires: Some(20), ..one_use() }, 10).unwrap();
+        assert!(matches!(shares.consume(&secret, 20), Err(Refusal::Expired)));
+        assert!(shares.consume(&secret, 19).is_ok());
+    }
+
+    #[test]
+    fn a_revoked_secret_does_not_admit() {
+        let (_directory, shares) = in_new_directory();
+        let (id, secret) = shares.hand_out(terms(), 10).unwrap();
+        let (_, other) = shares.hand_out(terms(), 10).unwrap();
+        shares.revoke(id, 11).unwrap();
+        shares.revoke(id, 12).unwrap();
+        assert!(matches!(shares.consume(&secret, 12), Err(Refusal::Revoked)));
+        assert!(shares.consume(&other, 12).is_ok());
+        assert_eq!(shares.list().unwrap()[0].revoked, Some(11));
+        let unknown = ShareId([0; 5]);
+        assert_eq!(shares.revoke(unknown, 12).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_kept_share_has_the_same_secret_and_port_in_every_run() {
+        let (directory, shares) = in_new_directory();
+        let first = shares.keep(&terms(), 10).unwrap();
+        shares.set_port(first.id, 4180).unwrap();
+        let restarted = Shares::at(&directory.path().join("haul/shares.toml"));
+        let again = restarted.keep(&terms(), 20).unwrap();
+        assert_eq!(again, Kept { port: Some(4180), ..first.clone() });
+        assert!(restarted.consume(&again.secret, 20).is_ok());
+        // Other terms, and another share, have secrets of their own.
+        let other = Terms { label: "/data".to_owned(), ..terms() };
+        for terms in [Terms { is_writable: false, ..terms() }, one_use(), other] {
+            assert_ne!(restarted.keep(&terms, 20).unwrap().secret, first.secret);
+        }
+    }
+
+    #[test]
+    fn a_kept_share_that_has_ended_is_replaced() {
+        let (_directory, shares) = in_new_directory();
+        let used = shares.keep(&one_use(), 10).unwrap();
+        shares.consume(&used.secret, 11).unwrap();
+        assert_ne!(shares.keep(&one_use(), 12).unwrap().secret, used.secret);
+        let until = |expires| Terms { expires: Some(expires), ..terms() };
+        let expiring = shares.keep(&until(20), 10).unwrap();
+        assert_eq!(shares.keep(&until(25), 15).unwrap(), expiring);
+        let next = shares.keep(&until(30), 21).unwrap();
+        assert!(next.secret != expiring.secret && next.expires == Some(30));
+    }
+
+    #[test]
+    fn revoking_a_label_replaces_its_secrets_only() {
+        let (_directory, shares) = in_new_directory();
+        let first = shares.keep(&terms(), 10).unwrap();
+        let other = Terms { label: "/data".to_owned(), ..terms() };
+        let second = shares.keep(&other, 10).unwrap();
+        let is_meant = |label: &str| label == terms().label;
+        assert_eq!(shares.revoke_all(is_meant, 11).unwrap(), 1);
+        assert_eq!(shares.revoke_all(is_meant, 12).unwrap(), 0);
+        assert!(matches!(shares.consume(&first.secret, 12), Err(Refusal::Revoked)));
+        assert!(shares.consume(&second.secret, 12).is_ok());
+        assert_ne!(shares.keep(&terms(), 12).unwrap().secret, first.secret);
+        assert_eq!(shares.revoke_all(|_| true, 13).unwrap(), 2);
+        let text = fs::read_to_string(&shares.file.path).unwrap();
+        assert!(!text.contains("\nsecret"), "{text}");
+    }
+
+    #[test]
+    fn ended_secrets_are_removed_and_do_not_admit_again() {
+        let (_directory, shares) = in_new_directory();
+        let (_, expired) = shares.hand_out(Terms { expires: Some(20), ..terms() }, 10).unwrap();
+        let (_, used) = shares.hand_out(one_use(), 10).unwrap();
+        let (_, lasting) = shares.hand_out(terms(), 10).unwrap();
+        shares.consume(&used, 15).unwrap();
+        assert_eq!(shares.remove_ended_before(15).unwrap(), 0);
+        assert_eq!(shares.remove_ended_before(21).unwrap(), 2);
+        for secret in [expired, used] {
+            assert!(matches!(shares.consume(&secret, 12), Err(Refusal::Unknown)));
+        }
+        assert!(shares.consume(&lasting, 30).is_ok());
+    }
+}

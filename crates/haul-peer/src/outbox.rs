@@ -1,0 +1,220 @@
+//! Bulk data that a session has to send. All its lanes take from one queue, so the next piece goes to
+//! whichever lane can send it first, and no slow lane holds up the others. Pieces leave by priority.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use haul_storage::{Block, Error, ErrorKind, Result};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+use crate::wire::PIECE;
+
+/// Length of the first pieces.
+const SHORTEST: u64 = 8 << 10;
+
+/// Length of the last pieces where many lanes share a path: each has one that is not yet sent.
+const LONGEST_OF_MANY: u64 = 64 << 10;
+
+/// Lanes that are expected at first: the second one comes an RTT after the first.
+const FEW: usize = 16;
+
+/// One bulk frame to be sent.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    /// The request that it belongs to.
+    pub(crate) id: u32,
+    /// Pieces of a higher priority leave first.
+    pub(crate) priority: u32,
+    /// The head of the frame, with everything but the data.
+    pub(crate) head: Bytes,
+    pub(crate) data: Block,
+    /// Room in the outbox, released when the piece has been sent.
+    pub(crate) room: OwnedSemaphorePermit,
+}
+
+/// The queue of a session.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    queue: Mutex<VecDeque<Outgoing>>,
+    added: Notify,
+    room: Arc<Semaphore>,
+    /// Bytes that lanes have taken so far.
+    taken: AtomicU64,
+}
+
+impl Outbox {
+    /// A queue for at most `bytes` bytes, including those that lanes are sending.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self {
+            queue: Mutex::default(),
+            added: Notify::new(),
+            room: Arc::new(Semaphore::new(bytes)),
+            taken: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits for room for `bytes` bytes.
+    ///
+    /// # Errors
+    /// If the session has ended.
+    pub(crate) async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit> {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).acquire_many_owned(bytes).await;
+        room.map_err(|_| Error::new(ErrorKind::Unreachable, "send").because("the session ended"))
+    }
+
+    /// The length of the next piece, if it begins at a multiple of it, with that many lanes. It grows with what a lane has
+    /// sent: TCP sends 14 KiB in the first RTT and doubles that, so a lane that has just been opened would need
+    /// several RTTs for a long piece, while others have nothing to send.
+    pub(crate) fn piece(&self, lanes: usize) -> u64 {
+        let each = self.taken.load(Ordering::Relaxed) / lanes.max(FEW) as u64;
+        let longest = if lanes > FEW / 2 { LONGEST_OF_MANY } else { PIECE };
+        (each / 4).next_power_of_two().clamp(SHORTEST, longest)
+    }
+
+    /// Adds a piece behind all others of at least its priority.
+    pub(crate) fn push(&self, piece: Outgoing) {
+        let mut queue = self.lock();
+        let lower = queue.iter().rev().take_while(|other| other.priority < piece.priority).count();
+        let at = queue.len() - lower;
+        queue.insert(at, piece);
+        drop(queue);
+        self.added.notify_one();
+    }
+
+    /// Takes the next piece; waits for one.
+    pub(crate) async fn next(&self) -> Outgoing {
+        loop {
+            let added = self.added.notified();
+            if let Some(piece) = self.take() {
+                return piece;
+            }
+            added.await;
+        }
+    }
+
+    /// Takes the next piece, if there is one.
+    pub(crate) fn take(&self) -> Option<Outgoing> {
+        let mut queue = self.lock();
+        let piece = queue.pop_front();
+        let bytes = piece.as_ref().map_or(0, |piece| piece.data.len() as u64);
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+        if !queue.is_empty() {
+            // A lane that waits may have missed a notification, since only one is stored.
+            self.added.notify_one();
+        }
+        piece
+    }
+
+    /// Drops what is left of a request.
+    pub(crate) fn cancel(&self, id: u32) {
+        self.lock().retain(|piece| piece.id != id);
+    }
+
+    /// Drops everything that waits.
+    pub(crate) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// Drops everything; nothing can be added any more.
+    pub(crate) fn close(&self) {
+        self.room.close();
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Outgoing>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    async fn piece(outbox: &Outbox, id: u32, length: usize) -> Outgoing {
+        let data = Block::from(Bytes::from(vec![0; length]));
+        let room = outbox.room(length).await.unwrap();
+        Outgoing { id, priority: 0, head: Bytes::new(), data, room }
+    }
+
+    #[tokio::test]
+    async fn pieces_of_a_higher_priority_leave_first_and_equal_ones_in_order() {
+        let outbox = Outbox::new(100);
+        for (id, priority) in [(1, 0), (2, 5), (3, 0), (4, 5), (5, 1)] {
+            let piece = piece(&outbox, id, 1).await;
+            outbox.push(Outgoing { priority, ..piece });
+        }
+        let left: Vec<u32> = std::iter::from_fn(|| outbox.take()).map(|piece| piece.id).collect();
+        assert_eq!(left, [2, 4, 5, 1, 3]);
+    }
+
+    #[tokio::test]
+    async fn pieces_leave_in_order_and_those_of_a_cancelled_request_do_not() {
+        let outbox = Outbox::new(100);
+        for id in [1, 2, 1, 3] {
+            outbox.push(piece(&outbox, id, 10).await);
+        }
+        outbox.cancel(1);
+        assert_eq!((outbox.next().await.id, outbox.next().await.id), (2, 3));
+        assert!(outbox.take().is_none());
+        assert_eq!(outbox.room.available_permits(), 100);
+    }
+
+    #[tokio::test]
+    async fn pieces_grow_with_what_each_lane_has_sent() {
+        let outbox = Outbox::new(64 << 20);
+        let mut lengths = Vec::new();
+        for _ in 0..64 {
+            outbox.push(piece(&outbox, 1, 1 << 20).await);
+            lengths.push((outbox.piece(32) >> 10, outbox.piece(1) >> 10));
+            drop(outbox.take());
+        }
+        lengths.dedup();
+        lengths.sort_unstable();
+        lengths.dedup();
+        assert_eq!((lengths.first(), lengths.last()), (Some(&(8, 8)), Some(&(64, 256))));
+    }
+
+    #[tokio::test]
+    async fn a_full_outbox_waits_until_a_piece_is_sent() {
+        let outbox = Outbox::new(10);
+        outbox.push(piece(&outbox, 1, 10).await);
+        let mut waiting = Box::pin(outbox.room(1));
+        assert!(timeout(Duration::from_millis(20), &mut waiting).await.is_err());
+        drop(outbox.next().await);
+        drop(waiting.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn every_waiting_lane_gets_a_piece() {
+        let outbox = Arc::new(Outbox::new(100));
+        let lanes: Vec<_> = (0..5)
+            .map(|_| {
+                let outbox = Arc::clone(&outbox);
+                tokio::spawn(async move { outbox.next().await.id })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        for id in 0..5 {
+            outbox.push(piece(&outbox, id, 1).await);
+        }
+        for lane in lanes {
+            timeout(Duration::from_secs(10), lane).await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_closed_outbox_accepts_nothing() {
+        let outbox = Outbox::new(10);
+        outbox.push(piece(&outbox, 1, 10).await);
+        outbox.close();
+        assert!(outbox.take().is_none());
+        assert_eq!(outbox.room(1).await.unwrap_err().kind(), ErrorKind::Unreachable);
+    }
+}

@@ -1,0 +1,298 @@
+//! Asks the router of this machine to forward a TCP port, so that peers outside reach a sharer behind it.
+//!
+//! ```text
+//! gateway ─┬→ pcp: PCP, or NAT-PMP ───────────────────────┬→ PortMapping: renewed at half its lease → removed
+//!          └→ upnp: find ──→ map, if the router has no PCP ┘
+//! ```
+//!
+//! Both are tried at once, but only one of them maps the port. haul sends requests only to the router's own address,
+//! accepts responses only from there, and bounds them; still, everyone on the local network can pose as the router. The
+//! worst that it can do is to name a wrong address: a peer that connects there finds that the ticket's key is missing.
+
+mod external;
+mod gateway;
+mod limits;
+mod pcp;
+mod refusal;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod upnp;
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU16;
+use std::pin::pin;
+use std::time::{Duration, SystemTime};
+
+use haul_storage::Result;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use self::gateway::Route;
+use self::refusal::refused;
+use crate::ticket::Address;
+
+/// A change of a mapping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MappingEvent {
+    /// The router does not renew it. haul retries every minute.
+    Lost {
+        /// Why. It may contain what the router has sent.
+        cause: String,
+    },
+    /// It was mapped again, with the same address.
+    Restored,
+    /// It has another address now. Existing tickets have the old one.
+    Moved {
+        /// The new address.
+        address: Address,
+    },
+}
+
+/// A port that the router forwards to this machine, or a request for it. The mapping is removed when this is dropped;
+/// [`stop`](Self::stop) waits for that.
+pub struct PortMapping {
+    asked: Option<oneshot::Receiver<Result<Address>>>,
+    /// The time until which [`address`](Self::address) waits.
+    until: Instant,
+    /// Dropped to end the task.
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl PortMapping {
+    /// Starts to ask the router for a port of a server that listens on these addresses: by PCP, NAT-PMP and UPnP. `observer`
+    /// gets later changes of the mapping.
+    ///
+    /// Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// If there is no router, or the server does not listen towards it by IPv4.
+    pub fn start(
+        listening: &[SocketAddr],
+        observer: impl Fn(MappingEvent) + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let port = port(listening, Route::current()?.own)
+            .ok_or_else(|| refused("the server listens on no address that the router can reach"))?;
+        Ok(Self::with_routes(port, Box::new(Route::current), Box::new(observer)))
+    }
+
+    fn with_routes(port: NonZeroU16, routes: Routes, observer: Observer) -> Self {
+        let (found, asked) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel();
+        let keeper = Keeper { port, routes, observer };
+        let task = tokio::spawn(keeper.run(found, stopped));
+        let until = Instant::now() + limits::PATIENCE;
+        Self { asked: Some(asked), until, stop, task }
+    }
+
+    /// The address at which the router forwards connections, for the ticket. Waits until a second has passed since the
+    /// start. A mapping that comes later is removed at once.
+    ///
+    /// # Errors
+    /// Why there is no mapping: the router does not respond or refuses it, or is itself behind another one. The cause may
+    /// contain what the router has sent.
+    pub async fn address(&mut self) -> Result<Address> {
+        let Some(asked) = self.asked.take() else {
+            return Err(refused("the address was already returned"));
+        };
+        match timeout_at(self.until, asked).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(refused("it was stopped")),
+            Err(_) => Err(refused("the router takes too long to respond")),
+        }
+    }
+
+    /// Removes the mapping. Waits until the router has confirmed that, for at most a second.
+    pub async fn stop(self) {
+        let Self { asked, stop, task, .. } = self;
+        drop((asked, stop));
+        // If the router does not respond, the mapping ends with its lease.
+        drop(timeout(limits::REMOVED, task).await);
+    }
+}
+
+impl fmt::Debug for PortMapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PortMapping")
+    }
+}
+
+/// The port that is reached at this machine's address towards the router.
+fn port(listening: &[SocketAddr], own: Ipv4Addr) -> Option<NonZeroU16> {
+    let is_there = |address: &&SocketAddr| {
+        let ip = address.ip();
+        ip == Ipv4Addr::UNSPECIFIED || ip == own
+    };
+    listening.iter().find(is_there).and_then(|address| NonZeroU16::new(address.port()))
+}
+
+/// Returns the current route to the router.
+type Routes = Box<dyn Fn() -> Result<Route> + Send + Sync>;
+
+type Observer = Box<dyn Fn(MappingEvent) + Send + Sync>;
+
+/// The task that holds a mapping.
+struct Keeper {
+    port: NonZeroU16,
+    routes: Routes,
+    observer: Observer,
+}
+
+impl Keeper {
+    /// Asks for a mapping, keeps it until `stopped`, and removes it.
+    async fn run(
+        self,
+        found: oneshot::Sender<Result<Address>>,
+        mut stopped: oneshot::Receiver<()>,
+    ) {
+        let mut mapping = match self.ask().await {
+            Ok(mapping) => mapping,
+            Err(error) => {
+                // The receiver may be gone.
+                drop(found.send(Err(error)));
+                return;
+            }
+        };
+        if found.send(Ok(mapping.address())).is_ok() {
+            self.keep(&mut mapping, &mut stopped).await;
+        }
+        // If that fails, the mapping ends with its lease.
+        drop(timeout(limits::REMOVED, mapping.remove()).await);
+    }
+
+    async fn ask(&self) -> Result<Mapping> {
+        let asking = async { ask((self.routes)()?, self.port).await };
+        let asked = timeout(limits::ASKED, asking).await;
+        asked.unwrap_or_else(|_| Err(refused("the router takes too long to respond")))
+    }
+
+    /// Renews a mapping until `stopped`.
+    async fn keep(&self, mapping: &mut Mapping, stopped: &mut oneshot::Receiver<()>) {
+        let mut due = Due::after(mapping.lease() / 2);
+        let mut is_lost = false;
+        loop {
+            let before = mapping.address();
+            let outcome = tokio::select! {
+                _ = &mut *stopped => return,
+                outcome = async {
+                    due.wait().await;
+                    self.renew(mapping).await
+                } => outcome,
+            };
+            let is_moved = mapping.address() != before;
+            match &outcome {
+                Ok(()) if is_moved => {
+                    (self.observer)(MappingEvent::Moved { address: mapping.address() });
+                }
+                Ok(()) if is_lost => (self.observer)(MappingEvent::Restored),
+                Err(error) if !is_lost => {
+                    (self.observer)(MappingEvent::Lost { cause: error.cause() });
+                }
+                Ok(()) | Err(_) => {}
+            }
+            is_lost = outcome.is_err();
+            due = Due::after(if is_lost { limits::RETRY } else { mapping.lease() / 2 });
+        }
+    }
+
+    /// Renews a mapping, or asks for a new one: the machine may be in another network, or the router another one.
+    async fn renew(&self, mapping: &mut Mapping) -> Result<()> {
+        if let Ok(Ok(())) = timeout(limits::ASKED, mapping.renew()).await {
+            return Ok(());
+        }
+        *mapping = self.ask().await?;
+        Ok(())
+    }
+}
+
+/// A mapping of a router.
+#[derive(Debug)]
+enum Mapping {
+    Pcp(pcp::Mapping),
+    Upnp(upnp::Mapping),
+}
+
+/// Requests a mapping by all methods.
+async fn ask(route: Route, port: NonZeroU16) -> Result<Mapping> {
+    let mut mapping = pin!(pcp::map(route, port));
+    let mut finding = pin!(upnp::find(route));
+    let mut found = None;
+    let refusal = loop {
+        tokio::select! {
+            outcome = &mut mapping => match outcome {
+                Ok(mapping) => return Ok(Mapping::Pcp(mapping)),
+                Err(error) => break error,
+            },
+            outcome = &mut finding, if found.is_none() => found = Some(outcome),
+        }
+    };
+    let found = match found {
+        Some(found) => found,
+        None => finding.await,
+    };
+    let mapped = match found {
+        Ok(service) => service.map(port).await,
+        Err(error) => Err(error),
+    };
+    mapped.map(Mapping::Upnp).map_err(|error| {
+        refused(format!("PCP and NAT-PMP: {}; UPnP: {}", refusal.cause(), error.cause()))
+    })
+}
+
+impl Mapping {
+    fn address(&self) -> Address {
+        match self {
+            Self::Pcp(mapping) => mapping.address(),
+            Self::Upnp(mapping) => mapping.address(),
+        }
+    }
+
+    fn lease(&self) -> Duration {
+        let granted = match self {
+            Self::Pcp(mapping) => mapping.lease(),
+            Self::Upnp(mapping) => mapping.lease(),
+        };
+        granted.clamp(limits::SHORTEST_LEASE, limits::LEASE)
+    }
+
+    async fn renew(&mut self) -> Result<()> {
+        match self {
+            Self::Pcp(mapping) => mapping.renew().await,
+            Self::Upnp(mapping) => mapping.renew().await,
+        }
+    }
+
+    async fn remove(self) -> Result<()> {
+        match self {
+            Self::Pcp(mapping) => mapping.remove().await,
+            Self::Upnp(mapping) => mapping.remove().await,
+        }
+    }
+}
+
+/// When something is due: by the timer or by the clock, which goes on while the machine is suspended.
+struct Due {
+    at: Instant,
+    clock: SystemTime,
+}
+
+impl Due {
+    fn after(time: Duration) -> Self {
+        Self { at: Instant::now() + time, clock: SystemTime::now() + time }
+    }
+
+    async fn wait(&self) {
+        loop {
+            let left = self.at.saturating_duration_since(Instant::now());
+            if left.is_zero() || SystemTime::now() >= self.clock {
+                return;
+            }
+            sleep(left.min(limits::CLOCK)).await;
+        }
+    }
+}

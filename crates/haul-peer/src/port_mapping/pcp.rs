@@ -1,0 +1,133 @@
+//! Mappings by PCP (RFC 6887), and by NAT-PMP (RFC 6886) if the router responds that it speaks only that: a UDP packet each
+//! way, which the crate `crab_nat` writes and checks. It accepts packets of the router's address and port only, and for PCP
+//! those with the nonce of the request.
+
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use crab_nat::pcp::{self, BaseMapRequest};
+use crab_nat::{
+    GatewayAddress, InternetProtocol, MappingFailure, PortMapping, PortMappingOptions,
+    PortMappingType, TimeoutConfig, natpmp,
+};
+use haul_storage::{Error, Result, io_cause};
+
+use super::external::external;
+use super::gateway::Route;
+use super::limits;
+use super::refusal::refused;
+use crate::ticket::Address;
+
+/// The router is one hop away. A lost request is repeated once.
+const TIMES: TimeoutConfig = TimeoutConfig {
+    initial_timeout: Duration::from_millis(200),
+    max_retries: 1,
+    max_retry_timeout: Some(Duration::from_millis(200)),
+};
+
+/// A mapping of a router.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    mapping: PortMapping,
+    address: Address,
+}
+
+/// Maps a TCP port, to the same external one if that is free.
+///
+/// # Errors
+/// If the router does not respond or refuses it, or is itself behind another one.
+pub(super) async fn map(route: Route, port: NonZeroU16) -> Result<Mapping> {
+    let (gateway, own) = (GatewayAddress::IpV4(route.gateway), IpAddr::V4(route.own));
+    let mapped = PortMapping::new(gateway, own, InternetProtocol::Tcp, port, options(port)).await;
+    Mapping::checked(mapped.map_err(|failure| failed(&failure))?).await
+}
+
+impl Mapping {
+    /// The address at which others reach it.
+    pub(super) const fn address(&self) -> Address {
+        self.address
+    }
+
+    /// How long it lasts from its last renewal.
+    pub(super) fn lease(&self) -> Duration {
+        Duration::from_secs(self.mapping.lifetime().into())
+    }
+
+    /// Renews its lease. Its address may be another one afterwards.
+    ///
+    /// # Errors
+    /// If the router does not respond or refuses it. The mapping lasts until its lease is over.
+    pub(super) async fn renew(&mut self) -> Result<()> {
+        let (gateway, port) = (self.mapping.gateway(), self.mapping.internal_port());
+        let options = options(self.mapping.external_port());
+        let renewed = match self.mapping.mapping_type() {
+            PortMappingType::NatPmp => {
+                natpmp::port_mapping(gateway, InternetProtocol::Tcp, port, options)
+                    .await
+                    .map_err(MappingFailure::from)
+            }
+            PortMappingType::Pcp { client, nonce, external_ip } => {
+                let request = BaseMapRequest::new(gateway, client, InternetProtocol::Tcp, port);
+                pcp::port_mapping(request, Some(nonce), Some(external_ip), options)
+                    .await
+                    .map_err(MappingFailure::from)
+            }
+        };
+        *self = Self::checked(renewed.map_err(|failure| failed(&failure))?).await?;
+        Ok(())
+    }
+
+    /// Removes it.
+    ///
+    /// # Errors
+    /// If the router does not respond or refuses it.
+    pub(super) async fn remove(self) -> Result<()> {
+        self.mapping.try_drop().await.map_err(|(failure, _)| failed(&failure))
+    }
+
+    /// Accepts a mapping that others can reach, and removes any other one.
+    async fn checked(mapping: PortMapping) -> Result<Self> {
+        match reached(&mapping).await {
+            Ok(address) => Ok(Self { mapping, address }),
+            Err(error) => {
+                // If that fails, it ends with its lease.
+                drop(mapping.try_drop().await);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The address at which others reach a mapping.
+async fn reached(mapping: &PortMapping) -> Result<Address> {
+    if mapping.lifetime() == 0 {
+        return Err(refused("the router maps the port for 0 s"));
+    }
+    let ip = match mapping.mapping_type() {
+        PortMappingType::Pcp { external_ip, .. } => external_ip,
+        PortMappingType::NatPmp => {
+            let found = natpmp::external_address(mapping.gateway(), Some(TIMES)).await;
+            IpAddr::V4(found.map_err(|failure| failed(&MappingFailure::from(failure)))?)
+        }
+    };
+    external(ip, mapping.external_port().get())
+}
+
+fn options(external_port: NonZeroU16) -> PortMappingOptions {
+    PortMappingOptions {
+        external_port: Some(external_port),
+        lifetime_seconds: u32::try_from(limits::LEASE.as_secs()).ok(),
+        timeout_config: Some(TIMES),
+    }
+}
+
+fn failed(failure: &MappingFailure) -> Error {
+    refused(match failure {
+        MappingFailure::Pcp(pcp::Failure::Timeout)
+        | MappingFailure::NatPmp(natpmp::Failure::Timeout) => "no response".to_owned(),
+        MappingFailure::Pcp(pcp::Failure::Socket(error))
+        | MappingFailure::NatPmp(natpmp::Failure::Socket(error)) => io_cause(error),
+        other => other.to_string(),
+    })
+}

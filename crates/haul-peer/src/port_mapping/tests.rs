@@ -1,0 +1,387 @@
+//! Routers that map ports, and others.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::testing::{Router, granted, lifetime, respond};
+use super::*;
+
+const PORT: NonZeroU16 = NonZeroU16::new(41_800).unwrap();
+
+/// The router's address on the internet.
+const EXTERNAL: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
+
+const KIND: &str = "urn:schemas-upnp-org:service:WANIPConnection:1";
+
+/// Requests a mapping, and waits long enough for a busy machine.
+fn start(router: &Router) -> PortMapping {
+    let mut mapping = start_hurried(router);
+    mapping.until += Duration::from_secs(10);
+    mapping
+}
+
+/// Requests a mapping, and waits as long as a ticket does.
+fn start_hurried(router: &Router) -> PortMapping {
+    let route = router.route();
+    PortMapping::with_routes(PORT, Box::new(move || Ok(route)), Box::new(|_| {}))
+}
+
+/// Why a router maps no port.
+async fn refusal(router: &Router) -> String {
+    start(router).address().await.unwrap_err().cause()
+}
+
+/// A router that has PCP, and grants a mapping with this external address and lease.
+fn with_pcp(ip: Ipv4Addr, lease: u32) -> Router {
+    let router = Router::new();
+    let note = router.noting();
+    router.pcp(Box::new(move |request| {
+        note(format!("PCP {} s", lifetime(request)));
+        Some(granted(request, ip, lifetime(request).min(lease)))
+    }))
+}
+
+/// A description whose only service has this control URL.
+fn description(control: &str) -> String {
+    format!(
+        "<root><device><serviceList><service><serviceType>{KIND}</serviceType>\
+         <controlURL>{control}</controlURL></service></serviceList></device></root>"
+    )
+}
+
+fn value<'a>(request: &'a str, name: &str) -> &'a str {
+    let (_, rest) = request.split_once(&format!("<{name}>")).unwrap();
+    rest.split_once('<').unwrap().0
+}
+
+/// Answers as a router with UPnP does, except for mapping requests, which get `add`.
+fn page(request: &str, stream: &mut TcpStream, add: impl Fn(&str) -> Result<(), u16>) {
+    let answer = |name: &str, body: &str| {
+        format!(
+            "<s:Envelope xmlns:s='e'><s:Body><u:{name}Response xmlns:u='{KIND}'>{body}</u:{name}Response></s:Body></s:Envelope>"
+        )
+    };
+    if request.starts_with("GET /root.xml ") {
+        respond(stream, "200 OK", &description("/control"));
+    } else if request.contains("#GetExternalIPAddress\"") {
+        let ip = format!("<NewExternalIPAddress>{EXTERNAL}</NewExternalIPAddress>");
+        respond(stream, "200 OK", &answer("GetExternalIPAddress", &ip));
+    } else if request.contains("#DeletePortMapping\"") {
+        respond(stream, "200 OK", &answer("DeletePortMapping", ""));
+    } else if request.contains("#AddPortMapping\"") {
+        match add(request) {
+            Ok(()) => respond(stream, "200 OK", &answer("AddPortMapping", "")),
+            Err(code) => {
+                let fault = format!("<e><errorCode>{code}</errorCode></e>");
+                respond(stream, "500 Internal Server Error", &fault);
+            }
+        }
+    } else {
+        respond(stream, "404 Not Found", "");
+    }
+}
+
+/// A router with UPnP that notes mappings, and answers requests for them by `add`.
+fn with_upnp(add: impl Fn(&str) -> Result<(), u16> + Send + 'static) -> Router {
+    let router = Router::new();
+    let note = router.noting();
+    router.upnp(
+        "OWN/root.xml",
+        Box::new(move |request, stream| {
+            if request.contains("PortMapping\"") {
+                let verb = if request.contains("#Add") { "add" } else { "delete" };
+                note(format!("{verb} {}", value(request, "NewExternalPort")));
+            }
+            page(request, stream, &add);
+        }),
+    )
+}
+
+#[tokio::test]
+async fn pcp_maps_a_port_until_it_is_stopped() {
+    let router = with_pcp(EXTERNAL, 3600);
+    let mut mapping = start(&router);
+    assert_eq!(mapping.address().await.unwrap().to_string(), "203.0.113.7:41800");
+    assert!(mapping.address().await.is_err(), "it is returned once");
+    assert_eq!(router.log(), ["PCP 3600 s"]);
+    mapping.stop().await;
+    assert_eq!(router.log(), ["PCP 3600 s", "PCP 0 s"]);
+}
+
+#[tokio::test]
+async fn a_mapping_that_is_dropped_is_removed() {
+    let router = with_pcp(EXTERNAL, 3600);
+    let mut mapping = start(&router);
+    mapping.address().await.unwrap();
+    drop(mapping);
+    let until = Instant::now() + Duration::from_secs(5);
+    while router.log().len() < 2 {
+        assert!(Instant::now() < until, "{:?}", router.log());
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(router.log()[1], "PCP 0 s");
+}
+
+#[tokio::test]
+async fn a_pcp_mapping_is_renewed_with_its_nonce() {
+    let router = Router::new();
+    let note = router.noting();
+    let router = router.pcp(Box::new(move |request| {
+        note(format!("{:?}", &request[24..36]));
+        Some(granted(request, EXTERNAL, 120))
+    }));
+    let mut mapping = ask(router.route(), PORT).await.unwrap();
+    assert_eq!(mapping.lease(), Duration::from_secs(120));
+    mapping.renew().await.unwrap();
+    let nonces = router.log();
+    assert!(nonces.len() == 2 && nonces[0] == nonces[1], "{nonces:?}");
+}
+
+#[tokio::test]
+async fn nat_pmp_is_used_with_a_router_that_has_only_that() {
+    let router = Router::new();
+    let note = router.noting();
+    let router = router.pcp(Box::new(move |request| {
+        Some(match request {
+            // "Unsupported version".
+            [2, ..] => vec![0, 0x81, 0, 1, 0, 0, 0, 1],
+            [0, 0] => [&[0, 0x80, 0, 0, 0, 0, 0, 1][..], &EXTERNAL.octets()].concat(),
+            [0, 2, _, _, ports @ ..] => {
+                note(format!("NAT-PMP {ports:?}"));
+                let is_removed = ports[4..] == [0; 4];
+                let external: [u8; 2] = if is_removed { [0; 2] } else { [200, 1] };
+                [&[0, 0x82, 0, 0, 0, 0, 0, 1][..], &ports[..2], &external, &ports[4..]].concat()
+            }
+            _ => return None,
+        })
+    }));
+    let mut mapping = start(&router);
+    // It has chosen another port.
+    assert_eq!(mapping.address().await.unwrap().to_string(), "203.0.113.7:51201");
+    mapping.stop().await;
+    let [high, low] = PORT.get().to_be_bytes();
+    let asked = format!("NAT-PMP {:?}", [high, low, high, low, 0, 0, 0x0e, 0x10]);
+    let removed = format!("NAT-PMP {:?}", [high, low, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(router.log(), [asked, removed]);
+}
+
+#[tokio::test]
+async fn upnp_maps_a_port_until_it_is_stopped() {
+    let router = with_upnp(|request| {
+        assert_eq!(value(request, "NewInternalClient"), "127.0.0.1");
+        assert_eq!(value(request, "NewInternalPort"), "41800");
+        assert_eq!(value(request, "NewLeaseDuration"), "3600");
+        assert_eq!(value(request, "NewProtocol"), "TCP");
+        Ok(())
+    });
+    let mut mapping = start(&router);
+    assert_eq!(mapping.address().await.unwrap().to_string(), "203.0.113.7:41800");
+    mapping.stop().await;
+    assert_eq!(router.log(), ["add 41800", "delete 41800"]);
+}
+
+/// A router with both has one mapping.
+#[tokio::test]
+async fn upnp_maps_nothing_where_pcp_does() {
+    let router = with_upnp(|_| Ok(()));
+    let router =
+        router.pcp(Box::new(|request| Some(granted(request, EXTERNAL, lifetime(request)))));
+    let mut mapping = start(&router);
+    mapping.address().await.unwrap();
+    mapping.stop().await;
+    assert!(router.log().is_empty(), "{:?}", router.log());
+}
+
+#[tokio::test]
+async fn another_external_port_is_used_if_the_same_one_is_taken() {
+    let router = with_upnp(|request| match value(request, "NewExternalPort") {
+        "41800" => Err(718),
+        _ => Ok(()),
+    });
+    let mut mapping = start(&router);
+    let address = mapping.address().await.unwrap().socket();
+    assert!(address.port() >= 32_768 && address.port() != 41_800, "{address}");
+    mapping.stop().await;
+    assert_eq!(router.log()[2], format!("delete {}", address.port()));
+    let full = with_upnp(|_| Err(718));
+    let cause = refusal(&full).await;
+    assert!(cause.contains("the port belongs to another machine"), "{cause}");
+    assert_eq!(full.log().len(), 4);
+}
+
+#[tokio::test]
+async fn refusals_of_the_router_are_reported() {
+    for (code, expected) in [
+        (606, "it does not permit this machine to map ports"),
+        // Such a mapping would outlive haul.
+        (725, "it supports only permanent mappings"),
+        (501, "error 501"),
+    ] {
+        let cause = refusal(&with_upnp(move |_| Err(code))).await;
+        assert!(cause.contains(expected), "{cause}");
+    }
+    // "Not authorized".
+    let router = Router::new().pcp(Box::new(|request| {
+        let mut answer = granted(request, EXTERNAL, 60);
+        answer[3] = 2;
+        Some(answer)
+    }));
+    let cause = refusal(&router).await;
+    assert!(cause.contains("Not authorized") && cause.contains("UPnP: no response"), "{cause}");
+}
+
+#[tokio::test]
+async fn a_router_behind_another_one_is_of_no_use() {
+    let router = with_pcp(Ipv4Addr::new(100, 64, 0, 7), 3600);
+    let cause = refusal(&router).await;
+    assert!(cause.contains("100.64.0.7 is private: it is behind another router"), "{cause}");
+    // The mapping is removed.
+    assert_eq!(router.log(), ["PCP 3600 s", "PCP 0 s"]);
+}
+
+#[tokio::test]
+async fn forged_and_broken_packets_are_not_believed() {
+    type Change = fn(&mut Vec<u8>);
+    let changes: [(Change, &str); 6] = [
+        (|answer| answer[24] ^= 1, "nonce"),
+        (|answer| answer[40] ^= 1, "port"),
+        (|answer| answer[42..44].fill(0), "port"),
+        (|answer| answer.truncate(40), "bytes"),
+        (|answer| answer[4..8].fill(0), "0 s"),
+        (|answer| answer.clear(), "bytes"),
+    ];
+    for (change, expected) in changes {
+        let router = Router::new().pcp(Box::new(move |request| {
+            let mut answer = granted(request, EXTERNAL, 3600);
+            change(&mut answer);
+            Some(answer)
+        }));
+        let cause = refusal(&router).await.to_lowercase();
+        assert!(cause.contains(expected), "{expected}: {cause}");
+    }
+}
+
+#[tokio::test]
+async fn only_the_routers_own_address_is_asked() {
+    let stranger = with_upnp(|_| Ok(()));
+    let other = stranger.address();
+    for location in [format!("http://{other}/root.xml"), "http://example.org/root.xml".to_owned()] {
+        let router = Router::new().upnp(&location, Box::new(|_, _| panic!("it was asked")));
+        assert!(refusal(&router).await.contains("UPnP: no response"));
+    }
+    let router = Router::new().upnp(
+        "OWN/root.xml",
+        Box::new(move |request, stream| {
+            assert!(request.starts_with("GET "), "{request}");
+            respond(stream, "200 OK", &description(&format!("http://{other}/control")));
+        }),
+    );
+    let cause = refusal(&router).await;
+    assert!(cause.contains("no WAN connection"), "{cause}");
+    assert!(stranger.log().is_empty());
+}
+
+#[tokio::test]
+async fn endless_responses_are_cut_off() {
+    let beginnings = ["HTTP/1.1 200 OK\r\n\r\n<root>", "HTTP/1.1 200 OK\r\nX: "];
+    for beginning in beginnings {
+        let sent = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&sent);
+        let router = Router::new().upnp(
+            "OWN/root.xml",
+            Box::new(move |_, stream| {
+                let mut chunk = beginning.as_bytes().to_vec();
+                while stream.write_all(&chunk).is_ok() {
+                    *count.lock().unwrap() += chunk.len();
+                    chunk = vec![b'a'; 64 << 10];
+                }
+            }),
+        );
+        let cause = refusal(&router).await;
+        assert!(cause.contains("the router's response is broken"), "{cause}");
+        // Bytes beyond the limit were in buffers of the kernel.
+        sleep(Duration::from_millis(50)).await;
+        let sent = *sent.lock().unwrap();
+        assert!(sent < 16 << 20, "{sent} bytes");
+    }
+}
+
+#[tokio::test]
+async fn a_silent_router_delays_the_ticket_by_a_second_at_most() {
+    let start_time = Instant::now();
+    let cause = start_hurried(&Router::new()).address().await.unwrap_err().cause();
+    assert!(cause.contains("UPnP: no response"), "{cause}");
+    assert!(start_time.elapsed() < Duration::from_millis(2500));
+    // It accepts a connection, and is silent then.
+    let ended = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&ended);
+    let router = Router::new().upnp(
+        "OWN/root.xml",
+        Box::new(move |_, _| {
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }),
+    );
+    let start_time = Instant::now();
+    let cause = start_hurried(&router).address().await.unwrap_err().cause();
+    ended.store(true, Ordering::Relaxed);
+    assert!(cause.contains("takes too long"), "{cause}");
+    assert!(start_time.elapsed() < Duration::from_millis(2500));
+}
+
+#[tokio::test]
+async fn a_mapping_that_comes_too_late_is_removed() {
+    let router = with_upnp(|_| {
+        std::thread::sleep(Duration::from_millis(1500));
+        Ok(())
+    });
+    let mut mapping = start_hurried(&router);
+    assert!(mapping.address().await.unwrap_err().cause().contains("takes too long"));
+    let until = Instant::now() + Duration::from_secs(10);
+    while router.log() != ["add 41800", "delete 41800"] {
+        assert!(Instant::now() < until, "{:?}", router.log());
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_machine_in_another_network_gets_a_new_mapping() {
+    let (old, new) = (with_pcp(EXTERNAL, 3600), with_pcp(Ipv4Addr::new(203, 0, 113, 8), 3600));
+    let route = new.route();
+    let routes: Routes = Box::new(move || Ok(route));
+    let keeper = Keeper { port: PORT, routes, observer: Box::new(|_| {}) };
+    let mut mapping = ask(old.route(), PORT).await.unwrap();
+    keeper.renew(&mut mapping).await.unwrap();
+    assert_eq!(mapping.address().to_string(), "203.0.113.7:41800");
+    drop(old);
+    // Its thread ends within this time.
+    sleep(Duration::from_millis(100)).await;
+    keeper.renew(&mut mapping).await.unwrap();
+    assert_eq!(mapping.address().to_string(), "203.0.113.8:41800");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_due_after_its_time() {
+    let start_time = Instant::now();
+    Due::after(Duration::from_secs(1800)).wait().await;
+    assert_eq!(start_time.elapsed().as_secs(), 1800);
+    // The machine was suspended for a day.
+    let clock = SystemTime::now();
+    Due { at: Instant::now() + Duration::from_secs(1800), clock }.wait().await;
+    assert_eq!(start_time.elapsed().as_secs(), 1800);
+}
+
+#[test]
+fn the_port_is_that_at_the_address_towards_the_router() {
+    let own = Ipv4Addr::new(10, 0, 2, 2);
+    let of = |texts: &[&str]| {
+        let listening: Vec<SocketAddr> = texts.iter().map(|text| text.parse().unwrap()).collect();
+        port(&listening, own).map(NonZeroU16::get)
+    };
+    assert_eq!(of(&["[::]:1", "0.0.0.0:2"]), Some(2));
+    assert_eq!(of(&["10.0.3.2:1", "10.0.2.2:2"]), Some(2));
+    assert_eq!(of(&["127.0.0.1:1", "[::]:2", "10.0.3.2:3"]), None);
+}

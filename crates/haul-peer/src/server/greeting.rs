@@ -1,0 +1,93 @@
+//! The first messages of a lane: Hello and Welcome.
+
+use bytes::Bytes;
+use haul_storage::{Error, ErrorKind, Result};
+use tokio::io::AsyncRead;
+
+use super::limits;
+use super::session::Session;
+use crate::lane::Frames;
+use crate::tls::{self, Binding, Role};
+use crate::wire::convert::exactly;
+use crate::wire::messages::{self, to_client, to_server};
+use crate::wire::{Frame, Limits, MIN_VERSION, VERSION, decode, message_frame};
+
+/// The first message of a lane.
+pub(super) async fn hello(frames: &mut Frames<impl AsyncRead + Unpin>) -> Result<Hello> {
+    let Some(Frame::Message(bytes)) = frames.next().await? else {
+        return Err(refused("the first frame is not a message"));
+    };
+    let message: messages::ToServer = decode(bytes)?;
+    let Some(to_server::Body::Hello(hello)) = message.body else {
+        return Err(refused("the first message is not a Hello"));
+    };
+    Ok(Hello {
+        is_understood: hello.min_version <= VERSION && hello.max_version >= MIN_VERSION,
+        session: match hello.session.is_empty() {
+            true => None,
+            false => Some(exactly(&hello.session, "session")?),
+        },
+        proof: exactly(&hello.proof, "proof")?,
+        nonce: exactly(&hello.nonce, "nonce")?,
+    })
+}
+
+/// A checked Hello.
+pub(super) struct Hello {
+    /// Whether there is a version that both speak.
+    pub(super) is_understood: bool,
+    pub(super) session: Option<[u8; 16]>,
+    pub(super) proof: [u8; 32],
+    pub(super) nonce: [u8; 32],
+}
+
+impl Hello {
+    /// What the proofs of both sides are bound to.
+    pub(super) fn binding(
+        &self,
+        exporter: [u8; 32],
+        client_key: [u8; 32],
+        server_key: [u8; 32],
+    ) -> Binding {
+        Binding {
+            exporter,
+            client_key,
+            server_key,
+            session: self.session.unwrap_or_default(),
+            nonce: self.nonce,
+        }
+    }
+}
+
+/// The proof and the limits of a Welcome.
+pub(super) fn welcome(
+    session: &Session,
+    binding: &Binding,
+    key: &tls::ProofKey,
+    (name, token): (&str, &[u8; 32]),
+) -> Result<Bytes> {
+    let mut capabilities = session.storage.capabilities().clone();
+    capabilities.owner &= session.owners || !session.writable;
+    let capabilities = Some(Box::new((&capabilities).into()));
+    let bytes = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+    let body = messages::Welcome {
+        version: VERSION,
+        session: Bytes::copy_from_slice(&session.id),
+        token: Bytes::copy_from_slice(token),
+        proof: Bytes::copy_from_slice(&tls::prove(key, Role::Server, binding)),
+        name: name.to_owned(),
+        writable: session.writable,
+        capabilities,
+        limits: Some(messages::Limits {
+            message: bytes(Limits::FULL.message),
+            bulk: bytes(Limits::FULL.data),
+            handles: bytes(limits::HANDLES),
+        }),
+    };
+    let body = Some(to_client::Body::Welcome(body));
+    Ok(message_frame(&messages::ToClient { id: 0, body })?)
+}
+
+pub(super) fn refused(cause: &str) -> Error {
+    Error::new(ErrorKind::Protocol, "open a lane").because(cause)
+}

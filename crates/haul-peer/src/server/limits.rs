@@ -1,0 +1,67 @@
+//! Limits of a server. No client can make it allocate more than these allow.
+
+use std::time::Duration;
+
+/// Time for the handshake, and again for the first message.
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(15);
+
+/// Lanes of a session.
+pub(super) const LANES: usize = 128;
+
+/// Sessions of a server.
+pub(super) const SESSIONS: usize = 64;
+
+/// Open files of a session.
+pub(super) const HANDLES: usize = 4096;
+
+/// Requests of a session in progress.
+pub(super) const REQUESTS: usize = 8192;
+
+/// Bytes of a session that are read and not yet sent.
+pub(super) const OUTBOX: usize = 16 << 20;
+
+/// Bytes of a session that are received and not yet written.
+pub(super) const RECEIVED: usize = 16 << 20;
+
+/// Bytes of a session's long messages (entries, small files) that are not yet sent.
+pub(super) const ANSWERS: usize = 8 << 20;
+
+/// Small files that are read at once for a request.
+pub(super) const WHOLES: usize = 32;
+
+/// Requests of a session whose outcomes are remembered, twice as many as can be in progress.
+pub(super) const OUTCOMES: usize = 2 * REQUESTS;
+
+/// Bytes of the remembered responses of a session.
+pub(super) const OUTCOMES_BYTES: usize = 8 << 20;
+
+/// Reads of a session in progress.
+pub(super) const READS: usize = 64;
+
+/// Messages of a listing that a client may permit at once.
+pub(super) const LISTED: u32 = 1024;
+
+/// How long a session without lanes is kept.
+pub(super) const LINGER: Duration = Duration::from_secs(60);
+
+/// How many times, and how long each time, to wait for the part file of a session that has ended.
+pub(super) const RELEASES: usize = 50;
+pub(super) const RELEASE: Duration = Duration::from_millis(20);
+
+/// How often a lane that waits for room sends a Pong: after 30 s without traffic, a client takes a lane for lost.
+pub(super) const LIFE: Duration = Duration::from_secs(10);
+
+/// How often the clock is checked until a ticket expires: timers stand still while a machine is suspended.
+pub(super) const CLOCK: Duration = Duration::from_secs(10);
+
+/// Bytes of entries in one message.
+pub(super) const ENTRIES_BYTES: usize = 128 << 10;
+
+/// Longest file in one message.
+pub(super) const WHOLE: u64 = 128 << 10;
+
+/// Entries in one message.
+pub(super) const ENTRIES: usize = 256;
+
+/// Time for the message that the share has ended, and for the client to close its lanes.
+pub(super) const GOODBYE: Duration = Duration::from_secs(2);

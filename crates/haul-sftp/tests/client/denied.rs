@@ -1,0 +1,83 @@
+//! Existing files whose attributes may not be set. Of the server, that says nothing.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use bytes::Bytes;
+use haul_net::HostWaits;
+use haul_sftp::codec::{Attrs, Request, Response, Status};
+use haul_sftp::{SftpHost, SftpStorage};
+use haul_storage::{ErrorKind, Location, Metadata, RelPath, Storage};
+use tokio::runtime::Handle;
+
+use super::old_and_private;
+use super::scripted::{Scripted, status};
+
+/// A server that responds to SETSTAT of some attributes with a status, and its warnings.
+async fn storage(answer: fn(&Request) -> Option<Response>) -> (Arc<SftpStorage>, Receiver<String>) {
+    let waits = HostWaits::default();
+    let dial = Scripted { script: |_| Some(Duration::ZERO), answer, waits };
+    let host = SftpHost::new(Arc::new(dial), Handle::current());
+    let (warnings, heard) = channel();
+    host.warn_through(Box::new(move |message| warnings.send(message.to_owned()).unwrap()));
+    let location = Location::parse("sftp://scripted/").unwrap();
+    (SftpStorage::open(host, location, Bytes::from_static(b"/"), None).await.unwrap(), heard)
+}
+
+fn file() -> RelPath {
+    RelPath::parse("f").unwrap()
+}
+
+/// Once, a denial for a file of somebody else was stored as "the server does not set times".
+#[tokio::test]
+async fn a_denial_for_an_existing_file_is_its_error_and_not_the_servers() {
+    let (storage, heard) = storage(|request| match request {
+        Request::Setstat(_, Attrs { times: Some(_), permissions: Some(_), .. }) => {
+            Some(status(Status::Unsupported))
+        }
+        Request::Setstat(_, Attrs { times: Some(_), .. }) => Some(status(Status::PermissionDenied)),
+        _ => None,
+    })
+    .await;
+    let error = storage.set_metadata(&file(), &old_and_private()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert!(storage.capabilities().times);
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_unsupported_attribute_of_an_existing_file_is_unsupported_for_all() {
+    let (storage, heard) = storage(|request| match request {
+        Request::Setstat(_, Attrs { times: Some(_), .. }) => Some(status(Status::Unsupported)),
+        _ => None,
+    })
+    .await;
+    storage.set_metadata(&file(), &old_and_private()).await.unwrap();
+    assert!(!storage.capabilities().times);
+    let message = "the server does not set times; they are not preserved";
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [message]);
+}
+
+/// Once, this was reported as "the server does not set owners".
+#[tokio::test]
+async fn an_owner_that_may_not_be_changed_leaves_the_other_attributes() {
+    for mode in [0o640, 0o4750] {
+        let (storage, heard) = storage(|request| match request {
+            Request::Setstat(_, Attrs { owner: Some(_), .. }) => {
+                Some(status(Status::PermissionDenied))
+            }
+            // Never without its owner.
+            Request::Setstat(_, Attrs { permissions: Some(0o4750), .. }) => {
+                Some(status(Status::Failure))
+            }
+            _ => None,
+        })
+        .await;
+        let metadata = Metadata { mode: Some(mode), owner: Some((1, 1)), ..old_and_private() };
+        storage.set_metadata(&file(), &metadata).await.unwrap();
+        let message =
+            "the server refuses to change owners of existing entries; they are not preserved";
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [message], "{mode:o}");
+    }
+}

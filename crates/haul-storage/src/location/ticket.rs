@@ -1,0 +1,57 @@
+//! The text of a peer's ticket.
+
+use std::fmt;
+
+/// The text of a ticket, in lower case, or of a spoken code, which stands for one. It grants access, so `Debug` shows
+/// only its beginning.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct TicketText(String);
+
+impl TicketText {
+    /// Takes over a text, which may be damaged.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, secret included.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// True if both admit to the same share, by the sharer's key and the secret. The addresses of the sharer may
+    /// differ. Several shares of one sharer have the same key.
+    pub fn is_of_share(&self, other: &Self) -> bool {
+        /// `haul1`, and the full characters of base32 for version, key and secret (53 bytes), which haul writes
+        /// first.
+        const ADMITTING: usize = 5 + 84;
+        match (self.0.get(..ADMITTING), other.0.get(..ADMITTING)) {
+            (Some(one), Some(other)) => one == other,
+            _ => self.0 == other.0,
+        }
+    }
+}
+
+impl fmt::Debug for TicketText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}…", shown_of_ticket(&self.0))
+    }
+}
+
+/// The first 18 characters of a ticket: those behind the tenth are of the sharer's public key, by which it is
+/// recognized. None are of the secret, which begins behind the first 64. Only 9 of a shorter text, which is no whole
+/// ticket and may be any part of one.
+///
+/// Of a spoken code, as in `7-orbit-candle`, only the number: its words are the secret.
+pub(super) fn shown_of_ticket(ticket: &str) -> &str {
+    let digits = ticket.bytes().take_while(u8::is_ascii_digit).count();
+    if digits > 0 && ticket[digits..].starts_with('-') {
+        return &ticket[..=digits];
+    }
+    let length = ticket.bytes().take_while(u8::is_ascii_alphanumeric).count();
+    let shown = if length >= WHOLE_TICKET { 18 } else { 9 };
+    ticket.char_indices().nth(shown).map_or(ticket, |(end, _)| &ticket[..end])
+}
+
+/// Text of this length counts as a whole ticket. The shortest one has 98 characters: `haul1`, and 93 for 58 bytes (a
+/// key of 32, a secret of 16, a checksum of 4, and 6 for version and fields).
+pub(super) const WHOLE_TICKET: usize = 90;

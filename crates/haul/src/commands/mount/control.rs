@@ -1,0 +1,191 @@
+//! The sockets through which mounts report their state: one for each mount, in a directory of its user.
+//!
+//! A mount writes its report to each client that connects, and closes the connection. The directory is for this user
+//! only. A socket appears under its name when it listens; one that refuses connections belongs to a process that has
+//! ended, and is removed by the next `--status`.
+
+use std::env;
+use std::fs::{self, DirBuilder};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::process::geteuid;
+
+use crate::directories;
+
+/// Longest time in which a report must arrive or be taken.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest report in bytes.
+const MOST: u64 = 16 << 20;
+
+/// The directory for sockets of root, which lasts until the machine is restarted.
+const RUN: &str = "/run/haul";
+
+/// The socket of a mount, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Control {
+    path: PathBuf,
+}
+
+impl Control {
+    /// Answers each connection with `report`, on a thread of its own, until it returns `None`.
+    ///
+    /// # Errors
+    /// If there is no directory for the socket.
+    pub(super) fn listen(
+        report: impl Fn() -> Option<Vec<u8>> + Send + 'static,
+    ) -> io::Result<Self> {
+        let mut failed = io::Error::from(io::ErrorKind::NotFound);
+        for directory in places() {
+            match bind(&directory) {
+                Ok((listener, path)) => {
+                    let control = Self { path };
+                    let thread = thread::Builder::new().name("status".to_owned());
+                    thread.spawn(move || answer(&listener, &report))?;
+                    return Ok(control);
+                }
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // It may be gone already, with the user's session.
+        drop(fs::remove_file(&self.path));
+    }
+}
+
+/// The reports of all mounts of this user, and errors of those that do not answer.
+pub(super) fn reports() -> Vec<(PathBuf, io::Result<Vec<u8>>)> {
+    let sockets: Vec<_> = places().iter().flat_map(|directory| sockets(directory)).collect();
+    thread::scope(|scope| {
+        let asked: Vec<_> = sockets
+            .iter()
+            .map(|socket| scope.spawn(move || (socket.clone(), ask(socket).transpose())))
+            .collect();
+        let answers = asked.into_iter().filter_map(|one| one.join().ok());
+        answers.filter_map(|(socket, answer)| Some((socket, answer?))).collect()
+    })
+}
+
+/// Where sockets may be, the usual place first. That of root is not in the directory of a login, which goes away with
+/// the login.
+fn places() -> Vec<PathBuf> {
+    let run = geteuid().is_root().then(|| PathBuf::from(RUN));
+    let login = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let login = login.filter(|path| path.is_absolute()).map(|path| path.join("haul"));
+    let all = [run, login, directories::state()];
+    all.into_iter().flatten().map(|path| path.join("mounts")).collect()
+}
+
+fn bind(directory: &Path) -> io::Result<(UnixListener, PathBuf)> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let found = fs::metadata(directory)?;
+    if found.uid() != geteuid().as_raw() || found.mode() & 0o077 != 0 {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    // Processes of two containers may have the same number.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let name = format!("{}-{:x}", process::id(), now.as_nanos());
+    let (new, path) = (directory.join(format!(".{name}")), directory.join(name));
+    let listener = UnixListener::bind(&new)?;
+    match fs::rename(&new, &path) {
+        Ok(()) => Ok((listener, path)),
+        Err(error) => {
+            drop(fs::remove_file(&new));
+            Err(error)
+        }
+    }
+}
+
+fn answer(listener: &UnixListener, report: &impl Fn() -> Option<Vec<u8>>) {
+    for stream in listener.incoming() {
+        let Ok(mut stream) = stream else {
+            // Too many open files, for example.
+            thread::sleep(Duration::from_secs(1));
+            continue;
+        };
+        let Some(report) = report() else { return };
+        // If the other side does not read it, it gets none.
+        drop(stream.set_write_timeout(Some(TIMEOUT)).and_then(|()| stream.write_all(&report)));
+    }
+}
+
+/// The sockets in a directory.
+fn sockets(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_shown = |path: &PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| !name.starts_with('.'))
+    };
+    entries.map(|entry| entry.path()).filter(is_shown).collect()
+}
+
+/// The report of a mount; `None` if the mount has ended.
+fn ask(socket: &Path) -> io::Result<Option<Vec<u8>>> {
+    let stream = match UnixStream::connect(socket) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            // Another `--status` may have removed it.
+            drop(fs::remove_file(socket));
+            return Ok(None);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let mut report = Vec::new();
+    stream.take(MOST).read_to_end(&mut report)?;
+    // It ended just now.
+    Ok((!report.is_empty()).then_some(report))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_report_is_answered_until_the_mount_ends() {
+        let directory = TempDir::new().unwrap();
+        let place = directory.path().join("haul/mounts");
+        let (listener, path) = bind(&place).unwrap();
+        assert_eq!(sockets(&place), std::slice::from_ref(&path));
+        let thread = thread::spawn(move || answer(&listener, &|| Some(b"report".to_vec())));
+        for _ in 0..2 {
+            assert_eq!(ask(&path).unwrap().unwrap(), b"report");
+        }
+        assert!(!thread.is_finished());
+        assert_eq!(fs::metadata(&place).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn the_socket_of_a_process_that_has_ended_is_removed() {
+        let directory = TempDir::new().unwrap();
+        let place = directory.path().join("mounts");
+        let (listener, path) = bind(&place).unwrap();
+        drop(listener);
+        assert!(ask(&path).unwrap().is_none());
+        assert!(sockets(&place).is_empty());
+        assert!(ask(&path).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_directory_that_others_may_use_is_not_used() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let directory = TempDir::new().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let error = bind(directory.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+}

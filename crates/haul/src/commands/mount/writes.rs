@@ -1,0 +1,138 @@
+//! Mounts that can be written: the spool, warnings, and files that wait to be uploaded.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use haul_mount::{Mount, MountBuilder, PendingFile, Warning};
+use haul_storage::{Location, Result, text};
+use serde::Serialize;
+
+use super::status;
+use crate::args::{MountArgs, TransferArgs};
+use crate::backends::Places;
+use crate::config::Config;
+use crate::directories;
+use crate::exit::{Exit, Stop};
+use crate::output::Printer;
+use crate::settings;
+
+/// A file that waits to be uploaded.
+#[derive(Debug, Serialize)]
+struct Pending {
+    event: &'static str,
+    location: String,
+    path: String,
+    bytes: u64,
+    error: Option<String>,
+    spool_file: String,
+}
+
+/// The directory of all spools.
+fn spools(args: &MountArgs) -> Result<PathBuf, Stop> {
+    if let Some(directory) = &args.spool_dir {
+        return Ok(directory.clone());
+    }
+    let state = directories::state().ok_or_else(|| {
+        let message = "neither XDG_STATE_HOME nor HOME is set; pass --spool-dir DIR";
+        Stop::Usage(message.to_owned())
+    })?;
+    Ok(state.join("mount"))
+}
+
+/// Allows changes, with `--read-write`.
+pub(super) fn apply(
+    builder: MountBuilder,
+    args: &MountArgs,
+    location: &Location,
+    printer: &Printer,
+) -> Result<MountBuilder, Stop> {
+    if !args.read_write {
+        return Ok(builder);
+    }
+    let (location, printer) = (location.clone(), printer.clone());
+    let warn = move |warning: &Warning| {
+        let (path, message) = match warning {
+            Warning::Conflict { path, copy } => {
+                let name = text::name(copy.name());
+                (path, format!("it has changed on the server; your version is in '{name}'"))
+            }
+            Warning::LeftOpen { path, copy } => {
+                let name = text::name(copy.name());
+                let message = format!(
+                    "it was open when an earlier mount ended; what was written is in '{name}'"
+                );
+                (path, message)
+            }
+            Warning::Failed { path, error } => {
+                (path, format!("not uploaded yet; haul retries it: {error}"))
+            }
+            _ => return,
+        };
+        printer.warning(&location.display(path).to_string(), &message);
+        // The next output, which would flush it, may be far off.
+        printer.flush();
+    };
+    Ok(builder.writable(spools(args)?).sync_close(args.sync_close).on_warning(warn))
+}
+
+/// Unmounts, and waits for uploads while they make progress.
+pub(super) async fn unmount(
+    mount: Mount,
+    patience: Duration,
+    location: &Location,
+    printer: &Printer,
+) -> Result<()> {
+    let left = mount.unmount_and_upload(patience).await?;
+    if left > 0 {
+        let files = if left == 1 { "1 file is".to_owned() } else { format!("{left} files are") };
+        let message =
+            format!("{files} not uploaded yet; the next mount with --read-write uploads the rest");
+        printer.warning(&location.to_string(), &message);
+    }
+    Ok(())
+}
+
+/// Runs `haul mount --pending`.
+pub(super) fn print_pending(
+    args: &MountArgs,
+    config: &Config,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
+    let resolved = settings::resolve(&TransferArgs::default(), config).map_err(Stop::Usage)?;
+    let location = match &args.location {
+        Some(named) => {
+            let places = Places::for_transfer(config, &resolved, &args.remote, printer)?;
+            Some(match places.locate(named)? {
+                // A mount has the canonical path.
+                Location::Local(path) => Location::Local(status::absolute(&path)).to_string(),
+                remote => remote.to_string(),
+            })
+        }
+        None => None,
+    };
+    let files = haul_mount::pending_files(&spools(args)?, location.as_deref())?;
+    for file in files {
+        print(file, printer);
+    }
+    Ok(Exit::Done)
+}
+
+fn print(file: PendingFile, printer: &Printer) {
+    let PendingFile { location, path, size, failure, spool_file, .. } = file;
+    if printer.is_json() {
+        printer.object(&Pending {
+            event: "pending",
+            location,
+            path: path.to_string(),
+            bytes: size,
+            error: failure,
+            spool_file: spool_file.display().to_string(),
+        });
+        return;
+    }
+    let size = text::bytes(size);
+    let location = text::line(&location);
+    let slash = if location.ends_with('/') || location.ends_with(':') { "" } else { "/" };
+    let why = failure.map(|error| format!("  ({})", text::line(&error))).unwrap_or_default();
+    printer.result(format!("{size:>10}  {location}{slash}{path}{why}"));
+}

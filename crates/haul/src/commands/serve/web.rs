@@ -1,0 +1,124 @@
+//! `haul share --web`: the page of `haul serve dav` for people without haul, with TLS, and with a password that is
+//! made for this run.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+
+use haul_http::server::{Credentials, DavServer, DavServerBuilder, ServerTls};
+use haul_sftp::server::Password;
+use haul_storage::{Error, Result};
+use serde::Serialize;
+use tempfile::TempDir;
+
+use super::addresses::for_others;
+use super::contents::Top;
+use super::given::kept;
+use super::log::{Log, LogEnd};
+use super::qr;
+use crate::args::ShareArgs;
+use crate::exit::Stop;
+use crate::output::Printer;
+
+/// The only user.
+const USER: &str = "haul";
+
+/// A page that is served, and how people reach it.
+#[derive(Serialize)]
+pub(super) struct Page {
+    urls: Vec<String>,
+    user: &'static str,
+    password: String,
+    fingerprint: String,
+    read_only: bool,
+}
+
+/// The running server of a page.
+pub(super) struct Web {
+    pub(super) page: Page,
+    server: DavServer,
+    log_end: Option<LogEnd>,
+    /// Has the names of what is served, unless that is a directory. Removed when this is dropped.
+    _names: Option<TempDir>,
+}
+
+impl Web {
+    /// Serves the page; nothing without `--web`.
+    pub(super) async fn start(
+        args: &ShareArgs,
+        top: Top,
+        printer: &Printer,
+    ) -> Result<Option<Self>, Stop> {
+        let Some(listen) = args.web else { return Ok(None) };
+        let tls = match args.ephemeral {
+            true => ServerTls::self_signed(&[])?,
+            false => {
+                ServerTls::read_or_create(&kept("dav_self_signed.pem", "XDG_STATE_HOME")?, &[])?
+            }
+        };
+        let fingerprint = tls.fingerprint().to_owned();
+        let (_, password) = Password::random()?;
+        let (mut builder, names) = builder(top)?;
+        let mut log_end = None;
+        if printer.is_verbose() {
+            let (log, end) = Log::start(printer)?;
+            builder = builder.observer(move |event| log.note(event));
+            log_end = Some(end);
+        }
+        let server = builder
+            .listen(listen)
+            .credentials(Credentials::new(USER, &password))
+            .tls(tls)
+            .read_only(!args.writable)
+            .bind()
+            .await?;
+        let addresses = for_others(&[server.address()]);
+        let page = Page {
+            urls: addresses.iter().map(|address| format!("https://{address}/")).collect(),
+            user: USER,
+            password,
+            fingerprint,
+            read_only: !args.writable,
+        };
+        Ok(Some(Self { page, server, log_end, _names: names }))
+    }
+
+    /// Ends the page. Downloads in progress have two seconds.
+    pub(super) async fn stop(self) {
+        self.server.stop().await;
+        if let Some(end) = self.log_end {
+            end.wait();
+        }
+    }
+}
+
+impl Page {
+    /// Prints how people reach it, also as a QR code of the first URL.
+    pub(super) fn print(&self, with_qr: bool, printer: &Printer) -> Result<()> {
+        for url in &self.urls {
+            printer.result(format!("web      {url}"));
+        }
+        if let Some(url) = self.urls.first().filter(|_| with_qr) {
+            qr::lines(url)?.into_iter().for_each(|line| printer.result(line));
+        }
+        printer.result(format!("user     {}", self.user));
+        printer.result(format!("password {}", self.password));
+        printer.result(format!("cert     SHA-256 {}", self.fingerprint));
+        printer.result("Browsers warn about the certificate: compare its fingerprint.");
+        Ok(())
+    }
+}
+
+/// The server for what is shared, and a directory with its names.
+fn builder(top: Top) -> Result<(DavServerBuilder, Option<TempDir>)> {
+    let items = match top {
+        Top::Directory(path) => return Ok((DavServer::builder(path), None)),
+        Top::Items(items) => items,
+    };
+    let failed = |error| Error::from_io("serve the page", error);
+    let names = tempfile::Builder::new().prefix("haul-share-").tempdir().map_err(failed)?;
+    for (name, _) in &items {
+        symlink(".", names.path().join(OsStr::from_bytes(name))).map_err(failed)?;
+    }
+    Ok((DavServer::builder(names.path()).items(items), Some(names)))
+}

@@ -1,0 +1,382 @@
+//! Paths between peers: directly, past routers with NAT, through a bridge, and paths that change in mid-transfer. Each
+//! test copies a file, and determines the path of most of its bytes from the bridge's metrics.
+
+pub(crate) mod lab;
+mod mapped;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use self::lab::{BRIDGE, Host, Nat, Public};
+use crate::content::content;
+use crate::serve::Serving;
+use crate::session::{Ran, Session};
+
+/// The path of most bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Between the peers themselves.
+    Direct,
+    /// Through the bridge.
+    Bridge,
+}
+
+/// The expected path in each topology, for a download and an upload.
+const SAME_NETWORK: Way = Way::Direct;
+const IPV6_BLACK_HOLE: Way = Way::Direct;
+const HIDDEN_SHARER: Way = Way::Bridge;
+const RECEIVER_BEHIND_NAT: Way = Way::Direct;
+const SHARER_BEHIND_NAT: Way = Way::Direct;
+const FULL_CONE: Way = Way::Direct;
+const PORT_RESTRICTED: Way = Way::Direct;
+const SYMMETRIC: Way = Way::Bridge;
+const ONE_SYMMETRIC: Way = Way::Bridge;
+/// The rest of a transfer that began through the bridge, once there is a direct path.
+const DIRECT_PATH_OPENS: Way = Way::Bridge;
+
+/// Length of the file in bytes.
+const SIZE: u64 = 16 << 20;
+
+/// The file takes two seconds: a better path has time to be found.
+const RATE: &str = "--bwlimit 8M";
+
+/// The file takes four seconds: the path can change meanwhile.
+const SLOW: &str = "--bwlimit 4M";
+
+/// Bytes that have moved when a path changes.
+const CHANGE: u64 = 4 << 20;
+
+/// The ports of the bridge: for peers, and for its figures.
+const PORT: u16 = 4181;
+const FIGURES: u16 = 9181;
+
+/// A public network with a bridge, and the files of all its hosts.
+struct World {
+    _bridge: Serving,
+    /// As `haul share` names the bridge.
+    bridge: String,
+    public: Public,
+    session: Session,
+}
+
+/// A share, and its ticket.
+struct Sharing {
+    _serving: Serving,
+    ticket: String,
+    addresses: Vec<String>,
+}
+
+impl World {
+    /// `None` where namespaces or NAT are not available.
+    fn new() -> Option<Self> {
+        let public = Public::new()?;
+        let session = Session::new().file("data/big", content(1, SIZE as usize));
+        let listen = format!("--listen {BRIDGE}:{PORT} --metrics 127.0.0.1:{FIGURES}");
+        let line = format!("bridge --open --json {listen}");
+        let (bridge, object) = Serving::parsed(public.command(&session, &line));
+        let named = object["bridges"][0].as_str().unwrap().to_owned();
+        Some(Self { _bridge: bridge, bridge: named, public, session })
+    }
+
+    /// Shares the file from a host.
+    fn share(&self, host: &Host, options: &str) -> Sharing {
+        let line = format!("share --writable --json {options} data");
+        let (serving, object) = Serving::parsed(host.command(&self.session, &line));
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let addresses = object["addresses"].as_array().unwrap().iter().map(text).collect();
+        Sharing { _serving: serving, ticket: text(&object["ticket"]), addresses }
+    }
+
+    /// Shares the file from a host that is registered at the bridge.
+    fn share_bridged(&self, host: &Host, options: &str) -> Sharing {
+        self.share(host, &format!("--bridge {} {options}", self.bridge))
+    }
+
+    /// Bytes that the bridge has forwarded so far.
+    fn bridged(&self) -> u64 {
+        self.public.within(|| {
+            let mut stream = TcpStream::connect(("127.0.0.1", FIGURES)).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            let figure = |line: &str| line.strip_prefix("haul_bridge_bytes_total ")?.parse().ok();
+            text.lines().find_map(figure).unwrap()
+        })
+    }
+
+    /// The path of most of `bytes`, given that the bridge had forwarded `before` earlier.
+    fn way(&self, before: u64, bytes: u64) -> Way {
+        let bridged = self.bridged() - before;
+        eprintln!("{bytes} bytes, of which the bridge has forwarded {bridged}");
+        if bridged > bytes / 2 { Way::Bridge } else { Way::Direct }
+    }
+
+    /// Downloads the file to a host, and uploads it again. Returns the way of each, and of the first connection of the
+    /// download as `-v` prints it.
+    fn both_ways(&self, host: &Host, ticket: &str) -> ([Way; 2], Way) {
+        let copy = |from: &str, to: &str| {
+            let before = self.bridged();
+            let line = format!("cp -v {RATE} {from} {to}");
+            let ran = host.haul(&self.session, &line).status(0);
+            (self.way(before, SIZE), reached(&ran))
+        };
+        let (down, first) = copy(&format!("{ticket}/big"), "got");
+        let (up, _) = copy("got", &format!("{ticket}/again"));
+        self.same("got");
+        self.same("data/again");
+        ([down, up], first)
+    }
+
+    /// Asserts that a file has the content of the shared one.
+    #[track_caller]
+    fn same(&self, path: &str) {
+        let read = |path: &str| std::fs::read(self.session.path(path)).unwrap();
+        assert!(read(path) == read("data/big"), "{path} has other bytes");
+    }
+
+    /// Starts to download the file to a host.
+    fn start(&self, host: &Host, ticket: &str) -> Copying {
+        let line = format!("cp --json {SLOW} {ticket}/big got");
+        let mut command = host.command(&self.session, &line);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Copying { child, output }
+    }
+}
+
+/// The way of the first connection, as `-v` prints it: `203.0.113.2:4180: connected in 1 ms`.
+#[track_caller]
+fn reached(ran: &Ran) -> Way {
+    let text = ran.err();
+    let Some(line) = text.lines().find(|line| line.contains(": connected")) else {
+        panic!("{text}")
+    };
+    eprintln!("{line}");
+    if line.contains(&format!("bridge {BRIDGE}:")) { Way::Bridge } else { Way::Direct }
+}
+
+/// A running download, killed when dropped.
+struct Copying {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Copying {
+    /// Its next event; `None` at its end.
+    fn event(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        if line.is_empty() {
+            return None;
+        }
+        let event: Value = serde_json::from_str(&line).unwrap();
+        if event["event"] != "progress" {
+            eprintln!("{}", line.trim_end());
+        }
+        Some(event)
+    }
+
+    /// Waits until this many bytes have moved.
+    #[track_caller]
+    fn until_moved(&mut self, bytes: u64) {
+        while let Some(event) = self.event() {
+            if event["event"] == "progress" && event["moved_bytes"].as_u64() >= Some(bytes) {
+                return;
+            }
+        }
+        panic!("it ended before {bytes} bytes had moved");
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    fn finish(mut self) {
+        while self.event().is_some() {}
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn hosts_of_the_same_network_exchange_files() {
+    let Some(world) = World::new() else { return };
+    let (sharer, receiver) = (world.public.host(2), world.public.host(3));
+    let sharing = world.share_bridged(&sharer, "");
+    let (ways, first) = world.both_ways(&receiver, &sharing.ticket);
+    assert_eq!((ways, first), ([SAME_NETWORK; 2], SAME_NETWORK));
+}
+
+/// A connection attempt there ends after minutes. Formerly, a drive that waited for it took 6 s to connect.
+#[test]
+fn an_ipv6_address_at_which_nothing_answers_costs_no_time() {
+    let Some(world) = World::new() else { return };
+    let (sharer, receiver) = (world.public.host(2), world.public.host(3));
+    sharer.add_address("fd00:113::2/64");
+    receiver.add_address("fd00:113::3/64");
+    sharer.drop_incoming("meta nfproto ipv6 meta l4proto tcp");
+    for bridged in [false, true] {
+        let sharing = match bridged {
+            true => world.share_bridged(&sharer, ""),
+            false => world.share(&sharer, ""),
+        };
+        let hole = sharing.addresses.iter().find(|one| one.starts_with("[fd00:113::2]")).unwrap();
+        let hole: SocketAddr = hole.parse().unwrap();
+        let soon = Duration::from_millis(300);
+        let error = receiver.within(|| TcpStream::connect_timeout(&hole, soon).unwrap_err());
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
+        let (ways, first) = world.both_ways(&receiver, &sharing.ticket);
+        assert_eq!((ways, first), ([IPV6_BLACK_HOLE; 2], IPV6_BLACK_HOLE));
+        let line = format!("cp --json --overwrite always {}/big got", sharing.ticket);
+        let connect_ms = || {
+            let summary = receiver.haul(&world.session, &line).status(0).summary();
+            summary["connect_ms"].as_f64().unwrap()
+        };
+        // A SYN is sent again after a second. The machine may stall for a moment.
+        let shortest = connect_ms().min(connect_ms()).min(connect_ms());
+        assert!(shortest < 900.0, "{shortest} ms");
+        std::fs::remove_file(world.session.path("data/again")).unwrap();
+        std::fs::remove_file(world.session.path("got")).unwrap();
+    }
+}
+
+#[test]
+fn a_share_that_hides_its_addresses_is_reached() {
+    let Some(world) = World::new() else { return };
+    let (sharer, receiver) = (world.public.host(2), world.public.host(3));
+    let sharing = world.share_bridged(&sharer, "--bridge-only");
+    assert!(sharing.addresses.is_empty(), "{:?}", sharing.addresses);
+    let (ways, first) = world.both_ways(&receiver, &sharing.ticket);
+    assert_eq!((ways, first), ([HIDDEN_SHARER; 2], Way::Bridge));
+}
+
+/// Copies both ways between two hosts, each behind a router if there is one.
+fn between(nats: [Option<Nat>; 2], expected: Way) {
+    let Some(world) = World::new() else { return };
+    let host = |nat: Option<Nat>, number| match nat {
+        Some(nat) => world.public.host_behind(nat, number),
+        None => world.public.host(number),
+    };
+    let (sharer, receiver) = (host(nats[0], 2), host(nats[1], 3));
+    let sharing = world.share_bridged(&sharer, "");
+    let (ways, first) = world.both_ways(&receiver, &sharing.ticket);
+    eprintln!("{nats:?}: {ways:?}, the first connection {first:?}");
+    assert_eq!(ways, [expected; 2], "{nats:?}");
+}
+
+#[test]
+fn a_receiver_behind_a_router_reaches_a_public_sharer() {
+    for nat in [Nat::FullCone, Nat::PortRestricted, Nat::Symmetric] {
+        between([None, Some(nat)], RECEIVER_BEHIND_NAT);
+    }
+}
+
+#[test]
+fn a_public_receiver_reaches_a_sharer_behind_a_router() {
+    for nat in [Nat::FullCone, Nat::PortRestricted, Nat::Symmetric] {
+        between([Some(nat), None], SHARER_BEHIND_NAT);
+    }
+}
+
+#[test]
+fn peers_behind_full_cone_nats_reach_each_other() {
+    between([Some(Nat::FullCone); 2], FULL_CONE);
+}
+
+#[test]
+fn peers_behind_port_restricted_nats_reach_each_other() {
+    between([Some(Nat::PortRestricted); 2], PORT_RESTRICTED);
+}
+
+#[test]
+fn peers_behind_symmetric_nats_reach_each_other() {
+    between([Some(Nat::Symmetric); 2], SYMMETRIC);
+}
+
+#[test]
+fn peers_of_which_one_is_behind_a_symmetric_nat_reach_each_other() {
+    between([Some(Nat::PortRestricted), Some(Nat::Symmetric)], ONE_SYMMETRIC);
+    between([Some(Nat::Symmetric), Some(Nat::PortRestricted)], ONE_SYMMETRIC);
+}
+
+#[test]
+fn a_transfer_continues_at_another_address_of_the_sharer() {
+    let Some(world) = World::new() else { return };
+    let (sharer, receiver) = (world.public.host(2), world.public.host(3));
+    sharer.add_address("198.51.100.2/24");
+    receiver.add_address("198.51.100.3/24");
+    let addresses = ["203.0.113.2", "198.51.100.2"];
+    let sharing = world.share(&sharer, "");
+    let mut copying = world.start(&receiver, &sharing.ticket);
+    copying.until_moved(CHANGE);
+    let connected = receiver.connected();
+    let used = addresses.map(|one| connected.iter().filter(|peer| *peer == one).count());
+    let [lost, kept] = match used[0] > used[1] {
+        true => addresses,
+        false => [addresses[1], addresses[0]],
+    };
+    sharer.remove_address(&format!("{lost}/24"));
+    copying.until_moved(SIZE - CHANGE);
+    let connected = receiver.connected();
+    assert!(connected.iter().any(|peer| peer == kept), "{lost} is gone: {connected:?}");
+    copying.finish();
+    world.same("got");
+}
+
+#[test]
+fn a_transfer_continues_from_another_address_of_the_receiver() {
+    let Some(world) = World::new() else { return };
+    let (sharer, receiver) = (world.public.host(2), world.public.host(3));
+    let sharing = world.share(&sharer, "");
+    let mut copying = world.start(&receiver, &sharing.ticket);
+    copying.until_moved(CHANGE);
+    receiver.remove_address("203.0.113.3/24");
+    receiver.add_address("203.0.113.4/24");
+    copying.until_moved(SIZE - CHANGE);
+    let connected = sharer.connected();
+    assert!(connected.iter().any(|peer| peer == "203.0.113.4"), "{connected:?}");
+    copying.finish();
+    world.same("got");
+}
+
+#[test]
+fn a_transfer_continues_through_the_bridge_when_the_direct_path_is_cut() {
+    let Some(world) = World::new() else { return };
+    let (sharer, receiver) = (world.public.host(2), world.public.host(3));
+    let sharing = world.share_bridged(&sharer, "");
+    let before = world.bridged();
+    let mut copying = world.start(&receiver, &sharing.ticket);
+    copying.until_moved(CHANGE);
+    assert_eq!(world.way(before, CHANGE), Way::Direct);
+    sharer.drop_incoming("ip saddr 203.0.113.3");
+    let before = world.bridged();
+    copying.finish();
+    assert_eq!(world.way(before, SIZE - CHANGE), Way::Bridge);
+    world.same("got");
+}
+
+#[test]
+fn a_transfer_through_the_bridge_continues_when_a_direct_path_opens() {
+    let Some(world) = World::new() else { return };
+    let (sharer, receiver) = (world.public.host(2), world.public.host(3));
+    sharer.drop_incoming("ip saddr 203.0.113.3");
+    let sharing = world.share_bridged(&sharer, "");
+    let before = world.bridged();
+    let mut copying = world.start(&receiver, &sharing.ticket);
+    copying.until_moved(CHANGE);
+    assert_eq!(world.way(before, CHANGE), Way::Bridge);
+    sharer.pass_all();
+    let before = world.bridged();
+    copying.finish();
+    assert_eq!(world.way(before, SIZE - CHANGE), DIRECT_PATH_OPENS);
+    world.same("got");
+}

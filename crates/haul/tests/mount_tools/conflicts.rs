@@ -1,0 +1,86 @@
+//! Changes on both sides: the mount's version becomes a conflict copy, and nothing is overwritten.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+
+use crate::lab::{eventually, turn};
+use crate::mounted::Mounted;
+use crate::place::{Kind, Place};
+
+/// On both, haul compares the file with the version that it replaces just before the commit.
+const KINDS: [Kind; 2] = [Kind::Dav, Kind::OpenSsh];
+
+/// The only conflict copy of `notes.txt` on the server.
+fn copy(place: &Place) -> Option<String> {
+    let names = place.names("");
+    let is_copy = |name: &&String| name.starts_with("notes (conflict ") && name.ends_with(".txt");
+    let copies: Vec<_> = names.iter().filter(is_copy).collect();
+    assert!(copies.len() <= 1, "{names:?}");
+    copies.first().map(|name| (*name).clone())
+}
+
+/// Writes `notes.txt` on both sides; `file` is that of the mount. The server keeps its own version, and gets the mount's
+/// as a copy. Returns the name of the copy.
+#[track_caller]
+fn conflict(place: &Place, mounted: &Mounted, mut file: File) -> String {
+    file.write_all(b"from here").unwrap();
+    place.write("notes.txt", "from there");
+    drop(file);
+    eventually("no copy", || copy(place).is_some());
+    mounted.uploaded();
+    let copy = copy(place).unwrap();
+    let far = |name: &str| fs::read_to_string(place.far(name)).unwrap();
+    assert_eq!(far("notes.txt"), "from there", "{}", place.located());
+    assert_eq!(far(&copy), "from here", "{}", place.located());
+    copy
+}
+
+#[test]
+fn a_file_that_has_changed_on_the_server_is_not_overwritten() {
+    let Some(_turn) = turn() else { return };
+    for kind in KINDS {
+        let Some(place) = Place::start(kind) else { continue };
+        place.write("notes.txt", "old");
+        let mounted = Mounted::start(&place, "--read-write");
+        let file = File::options().write(true).open(mounted.path("notes.txt")).unwrap();
+        let copy = conflict(&place, &mounted, file);
+        // Both can be seen here, and the copy is named.
+        assert_eq!(fs::read_to_string(mounted.path(&copy)).unwrap(), "from here", "{kind:?}");
+        assert!(mounted.log().contains(&copy), "{kind:?}: {}", mounted.log());
+        mounted.end();
+        assert_eq!(place.names("").len(), 2, "{kind:?}: {:?}", place.names(""));
+    }
+}
+
+#[test]
+fn a_file_that_was_created_on_both_sides_is_kept_twice() {
+    let Some(_turn) = turn() else { return };
+    for kind in KINDS {
+        let Some(place) = Place::start(kind) else { continue };
+        let mounted = Mounted::start(&place, "--read-write");
+        let file = File::create(mounted.path("notes.txt")).unwrap();
+        conflict(&place, &mounted, file);
+        mounted.end();
+    }
+}
+
+#[test]
+fn changes_through_the_mount_alone_are_no_conflict() {
+    let Some(_turn) = turn() else { return };
+    for kind in KINDS {
+        let Some(place) = Place::start(kind) else { continue };
+        place.write("notes.txt", "old");
+        let mounted = Mounted::start(&place, "--read-write");
+        for number in 0..20 {
+            // While the one before is being uploaded, and after it.
+            if number % 5 == 0 {
+                mounted.uploaded();
+            }
+            fs::write(mounted.path("notes.txt"), format!("version {number}")).unwrap();
+        }
+        mounted.uploaded();
+        assert_eq!(fs::read_to_string(place.far("notes.txt")).unwrap(), "version 19", "{kind:?}");
+        mounted.end();
+        assert_eq!(place.names(""), ["notes.txt"], "{kind:?}");
+    }
+}

@@ -1,0 +1,143 @@
+//! A mount that is killed while files are written and uploaded: every closed file is there afterwards. And a spool on a
+//! full disk.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use crate::content::{Chance, content};
+use crate::lab::{SmallDisk, form, seed, turn};
+use crate::mounted::Mounted;
+use crate::place::{Kind, Place};
+
+/// Longest file that is written.
+const LONGEST: u64 = 400_000;
+
+/// The files that must be there, by name, with the seed and the length of their content.
+type Expected = BTreeMap<String, (u64, usize)>;
+
+/// Writes a file. Fails also if it cannot be closed.
+fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    nix::unistd::close(file)?;
+    Ok(())
+}
+
+/// Writes, replaces, renames and removes files until the mount is gone. `expected` has the files that must exist, at
+/// any time. Returns the error that ended it.
+fn write_until_killed(
+    top: &Path,
+    chance: &mut Chance,
+    expected: &Mutex<Expected>,
+) -> std::io::Error {
+    loop {
+        let id = chance.next();
+        let known: Vec<_> = expected.lock().unwrap().keys().cloned().collect();
+        let any = |chance: &mut Chance| {
+            let at = usize::try_from(chance.below(known.len().max(1) as u64)).unwrap();
+            known.get(at).cloned()
+        };
+        let outcome = match (chance.below(10), any(chance)) {
+            (0, Some(name)) => {
+                let was = expected.lock().unwrap().remove(&name).unwrap();
+                let new_name = format!("renamed-{id:x}");
+                fs::rename(top.join(&name), top.join(&new_name))
+                    .map(|()| _ = expected.lock().unwrap().insert(new_name, was))
+            }
+            (1, Some(name)) => {
+                expected.lock().unwrap().remove(&name);
+                fs::remove_file(top.join(&name))
+            }
+            (what, known) => {
+                let new_name = format!("file-{id:x}");
+                let name = known.filter(|_| what < 4).unwrap_or(new_name);
+                // Until it is closed, it may have any content.
+                expected.lock().unwrap().remove(&name);
+                let length = usize::try_from(chance.below(LONGEST)).unwrap();
+                write(&top.join(&name), &content(id, length))
+                    .map(|()| _ = expected.lock().unwrap().insert(name, (id, length)))
+            }
+        };
+        if let Err(error) = outcome {
+            return error;
+        }
+    }
+}
+
+/// Asserts that all files exist, if only as conflict copies. Returns the number of those.
+#[track_caller]
+fn check(directory: &Path, expected: &Expected) -> usize {
+    let entries = fs::read_dir(directory).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: Vec<_> = names.collect();
+    let mut copies = 0;
+    for (name, (id, length)) in expected {
+        let wanted = content(*id, *length);
+        let copy = format!("{name} (conflict ");
+        let is_there = |found: &&String| {
+            (*found == name || found.starts_with(&copy))
+                && fs::read(directory.join(found)).is_ok_and(|found| found == wanted)
+        };
+        let found = names.iter().find(is_there);
+        let found = found.unwrap_or_else(|| panic!("{name} of {length} bytes is lost"));
+        copies += usize::from(found != name);
+    }
+    copies
+}
+
+#[test]
+fn a_killed_mount_loses_nothing_that_was_closed() {
+    let Some(_turn) = turn() else { return };
+    let Some(place) = Place::start(Kind::OpenSsh) else { return };
+    let mut chance = Chance(seed());
+    let expected = Mutex::new(Expected::new());
+    let rounds = form(3, 50);
+    let mut waiting = 0;
+    for _ in 0..rounds {
+        let mounted = Mounted::start(&place, "--read-write");
+        let top = mounted.path("");
+        let time = Duration::from_millis(50 + chance.below(400));
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| write_until_killed(&top, &mut chance, &expected));
+            thread::sleep(time);
+            assert!(!writer.is_finished(), "{:?}", writer.join());
+            mounted.kill();
+        });
+        let pending = place.session.haul("mount --pending --json").status(0).out();
+        waiting += pending.lines().count();
+    }
+    let expected = expected.into_inner().unwrap();
+    let mounted = Mounted::start(&place, "--read-write");
+    check(&mounted.path(""), &expected);
+    mounted.uploaded();
+    let copies = check(&place.far(""), &expected);
+    mounted.end();
+    let closed = expected.len();
+    eprintln!("{rounds} kills, {closed} files, {waiting} times one in the spool, {copies} copies");
+    assert!(closed > 0);
+}
+
+#[test]
+fn a_full_spool_fails_writes_and_loses_nothing() {
+    let Some(_turn) = turn() else { return };
+    let Some(place) = Place::start(Kind::OpenSsh) else { return };
+    fs::create_dir(place.session.path("spool")).unwrap();
+    let Some(_disk) = SmallDisk::mount(place.session.path("spool"), "4m") else { return };
+    let whole = content(1, 1 << 20);
+    let mounted = Mounted::start(&place, "--read-write --spool-dir spool");
+    fs::write(mounted.path("before"), &whole).unwrap();
+    let refused = write(&mounted.path("long"), &content(2, 16 << 20)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::StorageFull);
+    assert!(fs::read(mounted.path("before")).unwrap() == whole);
+    fs::remove_file(mounted.path("long")).unwrap();
+    fs::write(mounted.path("after"), &whole).unwrap();
+    mounted.end();
+    assert_eq!(place.names(""), ["after", "before"]);
+    assert!(fs::read(place.far("before")).unwrap() == whole);
+    assert!(fs::read(place.far("after")).unwrap() == whole);
+}

@@ -1,0 +1,170 @@
+//! Connections that are cut, and a network that is gone for a while, during reads and uploads.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::content::content;
+use crate::lab::{eventually, form, turn};
+use crate::mounted::Mounted;
+use crate::place::{Kind, Place};
+
+const MIB: usize = 1 << 20;
+
+/// How long the network is gone.
+const GONE: Duration = Duration::from_millis(1200);
+
+const BOTH: &[Kind] = &[Kind::OpenSsh, Kind::Dav];
+
+/// Servers behind a proxy that lets this many bytes per second pass, so that a transfer takes a while.
+fn places(kinds: &[Kind], direction: Direction, rate: u64) -> impl Iterator<Item = (Kind, Place)> {
+    kinds.iter().filter_map(move |kind| {
+        let place = Place::behind_proxy(*kind)?;
+        place.proxy().set(Connections::All, direction, Fault::SharedRate(rate));
+        Some((*kind, place))
+    })
+}
+
+/// Holds all bytes back for a while.
+fn interrupt(proxy: &FaultProxy, time: Duration) {
+    let hole = Fault::Blackhole { from: 0 };
+    let rules = Direction::BOTH.map(|way| proxy.set(Connections::All, way, hole));
+    thread::sleep(time);
+    rules.iter().for_each(|rule| _ = proxy.lift(*rule));
+}
+
+/// Reads a file in pieces; `disturb` is called after each part of an eighth.
+fn read_disturbed(file: &mut File, length: usize, disturb: impl Fn(usize)) -> Vec<u8> {
+    let mut whole = vec![0; length];
+    let part = length.div_ceil(8);
+    for (number, part) in whole.chunks_mut(part).enumerate() {
+        for piece in part.chunks_mut(64 << 10) {
+            file.read_exact(piece).unwrap();
+        }
+        disturb(number);
+    }
+    whole
+}
+
+#[test]
+fn a_read_goes_on_after_its_connections_were_cut() {
+    let Some(_turn) = turn() else { return };
+    for (kind, place) in places(BOTH, Direction::ToClient, 24 << 20) {
+        let whole = content(1, form(12, 256) * MIB);
+        place.write("file", &whole);
+        let mounted = Mounted::start(&place, "");
+        let mut file = File::open(mounted.path("file")).unwrap();
+        let read = read_disturbed(&mut file, whole.len(), |number| {
+            if number % 2 == 0 {
+                place.proxy().cut_all();
+            }
+        });
+        assert!(read == whole, "{kind:?}");
+        mounted.end();
+    }
+}
+
+#[test]
+fn a_read_goes_on_when_the_network_is_back() {
+    let Some(_turn) = turn() else { return };
+    let kinds = form(&BOTH[..1], BOTH);
+    for (kind, place) in places(kinds, Direction::ToClient, 24 << 20) {
+        let whole = content(2, form(10, 128) * MIB);
+        place.write("file", &whole);
+        let mounted = Mounted::start(&place, "");
+        let mut file = File::open(mounted.path("file")).unwrap();
+        let proxy = place.proxy();
+        thread::scope(|scope| {
+            let read = read_disturbed(&mut file, whole.len(), |number| {
+                // Reading goes on meanwhile.
+                if number == 2 {
+                    scope.spawn(move || interrupt(proxy, GONE));
+                }
+            });
+            assert!(read == whole, "{kind:?}");
+        });
+        mounted.end();
+    }
+}
+
+#[test]
+fn a_silent_server_stops_no_program_for_longer_than_the_timeout() {
+    let Some(_turn) = turn() else { return };
+    let kinds = form(&BOTH[..1], BOTH);
+    for (kind, place) in places(kinds, Direction::ToClient, 100 << 20) {
+        let whole = content(3, 4 * MIB);
+        place.write("one", &whole);
+        place.write("two", &whole);
+        let mounted = Mounted::start(&place, "--timeout 2");
+        assert!(fs::read(mounted.path("one")).unwrap() == whole);
+        let hole = Fault::Blackhole { from: 0 };
+        let rules = Direction::BOTH.map(|way| place.proxy().set(Connections::All, way, hole));
+        // A program that waits can be interrupted.
+        let mut cat = Command::new("cat");
+        let cat = cat.arg(mounted.path("two")).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut reader = cat.spawn().unwrap();
+        thread::sleep(Duration::from_millis(300));
+        let start = Instant::now();
+        kill_process(Pid::from_child(&reader), Signal::INT).unwrap();
+        eventually("the reader still waits", || reader.try_wait().unwrap().is_some());
+        assert!(start.elapsed() < Duration::from_secs(1), "{kind:?}: {:?}", start.elapsed());
+        // A program that is not interrupted gets an error.
+        let start = Instant::now();
+        assert!(fs::read(mounted.path("two")).is_err(), "{kind:?}");
+        assert!(start.elapsed() < Duration::from_secs(10), "{kind:?}: {:?}", start.elapsed());
+        rules.iter().for_each(|rule| _ = place.proxy().lift(*rule));
+        let is_back = || fs::read(mounted.path("two")).is_ok_and(|read| read == whole);
+        eventually("the mount does not recover", is_back);
+        mounted.end();
+    }
+}
+
+#[test]
+fn an_upload_goes_on_after_its_connections_were_cut() {
+    let Some(_turn) = turn() else { return };
+    for (kind, place) in places(BOTH, Direction::ToServer, 12 << 20) {
+        let whole = content(4, form(8, 256) * MIB);
+        let mounted = Mounted::start(&place, "--read-write");
+        fs::write(mounted.path("file"), &whole).unwrap();
+        for number in 0..form(30, 200) {
+            fs::write(mounted.path(&format!("small {number}")), content(number, 5000)).unwrap();
+        }
+        for _ in 0..form(3, 30) {
+            thread::sleep(Duration::from_millis(300));
+            place.proxy().cut_all();
+        }
+        mounted.uploaded();
+        assert!(fs::read(place.far("file")).unwrap() == whole, "{kind:?}");
+        for number in 0..form(30, 200) {
+            let found = fs::read(place.far(&format!("small {number}"))).unwrap();
+            assert!(found == content(number, 5000), "{kind:?}: {number}");
+        }
+        mounted.end();
+        // Neither part files nor conflict copies.
+        assert_eq!(place.names("").len(), 1 + form(30, 200), "{:?}", place.names(""));
+    }
+}
+
+#[test]
+fn an_upload_goes_on_when_the_network_is_back() {
+    let Some(_turn) = turn() else { return };
+    let kinds = form(&BOTH[..1], BOTH);
+    for (kind, place) in places(kinds, Direction::ToServer, 12 << 20) {
+        let whole = content(5, form(6, 128) * MIB);
+        let mounted = Mounted::start(&place, "--read-write");
+        fs::write(mounted.path("file"), &whole).unwrap();
+        thread::sleep(Duration::from_millis(200));
+        interrupt(place.proxy(), GONE);
+        // What is in the spool can be used meanwhile.
+        assert!(fs::read(mounted.path("file")).unwrap() == whole, "{kind:?}");
+        mounted.uploaded();
+        assert!(fs::read(place.far("file")).unwrap() == whole, "{kind:?}");
+        mounted.end();
+        assert_eq!(place.names(""), ["file"]);
+    }
+}

@@ -1,0 +1,163 @@
+//! The set-up of every test: whether it can run here, its turn, and other programs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use haul_bench::guard::unshare_mounts;
+use rustix::process::geteuid;
+
+use crate::session::isolate;
+
+/// Chooses the long form.
+const NIGHT: &str = "HAUL_TEST_NIGHT";
+
+/// Longest time that another program may take, in seconds. The longest, of stress-ng, takes ten minutes.
+const MOST: &str = "1800";
+
+/// Longest time until something must have happened.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Held by the test that runs.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The right to mount, until it is dropped.
+pub(crate) type Turn = MutexGuard<'static, ()>;
+
+/// Waits for this test's turn; `None`, with the reason printed, if this process cannot mount. Only this thread, and what
+/// it starts, will see what is mounted.
+pub(crate) fn turn() -> Option<Turn> {
+    if !geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: mounting takes root and /dev/fuse");
+        return None;
+    }
+    // A test that has failed does not disturb the next one.
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    // No mount is left, even if this program is killed.
+    if !unshare_mounts().unwrap() {
+        eprintln!("SKIPPED: mounting takes CAP_SYS_ADMIN");
+        return None;
+    }
+    Some(turn)
+}
+
+/// Whether the tests run in their long form.
+pub(crate) fn is_night() -> bool {
+    std::env::var_os(NIGHT).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// `short` by day, `long` at night.
+pub(crate) fn form<T>(short: T, long: T) -> T {
+    if is_night() { long } else { short }
+}
+
+/// The seed of random operations: `HAUL_TEST_SEED`, or else the same by day and another each night. It is printed.
+pub(crate) fn seed() -> u64 {
+    let given = std::env::var("HAUL_TEST_SEED").ok().map(|text| text.parse().unwrap());
+    let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let seed = given.unwrap_or_else(|| if is_night() { now() } else { 7 });
+    eprintln!("HAUL_TEST_SEED={seed}");
+    seed
+}
+
+/// The path of a program; `None`, with the reason printed, if it is not installed.
+pub(crate) fn tool(name: &str) -> Option<PathBuf> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).chain([own]).map(|place| place.join(name));
+    let found = places.find(|file| file.is_file());
+    if found.is_none() {
+        eprintln!("SKIPPED: {name} is not installed");
+    }
+    found
+}
+
+/// Whether these programs are installed; prints which one is not.
+pub(crate) fn has_tools(names: &[&str]) -> bool {
+    names.iter().all(|name| tool(name).is_some())
+}
+
+/// Runs a program; returns whether it has succeeded, and what it has printed.
+pub(crate) fn outcome(program: &Path, arguments: &[&str], directory: &Path) -> (bool, String) {
+    let mut command = Command::new("timeout");
+    isolate(&mut command)
+        .args(["-k", "10", MOST])
+        .arg(program)
+        .args(arguments)
+        .current_dir(directory)
+        .env("LC_ALL", "C.UTF-8")
+        .env("NO_COLOR", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_AUTHOR_NAME", "Ada")
+        .env("GIT_AUTHOR_EMAIL", "ada@example.org")
+        .env("GIT_COMMITTER_NAME", "Ada")
+        .env("GIT_COMMITTER_EMAIL", "ada@example.org")
+        .stdin(Stdio::null());
+    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "MAKEFLAGS"] {
+        command.env_remove(name);
+    }
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Runs a program, which must succeed; returns what it has printed.
+#[track_caller]
+pub(crate) fn run(program: &Path, arguments: &[&str], directory: &Path) -> String {
+    let (is_done, text) = outcome(program, arguments, directory);
+    let program = program.display();
+    assert!(is_done, "$ {program} {}\n{text}", arguments.join(" "));
+    text
+}
+
+/// Runs a script, which ends at the first command that fails; returns what it has printed.
+#[track_caller]
+pub(crate) fn shell(script: &str, directory: &Path) -> String {
+    run(Path::new("sh"), &["-euc", script], directory)
+}
+
+/// Waits until a condition holds.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Makes other threads end once it is dropped, also when the test fails.
+pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A file system in memory, of limited size, until it is dropped.
+pub(crate) struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts it in a directory that exists; `None`, with the reason printed, if that is not possible.
+    pub(crate) fn mount(at: PathBuf, size: &str) -> Option<Self> {
+        let options = format!("size={size},mode=0700");
+        let mut command = Command::new("mount");
+        let command = command.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at);
+        if !command.status().unwrap().success() {
+            eprintln!("SKIPPED: tmpfs cannot be mounted");
+            return None;
+        }
+        Some(Self(at))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("-l").arg(&self.0).status());
+    }
+}

@@ -1,0 +1,32 @@
+//! Real mounts, used by the programs that people use and by those that look for faults of file systems.
+//!
+//! They need root and `/dev/fuse`; a test that cannot run prints why it is skipped. Each has a short form, and a long
+//! one for the night (`HAUL_TEST_NIGHT=1`, `scripts/night`). They run one at a time, because they load the machine.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stderr, reason = "figures of a test, and why it is skipped")]
+
+#[path = "../it/content.rs"]
+#[expect(dead_code, reason = "the tests of the program use the rest")]
+mod content;
+mod lab;
+mod mounted;
+mod place;
+#[path = "../it/session.rs"]
+#[expect(dead_code, reason = "the tests of the program use the rest")]
+mod session;
+#[path = "../../../haul-sftp/tests/support/sshd.rs"]
+#[expect(dead_code, reason = "the tests of SSH use the rest")]
+mod sshd;
+
+mod busy;
+mod cache;
+mod conflicts;
+mod crash;
+mod exercisers;
+mod faults;
+mod model;
+mod pjdfstest;
+mod programs;
+mod reading;
+mod suspend;

@@ -1,0 +1,104 @@
+//! A running `haul mount`.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::panicking;
+
+use haul_bench::guard::end_with_thread;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::lab::eventually;
+use crate::place::Place;
+
+/// A mount in `mnt`, killed and unmounted when it is dropped.
+pub(crate) struct Mounted<'a> {
+    place: &'a Place,
+    child: Child,
+    /// Kept open, so that it can be written to.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl<'a> Mounted<'a> {
+    /// Mounts with further options.
+    pub(crate) fn start(place: &'a Place, options: &str) -> Self {
+        let line = format!("mount {options} {} mnt", place.located());
+        let log = place.session.path("mount.log");
+        let log = File::options().create(true).append(true).open(log).unwrap();
+        let mut command = place.session.command(&line);
+        end_with_thread(&mut command);
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut said = String::new();
+        stdout.read_line(&mut said).unwrap();
+        let mounted = Self { place, child, _stdout: stdout };
+        assert!(said.starts_with("mounted "), "$ haul {line}\n{said}");
+        mounted
+    }
+
+    /// A path in the mount.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.place.session.path("mnt").join(path)
+    }
+
+    /// What it has printed as errors and warnings, also before in this session.
+    pub(crate) fn log(&self) -> String {
+        self.place.session.read("mount.log")
+    }
+
+    /// What it reports about itself.
+    pub(crate) fn status(&self) -> serde_json::Value {
+        self.place.session.haul("mount --status mnt --json").status(0).objects().remove(0)
+    }
+
+    /// Waits until everything that was closed is uploaded.
+    #[track_caller]
+    pub(crate) fn uploaded(&self) {
+        let session = &self.place.session;
+        eventually("not uploaded", || {
+            session.haul("mount --pending --json").status(0).out().is_empty()
+        });
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Whether its process has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Ends it as SIGTERM does, which uploads the rest.
+    #[track_caller]
+    pub(crate) fn end(mut self) {
+        self.signal(Signal::TERM);
+        eventually("the mount does not end", || self.has_ended());
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.code(), Some(0), "{}", self.log());
+    }
+
+    /// `kill -9`. The next mount removes what is left of this one.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        if panicking() {
+            eprintln!("--- log of the mount ---\n{}", self.log());
+        } else if self.has_ended() {
+            return;
+        }
+        // It may have ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        let mut unmount = Command::new("umount");
+        let unmount = unmount.arg("-l").arg(self.place.session.path("mnt"));
+        drop(unmount.stderr(Stdio::null()).status());
+    }
+}

@@ -1,0 +1,87 @@
+//! Processes that are stopped for a while, as when a machine sleeps: the server, and the mount.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use haul_fault_proxy::{Connections, Direction, Fault};
+use rustix::process::Signal;
+
+use crate::content::content;
+use crate::lab::{form, turn};
+use crate::mounted::Mounted;
+use crate::place::{Kind, Place};
+
+/// How long they are stopped.
+fn pause() -> Duration {
+    form(Duration::from_secs(1), Duration::from_secs(40))
+}
+
+/// Servers that are a single process.
+const KINDS: &[Kind] = &[Kind::HaulSftp, Kind::Dav];
+
+fn kinds() -> &'static [Kind] {
+    form(&KINDS[..1], KINDS)
+}
+
+/// Reads a whole file. After the first part, `stop` stops a process by SIGSTOP, and later continues it by SIGCONT.
+fn read_stopped(path: &Path, whole: &[u8], stop: impl Fn(Signal) + Sync) {
+    let mut file = File::open(path).unwrap();
+    let mut read = vec![0; whole.len()];
+    let (head, rest) = read.split_at_mut(1 << 20);
+    file.read_exact(head).unwrap();
+    thread::scope(|scope| {
+        stop(Signal::STOP);
+        scope.spawn(|| {
+            thread::sleep(pause());
+            stop(Signal::CONT);
+        });
+        file.read_exact(rest).unwrap();
+    });
+    assert!(read == whole);
+}
+
+#[test]
+fn a_read_goes_on_after_server_or_mount_were_stopped() {
+    let Some(_turn) = turn() else { return };
+    for kind in kinds() {
+        let Some(place) = Place::start(*kind) else { continue };
+        let whole = content(1, 24 << 20);
+        place.write("one", &whole);
+        place.write("two", &whole);
+        let mounted = Mounted::start(&place, "--memory 8M");
+        read_stopped(&mounted.path("one"), &whole, |signal| place.signal_server(signal));
+        read_stopped(&mounted.path("two"), &whole, |signal| mounted.signal(signal));
+        mounted.end();
+    }
+}
+
+#[test]
+fn an_upload_goes_on_after_server_or_mount_were_stopped() {
+    let Some(_turn) = turn() else { return };
+    for kind in kinds() {
+        let Some(place) = Place::behind_proxy(*kind) else { continue };
+        // Slow enough for it to be in progress.
+        let slow = Fault::SharedRate(8 << 20);
+        place.proxy().set(Connections::All, Direction::ToServer, slow);
+        let mounted = Mounted::start(&place, "--read-write");
+        for (number, name) in ["one", "two"].into_iter().enumerate() {
+            let whole = content(number as u64, 4 << 20);
+            fs::write(mounted.path(name), &whole).unwrap();
+            thread::sleep(Duration::from_millis(200));
+            let stop = |signal| match number {
+                0 => place.signal_server(signal),
+                _ => mounted.signal(signal),
+            };
+            stop(Signal::STOP);
+            thread::sleep(pause());
+            stop(Signal::CONT);
+            mounted.uploaded();
+            assert!(fs::read(place.far(name)).unwrap() == whole, "{kind:?}: {name}");
+        }
+        mounted.end();
+        assert_eq!(place.names(""), ["one", "two"]);
+    }
+}
