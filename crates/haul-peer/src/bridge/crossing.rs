@@ -16,7 +16,7 @@ use std::time::Duration;
 use haul_storage::{Error, ErrorKind, Result, Retry, io_cause};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::messages::Cross;
 use super::preamble::ConnectionId;
@@ -33,9 +33,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(6);
 const ATTEMPTS: usize = 2000;
 
-/// The shortest time between two attempts of this process, and when the next one may begin.
+/// The shortest time between two attempts of all ports of an endpoint.
 const BETWEEN: Duration = Duration::from_millis(1);
-static NEXT: Mutex<Option<std::time::Instant>> = Mutex::new(None);
 
 /// Timeout of an attempt without a response. The system repeats the SYN after 1 s.
 const ATTEMPT: Duration = Duration::from_millis(2500);
@@ -85,12 +84,17 @@ impl Port {
     ///
     /// # Errors
     /// If no attempt has succeeded within some seconds.
-    pub(super) async fn cross(&self, peer: SocketAddr, wait: Duration) -> Result<TcpStream> {
+    pub(super) async fn cross(
+        &self,
+        peer: SocketAddr,
+        wait: Duration,
+        pace: &Pace,
+    ) -> Result<TcpStream> {
         sleep(wait.min(LONGEST_WAIT)).await;
         let until = Instant::now() + LIMIT;
         let mut last = io::Error::from(io::ErrorKind::TimedOut);
         for _ in 0..ATTEMPTS {
-            turn().await;
+            pace.turn().await;
             let start = Instant::now();
             let attempt = async { socket(self.local)?.connect(peer).await };
             match timeout_at(until.min(start + ATTEMPT), attempt).await {
@@ -111,16 +115,25 @@ impl Port {
     }
 }
 
-/// Waits until this process may try again: a peer that refuses at once is not flooded, however many ports connect to it.
-async fn turn() {
-    let wait = {
-        let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = std::time::Instant::now();
-        let at = next.map_or(now, |next| next.max(now));
-        *next = Some(at + BETWEEN);
-        at - now
-    };
-    sleep(wait).await;
+/// The pace of the attempts of all ports of a sharer or of a client: a peer that refuses at once is not flooded, however
+/// many ports connect to it. It is not that of the process: two endpoints of one process that take turns never meet.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// When the next attempt may begin.
+    next: Mutex<Option<Instant>>,
+}
+
+impl Pace {
+    async fn turn(&self) {
+        let at = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            let at = next.map_or(now, |next| next.max(now));
+            *next = Some(at + BETWEEN);
+            at
+        };
+        sleep_until(at).await;
+    }
 }
 
 /// A socket on a port that others may use, too.
@@ -175,8 +188,9 @@ mod tests {
         for _ in 0..5 {
             let ((one, _of_one), (two, _of_two)) = (port(&bridge).await, port(&bridge).await);
             let (at_one, at_two) = (one.local, two.local);
-            let near = tokio::spawn(async move { one.cross(at_two, Duration::ZERO).await });
-            let far = tokio::spawn(async move { two.cross(at_one, Duration::ZERO).await });
+            let near = async move { one.cross(at_two, Duration::ZERO, &Pace::default()).await };
+            let far = async move { two.cross(at_one, Duration::ZERO, &Pace::default()).await };
+            let (near, far) = (tokio::spawn(near), tokio::spawn(far));
             if let (Ok(near), Ok(far)) = (near.await.unwrap(), far.await.unwrap()) {
                 assert_eq!(near.peer_addr().unwrap(), at_two);
                 assert_eq!(near.local_addr().unwrap(), at_one);
@@ -190,8 +204,8 @@ mod tests {
     /// Formerly, many ports together could send tens of thousands of SYNs per second to a peer that refuses.
     #[tokio::test]
     async fn attempts_of_all_ports_are_spread_over_time() {
-        let start = Instant::now();
-        futures_util::future::join_all((0..100).map(|_| turn())).await;
+        let (start, pace) = (Instant::now(), Pace::default());
+        futures_util::future::join_all((0..100).map(|_| pace.turn())).await;
         assert!(start.elapsed() >= 99 * BETWEEN, "{:?}", start.elapsed());
     }
 
@@ -202,7 +216,8 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let peer = free.local_addr().unwrap();
         drop(free);
-        let crossing = tokio::spawn(async move { one.cross(peer, Duration::ZERO).await });
+        let crossing =
+            tokio::spawn(async move { one.cross(peer, Duration::ZERO, &Pace::default()).await });
         sleep(Duration::from_millis(50)).await;
         let late = TcpListener::bind(peer).await.unwrap();
         let (_stream, _) = timeout(LIMIT, late.accept()).await.unwrap().unwrap();

@@ -21,7 +21,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::candidate::Outlook;
 use super::channel::lost;
-use super::crossing::{Port, wait};
+use super::crossing::{Pace, Port, wait};
 use super::expected::{Awaited, Expected};
 use super::listener::Listener;
 use super::messages::{
@@ -52,6 +52,7 @@ pub struct Joiner {
     /// The port for the sharer's connections, once one was requested.
     listening: Mutex<Option<Listening>>,
     crosses: Expected<Cross>,
+    pace: Pace,
 }
 
 /// A port for the sharer's connections.
@@ -161,7 +162,8 @@ impl Joiner {
         key(&bridge)?;
         let (announce, seen) = (Mutex::default(), Arc::default());
         let (listening, crosses) = (Mutex::default(), Expected::default());
-        Ok(Self { bridge, secret, runtime, announce, seen, listening, crosses })
+        let pace = Pace::default();
+        Ok(Self { bridge, secret, runtime, announce, seen, listening, crosses, pace })
     }
 
     /// The bridge.
@@ -258,7 +260,7 @@ impl Joiner {
         let peer = cross.peer.parse::<Address>().map(Address::socket);
         let outlook = Outlook { bridge: bridge.ip(), seen: self.seen_addresses() };
         match peer {
-            Ok(peer) if outlook.permits(peer) => port.cross(peer, wait(&cross)).await,
+            Ok(peer) if outlook.permits(peer) => port.cross(peer, wait(&cross), &self.pace).await,
             _ => Err(unmet("the bridge named an address that haul does not connect to")),
         }
     }

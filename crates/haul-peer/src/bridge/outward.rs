@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::candidate::Outlook;
 use super::channel::lost;
-use super::crossing::{Port, wait};
+use super::crossing::{Pace, Port, wait};
 use super::expected::Expected;
 use super::messages::{CANDIDATES_MAX, Cross, Incoming};
 use super::preamble::{self, ConnectionId};
@@ -51,12 +51,13 @@ pub(super) struct Outward {
     is_wanted: IsWanted,
     opening: Arc<Semaphore>,
     crosses: Expected<Cross>,
+    pace: Arc<Pace>,
 }
 
 impl Outward {
     pub(super) fn new(accept: Accept, is_wanted: IsWanted) -> Self {
         let opening = Arc::new(Semaphore::new(OPENING));
-        Self { accept, is_wanted, opening, crosses: Expected::default() }
+        Self { accept, is_wanted, opening, crosses: Expected::default(), pace: Arc::default() }
     }
 
     /// Does what a client asks for if that is wanted, in the background. `bridge` is the bridge's address, `own` that of
@@ -131,7 +132,7 @@ impl Outward {
         };
         if let Ok(peer) = cross.peer.parse::<Address>().map(Address::socket)
             && outlook.permits(peer)
-            && let Ok(stream) = port.cross(peer, wait(&cross)).await
+            && let Ok(stream) = port.cross(peer, wait(&cross), &self.pace).await
         {
             (self.accept)(stream, peer);
         }
