@@ -185,7 +185,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn two_ports_connect_to_each_other() {
         let bridge = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        for _ in 0..5 {
+        for _ in 0..20 {
             let ((one, _of_one), (two, _of_two)) = (port(&bridge).await, port(&bridge).await);
             let (at_one, at_two) = (one.local, two.local);
             let near = async move { one.cross(at_two, Duration::ZERO, &Pace::default()).await };
