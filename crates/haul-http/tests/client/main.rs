@@ -45,7 +45,7 @@ fn path(text: &str) -> RelPath {
 }
 
 fn replacing() -> CommitOptions {
-    CommitOptions { metadata: Metadata::default(), replace: true, sync: false }
+    CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None }
 }
 
 /// Runs the conformance suite without the cases that the server fails for any client, each with its

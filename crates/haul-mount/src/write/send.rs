@@ -281,7 +281,7 @@ impl Sender {
     async fn options(&self, file: &Pending, snapshot: &Snapshot) -> Result<CommitOptions> {
         let metadata = snapshot.metadata.clone();
         let sync = snapshot.is_synced && self.storage.capabilities().sync;
-        let is_new = CommitOptions { metadata, replace: false, sync };
+        let is_new = CommitOptions { metadata, replace: false, sync, expected: None };
         let Some(base) = &snapshot.base else { return Ok(is_new) };
         // If it was removed on the server, what was written here later stays.
         let Some(there) = self.storage.find(&snapshot.path).await? else { return Ok(is_new) };
