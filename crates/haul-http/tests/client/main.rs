@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
+mod conditions;
 mod faults;
 mod order;
 #[path = "../../../haul-net/tests/support/port.rs"]

@@ -225,7 +225,7 @@ fn a_move_replaces_only_the_version_of_its_condition() {
     let site = Site::start();
     site.write("file", "old");
     let etag = site.get("/file").header("etag").unwrap().to_owned();
-    let tagged = |tag: &str| format!("If: <{}> ([{tag}])", site.url("/file"));
+    let tagged = |tag: &str| format!("If: <http://{}/file> ([{tag}])", site.authority());
     let moved = |condition: &str| {
         site.write("new", "new");
         site.ask("MOVE /new", &["Destination: /file", condition], b"").status
