@@ -196,19 +196,19 @@ pub(super) async fn only_the_expected_version_is_replaced(fixture: Fixture) -> O
     let first = fixture.storage.stat(&path).await?.identity();
     fixture.put("file", b"second version").await?;
     let second = fixture.storage.stat(&path).await?.identity();
-    for (expected, content) in [(first, b"second version".as_slice()), (second, b"third")] {
-        let is_there = content == b"third";
+    for (expected, is_there) in [(first, false), (second, true)] {
         let options = CommitOptions { expected: Some(expected), ..replacing() };
         let writer = fixture.create(&path).await?;
         writer.write_at(0, block(b"third")).await?;
         let outcome = writer.commit(5, &options).await;
         if is_there {
             outcome?;
+            fixture.has(&path, b"third").await?;
         } else {
             ensure_refused!(outcome, "another version is there");
             writer.abort(false).await?;
+            fixture.has(&path, b"second version").await?;
         }
-        fixture.has(&path, content).await?;
     }
     let gone = fixture.storage.stat(&path).await?.identity();
     fixture.storage.remove(&path).await?;
