@@ -55,7 +55,12 @@ mod tests {
     async fn an_entry_is_cached_for_a_moment_only() {
         let storage: Arc<dyn Storage> = MemoryStorage::new();
         let path = RelPath::parse("file").unwrap();
-        let options = CommitOptions { replace: true, sync: false, metadata: Metadata::default() };
+        let options = CommitOptions {
+            replace: true,
+            sync: false,
+            metadata: Metadata::default(),
+            expected: None,
+        };
         let job = Job {
             source: Arc::clone(&storage),
             source_path: path.clone(),

@@ -42,7 +42,7 @@ impl Copying {
         }
         let mode = self.source.mode() & 0o777 & !umask();
         let metadata = Metadata { mode: Some(mode), ..Metadata::default() };
-        let options = CommitOptions { metadata, replace: false, sync: false };
+        let options = CommitOptions { metadata, replace: false, sync: false, expected: None };
         self.part.commit(self.source.size(), &options)?;
         Ok(None)
     }

@@ -465,7 +465,12 @@ mod tests {
         writer.write_at(0, Block::from(Bytes::from_static(b"abc"))).await.unwrap();
         assert!(writer.write_at(7, Block::from(Bytes::from_static(b"x"))).await.is_err());
         assert_eq!(storage.create(&path(), &options).await.unwrap_err().retry(), Retry::Never);
-        let commit = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+        let commit = CommitOptions {
+            metadata: Metadata::default(),
+            replace: true,
+            sync: false,
+            expected: None,
+        };
         writer.commit(3, &commit).await.unwrap();
         // The next file follows the one before.
         storage.write_whole(&path(), Bytes::from_static(b"de"), &commit).await.unwrap();

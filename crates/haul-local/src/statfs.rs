@@ -90,6 +90,7 @@ impl FileSystem {
             can.ranged_reads = true;
             can.writes = Writes::AnyOrder;
             can.rename = true;
+            can.conditional_commits = true;
             can.server_copy = true;
             can.symlinks = self.unix;
             can.hard_links = self.unix;

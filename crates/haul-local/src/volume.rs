@@ -3,13 +3,14 @@
 //! `storage` runs it on disk threads.
 
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use haul_storage::{
-    BufferPool, Capabilities, Entry, Error, ErrorKind, LinkKind, Location, RelPath, Result,
+    BufferPool, Capabilities, CommitOptions, Entry, Error, ErrorKind, LinkKind, Location, RelPath,
+    Result,
 };
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -100,6 +101,25 @@ impl Volume {
         cause: impl Into<String>,
     ) -> Error {
         Error::new(kind, operation).because(cause).at(self.location.display(path))
+    }
+
+    /// Checks that a commit may replace the version at `path` in `directory`. No system call compares and replaces in one
+    /// step: a change between this and the rename, some microseconds later, is not noticed.
+    pub(crate) fn check_replaced(
+        &self,
+        directory: BorrowedFd<'_>,
+        path: &RelPath,
+        options: &CommitOptions,
+    ) -> Result<()> {
+        if options.replaced().is_none() {
+            return Ok(());
+        }
+        let found = match entry(path.clone(), directory, path.name()) {
+            Ok(entry) => Some(entry.identity()),
+            Err(Errno::NOENT) => None,
+            Err(errno) => return Err(self.error("commit", path, errno)),
+        };
+        options.check(found.as_ref()).map_err(|error| error.at(self.location.display(path)))
     }
 
     pub(crate) fn stat(&self, path: &RelPath) -> Result<Entry> {

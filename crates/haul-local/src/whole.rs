@@ -62,7 +62,8 @@ impl Volume {
     ) -> Result<()> {
         below_root("create", path).map_err(|error| error.at(&self.location))?;
         let block = Block::from(bytes);
-        if self.write_unnamed(path, &block, options)? {
+        // Linking it under its name first would miss that the expected version was removed.
+        if options.replaced().is_none() && self.write_unnamed(path, &block, options)? {
             return Ok(());
         }
         let create = CreateOptions::default();

@@ -255,6 +255,7 @@ impl Part {
         }
         let platform = &self.volume.platform;
         let directory = self.directory.as_fd();
+        self.volume.check_replaced(directory, &self.path, options)?;
         let renamed = if options.replace {
             rustix::fs::renameat(directory, &self.part, directory, name)
         } else {

@@ -12,7 +12,8 @@ use common::{
 };
 use haul_local::{PART_BYTES, SplitMode, SplitStorage};
 use haul_storage::{
-    CreateOptions, ErrorKind, Held, Metadata, Range, RangeSet, Storage, StorageExt as _, Timestamp,
+    CommitOptions, CreateOptions, ErrorKind, Held, Identity, Metadata, Range, RangeSet, Storage,
+    StorageExt as _, Timestamp,
 };
 
 const PART: usize = 1000;
@@ -268,6 +269,42 @@ async fn a_folder_with_parts_of_4_294_901_760_bytes_is_joined_by_default() {
     assert_eq!(storage.capabilities().max_file_size, None);
     put(&*storage, "other", &pattern(5000)).await.unwrap();
     assert!(root.path().join("other").is_file());
+}
+
+#[tokio::test]
+async fn only_the_expected_version_of_a_split_file_is_replaced() {
+    // Split and plain files replace each other and themselves.
+    for (old, new) in [(2500, 2600), (2500, 5), (5, 2500), (5, 7)] {
+        let root = tempfile::tempdir().unwrap();
+        let storage = split(root.path());
+        let mut versions = Vec::new();
+        for size in [old, old + 1] {
+            put(&*storage, "file", &pattern(size)).await.unwrap();
+            versions.push(storage.stat(&path("file")).await.unwrap().identity());
+        }
+        let replace = async |expected: &Identity, is_whole: bool| {
+            let options = CommitOptions { expected: Some(expected.clone()), ..replacing() };
+            let bytes = pattern(new);
+            if is_whole {
+                return storage.write_whole(&path("file"), bytes.into(), &options).await;
+            }
+            let writer = storage.create(&path("file"), &sized(new)).await.unwrap();
+            writer.write_at(0, block(&bytes)).await.unwrap();
+            let outcome = writer.commit(new as u64, &options).await;
+            if outcome.is_err() {
+                writer.abort(false).await.unwrap();
+            }
+            outcome
+        };
+        for is_whole in [true, false] {
+            let error = replace(&versions[0], is_whole).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Changed, "{old} → {new}, {is_whole}");
+            assert_eq!(content(&*storage, "file").await.unwrap(), pattern(old + 1));
+        }
+        replace(&versions[1], false).await.unwrap();
+        assert_eq!(content(&*storage, "file").await.unwrap(), pattern(new));
+        assert_eq!(names(root.path()), ["file"]);
+    }
 }
 
 #[tokio::test]

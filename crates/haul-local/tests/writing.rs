@@ -14,8 +14,8 @@ use common::{
     source,
 };
 use haul_storage::{
-    CommitOptions, CreateOptions, ErrorKind, Held, LinkKind, Metadata, Range, RangeSet, Storage,
-    Timestamp,
+    CommitOptions, CreateOptions, ErrorKind, Held, LinkKind, Metadata, Range, RangeSet, Retry,
+    Storage, Timestamp,
 };
 
 #[tokio::test]
@@ -326,7 +326,8 @@ async fn a_commit_sets_mode_time_and_attributes() {
             owner: None,
             xattrs: Some(xattrs.clone()),
         };
-        let options = CommitOptions { metadata: metadata.clone(), replace: true, sync: true };
+        let options =
+            CommitOptions { metadata: metadata.clone(), replace: true, sync: true, expected: None };
         let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
         writer.commit(10, &options).await.unwrap();
         let bytes = Bytes::from_static(b"whole");
@@ -341,6 +342,27 @@ async fn a_commit_sets_mode_time_and_attributes() {
     }
 }
 
+#[tokio::test]
+async fn a_version_that_appears_before_the_commit_is_not_replaced() {
+    let root = tempfile::tempdir().unwrap();
+    for storage in both(root.path()) {
+        put(&*storage, "file", b"old").await.unwrap();
+        let expected = Some(storage.stat(&path("file")).await.unwrap().identity());
+        let options = CommitOptions { expected, ..replacing() };
+        let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+        writer.write_at(0, block(b"from here")).await.unwrap();
+        put(&*storage, "file", b"new").await.unwrap();
+        let whole = storage.write_whole(&path("file"), Bytes::from_static(b"x"), &options).await;
+        for outcome in [writer.commit(9, &options).await, whole] {
+            let error = outcome.unwrap_err();
+            assert_eq!((error.kind(), error.retry()), (ErrorKind::Changed, Retry::Never));
+        }
+        writer.abort(false).await.unwrap();
+        assert_eq!(names(root.path()), ["file"]);
+        assert_eq!(content(&*storage, "file").await.unwrap(), b"new");
+    }
+}
+
 /// They lend the owner's rights, and the owner of a copy is the user who made it.
 #[tokio::test]
 async fn set_id_bits_are_kept_only_together_with_the_owner() {
@@ -349,7 +371,7 @@ async fn set_id_bits_are_kept_only_together_with_the_owner() {
     for storage in both(root.path()) {
         for (owner, expected) in [(None, 0o755), (Some(me), 0o4755)] {
             let metadata = Metadata { mode: Some(0o4755), owner, ..Metadata::default() };
-            let options = CommitOptions { metadata, replace: true, sync: false };
+            let options = CommitOptions { metadata, replace: true, sync: false, expected: None };
             let bytes = Bytes::from_static(b"#!");
             storage.write_whole(&path("whole"), bytes, &options).await.unwrap();
             let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();

@@ -43,6 +43,9 @@ pub struct Capabilities {
     pub writes: Writes,
     /// Whether `rename` replaces an existing file atomically.
     pub rename: bool,
+    /// Whether a commit compares the version that it replaces with
+    /// [`CommitOptions::expected`](crate::CommitOptions::expected), in the step that replaces it or just before.
+    pub conditional_commits: bool,
     /// Whether `copy` and `WriteAt::copy_from` work without the bytes passing through this process.
     pub server_copy: bool,
     /// Whether symbolic links exist.
@@ -98,6 +101,7 @@ impl Capabilities {
             ranged_reads: false,
             writes: Writes::InOrder,
             rename: false,
+            conditional_commits: false,
             server_copy: false,
             symlinks: false,
             hard_links: false,

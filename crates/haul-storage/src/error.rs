@@ -31,7 +31,7 @@ pub enum ErrorKind {
     NotEmpty,
     /// The device or quota is full.
     NoSpace,
-    /// The source has changed since it was opened.
+    /// The source has changed since it was opened, or the target of a commit is not the expected version.
     Changed,
     /// The data does not have the expected digest.
     Corrupt,

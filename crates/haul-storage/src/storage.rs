@@ -20,7 +20,7 @@ use futures_util::stream::BoxStream;
 
 use crate::{
     Block, Capabilities, Digest, DigestKind, Entry, Error, ErrorKind, Held, Identity, Location,
-    Metadata, Range, RangeSet, RelPath, Result, SourceVersion, Space,
+    Metadata, Range, RangeSet, RelPath, Result, Retry, SourceVersion, Space,
 };
 
 /// Batches of directory entries, in no particular order. An `Err` either concerns one entry, and the stream
@@ -256,6 +256,36 @@ pub struct CommitOptions {
     pub replace: bool,
     /// Make the file durable before it gets its name.
     pub sync: bool,
+    /// With `replace`, the only version that may be replaced, as [`Storage::stat`] has described it. If the target is
+    /// another version or does not exist, a storage with [`Capabilities::conditional_commits`] fails with the error of
+    /// [`CommitOptions::check`]; others ignore it. Without `replace` it has no meaning.
+    pub expected: Option<Identity>,
+}
+
+impl CommitOptions {
+    /// Compares the version at the target with the expected one, just before a storage replaces it. `found` is `None`
+    /// if nothing exists there.
+    ///
+    /// # Errors
+    /// `Changed` with [`Retry::Never`] if it is not the version that may be replaced.
+    pub fn check(&self, found: Option<&Identity>) -> Result<()> {
+        match self.replaced() {
+            Some(expected) if found != Some(expected) => Err(Self::refusal()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The only version that the commit may replace; `None` if it may replace any, or none.
+    pub fn replaced(&self) -> Option<&Identity> {
+        self.expected.as_ref().filter(|_| self.replace)
+    }
+
+    /// The error of a commit whose target is not the expected version.
+    pub fn refusal() -> Error {
+        Error::new(ErrorKind::Changed, "commit")
+            .because("another version than the expected one is there")
+            .with_retry(Retry::Never)
+    }
 }
 
 /// A small file that was read at once.

@@ -15,11 +15,13 @@ async fn failing(storage: Arc<dyn Storage>) -> Vec<&'static str> {
 }
 
 /// Each flaw, and one case that has to detect it.
-const FLAWS: [(Flaw, &str); 56] = [
+const FLAWS: [(Flaw, &str); 58] = [
     (Flaw::CommitIgnoresReplace, "writing::an_existing_file_is_replaced_only_if_asked"),
     (Flaw::CommitIgnoresSize, "writing::a_file_cut_shorter_at_commit_is_shorter"),
     (Flaw::CommitForgetsMetadata, "metadata::a_commit_sets_what_it_is_given"),
     (Flaw::WholeIgnoresReplace, "whole::an_existing_file_is_replaced_only_if_asked"),
+    (Flaw::CommitIgnoresExpected, "writing::only_the_expected_version_is_replaced"),
+    (Flaw::WholeIgnoresExpected, "whole::only_the_expected_version_is_replaced"),
     (Flaw::WholeIgnoresLimit, "whole::a_longer_file_than_the_limit_is_refused"),
     (Flaw::WholeLosesLastByte, "whole::every_size_comes_back"),
     (Flaw::NameTakenBeforeCommit, "writing::nothing_has_its_name_before_commit"),
@@ -126,7 +128,8 @@ async fn a_wrongly_declared_capability_is_detected() {
             assert!(!found.is_empty(), "claiming {name} = {claimed} is not noticed");
         }
     }
-    let only_claimed: [(&str, Set); 4] = [
+    let only_claimed: [(&str, Set); 5] = [
+        ("conditional_commits", |c, yes| c.conditional_commits = yes),
         ("times", |c, yes| c.times = yes),
         ("mode", |c, yes| c.mode = yes),
         ("owner", |c, yes| c.owner = yes),

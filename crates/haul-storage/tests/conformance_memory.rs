@@ -24,10 +24,11 @@ async fn the_memory_storage_conforms_with_all_capabilities() {
 
 #[tokio::test(start_paused = true)]
 async fn the_memory_storage_conforms_without_each_single_capability() {
-    let takers: [fn(&mut Capabilities); 15] = [
+    let takers: [fn(&mut Capabilities); 16] = [
         |c| c.ranged_reads = false,
         |c| c.writes = Writes::InOrder,
         |c| c.rename = false,
+        |c| c.conditional_commits = false,
         |c| c.server_copy = false,
         |c| c.symlinks = false,
         |c| c.hard_links = false,
@@ -54,6 +55,7 @@ async fn the_memory_storage_conforms_without_any_capability() {
         c.digests.clear();
         c.writes = Writes::InOrder;
         c.rename = false;
+        c.conditional_commits = false;
         c.server_copy = false;
         c.symlinks = false;
         c.hard_links = false;

@@ -170,7 +170,7 @@ impl ManifestWriter {
         let mode = existing.and_then(|entry| entry.mode);
         let mode = if options.private { Some(0o600) } else { mode };
         let metadata = Metadata { mode, ..Metadata::default() };
-        let commit = CommitOptions { metadata, replace: true, sync: options.sync };
+        let commit = CommitOptions { metadata, replace: true, sync: options.sync, expected: None };
         let outcome = match outcome {
             Ok(finished) => file.commit(finished.bytes, &commit).await.map(|()| finished),
             Err(error) => Err(error),

@@ -66,6 +66,7 @@ pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> Commit
         metadata,
         replace: context.settings.overwrite != Overwrite::Never,
         sync: context.settings.sync && can.sync,
+        expected: None,
     }
 }
 

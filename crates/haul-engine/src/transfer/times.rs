@@ -72,7 +72,7 @@ async fn try_out(
     let destination = &item.job.job.destination;
     let path = trial_path(&item.job, existing, &item.destination).await?;
     let metadata = Metadata { modified: Some(trial), ..Metadata::default() };
-    let options = CommitOptions { metadata, replace: true, sync: false };
+    let options = CommitOptions { metadata, replace: true, sync: false, expected: None };
     let tried = async {
         destination.write_whole(&path, Bytes::new(), &options).await?;
         let now = destination.stat(&path).await;

@@ -31,7 +31,12 @@ impl<'a> Marker<'a> {
         let name = temporary_name(b"mv", &unique);
         let modified = storage.stat(directory).await?.modified;
         let marker = Self { storage, directory, name, modified };
-        let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: false };
+        let options = CommitOptions {
+            metadata: Metadata::default(),
+            replace: false,
+            sync: false,
+            expected: None,
+        };
         storage.write_whole(&marker.path(directory)?, Bytes::new(), &options).await?;
         Ok(marker)
     }

@@ -282,7 +282,8 @@ async fn a_length_missing_from_a_listing_is_unknown_and_not_zero() {
 async fn files_can_be_written_into_a_drop_directory() {
     let answers = &[("LIST", "550 Permission denied."), ("SIZE", "550 No."), ("MDTM", "550 No.")];
     let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
-    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    let options =
+        CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     for name in ["a", "b", "c"] {
         assert!(storage.find_missing(&path(name)).await);
         storage.write_whole(&path(name), Bytes::from_static(b"new"), &options).await.unwrap();
@@ -352,7 +353,8 @@ async fn pasv_is_used_if_ports_of_epsv_are_blocked() {
         is_whole(&storage).await;
         assert_eq!(names(&storage).await, ["f"]);
     }
-    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    let options =
+        CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     storage.write_whole(&path("g"), Bytes::from_static(b"new"), &options).await.unwrap();
     assert_eq!(asked(&server, "EPSV"), 1);
 }
@@ -363,7 +365,8 @@ async fn an_upload_uses_pasv_if_ports_of_epsv_are_blocked() {
     let (server, _journals, storage) = storage(script).await;
     let writer = storage.create(&path("g"), &CreateOptions::default()).await.unwrap();
     writer.write_at(0, Block::from(Bytes::from_static(b"new"))).await.unwrap();
-    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    let options =
+        CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     writer.commit(3, &options).await.unwrap();
     assert_eq!(server.content("/up/g").unwrap(), b"new");
 }
@@ -377,7 +380,7 @@ async fn an_upload_succeeds_without_its_time_if_times_cannot_be_set() {
     assert!(storage.capabilities().times);
     let modified = Some(haul_storage::Timestamp { seconds: 1_000_000_000, nanos: 0 });
     let metadata = Metadata { modified, ..Metadata::default() };
-    let options = CommitOptions { metadata, replace: true, sync: false };
+    let options = CommitOptions { metadata, replace: true, sync: false, expected: None };
     for name in ["a", "b"] {
         storage.write_whole(&path(name), Bytes::from_static(b"new"), &options).await.unwrap();
     }
@@ -399,7 +402,8 @@ async fn a_server_that_loses_pipelined_commands_gets_one_at_a_time() {
     let (_journals, storage) = opened(&host).await;
     is_whole(&storage).await;
     assert_eq!(names(&storage).await, ["f"]);
-    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    let options =
+        CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     storage.write_whole(&path("f"), Bytes::from_static(b"new"), &options).await.unwrap();
     assert_eq!(server.content("/up/f").unwrap(), b"new");
     assert_eq!(asked(&server, "FEAT"), 2, "it was not learnt once");
@@ -431,7 +435,7 @@ async fn a_time_refused_for_one_file_is_set_on_the_others() {
     let (server, _journals, storage) = storage(script).await;
     let modified = Some(haul_storage::Timestamp { seconds: 1_000_000_000, nanos: 0 });
     let metadata = Metadata { modified, ..Metadata::default() };
-    let options = CommitOptions { metadata, replace: true, sync: false };
+    let options = CommitOptions { metadata, replace: true, sync: false, expected: None };
     let write =
         async |name| storage.write_whole(&path(name), Bytes::from_static(b"new"), &options).await;
     write("a").await.unwrap();

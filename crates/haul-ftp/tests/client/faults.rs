@@ -21,6 +21,7 @@ const REPLACING: CommitOptions = CommitOptions {
     metadata: Metadata { mode: None, modified: None, owner: None, xattrs: None },
     replace: true,
     sync: false,
+    expected: None,
 };
 
 async fn storage(script: Script) -> (Scripted, TempDir, Arc<FtpStorage>) {

@@ -10,7 +10,7 @@ use crate::{host, opened};
 
 fn options(modified: Option<Timestamp>) -> CommitOptions {
     let metadata = Metadata { modified, ..Metadata::default() };
-    CommitOptions { metadata, replace: true, sync: false }
+    CommitOptions { metadata, replace: true, sync: false, expected: None }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

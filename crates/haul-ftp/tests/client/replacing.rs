@@ -13,7 +13,7 @@ use crate::{host, opened};
 const PART: &str = "/up/.f.haul-part";
 
 fn replacing(replace: bool) -> CommitOptions {
-    CommitOptions { metadata: Metadata::default(), replace, sync: false }
+    CommitOptions { metadata: Metadata::default(), replace, sync: false, expected: None }
 }
 
 fn path(name: &str) -> RelPath {

@@ -23,7 +23,8 @@ async fn a_lane_resumes_its_tls_session_any_number_of_times() {
     let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
     let host = host(server.port(), secured(TlsMode::Always, server.certificate()));
     let (_journals, storage) = opened(&host).await;
-    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    let options =
+        CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     for n in 0..30_u8 {
         // Several TLS records, one, and none.
         let content = vec![n; usize::from(n % 3) * 50_000];
@@ -40,7 +41,8 @@ async fn refused_uploads_do_not_use_up_tls_tickets() {
     let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
     let host = host(server.port(), secured(TlsMode::Always, server.certificate()));
     let (_journals, storage) = opened(&host).await;
-    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    let options =
+        CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     for _ in 0..10 {
         let refused = storage.write_whole(&path("no/f"), Bytes::new(), &options).await;
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotFound);
@@ -116,7 +118,8 @@ async fn after_one_connection_with_tls_nothing_is_sent_without_it() {
     let host = host(port, secured(TlsMode::Auto, server.certificate()));
     let (_journals, storage) = opened(&host).await;
     storage.set_lanes(4);
-    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    let options =
+        CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     let write = |n: u8| {
         let (storage, options) = (&storage, &options);
         let name = path(&format!("f{n}"));

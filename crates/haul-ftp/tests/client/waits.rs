@@ -101,8 +101,12 @@ async fn run(host: &Arc<FtpHost>, doing: Doing) -> Result<()> {
             Ok(())
         }
         Doing::WriteSmall => {
-            let options =
-                CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+            let options = CommitOptions {
+                metadata: Metadata::default(),
+                replace: true,
+                sync: false,
+                expected: None,
+            };
             storage.write_whole(&path("g"), Bytes::from_static(b"x"), &options).await.map(drop)
         }
         Doing::Remove => storage.remove(&path("f")).await,

@@ -12,6 +12,7 @@ use haul_storage::{Entry, Error, ErrorKind, Metadata, RelPath, Result, Retry, Ti
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 
+use super::condition::Condition;
 use super::dav::{self, method};
 use super::error;
 use super::inner::{Inner, Manner};
@@ -98,16 +99,17 @@ impl Inner {
         if there.is_some() && source.is_dir() {
             return Err(at(ErrorKind::AlreadyExists, to));
         }
-        self.move_to(&source, to, there, true).await
+        self.move_to(&source, to, there, true, None).await
     }
 
-    /// Renames `source` to `to`. `there` is what was found at `to`.
+    /// Renames `source` to `to`. `there` is what was found at `to`, and `condition` is about the version there.
     pub(super) async fn move_to(
         &self,
         source: &Entry,
         to: &RelPath,
         mut there: Option<Entry>,
         replace: bool,
+        mut condition: Option<&Condition>,
     ) -> Result<()> {
         let from = &source.path;
         let at = |kind| Error::new(kind, "rename").at(self.location.display(to));
@@ -122,7 +124,7 @@ impl Inner {
                 Some(_) => "T",
                 None => "F",
             };
-            let error = match self.tell_where("MOVE", source, to, overwrite).await {
+            let error = match self.tell_where("MOVE", source, to, overwrite, condition).await {
                 Ok(()) => {
                     self.directories.forget(from);
                     self.directories.forget(to);
@@ -139,12 +141,18 @@ impl Inner {
                 false => None,
             };
             let same = |entry: &Entry| entry.kind == source.kind && entry.size == source.size;
-            match (&there, still) {
+            // 412
+            let unmet = condition.filter(|_| error.kind() == ErrorKind::AlreadyExists);
+            match (&there, still, unmet) {
                 // The response was lost, but the move succeeded.
-                (Some(entry), Some(None)) if same(entry) => return Ok(()),
-                (Some(_), _) if overwrite == "F" => {}
+                (Some(entry), Some(None), _) if same(entry) => return Ok(()),
+                (_, _, Some(unmet)) => {
+                    self.still_has(to, unmet).await?;
+                    condition = None;
+                }
+                (Some(_), _, None) if overwrite == "F" => {}
                 // The request was lost.
-                (_, Some(Some(entry))) if lost && same(&entry) => {
+                (_, Some(Some(entry)), None) if lost && same(&entry) => {
                     failure = error.at(self.location.display(to));
                 }
                 _ => return Err(error.at(self.location.display(to))),
@@ -166,7 +174,7 @@ impl Inner {
         if source.is_dir() {
             return Err(at(ErrorKind::IsADirectory, from));
         }
-        match self.tell_where("COPY", &source, to, "F").await {
+        match self.tell_where("COPY", &source, to, "F", None).await {
             Ok(()) => Ok(()),
             Err(error) => {
                 let error = self.why_not(error, to).await;

@@ -29,6 +29,11 @@ const PROPERTIES: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\
     <D:propfind xmlns:D=\"DAV:\"><D:prop><D:resourcetype/><D:getcontentlength/>\
     <D:getlastmodified/></D:prop></D:propfind>";
 
+/// Requests the same properties of a single resource, and its entity tag.
+const PROPERTIES_AND_TAG: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\
+    <D:propfind xmlns:D=\"DAV:\"><D:prop><D:resourcetype/><D:getcontentlength/>\
+    <D:getlastmodified/><D:getetag/></D:prop></D:propfind>";
+
 /// Requests the available space (RFC 4331).
 const QUOTA: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\
     <D:propfind xmlns:D=\"DAV:\"><D:prop><D:resourcetype/><D:quota-available-bytes/></D:prop></D:propfind>";
@@ -71,6 +76,18 @@ pub fn method(name: &'static str) -> Method {
 /// If the request fails, or the server does not support WebDAV.
 pub async fn look(exchange: &Exchange, url: Url, operation: &'static str) -> Result<Option<Seen>> {
     seen(exchange, &propfind(url, "0", operation), operation).await
+}
+
+/// Like [`look`], with the entity tag.
+///
+/// # Errors
+/// Those of [`look`].
+pub async fn look_with_tag(
+    exchange: &Exchange,
+    url: Url,
+    operation: &'static str,
+) -> Result<Option<Seen>> {
+    seen(exchange, &propfind_of(PROPERTIES_AND_TAG, url, "0", operation), operation).await
 }
 
 /// A directory with its quota; `None` if it does not exist.

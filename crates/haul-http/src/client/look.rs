@@ -19,9 +19,9 @@ use super::inner::{Inner, Manner};
 use super::list::index;
 use super::page_cache::Page;
 use super::request::Request;
-use crate::parse::Url;
 use crate::parse::href::decode_name;
 use crate::parse::index as pages;
+use crate::parse::{Resource, Url};
 
 /// What is at a URL.
 #[derive(Debug)]
@@ -250,17 +250,22 @@ impl Inner {
     ) -> Result<Option<Entry>> {
         let seen = dav::look(self.exchange(), self.url(path), operation).await?;
         let Some(seen) = seen else { return Ok(None) };
-        match dav::entry(path.clone(), &seen.resource) {
+        Ok(Some(self.described(path, &seen.resource).await?))
+    }
+
+    /// The entry of a resource. If the server has not reported its length, that is requested.
+    pub(super) async fn described(&self, path: &RelPath, resource: &Resource) -> Result<Entry> {
+        match dav::entry(path.clone(), resource) {
             Some(entry) => {
                 if entry.is_dir() {
                     self.directories.learn(path.clone());
                 }
-                Ok(Some(entry))
+                Ok(entry)
             }
             None => {
                 let mut entry = self.look_by_head(path).await?;
                 entry.tag = None;
-                Ok(Some(entry))
+                Ok(entry)
             }
         }
     }

@@ -12,6 +12,7 @@
 mod auth;
 mod body;
 mod change;
+mod condition;
 mod connect;
 mod continues;
 mod dav;

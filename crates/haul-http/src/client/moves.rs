@@ -5,6 +5,7 @@ use std::time::Duration;
 use haul_storage::{Entry, Error, ErrorKind, RelPath, Result, Retry};
 use http::{HeaderValue, StatusCode};
 
+use super::condition::Condition;
 use super::dav::{DESTINATION, OVERWRITE, method};
 use super::error;
 use super::inner::Inner;
@@ -21,7 +22,7 @@ impl Inner {
         self.quirks.moves && !self.moving.is_refused(path)
     }
 
-    /// Sends a MOVE or COPY of `source` to `to`. `overwrite` is `T` or `F`.
+    /// Sends a MOVE or COPY of `source` to `to`. `overwrite` is `T` or `F`, and `condition` is about the version at `to`.
     ///
     /// # Errors
     /// The server's refusal. If it refuses all forms for a MOVE and the source exists: `Unsupported`, and
@@ -32,6 +33,7 @@ impl Inner {
         source: &Entry,
         to: &RelPath,
         overwrite: &'static str,
+        condition: Option<&Condition>,
     ) -> Result<()> {
         let operation = if name == "MOVE" { "rename" } else { "copy" };
         // nginx requires a slash behind both of them, or neither.
@@ -49,6 +51,9 @@ impl Inner {
             let mut request = Request::new(method(name), from.clone(), operation)
                 .with(DESTINATION, destination)
                 .with(OVERWRITE, HeaderValue::from_static(overwrite));
+            if let Some(condition) = condition {
+                request = condition.on_move(request, &target)?;
+            }
             request.patience = Some(MOVED);
             let (status, url) = self.told(&request).await?;
             if status.is_success() {

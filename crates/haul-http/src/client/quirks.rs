@@ -4,7 +4,7 @@
 //! the whole file by the part (rclone 1.60 does). So features are used only with servers that identify
 //! themselves:
 //!
-//! | server | known by | partial writes | a PUT is whole or nothing | `If-None-Match: *` | times |
+//! | server | known by | partial writes | a PUT is whole or nothing | conditions | times |
 //! |---|---|---|---|---|---|
 //! | Apache, mod_dav_fs | `DAV: <http://apache.org/dav/propset/fs/1>` | PUT with `Content-Range` | yes | yes | no |
 //! | nginx, dav-ext | its constant `Allow` | no (400) | yes | no | no |
@@ -12,6 +12,8 @@
 //! | haul | `Server: haul` | PATCH | yes | yes | `X-OC-Mtime`, `Win32LastModifiedTime` |
 //! | SabreDAV | `DAV: sabredav-partialupdate` | PATCH | no | no | no |
 //! | any other | | no | no | no | no |
+//!
+//! Conditions are `If-None-Match: *` and `If-Match` of a PUT, and `If` of a MOVE (RFC 4918, section 10.4).
 //!
 //! nginx-dav-ext lists no names that begin with a dot, so there a directory with nothing else in it counts
 //! as empty and is removed as such.
@@ -62,7 +64,8 @@ pub struct Quirks {
     pub puts_whole: bool,
     /// Whether MKCOL fails if something exists (RFC 4918, 9.3). On rclone it does not.
     pub mkcol_detects_existing: bool,
-    /// Whether a PUT can be restricted to new files (`If-None-Match: *`).
+    /// Whether conditions are evaluated: a PUT can be restricted to new files (`If-None-Match: *`) or to one version
+    /// (`If-Match`), and a MOVE to one version at its destination (`If`).
     pub conditional: bool,
     /// How times are set, if the server supports it.
     pub times: Option<Times>,
@@ -128,6 +131,7 @@ impl Quirks {
         of_web(true).with(|can| {
             can.writes = if parts { Writes::AnyOrder } else { Writes::InOrder };
             can.rename = self.moves;
+            can.conditional_commits = self.moves && self.conditional;
             can.server_copy = self.moves;
             can.resume = parts;
             can.pipelined_writes = parts;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use haul_storage::Block;
-use http::header::IF_NONE_MATCH;
+use http::header::{IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, Method};
 
 use crate::parse::Url;
@@ -45,8 +45,10 @@ impl Request {
     /// Whether sending the request twice has the same effect as sending it once.
     pub fn is_repeatable(&self) -> bool {
         let is_put = self.method == Method::PUT || self.method == Method::PATCH;
-        // With `If-None-Match`, the second request would fail because the first one has succeeded.
-        repeatable(&self.method) || is_put && !self.headers.contains_key(IF_NONE_MATCH)
+        let is_for_a_tag = self.headers.get(IF_MATCH).is_some_and(|tag| tag.as_bytes() != b"*");
+        // The second request would fail because the first one has succeeded.
+        let is_conditional = is_for_a_tag || self.headers.contains_key(IF_NONE_MATCH);
+        repeatable(&self.method) || is_put && !is_conditional
     }
 
     /// The time limit for the request and the beginning of its response; `silence` is the silence timeout. Includes the

@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 use super::described::Described;
 use super::directory::{Entry, Links, Listing};
 use super::instead::Instead;
-use super::part::{copy, copy_link, finish, is_link, rename_new, rename_over};
+use super::part::{copy, copy_link, finish, has_tag, is_link, rename_new, rename_over};
 use super::paths::{is_within, trimmed};
 use super::refusal::fs_error;
 use super::share::Share;
@@ -34,6 +34,8 @@ pub(super) struct Intent {
     pub(super) aside: bool,
     /// The source of a COPY. Links below it are copied as links, because following them may never end.
     pub(super) copies: Option<Arc<[u8]>>,
+    /// The entity tag of the only version that a MOVE may replace.
+    pub(super) only: Option<String>,
     /// `Overwrite: F`: nothing is replaced, not even an entry that appeared since the check.
     pub(super) keeps: bool,
     /// A COPY over an existing entry, which stays until the copy is complete.
@@ -104,7 +106,7 @@ impl GuardedFileSystem<Intent> for Files {
         options: OpenOptions,
         intent: &'a Intent,
     ) -> FsFuture<'a, Box<dyn DavFile>> {
-        let written = intent.written;
+        let written = intent.written.clone();
         Box::pin(async move {
             let upload = Upload::open(&self.share, path.as_bytes(), options, written).await?;
             Ok(Box::new(upload) as Box<dyn DavFile>)
@@ -203,6 +205,9 @@ impl GuardedFileSystem<Intent> for Files {
         self.run(from, move |share, path| {
             let ((from, old), (to, new)) = (share.jail.parent(path)?, share.jail.parent(&target)?);
             finish((&from, old), (&to, new), intent.keeps)?;
+            if intent.only.as_ref().is_some_and(|tag| !has_tag(&to, new, tag)) {
+                return Err(Errno::EXIST);
+            }
             match intent {
                 Intent { keeps: true, .. } => rename_new((from, old), (to, new)),
                 Intent { aside: true, .. } => rename_over((from, old), (to, new)),

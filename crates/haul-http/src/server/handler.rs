@@ -17,6 +17,7 @@ use rustix::fs::FileType;
 
 use super::body::Body;
 use super::client::Client;
+use super::described::Described;
 use super::download;
 use super::file_system::{Files, Intent};
 use super::gate::Gate;
@@ -171,16 +172,28 @@ impl Handler {
         };
         let is_new =
             head.headers.get(header::IF_NONE_MATCH).is_some_and(|tag| tag.as_bytes() == b"*");
-        let that_version = is_for_one_version(&head.headers);
-        let written = Written { modified, that_version };
+        let only = match is_for_one_version(&head.headers) {
+            true => self.tag(path).await,
+            false => None,
+        };
+        let refuses = is_new || only.is_some();
+        let written = Written { modified, only };
         let intent = Intent { written, ..Intent::default() };
         let request = Request::from_parts(head, body);
         let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
-        let mut response = there_meanwhile(ours(response), is_new || that_version);
+        let mut response = there_meanwhile(ours(response), refuses);
         if modified.is_some() && response.status().is_success() {
             response.headers_mut().insert(X_OC_MTIME, HeaderValue::from_static("accepted"));
         }
         response
+    }
+
+    /// The entity tag of a file before the conditions of a request are evaluated; `None` if there is no file. If it has
+    /// changed when the file is to be replaced, the request fails.
+    async fn tag(&self, path: &DavPath) -> Option<String> {
+        let (share, path) = (Arc::clone(&self.share), path.as_bytes().to_vec());
+        let stat = self.share.pool.run_short(move || share.jail.stat(&path, true)).await;
+        Some(Described::new(&stat.ok()?).etag())
     }
 
     /// Methods that change names or locks.
@@ -218,7 +231,7 @@ impl Handler {
         }
         if matches!(method.as_str(), "COPY" | "MOVE") {
             match self.target(path, &head).await {
-                Ok(Target { path: to, value, is_there, replaces, copied }) => {
+                Ok(Target { path: to, value, is_there, only, replaces, copied }) => {
                     head.headers.insert("destination", value);
                     if is_there && !(method == "COPY" && copied == Copied::Onto) {
                         let locks = self.share.locks.around(to.as_bytes());
@@ -230,7 +243,7 @@ impl Handler {
                         }
                         removed.push((locks, to.as_bytes().to_vec()));
                     }
-                    intent.replaces = replaces;
+                    (intent.only, intent.replaces) = (only, replaces);
                     intent.aside = method == "MOVE" && !replaces;
                     intent.copies = (method == "COPY").then(|| path.as_bytes().into());
                     intent.keeps =
@@ -241,9 +254,9 @@ impl Handler {
             }
         }
         let request = Request::from_parts(head, Full::new(body));
-        let (keeps, instead) = (intent.keeps, intent.instead.clone());
+        let (refuses, instead) = (intent.keeps || intent.only.is_some(), intent.instead.clone());
         let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
-        let response = there_meanwhile(ours(response), keeps);
+        let response = there_meanwhile(ours(response), refuses);
         // With 207 a part of it was not done; then the properties stay where they were.
         if matches!(response.status(), StatusCode::CREATED | StatusCode::NO_CONTENT) {
             if let Some(instead) = instead
@@ -279,6 +292,7 @@ impl Handler {
         let is_shallow = head.headers.get("depth").is_some_and(|depth| depth.as_bytes() == b"0");
         let (from, into) = (path.as_bytes().to_vec(), to.as_bytes().to_vec());
         let share = Arc::clone(&self.share);
+        let is_pinned = head.method == "MOVE" && may_be_for_the_target(&head.headers);
         let looked = self.share.pool.run_short(move || {
             let canonical = |path: &[u8]| share.jail.canonical(path);
             if let (Ok(from), Ok(into)) = (canonical(&from), canonical(&into)) {
@@ -287,12 +301,15 @@ impl Handler {
                     return Err(StatusCode::FORBIDDEN);
                 }
             }
-            let kind = |path: &[u8], follow| {
-                let stat = share.jail.stat(trimmed(path), follow).ok()?;
-                Some(FileType::from_raw_mode(stat.st_mode))
-            };
+            let stat = |path: &[u8], follow| share.jail.stat(trimmed(path), follow).ok();
+            let kind =
+                |path: &[u8], follow| Some(FileType::from_raw_mode(stat(path, follow)?.st_mode));
             let is_file = |kind| kind != FileType::Directory;
-            let (source, target) = (kind(&from, true), kind(&into, false));
+            let target = stat(&into, false);
+            let only = target.as_ref().filter(|_| is_pinned);
+            let only = only.map(|stat| Described::new(stat).etag());
+            let target = target.map(|stat| FileType::from_raw_mode(stat.st_mode));
+            let source = kind(&from, true);
             let is_there = target.is_some();
             let replaces = source.is_some_and(is_file) && target.is_some_and(is_file);
             // A directory without its content is copied only over files; anything else is kept.
@@ -305,10 +322,10 @@ impl Handler {
                 true if leaves() => Copied::Onto,
                 true => Copied::Alone,
             };
-            Ok((is_there, replaces, copied))
+            Ok((is_there, only, replaces, copied))
         });
-        let (is_there, replaces, copied) = looked.await?;
-        Ok(Target { path: to, value, is_there, replaces, copied })
+        let (is_there, only, replaces, copied) = looked.await?;
+        Ok(Target { path: to, value, is_there, only, replaces, copied })
     }
 
     fn options(&self) -> Response<Body> {
@@ -348,6 +365,15 @@ fn is_for_one_version(headers: &HeaderMap) -> bool {
         || says(IF, |byte| *byte == b'[')
 }
 
+/// Whether a condition of a MOVE may be about the version at its destination: tagged lists name the resources that they
+/// are about (RFC 4918, section 10.4.2).
+fn may_be_for_the_target(headers: &HeaderMap) -> bool {
+    headers.get_all(IF).iter().any(|value| {
+        let value = value.as_bytes().trim_ascii_start();
+        value.starts_with(b"<") && value.contains(&b'[')
+    })
+}
+
 /// The destination of a COPY or MOVE.
 struct Target {
     path: DavPath,
@@ -355,6 +381,8 @@ struct Target {
     value: HeaderValue,
     /// The destination exists.
     is_there: bool,
+    /// Its entity tag, if a MOVE may replace only this version.
+    only: Option<String>,
     /// A file replaces a file.
     replaces: bool,
     /// What a COPY copies, and replaces.
@@ -365,9 +393,9 @@ fn too_long() -> Response<Body> {
     refusal::status(StatusCode::PAYLOAD_TOO_LARGE)
 }
 
-/// Reports 412 if the file was created after `dav-server` had checked, and must not be replaced.
-fn there_meanwhile(response: Response<Body>, keeps: bool) -> Response<Body> {
-    match keeps && response.status() == StatusCode::METHOD_NOT_ALLOWED {
+/// Reports 412 if the file was created or replaced after `dav-server` had checked, and must not be replaced.
+fn there_meanwhile(response: Response<Body>, refuses: bool) -> Response<Body> {
+    match refuses && response.status() == StatusCode::METHOD_NOT_ALLOWED {
         true => refusal::status(StatusCode::PRECONDITION_FAILED),
         false => response,
     }

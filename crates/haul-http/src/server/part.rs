@@ -49,13 +49,13 @@ enum Expected {
 }
 
 impl Part {
-    /// Creates the part file beside the final name. With `that_version`, only the version that
-    /// exists now may be replaced, which is checked again at the rename.
+    /// Creates the part file beside the final name. With `only`, only the version with this entity tag
+    /// may be replaced, which is checked at the rename.
     pub(super) fn make(
         jail: &Jail,
         path: &[u8],
         options: &OpenOptions,
-        that_version: bool,
+        only: Option<String>,
     ) -> Result<(File, Self)> {
         let (directory, name, old) = target(jail, path)?;
         match &old {
@@ -69,10 +69,10 @@ impl Part {
             None if !options.create => return Err(Errno::NOENT),
             _ => {}
         }
-        let expected = match &old {
+        let expected = match only {
             _ if options.create_new => Expected::Nothing,
-            Some(old) if that_version => Expected::Version(Described::new(old).etag()),
-            _ => Expected::Anything,
+            Some(tag) => Expected::Version(tag),
+            None => Expected::Anything,
         };
         Self::beside((directory, &name), old.as_ref(), expected)
     }
@@ -102,7 +102,9 @@ impl Part {
         let (from, to) = ((&self.directory, &self.part[..]), (&self.directory, &self.name[..]));
         let named = match &self.expected {
             Expected::Nothing => rename_new(from, to),
-            Expected::Version(tag) if !self.is_still(tag) => Err(Errno::EXIST),
+            Expected::Version(tag) if !has_tag(&self.directory, &self.name, tag) => {
+                Err(Errno::EXIST)
+            }
             Expected::Version(_) | Expected::Anything => renameat(from.0, from.1, to.0, to.1),
         };
         if named.is_err() {
@@ -111,16 +113,16 @@ impl Part {
         named
     }
 
-    /// Whether the existing file still has this entity tag.
-    fn is_still(&self, tag: &str) -> bool {
-        let found = statat(&self.directory, &self.name[..], AtFlags::SYMLINK_NOFOLLOW);
-        found.is_ok_and(|stat| Described::new(&stat).etag() == tag)
-    }
-
     pub(super) fn remove(&self) {
         // If it does not exist any more, nothing is left to remove.
         let _ = unlinkat(&self.directory, &self.part[..], AtFlags::empty());
     }
+}
+
+/// Whether the entry of this name has this entity tag.
+pub(super) fn has_tag(directory: impl AsFd, name: &[u8], tag: &str) -> bool {
+    let found = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    found.is_ok_and(|stat| Described::new(&stat).etag() == tag)
 }
 
 /// Directory, name and existing file.

@@ -53,12 +53,12 @@ pub(super) struct Upload {
 }
 
 /// How to write a file.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Written {
     /// The modification time to set.
     pub(super) modified: Option<SystemTime>,
-    /// Whether only the version that exists at the start may be replaced.
-    pub(super) that_version: bool,
+    /// The entity tag of the only version that may be replaced.
+    pub(super) only: Option<String>,
 }
 
 impl Upload {
@@ -67,13 +67,13 @@ impl Upload {
         share: &Arc<Share>,
         path: &[u8],
         options: OpenOptions,
-        Written { modified, that_version }: Written,
+        Written { modified, only }: Written,
     ) -> FsResult<Self> {
         let (inside, path) = (Arc::clone(share), path.to_vec());
         let (appends, size) = (options.append, options.size.filter(|_| options.truncate));
         let opened = share.pool.run_short(move || {
             let (file, part) = match options.truncate {
-                true => Part::make(&inside.jail, &path, &options, that_version)
+                true => Part::make(&inside.jail, &path, &options, only)
                     .map(|(file, part)| (file, Some(part)))?,
                 false => (in_place(&inside.jail, &path, &options)?, None),
             };

@@ -466,7 +466,8 @@ async fn nextcloud_gets_the_time_with_the_file() {
     assert!(storage.capabilities().times);
     let modified = Some(Timestamp { seconds: 1_234_567_890, nanos: 5 });
     let metadata = Metadata { modified, ..Metadata::default() };
-    let options = CommitOptions { metadata: metadata.clone(), replace: false, sync: false };
+    let options =
+        CommitOptions { metadata: metadata.clone(), replace: false, sync: false, expected: None };
     storage.write_whole(&path("file"), Bytes::from_static(b"x"), &options).await.unwrap();
     let put = &server.asked("PUT")[0];
     assert_eq!(put.header("x-oc-mtime"), "1234567890");
@@ -511,7 +512,10 @@ async fn nextcloud_assembles_a_large_file_from_pieces() {
     assert!(server.asked("MOVE").is_empty());
     let modified = Some(Timestamp { seconds: 1_234_567_890, nanos: 0 });
     let metadata = Metadata { modified, ..Metadata::default() };
-    writer.commit(SIZE, &CommitOptions { metadata, replace: true, sync: false }).await.unwrap();
+    writer
+        .commit(SIZE, &CommitOptions { metadata, replace: true, sync: false, expected: None })
+        .await
+        .unwrap();
 
     let made = &server.asked("MKCOL")[0];
     assert!(made.path.starts_with("/dav/remote.php/dav/uploads/me/haul-"), "{}", made.path);
@@ -538,7 +542,8 @@ async fn sent_in_pieces(server: &Scripted, size: u64) -> Result<()> {
     let options = CreateOptions { size: Some(size), ..CreateOptions::default() };
     let writer = storage.create(&path("big"), &options).await.unwrap();
     writer.write_at(0, Block::from(Bytes::from(vec![7; size as usize]))).await.unwrap();
-    let commit = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    let commit =
+        CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     writer.commit(size, &commit).await
 }
 

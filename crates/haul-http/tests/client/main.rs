@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
+mod conditions;
 mod faults;
 mod order;
 #[path = "../../../haul-net/tests/support/port.rs"]
@@ -45,7 +46,7 @@ fn path(text: &str) -> RelPath {
 }
 
 fn replacing() -> CommitOptions {
-    CommitOptions { metadata: Metadata::default(), replace: true, sync: false }
+    CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None }
 }
 
 /// Runs the conformance suite without the cases that the server fails for any client, each with its

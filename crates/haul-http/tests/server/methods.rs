@@ -221,6 +221,29 @@ fn files_are_copied_and_moved_with_times_and_subtrees() {
 }
 
 #[test]
+fn a_move_replaces_only_the_version_of_its_condition() {
+    let site = Site::start();
+    site.write("file", "old");
+    let etag = site.get("/file").header("etag").unwrap().to_owned();
+    let tagged = |tag: &str| format!("If: <http://{}/file> ([{tag}])", site.authority());
+    let moved = |condition: &str| {
+        site.write("new", "new");
+        site.ask("MOVE /new", &["Destination: /file", condition], b"").status
+    };
+    assert_eq!(moved(&tagged("\"other\"")), 412);
+    assert_eq!(moved(&tagged(&format!("W/{etag}"))), 412);
+    // `If-Match` is about the source.
+    assert_eq!(moved(&format!("If-Match: {etag}")), 412);
+    assert_eq!((site.read("file"), site.read("new")), ("old".to_owned(), "new".to_owned()));
+    assert_eq!(moved(&tagged(&etag)), 204);
+    assert_eq!((site.read("file"), site.names()), ("new".to_owned(), vec!["file".to_owned()]));
+    assert_eq!(moved(&tagged(&etag)), 412);
+    fs::remove_file(site.path("file")).unwrap();
+    assert_eq!(moved(&tagged(&etag)), 412);
+    assert_eq!(site.names(), ["new"]);
+}
+
+#[test]
 fn a_file_replaced_by_move_is_never_missing() {
     let site = Site::start();
     site.write("file", "old");

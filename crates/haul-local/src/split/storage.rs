@@ -33,6 +33,34 @@ impl Shared {
         Ok(entry)
     }
 
+    /// The options of a commit to `path` for the inner storage, which compares a file itself: a split folder is compared
+    /// here.
+    pub(super) async fn compared(
+        &self,
+        path: &RelPath,
+        options: &CommitOptions,
+    ) -> Result<CommitOptions> {
+        let compares = self.capabilities.conditional_commits && options.replaced().is_some();
+        let found = if compares { self.layout(path).await? } else { None };
+        let Some(layout) = found else { return Ok(options.clone()) };
+        let checked = options.check(Some(&layout.identity(path)));
+        checked.map_err(|error| error.at(self.inner.location().display(path)))?;
+        Ok(CommitOptions { expected: None, ..options.clone() })
+    }
+
+    /// Checks that a commit may replace the version at `path`.
+    pub(super) async fn check(&self, path: &RelPath, options: &CommitOptions) -> Result<()> {
+        if !self.capabilities.conditional_commits || options.replaced().is_none() {
+            return Ok(());
+        }
+        let found = match self.inner.find(path).await? {
+            Some(entry) => Some(self.seen(entry).await?.identity()),
+            None => None,
+        };
+        let checked = options.check(found.as_ref());
+        checked.map_err(|error| error.at(self.inner.location().display(path)))
+    }
+
     async fn seen_batch(&self, batch: Result<Vec<Entry>>) -> Vec<Result<Vec<Entry>>> {
         let batch = match batch {
             Ok(batch) => batch,
@@ -101,7 +129,7 @@ impl Shared {
         }
         let mode = layout.parts.first().and_then(|first| first.mode);
         let metadata = Metadata { mode, ..Metadata::default() };
-        let options = CommitOptions { metadata, replace: false, sync: false };
+        let options = CommitOptions { metadata, replace: false, sync: false, expected: None };
         writer.commit(layout.size(), &options).await
     }
 }
@@ -314,6 +342,7 @@ impl Storage for SplitStorage {
     ) -> Result<()> {
         let (shared, size) = (&self.shared, bytes.len() as u64);
         if shared.rule().is_none_or(|rule| size <= rule.longest) {
+            let options = &shared.compared(path, options).await?;
             let outcome = shared.inner.write_whole(path, bytes.clone(), options).await;
             let again = || shared.inner.write_whole(path, bytes, options);
             return shared.or_aside(path, outcome, again).await;
@@ -342,7 +371,8 @@ impl Storage for SplitStorage {
     }
 
     async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
-        if self.shared.rule().is_some() {
+        let compares = files.iter().any(|file| file.options.replaced().is_some());
+        if compares || self.shared.rule().is_some() {
             return self.write_each(files).await;
         }
         let mut outcomes = self.shared.inner.write_many(files.clone()).await;

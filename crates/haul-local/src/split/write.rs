@@ -271,7 +271,7 @@ impl WriteAt for SplitWriter {
             return Err(self.error(ErrorKind::InvalidInput, "it is committed or aborted"));
         }
         let count = size.div_ceil(self.rule.part).max(1);
-        let each = CommitOptions { replace: true, ..options.clone() };
+        let each = CommitOptions { replace: true, expected: None, ..options.clone() };
         for number in 0..count {
             if state.named.contains(&number) {
                 continue;
@@ -297,6 +297,7 @@ impl WriteAt for SplitWriter {
             1 => (part_path(&self.folder, 0), false),
             _ => (self.folder.clone(), true),
         };
+        self.shared.check(&self.path, options).await?;
         self.shared.place(&from, is_folder, &self.path, options.replace).await?;
         state.ended = true;
         remove_if_there(&self.shared, &self.outer).await?;
@@ -369,6 +370,7 @@ impl WriteAt for PlainWriter {
     }
 
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
+        let options = &self.shared.compared(&self.path, options).await?;
         let outcome = self.inner.commit(size, options).await;
         self.shared.or_aside(&self.path, outcome, || self.inner.commit(size, options)).await
     }

@@ -39,7 +39,7 @@ pub fn block(bytes: &[u8]) -> Block {
 }
 
 pub fn fresh() -> CommitOptions {
-    CommitOptions { metadata: Metadata::default(), replace: false, sync: false }
+    CommitOptions { metadata: Metadata::default(), replace: false, sync: false, expected: None }
 }
 
 pub fn replacing() -> CommitOptions {

@@ -1,8 +1,9 @@
 //! Sends one version of a file to the storage, unless what is there is not the version that it replaces.
 //!
 //! A new file is committed without permission to replace another, which storages refuse in one step as far as they can.
-//! A file that replaces a version is compared with a STAT just before its commit: between the two, another change is
-//! overwritten.
+//! A file that replaces a version is compared with a STAT just before its commit. Storages that can
+//! ([`Capabilities::conditional_commits`](haul_storage::Capabilities::conditional_commits)) compare it again when they
+//! replace it; on others, a change between the two is overwritten.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -142,13 +143,20 @@ impl Sender {
             sent => sent,
         };
         match sent {
-            // The response to an earlier attempt may have been lost, also by an earlier process.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let Some(there) = self.storage.find(&snapshot.path).await? else {
                     return Err(error);
                 };
-                let is_sent = self.is_sent(file, snapshot, &there).await?;
-                if is_sent { Ok(()) } else { Err(error) }
+                self.unless_sent(file, snapshot, &there, error).await
+            }
+            // It has changed between the STAT and the commit.
+            Err(error) if error.kind() == ErrorKind::Changed && error.retry() == Retry::Never => {
+                let Some(there) = self.storage.find(&snapshot.path).await? else {
+                    // It was removed. The next attempt writes a new file.
+                    return Err(Error::new(ErrorKind::Interrupted, "upload"));
+                };
+                let error = self.conflict(&snapshot.path);
+                self.unless_sent(file, snapshot, &there, error).await
             }
             Err(error) => {
                 if error.retry() == Retry::Later {
@@ -158,6 +166,25 @@ impl Sender {
             }
             Ok(()) => Ok(()),
         }
+    }
+
+    /// The error, unless what is there is this version: the response to an earlier attempt may have been lost, also by an
+    /// earlier process.
+    async fn unless_sent(
+        &self,
+        file: &Pending,
+        snapshot: &Snapshot,
+        there: &Entry,
+        error: Error,
+    ) -> Result<()> {
+        if self.is_sent(file, snapshot, there).await? { Ok(()) } else { Err(error) }
+    }
+
+    /// The error if there is another version than the one that is to be replaced.
+    fn conflict(&self, path: &RelPath) -> Error {
+        Error::new(ErrorKind::AlreadyExists, "upload")
+            .at(self.storage.location().display(path))
+            .because("it has changed on the server")
     }
 
     async fn send_once(&self, file: &Pending, snapshot: &Snapshot) -> Result<()> {
@@ -281,16 +308,14 @@ impl Sender {
     async fn options(&self, file: &Pending, snapshot: &Snapshot) -> Result<CommitOptions> {
         let metadata = snapshot.metadata.clone();
         let sync = snapshot.is_synced && self.storage.capabilities().sync;
-        let is_new = CommitOptions { metadata, replace: false, sync };
+        let is_new = CommitOptions { metadata, replace: false, sync, expected: None };
         let Some(base) = &snapshot.base else { return Ok(is_new) };
         // If it was removed on the server, what was written here later stays.
         let Some(there) = self.storage.find(&snapshot.path).await? else { return Ok(is_new) };
         if there.identity() == *base || self.is_sent(file, snapshot, &there).await? {
-            return Ok(CommitOptions { replace: true, ..is_new });
+            return Ok(CommitOptions { replace: true, expected: Some(there.identity()), ..is_new });
         }
-        Err(Error::new(ErrorKind::AlreadyExists, "upload")
-            .at(self.storage.location().display(&snapshot.path))
-            .because("it has changed on the server"))
+        Err(self.conflict(&snapshot.path))
     }
 
     /// Whether what is there is this version, from an upload whose response was lost.

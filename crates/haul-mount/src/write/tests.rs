@@ -254,6 +254,60 @@ async fn a_version_that_has_changed_on_the_server_stays_beside_the_one_from_here
     assert_eq!((path.to_string(), named.to_string()), ("plan.odt".to_owned(), copy.clone()));
 }
 
+/// Formerly, what was written here replaced it.
+#[tokio::test]
+async fn a_version_that_appears_between_the_stat_and_the_commit_stays() {
+    let storage = MemoryStorage::new();
+    let long = vec![7; 5 * MIB];
+    // At once, and in pieces.
+    for (operation, content) in
+        [(Operation::WriteWhole, b"from here".as_slice()), (Operation::Commit, &long[..])]
+    {
+        storage.add_file("plan.odt", "from there");
+        storage.faults().on(operation).path("plan.odt").first(1).change();
+        let world = World::new(&storage);
+        let handle = world.open("plan.odt").await;
+        world.write(handle, 0, content).await;
+        world.close(handle).await;
+        world.uploaded().await;
+        let paths = storage.paths();
+        let [copy, original] = &paths[..] else { panic!("{paths:?}") };
+        assert!(original == "plan.odt" && storage.content(original) == "from there");
+        assert!(copy.starts_with("plan (conflict ") && storage.content(copy)[..9] == content[..9]);
+        assert!(matches!(&lock(&world.warnings)[..], [Warning::Conflict { .. }]));
+        storage.take_away(copy);
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_removed_between_the_stat_and_the_commit_comes_back() {
+    let storage = MemoryStorage::new();
+    storage.add_file("file", "old");
+    storage.faults().on(Operation::WriteWhole).first(1).vanish();
+    let world = World::new(&storage);
+    let handle = world.open("file").await;
+    world.write(handle, 0, "new").await;
+    world.close(handle).await;
+    world.uploaded().await;
+    assert_eq!((storage.paths(), storage.content("file")), (vec!["file".to_owned()], "new".into()));
+    assert!(lock(&world.warnings).is_empty());
+}
+
+/// The retry finds its own version instead of the one that it replaces.
+#[tokio::test(start_paused = true)]
+async fn a_replacement_whose_response_was_lost_makes_no_copy() {
+    let storage = MemoryStorage::new();
+    storage.add_file("file", "old");
+    storage.faults().on(Operation::WriteWhole).first(1).lose_answer(ErrorKind::Unreachable);
+    let world = World::new(&storage);
+    let handle = world.open("file").await;
+    world.write(handle, 0, "new").await;
+    world.close(handle).await;
+    world.uploaded().await;
+    assert_eq!((storage.paths(), storage.content("file")), (vec!["file".to_owned()], "new".into()));
+    assert!(lock(&world.warnings).is_empty());
+}
+
 #[tokio::test]
 async fn a_new_file_does_not_replace_one_that_appeared_on_the_server() {
     let storage = MemoryStorage::new();

@@ -89,7 +89,7 @@ mod tests {
         let commit = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
             let metadata = Metadata::default();
-            let options = CommitOptions { metadata, replace: false, sync: false };
+            let options = CommitOptions { metadata, replace: false, sync: false, expected: None };
             upload.close(upload.file.commit(7, &options)).await
         };
         let (written, committed) = tokio::join!(write, commit);

@@ -89,7 +89,12 @@ async fn a_write_continues_after_each_cut_of_a_lane() {
             assert!(retries < 1000);
         }
     }
-    let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: false };
+    let options = CommitOptions {
+        metadata: Metadata::default(),
+        replace: false,
+        sync: false,
+        expected: None,
+    };
     while let Err(error) = writer.commit(SIZE as u64, &options).await {
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     }
@@ -169,7 +174,12 @@ async fn a_commit_that_is_repeated_succeeds() {
     let storage = open(&shared.ticket).await.unwrap();
     let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
     writer.write_at(0, Bytes::from_static(b"content").into()).await.unwrap();
-    let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: false };
+    let options = CommitOptions {
+        metadata: Metadata::default(),
+        replace: false,
+        sync: false,
+        expected: None,
+    };
     for _ in 0..2 {
         writer.commit(7, &options).await.unwrap();
     }

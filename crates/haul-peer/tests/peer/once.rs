@@ -65,7 +65,7 @@ impl Behind {
 }
 
 fn options() -> CommitOptions {
-    CommitOptions { metadata: Metadata::default(), replace: false, sync: false }
+    CommitOptions { metadata: Metadata::default(), replace: false, sync: false, expected: None }
 }
 
 /// Formerly, it was reported as failed, and again when it was repeated by the caller.

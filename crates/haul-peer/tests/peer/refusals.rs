@@ -143,7 +143,12 @@ async fn sessions_are_shown_and_their_end_is_reported() {
     // The beginning is sent with the open, and may then be read again.
     assert!((300_000..=600_000).contains(&session.sent), "{session:?}");
     assert_eq!(session.file.as_deref(), Some(&path("file")));
-    let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: false };
+    let options = CommitOptions {
+        metadata: Metadata::default(),
+        replace: false,
+        sync: false,
+        expected: None,
+    };
     storage.write_whole(&path("new"), Bytes::from_static(b"hello"), &options).await.unwrap();
     let status = server.sessions().status();
     assert_eq!((status[0].received, status[0].file.as_deref()), (5, Some(&path("new"))));
@@ -216,7 +221,8 @@ async fn set_id_bits_are_not_set_for_a_client() {
     assert!(!storage.capabilities().owner);
     let metadata = |mode| Metadata { mode: Some(mode), ..Metadata::default() };
     storage.set_metadata(&path("file"), &metadata(0o6755)).await.unwrap();
-    let options = CommitOptions { metadata: metadata(0o4711), replace: false, sync: false };
+    let options =
+        CommitOptions { metadata: metadata(0o4711), replace: false, sync: false, expected: None };
     let bytes = Bytes::from_static(b"content");
     storage.write_whole(&path("whole"), bytes, &options).await.unwrap();
     let written = storage.create(&path("written"), &Default::default()).await.unwrap();
@@ -237,7 +243,8 @@ async fn a_share_that_is_not_writable_refuses_every_change() {
     let shared = share(directory.path(), |grant| grant.writable = false).await;
     let storage = open(&shared.ticket).await.unwrap();
     assert_eq!(storage.read_whole(&path("file"), 100).await.unwrap().bytes, "content");
-    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    let options =
+        CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     let bytes = Bytes::from_static(b"other");
     let errors = [
         storage.write_whole(&path("file"), bytes, &options).await.unwrap_err(),
@@ -252,6 +259,32 @@ async fn a_share_that_is_not_writable_refuses_every_change() {
     }
     let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
     assert_eq!(names.len(), 1);
+}
+
+/// The sharer compares it, just before it replaces the file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_that_appears_after_the_stat_is_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "old").unwrap();
+    let shared = share(directory.path(), |_| {}).await;
+    let storage = open(&shared.ticket).await.unwrap();
+    assert!(storage.capabilities().conditional_commits);
+    let expected = Some(storage.stat(&path("file")).await.unwrap().identity());
+    let options =
+        CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected };
+    let writer = storage.create(&path("file"), &Default::default()).await.unwrap();
+    writer.write_at(0, Bytes::from_static(b"from here").into()).await.unwrap();
+    let other = directory.path().join("other");
+    std::fs::write(&other, "new").unwrap();
+    std::fs::rename(&other, &file).unwrap();
+    let whole = Bytes::from_static(b"from here");
+    let whole = storage.write_whole(&path("file"), whole, &options).await;
+    for outcome in [writer.commit(9, &options).await, whole] {
+        let error = outcome.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Changed, Retry::Never), "{error}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
 }
 
 /// Formerly, such a lane was closed without a word.

@@ -135,7 +135,12 @@ async fn a_file_written_in_order_keeps_its_lane_when_lanes_are_reduced() {
     storage.set_lanes(1);
     assert_eq!(storage.link().open, 1);
     file.write_at(100_000, block()).await.unwrap();
-    let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: false };
+    let options = CommitOptions {
+        metadata: Metadata::default(),
+        replace: false,
+        sync: false,
+        expected: None,
+    };
     file.commit(200_000, &options).await.unwrap();
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), vec![2; 200_000]);
 }
@@ -159,7 +164,7 @@ async fn a_link_at_the_destination_has_its_target() {
 async fn write(storage: &SftpStorage, name: &str, length: usize, metadata: Metadata) {
     let path = RelPath::parse(name).unwrap();
     let bytes = Bytes::from(vec![3; length]);
-    let options = CommitOptions { metadata, replace: true, sync: false };
+    let options = CommitOptions { metadata, replace: true, sync: false, expected: None };
     if length < 1000 {
         storage.write_whole(&path, bytes, &options).await.unwrap();
         return;

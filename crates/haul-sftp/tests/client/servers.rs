@@ -62,7 +62,12 @@ async fn copies(host: SshHost, least: [u32; 2]) {
         pieces.map(|at| file.write_at(at as u64, Block::from(content.slice(at..at + PIECE))));
     let written: Vec<()> = stream::iter(writes).buffer_unordered(8).try_collect().await.unwrap();
     assert_eq!(written.len(), LENGTH / PIECE);
-    let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: false };
+    let options = CommitOptions {
+        metadata: Metadata::default(),
+        replace: false,
+        sync: false,
+        expected: None,
+    };
     file.commit(LENGTH as u64, &options).await.unwrap();
     assert!(std::fs::read(served.path().join("file")).unwrap() == content, "changed on the way up");
     let up = host.key_exchanges();

@@ -129,7 +129,8 @@ async fn a_sync_of_twenty_minutes_is_reported_and_does_not_time_out() {
     .await;
     let began = Instant::now();
     let file = storage.create(&path("new"), &CreateOptions::default()).await.unwrap();
-    let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: true };
+    let options =
+        CommitOptions { metadata: Metadata::default(), replace: false, sync: true, expected: None };
     file.commit(10, &options).await.unwrap();
     assert!(began.elapsed() >= Duration::from_secs(20 * 60));
     let reports = reports.lock().unwrap();

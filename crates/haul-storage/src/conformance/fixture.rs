@@ -88,6 +88,21 @@ macro_rules! ensure_error {
     };
 }
 
+/// Fails the case unless the result is that of a commit whose target is not the expected version.
+macro_rules! ensure_refused {
+    ($result:expr, $($message:tt)+) => {
+        match $result {
+            Err(error) => ensure!(
+                error.kind() == ErrorKind::Changed && error.retry() == Retry::Never,
+                "{}: should be Changed, and final, is {error:?}", format!($($message)+)
+            ),
+            Ok(()) => ensure!(
+                false, "{}: should be Changed, but it succeeded", format!($($message)+)
+            ),
+        }
+    };
+}
+
 /// A storage and the directory of one case.
 #[derive(Debug, Clone)]
 pub(super) struct Fixture {
@@ -272,11 +287,11 @@ pub(super) fn same(found: &[u8], expected: &[u8]) -> Outcome {
 }
 
 pub(super) fn replacing() -> CommitOptions {
-    CommitOptions { metadata: Metadata::default(), replace: true, sync: false }
+    CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None }
 }
 
 pub(super) fn fresh() -> CommitOptions {
-    CommitOptions { metadata: Metadata::default(), replace: false, sync: false }
+    CommitOptions { metadata: Metadata::default(), replace: false, sync: false, expected: None }
 }
 
 impl Fixture {

@@ -163,6 +163,7 @@ cases! {
         every_size_comes_back;
         a_longer_file_than_the_limit_is_refused;
         an_existing_file_is_replaced_only_if_asked;
+        only_the_expected_version_is_replaced if |c| c.conditional_commits;
         reading_what_is_no_file_fails;
         writing_where_it_cannot_be_fails;
         nothing_else_is_left_behind;
@@ -181,6 +182,7 @@ cases! {
         nothing_has_its_name_before_commit;
         the_old_file_stays_until_commit;
         an_existing_file_is_replaced_only_if_asked;
+        only_the_expected_version_is_replaced if |c| c.conditional_commits;
         an_abort_leaves_nothing;
         creating_where_it_cannot_be_fails;
         a_directory_is_never_replaced_by_a_file;

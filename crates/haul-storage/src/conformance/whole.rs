@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::fixture::{Fixture, Outcome, content, fresh, replacing, same};
 use super::sizes::SIZES;
-use crate::ErrorKind;
+use crate::{CommitOptions, ErrorKind, Retry};
 
 pub(super) async fn every_size_comes_back(fixture: Fixture) -> Outcome {
     for (size, why) in SIZES {
@@ -40,6 +40,28 @@ pub(super) async fn an_existing_file_is_replaced_only_if_asked(fixture: Fixture)
     fixture.storage.write_whole(&path, new, &replacing()).await?;
     fixture.has(&path, b"new").await?;
     ensure_eq!(fixture.all_names(&fixture.dir).await?, vec![b"file".to_vec()], "all names");
+    Ok(())
+}
+
+/// The sizes differ, because a backend may keep times only to the second.
+pub(super) async fn only_the_expected_version_is_replaced(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"first").await?;
+    let first = fixture.storage.stat(&path).await?.identity();
+    fixture.put("file", b"second version").await?;
+    let second = fixture.storage.stat(&path).await?.identity();
+    let third = Bytes::from_static(b"third");
+    let expecting = |version| CommitOptions { expected: Some(version), ..replacing() };
+    let refused = fixture.storage.write_whole(&path, third.clone(), &expecting(first)).await;
+    ensure_refused!(refused, "another version is there");
+    fixture.has(&path, b"second version").await?;
+    fixture.storage.write_whole(&path, third.clone(), &expecting(second)).await?;
+    fixture.has(&path, b"third").await?;
+    let gone = fixture.storage.stat(&path).await?.identity();
+    fixture.storage.remove(&path).await?;
+    let refused = fixture.storage.write_whole(&path, third, &expecting(gone)).await;
+    ensure_refused!(refused, "nothing is there");
+    fixture.is_free(&path).await?;
+    ensure_eq!(fixture.all_names(&fixture.dir).await?, Vec::<Vec<u8>>::new(), "what is left");
     Ok(())
 }
 

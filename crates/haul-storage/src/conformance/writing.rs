@@ -7,7 +7,7 @@ use super::fixture::{
 };
 use super::sizes::SIZES;
 use crate::memory::MemoryStorage;
-use crate::{Block, CommitOptions, CreateOptions, ErrorKind, Held, Range, Storage};
+use crate::{Block, CommitOptions, CreateOptions, ErrorKind, Held, Range, Retry, Storage};
 
 pub(super) async fn every_size_comes_back(fixture: Fixture) -> Outcome {
     for (size, why) in SIZES {
@@ -187,6 +187,38 @@ pub(super) async fn an_existing_file_is_replaced_only_if_asked(fixture: Fixture)
     fixture.has(&path, b"new").await?;
     let names = fixture.all_names(&fixture.dir).await?;
     ensure_eq!(names, vec![b"file".to_vec(), b"late".to_vec()], "all names");
+    Ok(())
+}
+
+/// The sizes differ, because a backend may keep times only to the second.
+pub(super) async fn only_the_expected_version_is_replaced(fixture: Fixture) -> Outcome {
+    let path = fixture.put("file", b"first").await?;
+    let first = fixture.storage.stat(&path).await?.identity();
+    fixture.put("file", b"second version").await?;
+    let second = fixture.storage.stat(&path).await?.identity();
+    for (expected, is_there) in [(first, false), (second, true)] {
+        let options = CommitOptions { expected: Some(expected), ..replacing() };
+        let writer = fixture.create(&path).await?;
+        writer.write_at(0, block(b"third")).await?;
+        let outcome = writer.commit(5, &options).await;
+        if is_there {
+            outcome?;
+            fixture.has(&path, b"third").await?;
+        } else {
+            ensure_refused!(outcome, "another version is there");
+            writer.abort(false).await?;
+            fixture.has(&path, b"second version").await?;
+        }
+    }
+    let gone = fixture.storage.stat(&path).await?.identity();
+    fixture.storage.remove(&path).await?;
+    let writer = fixture.create(&path).await?;
+    writer.write_at(0, block(b"fourth")).await?;
+    let options = CommitOptions { expected: Some(gone), ..replacing() };
+    ensure_refused!(writer.commit(6, &options).await, "nothing is there");
+    writer.abort(false).await?;
+    fixture.is_free(&path).await?;
+    ensure_eq!(fixture.all_names(&fixture.dir).await?, Vec::<Vec<u8>>::new(), "what is left");
     Ok(())
 }
 

@@ -186,6 +186,7 @@ fn everything() -> Capabilities {
         ranged_reads: true,
         writes: Writes::AnyOrder,
         rename: true,
+        conditional_commits: true,
         server_copy: true,
         symlinks: true,
         hard_links: true,

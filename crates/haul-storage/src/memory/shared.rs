@@ -11,7 +11,8 @@ use super::lock::lock;
 use super::tree::{Content, Node, Refusal, Seen, Tree};
 use super::{Faults, Operation, Pattern};
 use crate::{
-    Capabilities, Digest, Entry, Error, ErrorKind, Identity, Location, Metadata, RelPath, Result,
+    Capabilities, CommitOptions, Digest, Entry, Error, ErrorKind, Identity, Location, Metadata,
+    RelPath, Result, Retry,
 };
 
 #[derive(Debug)]
@@ -100,6 +101,33 @@ impl Shared {
         Error::new(refusal.kind, operation.verb())
             .at(self.location.display(path))
             .because(refusal.cause)
+    }
+
+    /// The error of a commit. One whose target is not the expected version is final.
+    pub(super) fn commit_error(
+        &self,
+        operation: Operation,
+        path: &RelPath,
+        refusal: Refusal,
+    ) -> Error {
+        let is_final = refusal.kind == ErrorKind::Changed;
+        let error = self.error(operation, path, refusal);
+        if is_final { error.with_retry(Retry::Never) } else { error }
+    }
+
+    /// Checks that a commit may replace the version at `path`.
+    pub(super) fn check(
+        &self,
+        tree: &Tree,
+        path: &RelPath,
+        options: &CommitOptions,
+    ) -> Result<(), Refusal> {
+        if !self.capabilities.conditional_commits || options.replaced().is_none() {
+            return Ok(());
+        }
+        let found = tree.find_or_none(path)?.map(|node| self.identity(&node));
+        let checked = options.check(found.as_ref());
+        checked.map_err(|error| Refusal { kind: error.kind(), cause: error.cause() })
     }
 
     /// The error of an injected fault.

@@ -214,7 +214,7 @@ impl Storage for MemoryStorage {
             return Err(shared.ordered(Operation::WriteWhole, path, failure));
         }
         let done = write_whole(shared, path, &block, options);
-        done.map_err(|refusal| shared.error(Operation::WriteWhole, path, refusal))?;
+        done.map_err(|refusal| shared.commit_error(Operation::WriteWhole, path, refusal))?;
         shared.end(&call, path, ())
     }
 
@@ -266,6 +266,7 @@ fn write_whole(
     let mut tree = lock(&shared.tree);
     let size = block.len() as u64;
     shared.room(&tree, size, size)?;
+    shared.check(&tree, path, options)?;
     let mut data = shared.new_data(path);
     data.write(0, block).map_err(Refusal::not_the_pattern)?;
     let node = tree.node(Content::File(data));

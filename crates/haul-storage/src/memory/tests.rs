@@ -15,7 +15,7 @@ use crate::{
 const MIB: u64 = 1 << 20;
 
 fn commit() -> CommitOptions {
-    CommitOptions { metadata: Metadata::default(), replace: true, sync: false }
+    CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None }
 }
 
 fn bytes(content: &[u8]) -> Block {

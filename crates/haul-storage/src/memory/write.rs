@@ -130,6 +130,7 @@ impl MemoryWriter {
                 return Err(Refusal { kind: ErrorKind::InvalidInput, cause });
             }
         }
+        self.shared.check(&tree, &self.path, options)?;
         tree.attach(&self.path, Arc::clone(&self.node), options.replace)?;
         if let Some(part) = &self.part {
             // The part file may have been removed; the content is in the node all the same.
@@ -213,7 +214,7 @@ impl WriteAt for MemoryWriter {
         let call = self.shared.begin(Operation::Commit, &self.path).await?;
         self.shared.ask(Operation::Commit, &self.path).await?;
         let done = self.finish(size, options);
-        done.map_err(|refusal| self.shared.error(Operation::Commit, &self.path, refusal))?;
+        done.map_err(|refusal| self.shared.commit_error(Operation::Commit, &self.path, refusal))?;
         self.shared.end(&call, &self.path, ())
     }
 

@@ -24,6 +24,8 @@ pub enum Flaw {
     CommitIgnoresSize,
     CommitForgetsMetadata,
     WholeIgnoresReplace,
+    CommitIgnoresExpected,
+    WholeIgnoresExpected,
     WholeIgnoresLimit,
     WholeLosesLastByte,
     NameTakenBeforeCommit,
@@ -230,7 +232,12 @@ impl Storage for Broken {
         match link {
             LinkKind::Hard(target) if self.is(Flaw::HardLinksAreCopies) => {
                 let whole = self.inside.read_whole(target, 1 << 30).await?;
-                let options = CommitOptions { metadata: whole.metadata, replace, sync: false };
+                let options = CommitOptions {
+                    metadata: whole.metadata,
+                    replace,
+                    sync: false,
+                    expected: None,
+                };
                 self.inside.write_whole(path, whole.bytes, &options).await
             }
             _ => self.fold(self.inside.create_link(path, link, replace).await),
@@ -407,6 +414,9 @@ impl Storage for Broken {
         if self.is(Flaw::WholeIgnoresReplace) {
             options.replace = true;
         }
+        if self.is(Flaw::WholeIgnoresExpected) {
+            options.expected = None;
+        }
         if self.is(Flaw::FilesAreReplacedInPlace)
             && options.replace
             && self.inside.find(path).await?.is_some_and(|old| old.is_file())
@@ -579,6 +589,9 @@ impl WriteAt for BrokenWriter {
         }
         if self.flaw == Some(Flaw::CommitForgetsMetadata) {
             options.metadata = Metadata::default();
+        }
+        if self.flaw == Some(Flaw::CommitIgnoresExpected) {
+            options.expected = None;
         }
         let written = self.end.load(Ordering::SeqCst);
         let longer = self.flaw == Some(Flaw::CommitIgnoresSize) && written > size;

@@ -18,11 +18,12 @@ use haul_storage::{
     Block, CommitOptions, CreateOptions, Error, ErrorKind, Held, Range, RangeSet, ReadAt, RelPath,
     Result, Retry, WriteAt,
 };
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use super::super::condition::IF;
 use super::super::dav::{self, DESTINATION, OVERWRITE, method};
 use super::super::error;
 use super::super::inner::Inner;
@@ -147,7 +148,10 @@ impl ChunkUpload {
     /// Assembles the pieces, which are all stored, under the file's name.
     async fn assemble(&self, options: &CommitOptions) -> Result<()> {
         let at = |kind| Error::new(kind, "commit").at(self.inner.location.display(&self.path));
-        let there = self.inner.look_by_properties(&self.path, "commit").await?;
+        let (there, mut condition) = match self.inner.replaced(&self.path, options).await? {
+            Some(replaced) => (Some(replaced.entry), replaced.condition),
+            None => (self.inner.look_by_properties(&self.path, "commit").await?, None),
+        };
         let overwrite = match there {
             Some(there) if there.is_dir() => return Err(at(ErrorKind::IsADirectory)),
             Some(_) if !options.replace => return Err(at(ErrorKind::AlreadyExists)),
@@ -162,12 +166,21 @@ impl ChunkUpload {
         if let Some(time) = options.metadata.modified {
             request = request.with(OC_MTIME, HeaderValue::from(KEPT_TIMES.kept(time).seconds));
         }
+        if let Some(condition) = &condition {
+            request = condition.on_move(request, &self.inner.url(&self.path))?;
+        }
         request.patience = Some(ASSEMBLED);
         let at = |error: Error| error.at(self.inner.location.display(&self.path));
         let mut is_lost = false;
         let (status, url) = loop {
             match self.inner.told(&request).await {
                 Ok((status, _)) if status.is_success() => return Ok(()),
+                Ok((StatusCode::PRECONDITION_FAILED, _)) if !is_lost && condition.is_some() => {
+                    if let Some(unmet) = condition.take() {
+                        self.inner.still_has(&self.path, &unmet).await?;
+                    }
+                    request.headers.remove(IF);
+                }
                 Ok(said) => break said,
                 Err(error) if error.kind() == ErrorKind::Unreachable => {
                     if self.is_assembled(LOST).await {

@@ -84,7 +84,11 @@ impl Inner {
             self.set_time(part, time).await?;
         }
         let source = Entry::new(part.clone(), EntryKind::File, size);
-        self.move_to(&source, path, there, options.replace).await
+        let (there, condition) = match self.replaced(path, options).await? {
+            Some(replaced) => (Some(replaced.entry), replaced.condition),
+            None => (there, None),
+        };
+        self.move_to(&source, path, there, options.replace, condition.as_ref()).await
     }
 
     /// Removes a part file, if it exists. Tries again while the server still processes an aborted upload.

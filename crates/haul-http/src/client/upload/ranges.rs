@@ -218,7 +218,8 @@ async fn copy(file: &HttpFile, shorter: &StreamUpload, size: u64) -> Result<()> 
         shorter.write_at(offset, block).await?;
         offset += length;
     }
-    let replace = CommitOptions { metadata: <_>::default(), replace: true, sync: false };
+    let replace =
+        CommitOptions { metadata: <_>::default(), replace: true, sync: false, expected: None };
     shorter.commit(size, &replace).await
 }
 

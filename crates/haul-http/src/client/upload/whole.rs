@@ -8,6 +8,7 @@ use haul_storage::{CommitOptions, Error, ErrorKind, RelPath, Result, Timestamp};
 use http::header::IF_NONE_MATCH;
 use http::{HeaderName, HeaderValue, Method};
 
+use super::super::condition::Condition;
 use super::super::inner::Inner;
 use super::super::quirks::KEPT_TIMES;
 use super::super::request::Request;
@@ -58,6 +59,8 @@ async fn put_directly(
     bytes: Bytes,
     options: &CommitOptions,
 ) -> Result<()> {
+    let replaced = inner.replaced(path, options).await?;
+    let condition = replaced.and_then(|replaced| replaced.condition);
     let mut request = of_put(inner, path, bytes, options.metadata.modified);
     if !options.replace {
         if !inner.quirks.conditional && inner.look_by_properties(path, "write").await?.is_some() {
@@ -67,7 +70,14 @@ async fn put_directly(
         }
         request = request.with(IF_NONE_MATCH, HeaderValue::from_static("*"));
     }
-    if let Err(error) = send(inner, &request).await {
+    let sent = match &condition {
+        Some(condition) => send_if(inner, path, &request, condition).await,
+        None => send(inner, &request).await,
+    };
+    if let Err(error) = sent {
+        if error.kind() == ErrorKind::Changed {
+            return Err(error);
+        }
         let error = inner.why_not(error, path).await;
         // An existing file is not the reason, since it is to be replaced.
         let in_the_way = error.kind() == ErrorKind::AlreadyExists && options.replace;
@@ -76,6 +86,23 @@ async fn put_directly(
     }
     inner.moving.on_stored(path);
     Ok(())
+}
+
+/// Sends a PUT that replaces only one version.
+async fn send_if(
+    inner: &Inner,
+    path: &RelPath,
+    request: &Request,
+    condition: &Condition,
+) -> Result<()> {
+    match send(inner, &condition.on_put(request.clone())?).await {
+        // 412
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            inner.still_has(path, condition).await?;
+            send(inner, request).await
+        }
+        sent => sent,
+    }
 }
 
 fn refused(error: &Error) -> Error {

@@ -53,6 +53,7 @@ impl From<&Capabilities> for messages::Capabilities {
             max_file_size: can.max_file_size,
             whole_limit: can.whole_limit,
             complete_lists: can.complete_lists,
+            conditional_commits: can.conditional_commits,
         }
     }
 }
@@ -103,6 +104,7 @@ pub fn capabilities(message: messages::Capabilities) -> Result<Capabilities, Wir
         can.max_file_size = message.max_file_size;
         can.whole_limit = message.whole_limit;
         can.complete_lists = message.complete_lists;
+        can.conditional_commits = message.conditional_commits;
     }))
 }
 

@@ -55,6 +55,7 @@ impl From<&CommitOptions> for messages::CommitOptions {
             metadata: Some((&options.metadata).into()),
             replace: options.replace,
             sync: options.sync,
+            expected: options.expected.as_ref().map(Into::into),
         }
     }
 }
@@ -67,6 +68,7 @@ impl TryFrom<messages::CommitOptions> for CommitOptions {
             metadata: options.metadata.unwrap_or_default().try_into()?,
             replace: options.replace,
             sync: options.sync,
+            expected: options.expected.map(TryInto::try_into).transpose()?,
         })
     }
 }

@@ -94,4 +94,7 @@ pub struct Capabilities {
     /// Listings contain every name that exists.
     #[prost(bool, tag = "25")]
     pub complete_lists: bool,
+    /// A commit replaces only the expected version.
+    #[prost(bool, tag = "26")]
+    pub conditional_commits: bool,
 }

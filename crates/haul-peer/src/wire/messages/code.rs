@@ -72,7 +72,7 @@ codes! {
         NotEmpty = 6,
         /// The device or quota is full.
         NoSpace = 7,
-        /// The source has changed.
+        /// The source has changed, or the target of a commit is not the expected version.
         Changed = 8,
         /// Data has another digest.
         Corrupt = 9,

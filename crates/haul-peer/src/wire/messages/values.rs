@@ -246,6 +246,9 @@ pub struct CommitOptions {
     /// Make the file durable first.
     #[prost(bool, tag = "3")]
     pub sync: bool,
+    /// The only version that may be replaced; a server without the capability ignores it.
+    #[prost(message, optional, tag = "4")]
+    pub expected: Option<Identity>,
 }
 
 /// The kind and target of a link.

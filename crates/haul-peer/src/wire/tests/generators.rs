@@ -152,11 +152,9 @@ pub(super) fn create_options() -> impl Strategy<Value = CreateOptions> {
 }
 
 pub(super) fn commit_options() -> impl Strategy<Value = CommitOptions> {
-    (metadata(), any::<bool>(), any::<bool>()).prop_map(|(metadata, replace, sync)| CommitOptions {
-        metadata,
-        replace,
-        sync,
-    })
+    (metadata(), any::<bool>(), any::<bool>(), of(identities())).prop_map(
+        |(metadata, replace, sync, expected)| CommitOptions { metadata, replace, sync, expected },
+    )
 }
 
 pub(super) fn links() -> impl Strategy<Value = LinkKind> {
@@ -205,7 +203,7 @@ fn kept_times() -> impl Strategy<Value = KeptTimes> {
 pub(super) fn capabilities() -> impl Strategy<Value = Capabilities> {
     let numbers = (any::<u64>(), of(1usize..), of(any::<u64>()), any::<u64>());
     let digests = prop::sample::subsequence(vec![DigestKind::Blake3, DigestKind::Sha256], 0..=2);
-    (any::<[bool; 19]>(), numbers, digests, kept_times()).prop_map(
+    (any::<[bool; 20]>(), numbers, digests, kept_times()).prop_map(
         |(bits, (write_bytes, max_lanes, max_file_size, whole_limit), digests, kept_times)| {
             let medium = if bits[0] { Medium::Disk } else { Medium::Link };
             Capabilities::least(medium).with(|can| {
@@ -228,6 +226,7 @@ pub(super) fn capabilities() -> impl Strategy<Value = Capabilities> {
                     &mut can.pipelined_writes,
                     &mut can.bounded_reads,
                     &mut can.complete_lists,
+                    &mut can.conditional_commits,
                 ]
                 .into_iter()
                 .zip(&bits[2..])

@@ -93,7 +93,7 @@ async fn bytes_of(file: &dyn ReadAt, range: Range) -> Vec<u8> {
 
 fn commit(replace: bool) -> CommitOptions {
     let metadata = Metadata { mode: Some(0o640), modified: Some(SET), ..Metadata::default() };
-    CommitOptions { metadata, replace, sync: true }
+    CommitOptions { metadata, replace, sync: true, expected: None }
 }
 
 async fn look(host: Arc<PeerHost>) {

@@ -264,6 +264,9 @@ fn masked(mut body: to_client::Body) -> to_client::Body {
             welcome.token.clear();
             welcome.proof.clear();
             welcome.limits = None;
+            if let Some(can) = &mut welcome.capabilities {
+                can.conditional_commits = false;
+            }
         }
         Body::Refused(refused) => refused.text.clear(),
         Body::Failed(error) => mask_error(error),

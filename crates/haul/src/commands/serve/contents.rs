@@ -275,6 +275,7 @@ fn common<'a>(mut all: impl Iterator<Item = &'a Capabilities>) -> Capabilities {
     let mut can = all.fold(first, |one, other| {
         one.with(|can| {
             can.rename &= other.rename;
+            can.conditional_commits &= other.conditional_commits;
             can.server_copy &= other.server_copy;
             can.symlinks &= other.symlinks;
             can.hard_links &= other.hard_links;
