@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haul_storage::{Error, RelPath};
+use haul_storage::{Error, LinkPath, RelPath};
 
 use crate::digest::Digest;
 
@@ -184,6 +184,8 @@ pub struct Progress {
     pub window_bytes: u64,
     /// Shortest RTT of the link.
     pub rtt: Option<Duration>,
+    /// The path of the lanes: of the source, if both sides have one.
+    pub path: Option<LinkPath>,
 }
 
 /// How a transfer ended.
@@ -225,6 +227,8 @@ pub struct Summary {
     pub rtt: Option<Duration>,
     /// How long the first lane took to open.
     pub connect: Option<Duration>,
+    /// The path of the lanes at the end: of the source, if both sides have one.
+    pub path: Option<LinkPath>,
     /// Whether the caller stopped it before its end; a rerun continues.
     pub interrupted: bool,
     /// Whether it ended early for lack of space, which counts as a failure; a rerun continues.

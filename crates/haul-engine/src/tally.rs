@@ -242,6 +242,7 @@ impl Tally {
                 lanes: link.open,
                 window_bytes: decision.window_bytes,
                 rtt: link.rtt,
+                path: link.path,
             }
         };
         self.events.send(Event::Progress(progress));
@@ -257,6 +258,7 @@ impl Tally {
         summary.window_bytes = flow.decision().window_bytes;
         summary.rtt = link.rtt;
         summary.connect = link.connect;
+        summary.path = link.path;
         summary
     }
 

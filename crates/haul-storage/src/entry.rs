@@ -226,7 +226,7 @@ impl Entry {
 }
 
 /// Identifies a version of a file: if any field differs later, the file has changed.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Identity {
     /// Length in bytes, or [`UNKNOWN_SIZE`].
     pub size: u64,

@@ -18,6 +18,7 @@ mod held;
 pub mod hosts;
 pub mod journal;
 mod kept_times;
+mod link_path;
 mod location;
 mod part;
 mod path;
@@ -44,6 +45,7 @@ pub use entry::{
 pub use error::{Error, ErrorKind, Result, Retry, io_cause};
 pub use held::{Held, SourceVersion};
 pub use kept_times::KeptTimes;
+pub use link_path::{LinkPath, PathKind};
 pub use location::{Location, LocationError, Scheme, TicketText, ascii_host};
 pub use part::{
     aside_name, is_moving_name, is_part_name, journal_name, moving_name, part_name,

@@ -65,6 +65,11 @@ impl RangeSet {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }
 
+    /// The number of ranges.
+    pub fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()

@@ -19,8 +19,8 @@ use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
 
 use crate::{
-    Block, Capabilities, Digest, DigestKind, Entry, Error, ErrorKind, Held, Identity, Location,
-    Metadata, Range, RangeSet, RelPath, Result, Retry, SourceVersion, Space,
+    Block, Capabilities, Digest, DigestKind, Entry, Error, ErrorKind, Held, Identity, LinkPath,
+    Location, Metadata, Range, RangeSet, RelPath, Result, Retry, SourceVersion, Space,
 };
 
 /// Batches of directory entries, in no particular order. An `Err` either concerns one entry, and the stream
@@ -342,6 +342,9 @@ pub struct LinkStatus {
     /// How much the current RTT exceeds [`Self::rtt`], because packets queue before the bottleneck or the path has
     /// become longer; `None` if it cannot be measured.
     pub queueing: Option<Duration>,
+    /// The path of the open lane that was opened last. `None` without one, and where there is only one way, as to a
+    /// server.
+    pub path: Option<LinkPath>,
 }
 
 impl LinkStatus {
@@ -359,6 +362,7 @@ impl LinkStatus {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
             },
+            path: self.path.or(other.path),
         }
     }
 
@@ -375,6 +379,7 @@ impl LinkStatus {
             },
             connect: self.connect.max(other.connect),
             queueing: self.queueing.max(other.queueing),
+            path: self.path.or(other.path),
         }
     }
 }

@@ -317,6 +317,7 @@ fn sum(hosts: &[Option<Progress>], elapsed: Duration) -> Progress {
             sum.phase = Phase::Planning;
         }
         sum.rtt = shorter(sum.rtt, host.rtt);
+        sum.path = sum.path.or(host.path);
     }
     sum
 }
@@ -335,6 +336,7 @@ const fn nothing(phase: Phase, elapsed: Duration) -> Progress {
         lanes: 0,
         window_bytes: 0,
         rtt: None,
+        path: None,
     }
 }
 
@@ -355,6 +357,7 @@ fn add(total: &mut Summary, host: &Summary) {
     total.lanes += host.lanes;
     total.window_bytes += host.window_bytes;
     total.rtt = shorter(total.rtt, host.rtt);
+    total.path = total.path.or(host.path);
     total.connect = total.connect.max(host.connect);
 }
 

@@ -12,7 +12,7 @@ const MS: Duration = Duration::from_millis(1);
 
 fn link(open: usize, opening: usize, refused: usize, rtt_ms: u32) -> LinkStatus {
     let rtt = Some(MS * rtt_ms);
-    LinkStatus { open, opening, refused, rtt, connect: None, queueing: None }
+    LinkStatus { open, opening, refused, rtt, ..LinkStatus::default() }
 }
 
 /// An observation of the driver.
@@ -32,7 +32,7 @@ fn seen() -> impl Strategy<Value = Seen> {
     prop_oneof![
         3 => status.prop_map(|(open, opening, refused, rtt, queueing)| {
             let [rtt, queueing] = [rtt, queueing].map(|ms| ms.map(|ms| MS * ms));
-            Seen::Link(LinkStatus { open, opening, refused, rtt, connect: None, queueing })
+            Seen::Link(LinkStatus { open, opening, refused, rtt, queueing, ..LinkStatus::default() })
         }),
         6 => (0..64u64 << 20, 0..3000u32)
             .prop_map(|(bytes, ms)| Seen::Completed { bytes, took: MS * ms }),

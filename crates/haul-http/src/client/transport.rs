@@ -128,6 +128,7 @@ impl Transport {
             rtt,
             connect: leases.connect.or(pipes.connect),
             queueing: haul_net::queueing(at_present, rtt),
+            path: None,
         }
     }
 

@@ -198,6 +198,7 @@ impl Supply {
             rtt,
             connect: self.connect,
             queueing: crate::queueing(at_present, rtt),
+            path: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use haul_net::RttGauge;
 use haul_net::pool::SharedLane;
+use haul_storage::{LinkPath, PathKind};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::session::{Session, frame};
@@ -24,8 +25,7 @@ pub(super) struct Lane {
     pub(super) is_ended: Arc<AtomicBool>,
     pub(super) rtt: Duration,
     pub(super) gauge: Option<RttGauge>,
-    /// Whether it runs through the bridge.
-    pub(super) is_bridged: bool,
+    pub(super) path: LinkPath,
 }
 
 impl fmt::Debug for Lane {
@@ -42,6 +42,11 @@ impl Lane {
 
     pub(super) fn is_ended(&self) -> bool {
         self.is_ended.load(Ordering::Acquire)
+    }
+
+    /// Whether it runs through the bridge.
+    pub(super) fn is_bridged(&self) -> bool {
+        self.path.kind == PathKind::Bridge
     }
 }
 

@@ -111,7 +111,9 @@ impl PeerHost {
 
     /// The state of the link.
     pub fn link(&self) -> LinkStatus {
-        self.lanes.status()
+        let status = self.lanes.status();
+        let path = self.lanes.with(|_, open, _| open.last().map(|lane| lane.path));
+        LinkStatus { path, ..status }
     }
 
     /// Closes the lanes, with a `Bye` on each: otherwise, the sharer keeps the session for a while. To be called before

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use haul_net::pool::{Connect, Connecting, LONG_RTT, Lanes, Supply, close_excess};
 use haul_net::{Hold, RttGauge};
-use haul_storage::{Error, ErrorKind, Result};
+use haul_storage::{Error, ErrorKind, LinkPath, PathKind, Result};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -44,7 +44,7 @@ pub(super) struct Accepted {
     rtt: Duration,
     /// Of a direct connection: the kernel's RTT of another one is that to the bridge.
     gauge: Option<(RttGauge, Hold)>,
-    is_bridged: bool,
+    path: LinkPath,
 }
 
 /// Opens lanes for the pool.
@@ -83,7 +83,7 @@ impl Connect for Opener {
         self.next += 1;
         let (messages, waiting) = unbounded_channel();
         let is_ended = Arc::<AtomicBool>::default();
-        let Accepted { frames, writing, session, nonce, early, rtt, gauge, is_bridged } = accepted;
+        let Accepted { frames, writing, session, nonce, early, rtt, gauge, path } = accepted;
         let early = early.map(|first| Sent::register(&session, number, first));
         let (gauge, hold) = gauge.unzip();
         let run = Run {
@@ -99,7 +99,7 @@ impl Connect for Opener {
         };
         session.lanes.fetch_add(1, Ordering::Relaxed);
         self.reach.runtime.spawn(run.until_ended(frames, writing, waiting));
-        let lane = Arc::new(Lane { session, number, messages, is_ended, rtt, gauge, is_bridged });
+        let lane = Arc::new(Lane { session, number, messages, is_ended, rtt, gauge, path });
         let early = early.map(|early| early.on(&lane));
         // Only one lane has requested something early, and it is not taken before that lane is there.
         if early.is_some()
@@ -114,9 +114,9 @@ impl Connect for Opener {
     fn review(&mut self, lanes: &mut Vec<Arc<Lane>>, supply: &mut Supply) -> usize {
         let lost = lanes.extract_if(.., |lane| lane.is_ended()).count();
         supply.on_lost(lost);
-        if self.reach.is_off_bridge() && lanes.iter().any(|lane| !lane.is_bridged) {
+        if self.reach.is_off_bridge() && lanes.iter().any(|lane| !lane.is_bridged()) {
             // They finish their requests; other lanes are opened in their place.
-            lanes.retain(|lane| !lane.is_bridged);
+            lanes.retain(|lane| !lane.is_bridged());
         }
         drop(close_excess(lanes, supply.wished()));
         // A better connection becomes a lane whatever the number of lanes.
@@ -198,7 +198,7 @@ impl Reach {
         on_rtt: impl Fn(Duration) + Sync,
     ) -> Result<Accepted> {
         let mut found = found;
-        let (Dialled { stream, rtt, path }, exporter, turn) = loop {
+        let (Dialled { stream, rtt, .. }, exporter, path, turn) = loop {
             let dialled = match found.take() {
                 Some(found) => {
                     on_rtt(found.rtt);
@@ -207,13 +207,15 @@ impl Reach {
                 None => self.dial(&on_rtt).await.map_err(|error| self.explained(error))?,
             };
             let exporter = tls::exporter(dialled.stream.get_ref().1)?;
+            let path = dialled.path.of_link(dialled.stream.get_ref().0);
+            let path = path.map_err(|error| lane::lost(&error))?;
             if let Ok(turn) = timeout(PATIENCE, self.turn()).await {
-                break (dialled, exporter, turn);
+                break (dialled, exporter, path, turn);
             }
             drop(dialled);
             self.settled().await;
         };
-        let is_bridged = path.is_bridge();
+        let is_bridged = path.kind == PathKind::Bridge;
         let gauge = (!is_bridged).then(|| RttGauge::of(stream.get_ref().0).ok()).flatten();
         let start = Instant::now();
         let (reading, writing) = tokio::io::split(stream);
@@ -242,7 +244,7 @@ impl Reach {
         frames.accept_all();
         // Hello and Welcome have made the whole way, through a bridge as well.
         let rtt = if is_bridged { start.elapsed() } else { rtt };
-        Ok(Accepted { frames, writing, session, nonce, early, rtt, gauge, is_bridged })
+        Ok(Accepted { frames, writing, session, nonce, early, rtt, gauge, path })
     }
 
     /// Whether lanes take another path than through the bridge.
@@ -519,7 +521,9 @@ mod tests {
             let (messages, sent) = unbounded_channel();
             let (session, is_ended) = (Arc::clone(&session), Arc::default());
             let rtt = Duration::ZERO;
-            let lane = Lane { session, number, messages, is_ended, rtt, gauge: None, is_bridged };
+            let kind = if is_bridged { PathKind::Bridge } else { PathKind::Reverse };
+            let path = LinkPath { kind, address: "192.0.2.1:7".parse().unwrap() };
+            let lane = Lane { session, number, messages, is_ended, rtt, gauge: None, path };
             (Arc::new(lane), sent)
         };
         let mut opener = Opener { reach: Arc::clone(&host.reach), next: 0 };

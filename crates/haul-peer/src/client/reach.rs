@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use haul_storage::{Error, Result};
+use haul_storage::{Error, LinkPath, PathKind, Result};
 use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -135,12 +135,28 @@ pub enum Path {
 impl Path {
     /// The kind of path: `direct`, `reverse`, `simultaneous open` or `bridge`.
     pub const fn kind(&self) -> &'static str {
+        self.link_kind().name()
+    }
+
+    const fn link_kind(&self) -> PathKind {
         match self {
-            Self::Direct(_) => "direct",
-            Self::Reverse(_) => "reverse",
-            Self::SimultaneousOpen(_) => "simultaneous open",
-            Self::Bridge(_) => "bridge",
+            Self::Direct(_) => PathKind::Direct,
+            Self::Reverse(_) => PathKind::Reverse,
+            Self::SimultaneousOpen(_) => PathKind::SimultaneousOpen,
+            Self::Bridge(_) => PathKind::Bridge,
         }
+    }
+
+    /// The path of a lane on a connection, for the state of the link.
+    pub(super) fn of_link(&self, connection: &TcpStream) -> std::io::Result<LinkPath> {
+        let address = match self {
+            Self::Direct(address) | Self::Reverse(address) | Self::SimultaneousOpen(address) => {
+                *address
+            }
+            // Its name may have several addresses.
+            Self::Bridge(_) => connection.peer_addr()?,
+        };
+        Ok(LinkPath { kind: self.link_kind(), address })
     }
 
     /// The address of the peer, or of the bridge.

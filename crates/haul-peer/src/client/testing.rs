@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use haul_storage::{Capabilities, Medium, RelPath};
+use haul_storage::{Capabilities, LinkPath, Medium, PathKind, RelPath};
 use prost::Message as _;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -46,7 +46,7 @@ impl World {
             is_ended: Arc::default(),
             rtt: Duration::ZERO,
             gauge: None,
-            is_bridged: false,
+            path: LinkPath { kind: PathKind::Direct, address: "192.0.2.1:7".parse().unwrap() },
         });
         *host.reach.early.lock().await = Some(early.on(&lane));
         Self { host, session, lane, path, sent }

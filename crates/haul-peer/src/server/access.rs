@@ -9,6 +9,7 @@ use bytes::Bytes;
 use haul_storage::{Error, ErrorKind, RelPath, Result, Storage};
 use tokio::task::spawn_blocking;
 
+use super::fan::Fan;
 use super::grant::Grant;
 use super::greeting::{Hello, welcome};
 use super::limits;
@@ -60,7 +61,7 @@ pub(super) struct Access {
     /// The server's public key.
     pub(super) key: [u8; 32],
     name: String,
-    storage: Arc<dyn Storage>,
+    fan: Arc<Fan>,
     state: Arc<Mutex<State>>,
 }
 
@@ -97,7 +98,7 @@ impl Access {
         });
         let grants = grants.collect::<Result<_>>()?;
         let state = State { grants, sessions: HashMap::new(), opening: 0 };
-        Ok(Self { key, name, storage, state: Arc::new(Mutex::new(state)) })
+        Ok(Self { key, name, fan: Fan::new(storage), state: Arc::new(Mutex::new(state)) })
     }
 
     /// Checks the proof of a Hello. Returns its session, and the Welcome.
@@ -120,7 +121,7 @@ impl Access {
         }
         let (id, token) = numbers().map_err(|_| Refusal::Busy)?;
         let lanes = ProofKey::from_token(&token).map_err(|_| Refusal::Busy)?;
-        let session = Session::new(id, lanes, Arc::clone(&self.storage), &grant);
+        let session = Session::new(id, lanes, Arc::clone(&self.fan), &grant);
         let names = (self.name.as_str(), &token);
         let welcome = welcome(&session, &binding, &key, names).map_err(|_| Refusal::Busy)?;
         // The last step that can fail, and on disk before the client is admitted.
@@ -354,7 +355,7 @@ mod tests {
     /// Opens a session without a client.
     fn open(access: &Access, number: u8, grant: &Grant) -> Arc<Session> {
         let key = ProofKey::from_token(&[number; 32]).unwrap();
-        let session = Session::new([number; 16], key, MemoryStorage::new(), grant);
+        let session = Session::new([number; 16], key, Arc::clone(&access.fan), grant);
         access.open(&session, [number; 32], CLIENT);
         session
     }

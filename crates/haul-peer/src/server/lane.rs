@@ -377,6 +377,7 @@ mod tests {
 
     use haul_storage::memory::MemoryStorage;
 
+    use super::super::fan::Fan;
     use super::super::grant::Grant;
     use super::*;
     use crate::ticket::Secret;
@@ -387,7 +388,7 @@ mod tests {
     async fn a_lane_that_its_client_has_lost_ends() {
         let grant = Grant::new(Secret::generate().unwrap());
         let key = ProofKey::from_token(&[1; 32]).unwrap();
-        let session = Session::new([1; 16], key, MemoryStorage::new(), &grant);
+        let session = Session::new([1; 16], key, Fan::new(MemoryStorage::new()), &grant);
         let nonces = [Bytes::from_static(b"one"), Bytes::from_static(b"two")];
         let [mut first, mut second] = nonces.clone().map(|nonce| {
             let (messages, sent) = unbounded_channel();
@@ -408,7 +409,7 @@ mod tests {
     async fn a_lane_that_waits_for_a_slow_disk_shows_life() {
         let grant = Grant::new(Secret::generate().unwrap());
         let key = ProofKey::from_token(&[1; 32]).unwrap();
-        let session = Session::new([1; 16], key, MemoryStorage::new(), &grant);
+        let session = Session::new([1; 16], key, Fan::new(MemoryStorage::new()), &grant);
         let (messages, mut sent) = unbounded_channel();
         let lane = session.add_lane(messages, Bytes::new()).unwrap();
         let waiting = showing_life(&session, lane, pending::<()>());

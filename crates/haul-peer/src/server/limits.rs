@@ -20,6 +20,10 @@ pub(super) const REQUESTS: usize = 8192;
 /// Bytes of a session that are read and not yet sent.
 pub(super) const OUTBOX: usize = 16 << 20;
 
+/// Bytes of the pieces that the sessions of a server share: they were read, and another session still needs them. Not
+/// counted in any session's outbox.
+pub(super) const SHARED: u64 = 16 << 20;
+
 /// Bytes of a session that are received and not yet written.
 pub(super) const RECEIVED: usize = 16 << 20;
 

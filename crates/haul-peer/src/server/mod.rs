@@ -1,7 +1,7 @@
 //! The side that shares: it accepts lanes, and executes requests on a storage.
 //!
 //! ```text
-//! start_workers → lane (TLS, Hello, Welcome) → session → requests → Storage
+//! start_workers → lane (TLS, Hello, Welcome) → session → requests → fan → Storage
 //!                  ↑                              │
 //!                  └────────── outbox ←───────────┘
 //! ```
@@ -9,6 +9,7 @@
 mod acceptor;
 mod access;
 mod activity;
+mod fan;
 mod grant;
 mod greeting;
 mod lane;

@@ -6,18 +6,19 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Error, ErrorKind, Metadata, Range, ReadAt, RelPath,
-    Result, Whole, WriteAt, keeping,
+    Result, UNKNOWN_SIZE, Whole, WriteAt, keeping,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
 
+use super::fan::{Seat, Source};
 use super::limits;
 use super::session::{Handle, Session};
 use super::upload::Upload;
 use crate::outbox::Outgoing;
 use crate::wire::convert::{self, mode, path, paths, required};
 use crate::wire::messages::{self, to_client, to_server};
-use crate::wire::{BulkHeader, WireError, bulk_head, message_frame, piece_hash};
+use crate::wire::{BulkHeader, Hash, WireError, bulk_head, message_frame, piece_hash};
 
 type Request = to_server::Body;
 type Response = to_client::Body;
@@ -162,7 +163,7 @@ async fn single(session: &Session, request: Request) -> Result<Response> {
     match request {
         Request::Open(request) => {
             let at = path(&request.path)?;
-            opened(session, storage.open(&at).await?, Some(at)).await
+            opened(session, session.fan.open(session.id, &at).await?, Some(at)).await
         }
         Request::Recheck(request) => {
             let identity = session.reader(request.handle)?.recheck().await?;
@@ -264,7 +265,7 @@ async fn change(session: &Session, request: Request) -> Result<Response> {
         }
         Request::Reopen(request) => {
             let reader = session.writer(request.handle)?.file.reopen(request.uncached).await?;
-            return opened(session, reader, None).await;
+            return opened(session, Source::of_one(reader), None).await;
         }
         Request::WriteWhole(request) => {
             let options = commit_options(session, request.options)?;
@@ -312,17 +313,13 @@ fn commit_options(
     Ok(CommitOptions { metadata: session.permitted(options.metadata), ..options })
 }
 
-async fn opened(
-    session: &Session,
-    reader: Arc<dyn ReadAt>,
-    at: Option<RelPath>,
-) -> Result<Response> {
-    let identity = Some(reader.identity().into());
-    let ranged = reader.is_ranged();
+async fn opened(session: &Session, source: Source, at: Option<RelPath>) -> Result<Response> {
+    let identity = Some(source.file.identity().into());
+    let ranged = source.file.is_ranged();
     // After an error, the client asks.
-    let first = reader.next_data(0).await.ok();
+    let first = source.file.next_data(0).await.ok();
     let first = first.map(|range| messages::FoundRange { range: range.map(Into::into) });
-    let handle = session.add(Handle::Reader(reader))?;
+    let handle = session.add(Handle::Reader(source))?;
     if let Some(at) = at {
         session.name(handle, at);
     }
@@ -440,14 +437,30 @@ async fn read(reply: &Reply, request: &messages::Read) -> Result<()> {
     };
     // The semaphore is never closed.
     let _reading = reply.session.reading.acquire().await;
-    let reader = reply.session.reader(handle)?;
+    let Source { file, seat } = reply.session.source(handle)?;
     reply.session.goes(handle);
     let to = (handle, request.priority);
     let end = request.offset.checked_add(request.length).ok_or(WireError::Invalid("length"))?;
-    let mut blocks = reader.read_at(Range::between(request.offset, end));
-    let mut rest = Block::new();
+    let range = Range::between(request.offset, end);
     let mut offset = request.offset;
-    let size = Some(reader.identity().size).filter(|size| *size != haul_storage::UNKNOWN_SIZE);
+    let mut last = end;
+    if let Some(seat) = seat.filter(|seat| seat.shares(range)) {
+        last = end.min(seat.size());
+        offset = read_shared(reply, to, (&*file, &*seat), range).await?;
+    }
+    if offset < last {
+        offset = read_alone(reply, to, &*file, Range::between(offset, end)).await?;
+    }
+    reply.send(Response::ReadEnd(messages::ReadEnd { offset }));
+    Ok(())
+}
+
+/// Sends a range that other sessions do not read. Returns the offset behind what it has sent.
+async fn read_alone(reply: &Reply, to: (u32, u32), file: &dyn ReadAt, range: Range) -> Result<u64> {
+    let mut blocks = file.read_at(range);
+    let mut rest = Block::new();
+    let mut offset = range.start();
+    let size = Some(file.identity().size).filter(|size| *size != UNKNOWN_SIZE);
     while let Some(block) = blocks.next().await {
         rest.append(block?);
         loop {
@@ -458,29 +471,63 @@ async fn read(reply: &Reply, request: &messages::Read) -> Result<()> {
             }
             let later = rest.split_off(until);
             let piece = std::mem::replace(&mut rest, later);
-            offset = send_piece(reply, to, offset, (piece, size)).await?;
+            offset = send_piece(reply, to, (offset, piece), size).await?;
         }
     }
     if !rest.is_empty() {
-        offset = send_piece(reply, to, offset, (rest, size)).await?;
+        offset = send_piece(reply, to, (offset, rest), size).await?;
     }
-    reply.send(Response::ReadEnd(messages::ReadEnd { offset }));
-    Ok(())
+    Ok(offset)
 }
 
-/// Passes a piece of a file to the outbox. Returns the offset behind it.
+/// Sends a range, up to the end of the file, in pieces that other sessions read, too. Returns the offset behind what it
+/// has sent: less if the file has become shorter.
+async fn read_shared(
+    reply: &Reply,
+    to: (u32, u32),
+    (file, seat): (&dyn ReadAt, &Seat),
+    range: Range,
+) -> Result<u64> {
+    let (mut offset, end) = (range.start(), range.end().min(seat.size()));
+    while offset < end {
+        let Some(filled) = seat.piece(file, offset, end).await? else { break };
+        let until = end.min(filled.end());
+        while offset < until {
+            let length = reply.session.piece();
+            let next = until.min(offset.saturating_add(length - offset % length));
+            let part = Range::between(offset, next);
+            let data = filled.part(part);
+            let room = reply.session.outbox.room(data.len()).await?;
+            let hashed = filled.hash(part, &data, seat.size());
+            offset = push(reply, to, (offset, data), (hashed, room));
+        }
+    }
+    Ok(offset)
+}
+
+/// Waits for room, and passes a piece of a file to the outbox. Returns the offset behind it.
 async fn send_piece(
     reply: &Reply,
-    (handle, priority): (u32, u32),
-    offset: u64,
-    (data, file_size): (Block, Option<u64>),
+    to: (u32, u32),
+    (offset, data): (u64, Block),
+    file_size: Option<u64>,
 ) -> Result<u64> {
     let room = reply.session.outbox.room(data.len()).await?;
-    let (hash, is_subtree) = piece_hash(offset, &data, file_size);
+    let hashed = piece_hash(offset, &data, file_size);
+    Ok(push(reply, to, (offset, data), (hashed, room)))
+}
+
+/// Passes a piece to the outbox, with its hash and the room for it. Returns the offset behind it.
+fn push(
+    reply: &Reply,
+    (handle, priority): (u32, u32),
+    (offset, data): (u64, Block),
+    ((hash, is_subtree), room): ((Hash, bool), OwnedSemaphorePermit),
+) -> u64 {
     let id = reply.id;
     let header = BulkHeader { id, handle, offset, is_last: false, is_subtree, hash };
     let head = Bytes::copy_from_slice(&bulk_head(&header, data.len()));
     let end = offset + data.len() as u64;
     reply.session.outbox.push(Outgoing { id, priority, head, data, room });
-    Ok(end)
+    end
 }

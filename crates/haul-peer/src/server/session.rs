@@ -16,6 +16,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use super::activity::Activity;
+use super::fan::{Fan, Source};
 use super::grant::Grant;
 use super::lanes::{After, Lanes, Refused};
 use super::limits;
@@ -38,6 +39,8 @@ pub(super) struct Session {
     /// What further lanes prove.
     pub(super) key: ProofKey,
     pub(super) storage: Arc<dyn Storage>,
+    /// The same storage, whose pieces it shares with other sessions.
+    pub(super) fan: Arc<Fan>,
     pub(super) writable: bool,
     /// Whether the client may set owners and set-ID bits.
     pub(super) owners: bool,
@@ -79,21 +82,17 @@ struct Handles {
 /// An open file.
 #[derive(Clone)]
 pub(super) enum Handle {
-    Reader(Arc<dyn ReadAt>),
+    Reader(Source),
     Writer(Arc<Upload>),
 }
 
 impl Session {
-    pub(super) fn new(
-        id: SessionId,
-        key: ProofKey,
-        storage: Arc<dyn Storage>,
-        grant: &Grant,
-    ) -> Arc<Self> {
+    pub(super) fn new(id: SessionId, key: ProofKey, fan: Arc<Fan>, grant: &Grant) -> Arc<Self> {
         Arc::new(Self {
             id,
             key,
-            storage,
+            storage: Arc::clone(fan.storage()),
+            fan,
             writable: grant.writable,
             owners: grant.owners,
             expires: grant.expires,
@@ -288,8 +287,12 @@ impl Session {
     }
 
     pub(super) fn reader(&self, number: u32) -> Result<Arc<dyn ReadAt>> {
+        self.source(number).map(|source| source.file)
+    }
+
+    pub(super) fn source(&self, number: u32) -> Result<Source> {
         match lock(&self.handles).open.get(&number) {
-            Some(Handle::Reader(reader)) => Ok(Arc::clone(reader)),
+            Some(Handle::Reader(source)) => Ok(source.clone()),
             _ => Err(no_handle()),
         }
     }
@@ -460,8 +463,8 @@ mod tests {
         memory.faults().on(Operation::Read).stall();
         let file = memory.open(&RelPath::parse("file").unwrap()).await.unwrap();
         let key = ProofKey::from_token(&[1; 32]).unwrap();
-        let session = Session::new([1; 16], key, memory, &writable());
-        let handle = session.add(Handle::Reader(file)).unwrap();
+        let session = Session::new([1; 16], key, Fan::new(memory), &writable());
+        let handle = session.add(Handle::Reader(Source::of_one(file))).unwrap();
         for runs in [false, true] {
             let counted = Arc::clone(&session.unanswered).acquire_owned().await.unwrap();
             let counted = Arc::new(counted);
@@ -493,9 +496,9 @@ mod tests {
         let at = RelPath::parse("file").unwrap();
         let file = memory.open(&at).await.unwrap();
         let key = ProofKey::from_token(&[1; 32]).unwrap();
-        let session = Session::new([1; 16], key, memory, &writable());
+        let session = Session::new([1; 16], key, Fan::new(memory), &writable());
         for closes in [true, false] {
-            let handle = session.add(Handle::Reader(Arc::clone(&file))).unwrap();
+            let handle = session.add(Handle::Reader(Source::of_one(Arc::clone(&file)))).unwrap();
             if closes {
                 assert!(session.close(handle).is_some());
             }
@@ -510,13 +513,13 @@ mod tests {
         memory.add_file("file", "content");
         let file = memory.open(&RelPath::parse("file").unwrap()).await.unwrap();
         let key = ProofKey::from_token(&[1; 32]).unwrap();
-        let session = Session::new([1; 16], key, memory, &writable());
+        let session = Session::new([1; 16], key, Fan::new(memory), &writable());
         let response = Bytes::from_static(b"opened");
         // Before and after it has been opened.
         for is_open in [false, true] {
             let id = u32::from(is_open) + 1;
             assert_eq!(session.begin_once(id, 0, false), Begin::Execute);
-            let handle = session.add(Handle::Reader(Arc::clone(&file))).unwrap();
+            let handle = session.add(Handle::Reader(Source::of_one(Arc::clone(&file)))).unwrap();
             if is_open {
                 assert_eq!(session.finish_once(id, &response, Some(handle)), Some(0));
                 session.cancel_once(id);

@@ -14,7 +14,7 @@ use haul_peer::identity::Identity;
 use haul_peer::server::{Grant, PeerServer, Route};
 use haul_peer::ticket::{Address, Secret, Ticket};
 use haul_peer::tls;
-use haul_storage::{ErrorKind, Location, RelPath, Storage};
+use haul_storage::{ErrorKind, LinkPath, Location, PathKind, RelPath, Storage};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
@@ -155,6 +155,9 @@ async fn lanes_leave_the_bridge_for_a_direct_path() {
     storage.set_lanes(4);
     until(&storage, "further lanes are not opened", || storage.link().open == 4).await;
     assert!(is_off_bridge());
+    // The state of the link names the path of the lanes.
+    let path = storage.link().path.unwrap();
+    assert!(matches!(path.kind, PathKind::Reverse | PathKind::SimultaneousOpen), "{path}");
     let events = events.lock().unwrap();
     let is_failed = |event: &ReachEvent| matches!(event, ReachEvent::Failed { kind: "direct", .. });
     assert_eq!(events.iter().filter(|event| is_failed(event)).count(), 1, "{events:?}");
@@ -180,6 +183,8 @@ async fn a_ticket_without_addresses_is_used_through_the_bridge_only() {
     for _ in 0..20 {
         storage.stat(&path("file")).await.unwrap();
         assert_eq!(host.reached().map(|path| path.kind()), Some("bridge"));
+        let through = LinkPath { kind: PathKind::Bridge, address: bridge.addresses()[0] };
+        assert_eq!(storage.link().path, Some(through));
         sleep(Duration::from_millis(20)).await;
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bridged;
+mod fan;
 mod hostile;
 mod lost;
 mod once;
@@ -18,7 +19,7 @@ use haul_peer::client::{PeerHost, PeerStorage};
 use haul_peer::identity::Identity;
 use haul_peer::server::{Grant, PeerServer};
 use haul_peer::ticket::{Address, Secret, Ticket};
-use haul_storage::{Location, Range, RelPath, Storage, conformance};
+use haul_storage::{LinkPath, Location, PathKind, Range, RelPath, Storage, conformance};
 use tokio::runtime::Handle;
 
 /// A share of a directory, and a ticket for it.
@@ -91,7 +92,10 @@ async fn a_file_is_read_over_several_lanes() {
         let end = (start + length).min(20_000_000) as usize;
         assert!(bytes == content[start as usize..end]);
     }
-    assert_eq!(storage.link().open, 4);
+    let link = storage.link();
+    assert_eq!(link.open, 4);
+    let address = shared.server.addresses()[0];
+    assert_eq!(link.path, Some(LinkPath { kind: PathKind::Direct, address }));
 }
 
 /// Each message of a listing needs a permit, which the client gives as it consumes them.

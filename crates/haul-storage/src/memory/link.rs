@@ -147,6 +147,7 @@ impl Link {
             rtt: state.connect.map(|_| self.config.rtt),
             connect: state.connect,
             queueing: None,
+            path: None,
         }
     }
 

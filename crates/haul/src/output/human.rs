@@ -123,6 +123,7 @@ pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String
             parts.push(format!("window {}", bytes(summary.window_bytes)));
         }
         parts.extend(summary.rtt.map(latency));
+        parts.extend(summary.path.map(|path| format!("path {path}")));
     }
     parts.join("; ")
 }

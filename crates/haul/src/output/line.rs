@@ -127,6 +127,7 @@ mod tests {
             lanes: 8,
             window_bytes: 24 * MIB,
             rtt: Some(Duration::from_millis(200)),
+            path: None,
         }
     }
 

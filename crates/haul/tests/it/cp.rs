@@ -250,6 +250,7 @@ fn json_has_every_event_on_a_line_of_its_own() {
         "window_bytes",
         "rtt_ms",
         "connect_ms",
+        "link_path",
         "digest",
     ] {
         assert!(summary.get(field).is_some(), "{field}: {summary}");

@@ -198,6 +198,35 @@ fn the_status_names_open_files_and_ends_with_the_mount() {
 }
 
 #[test]
+fn the_status_names_the_path_to_a_peer() {
+    if !can_mount() {
+        return;
+    }
+    let session = session();
+    let (sharing, object) = Serving::json(&session, "share --listen 127.0.0.1:0 data");
+    let ticket = object["ticket"].as_str().unwrap();
+    let serving = Serving::start(&session, &format!("mount {ticket} mnt"), 2);
+    assert_eq!(session.read("mnt/a/one"), "content");
+    let start = Instant::now();
+    let status = loop {
+        // The lane is opened anew if it was closed.
+        assert_eq!(session.read("mnt/two"), "2");
+        let status = session.haul("mount --status mnt --json").status(0).objects().remove(0);
+        if status["link_path"].is_object() {
+            break status;
+        }
+        assert!(start.elapsed() < PATIENCE, "{status}");
+    };
+    assert_eq!(status["link_path"]["kind"], "direct", "{status}");
+    let address = status["link_path"]["address"].as_str().unwrap();
+    assert!(address.starts_with("127.0.0.1:"), "{status}");
+    let text = session.haul("mount --status mnt").status(0).out();
+    assert!(text.contains(&format!(", path {address} (direct)\n")), "{text}");
+    assert_eq!(serving.end("INT").0, Some(0));
+    sharing.end("INT");
+}
+
+#[test]
 fn a_cache_serves_one_mount_at_a_time_and_the_next_one() {
     let session = session().directory("mnt2");
     session.haul("mount --cache-size 1G data mnt").status(2).stderr_has("--cache-dir");

@@ -473,6 +473,23 @@ fn a_ticket_is_printed_as_a_qr_code() {
     serving.end("INT");
 }
 
+#[test]
+fn a_transfer_names_the_path_of_its_lanes() {
+    let session = session().file("photos/big", "0123456789abcdef".repeat(1 << 17));
+    let (serving, ticket) = share(&session, "photos");
+    let copy = format!("cp --bwlimit 4M --overwrite always {ticket}/big got");
+    let summary = session.haul(&format!("{copy} --json")).status(0).summary();
+    assert_eq!(summary["link_path"]["kind"], "direct", "{summary}");
+    let address = summary["link_path"]["address"].as_str().unwrap().to_owned();
+    assert!(address.starts_with("127.0.0.1:"), "{summary}");
+    let text = session.haul(&format!("{copy} -v")).status(0).err();
+    assert!(text.contains(&format!("; path {address} (direct)")), "{text}");
+    // Where there is no other way, none is named.
+    let summary = session.haul("cp --json photos/big other").status(0).summary();
+    assert!(summary["link_path"].is_null(), "{summary}");
+    serving.end("INT");
+}
+
 /// Formerly, the second one was taken for the same place.
 #[test]
 fn the_sizes_of_two_peers_are_both_counted() {

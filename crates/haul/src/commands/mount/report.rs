@@ -41,6 +41,8 @@ pub(super) struct Report {
     pub(super) open_lanes: usize,
     pub(super) rtt_ms: Option<f64>,
     pub(super) queueing_ms: Option<f64>,
+    /// For tickets.
+    pub(super) link_path: Option<LinkPath>,
     pub(super) cache: Option<Cache>,
 }
 
@@ -52,6 +54,15 @@ pub(super) struct File {
     pub(super) size: u64,
     pub(super) read_bytes: u64,
     pub(super) bytes_per_second: u64,
+}
+
+/// The path of the lanes to a peer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct LinkPath {
+    /// `direct`, `reverse`, `simultaneous open` or `bridge`.
+    pub(super) kind: String,
+    pub(super) address: String,
 }
 
 /// The cache on disk.
@@ -118,8 +129,15 @@ impl Subject {
             open_lanes: now.link.open,
             rtt_ms: now.link.rtt.map(ms),
             queueing_ms: now.link.queueing.map(ms),
+            link_path: now.link.path.map(LinkPath::from),
             cache: now.cache.map(Cache::from),
         })
+    }
+}
+
+impl From<haul_storage::LinkPath> for LinkPath {
+    fn from(path: haul_storage::LinkPath) -> Self {
+        Self { kind: path.kind.name().to_owned(), address: path.address.to_string() }
     }
 }
 

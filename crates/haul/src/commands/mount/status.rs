@@ -8,7 +8,7 @@ use std::time::Duration;
 use haul_storage::{Error, ErrorKind};
 
 use super::control::reports;
-use super::report::{Cache, File, Report};
+use super::report::{Cache, File, LinkPath, Report};
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 use crate::units::{bytes, duration, rate};
@@ -126,6 +126,9 @@ fn link(report: &Report) -> String {
     if let Some(queueing) = report.queueing_ms {
         text.push_str(&format!(" and {queueing:.1} ms of queueing"));
     }
+    if let Some(LinkPath { kind, address }) = &report.link_path {
+        text.push_str(&format!(", path {address} ({kind})"));
+    }
     text
 }
 
@@ -180,6 +183,14 @@ mod tests {
         assert!(b.is_some() && a > b, "{text}");
         assert!(!text.contains("cache") && !text.contains("more"), "{text}");
         assert!(!text.contains("to upload"), "{text}");
+    }
+
+    #[test]
+    fn a_report_names_the_path_of_the_lanes_to_a_peer() {
+        let (kind, address) = ("bridge".to_owned(), "192.0.2.7:4181".to_owned());
+        let report = Report { link_path: Some(LinkPath { kind, address }), ..example() };
+        let text = lines(&report).join("\n");
+        assert!(text.contains("latency 20.5 ms, path 192.0.2.7:4181 (bridge)\n"), "{text}");
     }
 
     #[test]

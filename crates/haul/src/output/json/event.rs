@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::values::{DigestFields, ErrorFields, PathFields};
+use super::values::{DigestFields, ErrorFields, LinkPathFields, PathFields};
 
 /// One line.
 #[derive(Debug, Serialize)]
@@ -130,6 +130,7 @@ pub(crate) struct ProgressFields {
     pub(super) lanes: usize,
     pub(super) window_bytes: u64,
     pub(super) rtt_ms: Option<f64>,
+    pub(super) link_path: Option<LinkPathFields>,
 }
 
 /// One finished entry.
@@ -177,6 +178,7 @@ pub(crate) struct SummaryFields {
     pub(super) window_bytes: u64,
     pub(super) rtt_ms: Option<f64>,
     pub(super) connect_ms: Option<f64>,
+    pub(super) link_path: Option<LinkPathFields>,
     pub(super) digest: Option<&'static str>,
     pub(super) interrupted: bool,
     pub(super) dry_run: bool,

@@ -12,7 +12,7 @@ use super::event::{
     CheckFields, EntryFields, Event, FileFields, HostFields, ManyFields, ProgressFields,
     SummaryFields, VerifiedFields,
 };
-use super::values::{DigestFields, ErrorFields, PathFields, kind_of, ms, seconds};
+use super::values::{DigestFields, ErrorFields, LinkPathFields, PathFields, kind_of, ms, seconds};
 use crate::output::human;
 use crate::units::per_second;
 
@@ -161,6 +161,7 @@ impl SummaryFields {
             window_bytes: summary.window_bytes,
             rtt_ms: summary.rtt.map(ms),
             connect_ms: summary.connect.map(ms),
+            link_path: summary.path.map(LinkPathFields::from),
             digest: digest.map(DigestKind::name),
             interrupted: summary.interrupted,
             dry_run,
@@ -187,6 +188,7 @@ impl From<&Progress> for Event<'_> {
             lanes: progress.lanes,
             window_bytes: progress.window_bytes,
             rtt_ms: progress.rtt.map(ms),
+            link_path: progress.path.map(LinkPathFields::from),
         })
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use haul_engine::digest::Digest;
-use haul_storage::{Entry, EntryKind, Error, ErrorKind};
+use haul_storage::{Entry, EntryKind, Error, ErrorKind, LinkPath};
 use serde::Serialize;
 
 /// A digest with its function.
@@ -20,6 +20,13 @@ pub(super) struct PathFields<'a> {
     pub(super) path: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) path_bytes: Option<String>,
+}
+
+/// The path of lanes to a peer.
+#[derive(Debug, Serialize)]
+pub(super) struct LinkPathFields {
+    pub(super) kind: &'static str,
+    pub(super) address: String,
 }
 
 /// A failed operation.
@@ -50,6 +57,12 @@ impl<'a> From<&'a [u8]> for PathFields<'a> {
     fn from(path: &'a [u8]) -> Self {
         let path_bytes = std::str::from_utf8(path).is_err().then(|| hex(path));
         Self { path: String::from_utf8_lossy(path), path_bytes }
+    }
+}
+
+impl From<LinkPath> for LinkPathFields {
+    fn from(path: LinkPath) -> Self {
+        Self { kind: path.kind.name(), address: path.address.to_string() }
     }
 }
 

@@ -1,0 +1,231 @@
+//! Which sessions have which version of a file open, and the cached pieces, without I/O.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use haul_storage::{Identity, Range, RangeSet, RelPath};
+
+use super::piece::Piece;
+use crate::server::limits;
+use crate::wire::PIECE;
+
+/// The number of a session.
+pub(super) type SessionNumber = [u8; 16];
+
+/// Most ranges of pieces that are remembered of what a session has received. Beyond that, it starts anew: then pieces
+/// may be cached that no session needs.
+const RECEIVED: usize = 1024;
+
+/// A version of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Version {
+    pub(super) path: RelPath,
+    pub(super) identity: Identity,
+}
+
+/// Whose seat it is, and at what.
+#[derive(Debug)]
+pub(super) struct SeatNumber {
+    /// The number of the version.
+    pub(super) file: u64,
+    session: SessionNumber,
+    /// When it was taken: pieces with a later stamp were read after the file was opened.
+    since: u64,
+}
+
+/// The versions that sessions have open.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The last number or stamp that was used.
+    last: u64,
+    numbers: HashMap<Version, u64>,
+    files: HashMap<u64, Open>,
+    /// The cached pieces by stamp, oldest first: file and index.
+    order: BTreeMap<u64, (u64, u64)>,
+    /// Bytes of the cached pieces.
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    version: Version,
+    members: HashMap<SessionNumber, Member>,
+    /// By index: the offset divided by [`PIECE`].
+    pieces: HashMap<u64, Cached>,
+}
+
+/// A session that has the file open.
+#[derive(Debug)]
+struct Member {
+    seats: usize,
+    /// When its first seat was taken.
+    since: u64,
+    /// Indices of the pieces that it has received.
+    received: RangeSet,
+}
+
+/// A piece that was read, is being read, or is about to be.
+#[derive(Debug)]
+struct Cached {
+    /// When its read was decided.
+    stamp: u64,
+    piece: Arc<Piece>,
+}
+
+impl State {
+    /// Takes a seat at a version of a file that the session has opened.
+    pub(super) fn sit(&mut self, version: Version, session: SessionNumber) -> SeatNumber {
+        let number = match self.numbers.get(&version) {
+            Some(number) => *number,
+            None => {
+                let number = self.tick();
+                self.numbers.insert(version.clone(), number);
+                number
+            }
+        };
+        let since = self.tick();
+        let new = || Open { version, members: HashMap::new(), pieces: HashMap::new() };
+        let file = self.files.entry(number).or_insert_with(new);
+        let new = || Member { seats: 0, since, received: RangeSet::new() };
+        file.members.entry(session).or_insert_with(new).seats += 1;
+        SeatNumber { file: number, session, since }
+    }
+
+    /// Gives up a seat.
+    pub(super) fn leave(&mut self, seat: &SeatNumber) {
+        let Some(file) = self.files.get_mut(&seat.file) else { return };
+        let Some(member) = file.members.get_mut(&seat.session) else { return };
+        member.seats -= 1;
+        if member.seats > 0 {
+            return;
+        }
+        file.members.remove(&seat.session);
+        let is_alone = file.members.len() < 2;
+        let is_spent =
+            |(index, cached): &(&u64, &Cached)| is_alone || !file.is_needed(**index, cached.stamp);
+        let spent: Vec<u64> = file.pieces.iter().filter(is_spent).map(|(at, _)| *at).collect();
+        let is_closed = file.members.is_empty();
+        for index in spent {
+            self.drop_piece(seat.file, index);
+        }
+        if is_closed && let Some(closed) = self.files.remove(&seat.file) {
+            self.numbers.remove(&closed.version);
+        }
+    }
+
+    /// Whether several sessions have the file open.
+    pub(super) fn is_shared(&self, file: u64) -> bool {
+        self.files.get(&file).is_some_and(|file| file.members.len() > 1)
+    }
+
+    /// A session reads these pieces itself.
+    pub(super) fn pass(&mut self, seat: &SeatNumber, indices: Range) {
+        let file = self.files.get_mut(&seat.file);
+        if let Some(member) = file.and_then(|file| file.members.get_mut(&seat.session)) {
+            member.receive(indices);
+        }
+    }
+
+    /// The piece of a range, for a session that reads it now; to its end if `is_last`. It is cached if a session needs
+    /// it afterwards.
+    pub(super) fn claim(&mut self, seat: &SeatNumber, range: Range, is_last: bool) -> Arc<Piece> {
+        let (index, stamp) = (range.start() / PIECE, self.tick());
+        let Some(file) = self.files.get_mut(&seat.file) else {
+            return Arc::new(Piece::new(range));
+        };
+        if is_last && let Some(member) = file.members.get_mut(&seat.session) {
+            member.receive(Range::new(index, 1));
+        }
+        let cached = file.pieces.get(&index).filter(|cached| cached.stamp > seat.since);
+        if let Some(Cached { stamp, piece }) = cached {
+            let (piece, is_needed) = (Arc::clone(piece), file.is_needed(index, *stamp));
+            if !is_needed {
+                self.drop_piece(seat.file, index);
+            }
+            return piece;
+        }
+        let piece = Arc::new(Piece::new(range));
+        let is_needed = file.is_needed(index, stamp);
+        // One that was read before this session had opened the file.
+        self.drop_piece(seat.file, index);
+        if is_needed {
+            self.put(seat.file, index, Cached { stamp, piece: Arc::clone(&piece) });
+        }
+        piece
+    }
+
+    /// Caches a piece. If there is no room, drops the oldest ones.
+    fn put(&mut self, number: u64, index: u64, cached: Cached) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        self.bytes += cached.piece.range().len();
+        self.order.insert(cached.stamp, (number, index));
+        file.pieces.insert(index, cached);
+        while self.bytes > limits::SHARED
+            && let Some((_, (number, index))) = self.order.pop_first()
+        {
+            self.drop_piece(number, index);
+        }
+    }
+
+    fn drop_piece(&mut self, number: u64, index: u64) {
+        let file = self.files.get_mut(&number);
+        if let Some(cached) = file.and_then(|file| file.pieces.remove(&index)) {
+            self.order.remove(&cached.stamp);
+            self.bytes -= cached.piece.range().len();
+        }
+    }
+
+    /// The next number or stamp.
+    const fn tick(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Bytes of the cached pieces.
+    #[cfg(test)]
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether no file is open.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let State { numbers, files, order, bytes, .. } = self;
+        numbers.is_empty() && files.is_empty() && order.is_empty() && *bytes == 0
+    }
+}
+
+impl Open {
+    /// Whether a session has yet to receive a piece, and can use one with this stamp.
+    fn is_needed(&self, index: u64, stamp: u64) -> bool {
+        self.members.values().any(|member| stamp > member.since && !member.has(index))
+    }
+}
+
+impl Member {
+    fn receive(&mut self, indices: Range) {
+        if self.received.count() >= RECEIVED {
+            self.received = RangeSet::new();
+        }
+        self.received.insert(indices);
+    }
+
+    fn has(&self, index: u64) -> bool {
+        self.received.next(index).is_some_and(|next| next.start() == index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_session_has_received_takes_little_memory() {
+        let mut member = Member { seats: 1, since: 0, received: RangeSet::new() };
+        for index in 0..10_000 {
+            member.receive(Range::new(2 * index, 1));
+            assert!(member.has(2 * index) && !member.has(2 * index + 1));
+            assert!(member.received.count() <= RECEIVED);
+        }
+    }
+}
