@@ -13,7 +13,7 @@ use super::{Client, bind, closed, pair, receive, room, sharer, with_limits};
 #[tokio::test]
 async fn garbage_is_closed() {
     // Long enough for the handshakes of the valid clients, also on a busy machine.
-    let handshake = Duration::from_secs(5);
+    let handshake = Duration::from_secs(3);
     let bridge = with_limits(BridgeLimits { handshake, ..BridgeLimits::default() }).await;
     let cut = &preamble::encode(&[7; 32])[..20];
     let wrong = [&b"haulbr2\n"[..], &[7; 32]].concat();
