@@ -2,37 +2,55 @@
 //!
 //! The real program runs a real sshd over a real link; where that is impossible the test is skipped
 //! with a message.
+//!
+//! Other programs of the machine start processes and mount file systems meanwhile. So each test runs in a network and a
+//! mount namespace of its own, and each benchmark in an IPC namespace of its own, which all its processes inherit.
 #![expect(
     clippy::expect_used,
     clippy::print_stderr,
     reason = "a failed expectation is the failure of the test, and a skipped test says so"
 )]
 
-mod others;
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::unshare_mounts;
 use haul_bench::link::{LinkSpec, Means, Namespace, Network};
-use others::lineage;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Tests run one at a time: they compare the state of the machine before and after.
+/// Tests run one at a time: they count descriptors of this process before and after, and benchmarks need the processor.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn alone() -> Option<MutexGuard<'static, ()>> {
-    let alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if let Err(error) = Namespace::new() {
-        eprintln!("skipped: {error}");
-        return None;
-    }
-    Some(alone)
+/// Runs `test` while no other one runs, on a thread with a network and a mount namespace of its own.
+fn alone(test: impl FnOnce() + Send) {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let space = match Namespace::new() {
+        Ok(space) => space,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let within = space.within(|| {
+        assert!(unshare_mounts().expect("mounts do not propagate"), "root may do this");
+        test();
+    });
+    within.expect("the namespace can be entered");
 }
+
+/// Like [`alone`], for tests whose benchmark starts an sshd.
+fn alone_with_sshd(test: impl FnOnce() + Send) {
+    if !Path::new("/usr/sbin/sshd").exists() {
+        return eprintln!("skipped: sshd is not installed");
+    }
+    alone(test);
+}
+
+/// How long a step of a benchmark may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const SCENARIOS: &str = r#"
 [links.short]
@@ -55,10 +73,15 @@ storage = "ram"
 rounds = 1
 "#;
 
-/// A benchmark that runs in a directory of its own, by which its processes are recognised.
+/// A benchmark that runs in a directory and an IPC namespace of its own.
 struct Bench {
     place: tempfile::TempDir,
-    child: Option<Child>,
+    /// The front (see `guard.rs`).
+    child: Child,
+    /// The link in `/proc` to its IPC namespace, as text.
+    space: PathBuf,
+    /// Keeps the namespace: the kernel would give its number to another one.
+    _kept: File,
 }
 
 impl Bench {
@@ -78,20 +101,19 @@ impl Bench {
             ),
         );
         fs::create_dir(place.path().join("work")).expect("a directory");
-        let child = Command::new(env!("CARGO_BIN_EXE_haul-bench"))
-            .args(["run", "--haul", "/bin/true", "--scenarios", "scenarios.toml"])
-            .args(["--tools-file", "tools.toml", "--work", "work", "--output", "results", "*"])
-            .current_dir(place.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(place.path().join("log")).expect("writable"))
-            .spawn()
-            .expect("it starts");
-        Self { place, child: Some(child) }
+        let (child, space, kept) = start_in_ipc_namespace(
+            Command::new("unshare")
+                .args(["--ipc", "sh", "-c", WHEN_TOLD, "sh", env!("CARGO_BIN_EXE_haul-bench")])
+                .args(["run", "--haul", "/bin/true", "--scenarios", "scenarios.toml"])
+                .args(["--tools-file", "tools.toml", "--work", "work", "--output", "results", "*"])
+                .current_dir(place.path())
+                .stderr(File::create(place.path().join("log")).expect("writable")),
+        );
+        Self { place, child, space, _kept: kept }
     }
 
     fn pid(&self) -> u32 {
-        self.child.as_ref().expect("it was started").id()
+        self.child.id()
     }
 
     fn work(&self) -> PathBuf {
@@ -102,22 +124,15 @@ impl Bench {
         fs::read_to_string(self.place.path().join("log")).expect("it exists")
     }
 
-    /// Processes that work in the directory or name it, other than the front (the process started here; see
-    /// `guard.rs`).
+    /// Its processes other than the front: those in its IPC namespace.
     fn processes(&self) -> BTreeSet<u32> {
-        let work = self.work();
-        let names = |id: u32, file: &str| {
-            let bytes = fs::read(format!("/proc/{id}/{file}")).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).contains(&*work.to_string_lossy())
-        };
-        let inside = |id: u32| {
-            fs::read_link(format!("/proc/{id}/cwd")).is_ok_and(|cwd| cwd.starts_with(&work))
-        };
         fs::read_dir("/proc")
             .expect("it can be listed")
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
             .filter(|&id: &u32| id != self.pid())
-            .filter(|&id| names(id, "cmdline") || names(id, "environ") || inside(id))
+            .filter(|id| {
+                fs::read_link(format!("/proc/{id}/ns/ipc")).is_ok_and(|space| space == self.space)
+            })
             .collect()
     }
 
@@ -131,18 +146,18 @@ impl Bench {
                     return id;
                 }
             }
-            assert!(start.elapsed() < Duration::from_secs(60), "no '{text}': {}", self.log());
+            assert!(start.elapsed() < PATIENCE, "no '{text}': {}", self.log());
             thread::sleep(Duration::from_millis(5));
         }
     }
 
     fn end(&mut self) -> ExitStatus {
-        self.child.as_mut().expect("it was started").wait().expect("it can be waited for")
+        self.child.wait().expect("it can be waited for")
     }
 
-    /// Asserts that nothing is left. Waits up to 30 s: if the front was killed, the guard cleans up after it.
+    /// Asserts that nothing is left. Waits for it: if the front was killed, the guard cleans up after it.
     fn leaves_nothing(&self, before: &Inventory) {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         let left = || {
             let files: Vec<_> = fs::read_dir(self.work())
                 .expect("it can be listed")
@@ -162,60 +177,66 @@ impl Bench {
     }
 }
 
-/// What a benchmark could leave besides processes and files.
+/// A shell script that prints a line, and becomes the program of its arguments once it has read one.
+const WHEN_TOLD: &str = "echo ready && read -r line && exec \"$@\" </dev/null >/dev/null";
+
+/// Starts `command`, which runs [`WHEN_TOLD`] in an IPC namespace of its own. Returns the process, the link in `/proc`
+/// to the namespace, and the namespace.
+fn start_in_ipc_namespace(command: &mut Command) -> (Child, PathBuf, File) {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut ready = [0; 6];
+    let mut output = child.stdout.take().expect("it is piped");
+    output.read_exact(&mut ready).expect("it is ready");
+    let link = format!("/proc/{}/ns/ipc", child.id());
+    let space = fs::read_link(&link).expect("it runs");
+    assert_ne!(space, fs::read_link("/proc/self/ns/ipc").expect("a link"));
+    let kept = File::open(&link).expect("it runs");
+    let mut input = child.stdin.take().expect("it is piped");
+    input.write_all(b"\n").expect("it reads");
+    (child, space, kept)
+}
+
+/// What a benchmark could leave in the thread's namespaces.
 #[derive(Debug, Clone)]
 struct Inventory {
     devices: Vec<String>,
-    mounts: String,
-    /// Network and mount namespaces that processes of this machine are in, with the lineage of each process.
-    namespaces: BTreeMap<PathBuf, Vec<Vec<u32>>>,
-    /// All processes.
+    /// The id and the mount point of each mount. Mounts of others, which were there before, may disappear: the kernel
+    /// removes mounts everywhere when a directory with one is removed in another namespace.
+    mounts: BTreeSet<(String, String)>,
+    /// Processes in the thread's mount namespace, other than this one.
     processes: BTreeSet<u32>,
 }
 
 impl Inventory {
     fn take(work: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(path).expect("it can be read");
-        let names = |line: &str| Some(line.split_once(':')?.0.trim().to_owned());
-        let mut namespaces = BTreeMap::<_, Vec<_>>::new();
-        let mut processes = BTreeSet::new();
-        for entry in fs::read_dir("/proc").expect("it can be listed") {
-            let path = entry.expect("an entry").path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let Ok(process) = name.parse() else { continue };
-            processes.insert(process);
-            for kind in ["ns/net", "ns/mnt"] {
-                let Ok(namespace) = fs::read_link(path.join(kind)) else { continue };
-                namespaces.entry(namespace).or_default().push(lineage(process));
-            }
-        }
-        let mounts = read("/proc/self/mountinfo");
+        let name = |line: &str| Some(line.split_once(':')?.0.trim().to_owned());
+        let mounts = read("/proc/thread-self/mountinfo");
         assert!(!mounts.contains(&*work.to_string_lossy()), "mounts stay in their own namespace");
+        let mount = |line: &str| {
+            let mut fields = line.split(' ');
+            Some((fields.next()?.to_owned(), fields.nth(3)?.to_owned()))
+        };
+        let space = fs::read_link("/proc/thread-self/ns/mnt").expect("a link");
+        let processes = fs::read_dir("/proc")
+            .expect("it can be listed")
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(|id: &u32| {
+                fs::read_link(format!("/proc/{id}/ns/mnt")).is_ok_and(|other| other == space)
+            })
+            .collect();
         Self {
-            devices: read("/proc/net/dev").lines().filter_map(names).collect(),
-            mounts,
-            namespaces,
+            devices: read("/proc/thread-self/net/dev").lines().filter_map(name).collect(),
+            mounts: mounts.lines().filter_map(mount).collect(),
             processes,
         }
     }
-}
 
-impl Inventory {
-    /// Other programs may start and end processes meanwhile: one that descends from a process that existed
-    /// before, and not through this one, is theirs.
     fn adds_nothing_to(&self, before: &Self) -> bool {
-        let own = std::process::id();
-        let above: BTreeSet<u32> = lineage(own).into_iter().collect();
-        let is_of_others = |lineage: &Vec<u32>| {
-            let to_this = lineage.iter().take_while(|process| **process != own);
-            to_this.into_iter().any(|one| before.processes.contains(one) && !above.contains(one))
-        };
-        let is_known = |namespace: &PathBuf, lineages: &Vec<Vec<u32>>| {
-            before.namespaces.contains_key(namespace) || lineages.iter().all(is_of_others)
-        };
         self.devices == before.devices
-            && self.mounts == before.mounts
-            && self.namespaces.iter().all(|(namespace, lineages)| is_known(namespace, lineages))
+            && self.mounts.is_subset(&before.mounts)
+            && self.processes.is_subset(&before.processes)
     }
 }
 
@@ -226,97 +247,98 @@ const STUBBORN: &str = "setsid sh -c \"trap : TERM INT HUP; while :; do sleep 1;
                         (trap \"\" TERM; sleep 300) & \
                         ssh -F \"$SSH_CONFIG\" bench \"sleep 301\"";
 
-fn has_sshd() -> bool {
-    let found = Path::new("/usr/sbin/sshd").exists();
-    if !found {
-        eprintln!("skipped: sshd is not installed");
-    }
-    found
-}
-
 #[test]
 fn nothing_is_left_after_success() {
-    let Some(_alone) = alone().filter(|_| has_sshd()) else { return };
-    let before = Inventory::take(Path::new("/nowhere"));
-    let mut bench = Bench::start(COPY, FETCH);
-    let status = bench.end();
-    assert_eq!(status.code(), Some(0), "{}", bench.log());
-    bench.leaves_nothing(&before);
-    let results = fs::read_to_string(bench.place.path().join("results")).expect("results");
-    // The machine, two scenarios, a warm-up and a counted run of each.
-    assert_eq!(results.lines().count(), 1 + 2 + 4, "{results}");
-    assert_eq!(results.matches(r#""outcome":"ok""#).count(), 4, "{results}");
+    alone_with_sshd(|| {
+        let before = Inventory::take(Path::new("/nowhere"));
+        let mut bench = Bench::start(COPY, FETCH);
+        let status = bench.end();
+        assert_eq!(status.code(), Some(0), "{}", bench.log());
+        bench.leaves_nothing(&before);
+        let results = fs::read_to_string(bench.place.path().join("results")).expect("results");
+        // The machine, two scenarios, a warm-up and a counted run of each.
+        assert_eq!(results.lines().count(), 1 + 2 + 4, "{results}");
+        assert_eq!(results.matches(r#""outcome":"ok""#).count(), 4, "{results}");
+    });
 }
 
 #[test]
 fn nothing_is_left_after_failures_and_the_exit_status_shows_them() {
-    let Some(_alone) = alone().filter(|_| has_sshd()) else { return };
-    let before = Inventory::take(Path::new("/nowhere"));
-    let mut bench = Bench::start("echo no >&2; (sleep 300 &) ; exit 3", COPY);
-    let status = bench.end();
-    assert_eq!(status.code(), Some(1), "{}", bench.log());
-    assert!(bench.log().contains("exit status 3: no"), "{}", bench.log());
-    bench.leaves_nothing(&before);
+    alone_with_sshd(|| {
+        let before = Inventory::take(Path::new("/nowhere"));
+        let mut bench = Bench::start("echo no >&2; (sleep 300 &) ; exit 3", COPY);
+        let status = bench.end();
+        assert_eq!(status.code(), Some(1), "{}", bench.log());
+        assert!(bench.log().contains("exit status 3: no"), "{}", bench.log());
+        bench.leaves_nothing(&before);
+    });
 }
 
 #[test]
 fn a_wrong_result_fails_the_benchmark() {
-    let Some(_alone) = alone().filter(|_| has_sshd()) else { return };
-    let mut bench = Bench::start("cp -r \"$SRC/.\" \"$DST/\"; printf x >>\"$DST/file01\"", FETCH);
-    assert_eq!(bench.end().code(), Some(1), "{}", bench.log());
-    assert!(
-        bench.log().contains("WRONG: file01 has 100001 bytes instead of 100000"),
-        "{}",
-        bench.log()
-    );
+    alone_with_sshd(|| {
+        let mut bench =
+            Bench::start("cp -r \"$SRC/.\" \"$DST/\"; printf x >>\"$DST/file01\"", FETCH);
+        assert_eq!(bench.end().code(), Some(1), "{}", bench.log());
+        assert!(
+            bench.log().contains("WRONG: file01 has 100001 bytes instead of 100000"),
+            "{}",
+            bench.log()
+        );
+    });
 }
 
 #[test]
 fn nothing_is_left_after_a_signal() {
-    let Some(_alone) = alone().filter(|_| has_sshd()) else { return };
-    let before = Inventory::take(Path::new("/nowhere"));
-    for (signal, code) in [
-        (Signal::INT, Some(130)),
-        (Signal::TERM, Some(143)),
-        (Signal::HUP, Some(129)),
-        (Signal::KILL, None),
-    ] {
-        let mut bench = Bench::start(COPY, STUBBORN);
-        bench.wait_for("sleep 301");
-        let front = Pid::from_raw(bench.pid().cast_signed()).expect("a process");
-        kill_process(front, signal).expect("it runs");
-        assert_eq!(bench.end().code(), code, "{signal:?}: {}", bench.log());
-        bench.leaves_nothing(&before);
-    }
+    alone_with_sshd(|| {
+        let before = Inventory::take(Path::new("/nowhere"));
+        for (signal, code) in [
+            (Signal::INT, Some(130)),
+            (Signal::TERM, Some(143)),
+            (Signal::HUP, Some(129)),
+            (Signal::KILL, None),
+        ] {
+            let mut bench = Bench::start(COPY, STUBBORN);
+            bench.wait_for("sleep 301");
+            let front = Pid::from_raw(bench.pid().cast_signed()).expect("a process");
+            kill_process(front, signal).expect("it runs");
+            assert_eq!(bench.end().code(), code, "{signal:?}: {}", bench.log());
+            bench.leaves_nothing(&before);
+        }
+    });
 }
 
 #[test]
 fn nothing_is_left_when_the_guard_or_the_worker_is_killed() {
-    let Some(_alone) = alone().filter(|_| has_sshd()) else { return };
-    let before = Inventory::take(Path::new("/nowhere"));
-    for process in ["haul-bench guard", "haul-bench worker"] {
-        let mut bench = Bench::start(COPY, FETCH.replace("exec scp", "exec scp -l 100").as_str());
-        bench.wait_for("scp -l");
-        let victim = bench.wait_for(process);
-        let victim = Pid::from_raw(victim.cast_signed()).expect("a process");
-        kill_process(victim, Signal::KILL).expect("it runs");
-        assert_ne!(bench.end().code(), Some(0), "{}", bench.log());
-        bench.leaves_nothing(&before);
-    }
+    alone_with_sshd(|| {
+        let before = Inventory::take(Path::new("/nowhere"));
+        for process in ["haul-bench guard", "haul-bench worker"] {
+            let mut bench =
+                Bench::start(COPY, FETCH.replace("exec scp", "exec scp -l 20").as_str());
+            bench.wait_for("scp -l");
+            let victim = bench.wait_for(process);
+            let victim = Pid::from_raw(victim.cast_signed()).expect("a process");
+            kill_process(victim, Signal::KILL).expect("it runs");
+            assert_ne!(bench.end().code(), Some(0), "{}", bench.log());
+            bench.leaves_nothing(&before);
+        }
+    });
 }
 
 #[test]
 fn nothing_is_left_of_a_network_when_it_is_dropped() {
-    let Some(_alone) = alone() else { return };
-    let descriptors = || fs::read_dir("/proc/self/fd").expect("it can be listed").count();
-    let (before, open_before) = (Inventory::take(Path::new("/nowhere")), descriptors());
-    for _ in 0..3 {
-        let specs = vec![LinkSpec::new(Duration::from_millis(5), Some(1e8)); 4];
-        let network = Network::new(&specs, Means::of_this_machine()).expect("a network");
-        let address = network.links()[3].address().to_string();
-        let ping = network.client().command("ping").args(["-c", "1", &address]).output();
-        assert!(ping.is_ok_and(|output| output.status.success()), "the link works");
-    }
-    assert!(Inventory::take(Path::new("/nowhere")).adds_nothing_to(&before));
-    assert_eq!(descriptors(), open_before);
+    alone(|| {
+        let descriptors = || fs::read_dir("/proc/self/fd").expect("it can be listed").count();
+        let (before, open_before) = (Inventory::take(Path::new("/nowhere")), descriptors());
+        for _ in 0..3 {
+            let specs = vec![LinkSpec::new(Duration::from_millis(5), Some(1e8)); 4];
+            let network = Network::new(&specs, Means::of_this_machine()).expect("a network");
+            let address = network.links()[3].address().to_string();
+            let ping =
+                network.client().command("ping").args(["-c", "1", "-W", "60", &address]).output();
+            assert!(ping.is_ok_and(|output| output.status.success()), "the link works");
+        }
+        assert!(Inventory::take(Path::new("/nowhere")).adds_nothing_to(&before));
+        assert_eq!(descriptors(), open_before);
+    });
 }

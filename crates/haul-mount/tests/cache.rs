@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use common::{eventually, try_mount};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK: usize = 128 << 10;
 
 fn builder(storage: &Arc<MemoryStorage>) -> MountBuilder {

@@ -24,7 +24,10 @@ use tempfile::TempDir;
 use common::{can_mount, eventually, try_mount};
 
 /// Longest time until a process must have ended that waits for a server.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A timeout of requests that does not end a test.
+const NEVER: Duration = Duration::from_secs(3600);
 
 /// Names the mount point of the process that dies.
 const DYING: &str = "HAUL_MOUNT_TEST_DYING";
@@ -345,7 +348,7 @@ fn a_process_that_waits_for_a_server_can_be_interrupted() {
     storage.add_file("slow", "content");
     storage.faults().on(Operation::Stat).path("slow").stall();
     storage.faults().on(Operation::Read).stall();
-    let Some(shown) = shown(memory(&storage)) else { return };
+    let Some(shown) = shown(memory(&storage).timeout(NEVER)) else { return };
     for signal in ["INT", "KILL"] {
         let stats = storage.faults().count(Operation::Stat);
         let child = waiting("stat", &shown.path("slow"));
@@ -364,7 +367,7 @@ fn a_mount_in_use_is_unmounted_at_once() {
     let storage = MemoryStorage::new();
     storage.add_file("file", content(1 << 20));
     storage.faults().on(Operation::Read).stall();
-    let Some(shown) = shown(memory(&storage)) else { return };
+    let Some(shown) = shown(memory(&storage).timeout(NEVER)) else { return };
     let file = File::open(shown.path("file")).unwrap();
     let mut child = waiting("cat", &shown.path("file"));
     eventually(PATIENCE, "no request", || storage.faults().count(Operation::Read) > 0);
@@ -395,7 +398,11 @@ fn a_mount_is_unmounted_where_it_is_after_a_rename() {
 fn a_mount_ends_when_it_is_unmounted_from_outside() {
     let storage = MemoryStorage::new();
     let Some(shown) = shown(memory(&storage)) else { return };
-    rustix::mount::unmount(shown.directory.path(), rustix::mount::UnmountFlags::empty()).unwrap();
+    let flags = rustix::mount::UnmountFlags::empty();
+    // Another process may look at it.
+    eventually(PATIENCE, "not unmounted", || {
+        rustix::mount::unmount(shown.directory.path(), flags).is_ok()
+    });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let ended = runtime
         .block_on(async { tokio::time::timeout(PATIENCE, shown.mount.ended()).await.unwrap() });

@@ -267,9 +267,15 @@ mod tests {
 
     #[tokio::test]
     async fn if_all_addresses_fail_all_failures_are_named() {
-        let free =
-            |address: &str| std::net::TcpListener::bind(address).unwrap().local_addr().unwrap();
-        let addresses = [free("127.0.0.1:0"), free("[::1]:0")];
+        // They stay bound, so that no other test listens there.
+        let bound = |socket: io::Result<TcpSocket>, address: &str| {
+            let socket = socket.unwrap();
+            socket.bind(address.parse().unwrap()).unwrap();
+            socket
+        };
+        let closed =
+            [bound(TcpSocket::new_v4(), "127.0.0.1:0"), bound(TcpSocket::new_v6(), "[::1]:0")];
+        let addresses = closed.each_ref().map(|socket| socket.local_addr().unwrap());
         let failures = race(&addresses, &DialOptions::default()).await.unwrap_err();
         for address in addresses {
             assert!(failures.contains(&address.to_string()), "{failures}");

@@ -205,7 +205,7 @@ mod tests {
             outbox.push(piece(&outbox, id, 1).await);
         }
         for lane in lanes {
-            timeout(Duration::from_secs(10), lane).await.unwrap().unwrap();
+            timeout(Duration::from_secs(60), lane).await.unwrap().unwrap();
         }
     }
 

@@ -314,7 +314,7 @@ fn all_failed(failures: Vec<Error>) -> Error {
 mod tests {
     use std::sync::Mutex;
 
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
     use tokio::runtime::Handle;
     use tokio::time::sleep;
 
@@ -335,37 +335,41 @@ mod tests {
         Arc::new(Reach { finder, ..reach.unwrap() })
     }
 
-    /// An address at which nothing listens.
-    async fn closed() -> SocketAddr {
-        TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+    /// An address at which nothing listens. It stays bound, so that no other test listens there.
+    fn closed() -> SocketAddr {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap();
+        std::mem::forget(socket);
+        address
     }
 
     #[tokio::test]
     async fn an_address_on_the_local_network_is_dialled_beside_those_of_the_ticket() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let found = listener.local_addr().unwrap();
-        let reach = reach(&[closed().await], Some(Finder::found(&[found], false)));
+        let reach = reach(&[closed()], Some(Finder::found(&[found], false)));
         let dialling = tokio::spawn(async move { reach.dial(&|_| {}).await.map(drop) });
-        let accepted = timeout(Duration::from_secs(5), listener.accept()).await;
+        let accepted = timeout(Duration::from_secs(60), listener.accept()).await;
         assert!(accepted.unwrap().is_ok());
         dialling.abort();
     }
 
     #[tokio::test]
     async fn a_dial_fails_once_the_search_is_over() {
-        let waiting = reach(&[closed().await], Some(Finder::found(&[], false)));
+        let waiting = reach(&[closed()], Some(Finder::found(&[], false)));
         let outcome = timeout(Duration::from_millis(100), waiting.dial(&|_| {})).await;
         assert!(outcome.is_err(), "it does not wait for the search");
-        for finder in [None, Some(Finder::found(&[closed().await], true))] {
-            let failing = reach(&[closed().await], finder);
-            let outcome = timeout(Duration::from_secs(5), failing.dial(&|_| {})).await;
+        for finder in [None, Some(Finder::found(&[closed()], true))] {
+            let failing = reach(&[closed()], finder);
+            let outcome = timeout(Duration::from_secs(60), failing.dial(&|_| {})).await;
             assert!(outcome.unwrap().is_err());
         }
     }
 
     #[tokio::test]
     async fn an_address_that_was_found_is_reported_if_it_does_not_respond() {
-        let reach = reach(&[closed().await], Some(Finder::found(&[closed().await], false)));
+        let reach = reach(&[closed()], Some(Finder::found(&[closed()], false)));
         let causes = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&causes);
         reach.events.on_event(move |event| {
@@ -379,14 +383,14 @@ mod tests {
                 sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(Duration::from_secs(5), both_failed).await.unwrap();
+        timeout(Duration::from_secs(60), both_failed).await.unwrap();
         dialling.abort();
     }
 
     /// Otherwise, each lane through the bridge would wait for an address that others have announced.
     #[tokio::test]
     async fn while_the_bridge_is_used_an_address_is_tried_once() {
-        let (found, of_ticket) = (closed().await, closed().await);
+        let (found, of_ticket) = (closed(), closed());
         let reach = reach(&[of_ticket], Some(Finder::found(&[found], true)));
         assert!(reach.is_to_be_tried(found) && reach.is_to_be_tried(found));
         assert!(!reach.is_to_be_tried(of_ticket));

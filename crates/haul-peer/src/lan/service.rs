@@ -31,7 +31,7 @@ const MOST_ADDRESSES: usize = 8;
 const MOST_REMEMBERED: i64 = 20_000;
 
 /// How long the thread may take to report that number.
-const COUNTED: Duration = Duration::from_secs(5);
+const COUNTED: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 5 });
 
 /// How long to wait at the end until announcements are withdrawn.
 const GOODBYE: Duration = Duration::from_millis(500);

@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::time::Duration;
 
 use haul_storage::{Result, io_cause};
 
+use super::limits;
 use super::refusal::refused;
 
 /// The kernel's table of IPv4 routes.
@@ -25,6 +27,8 @@ pub(super) struct Route {
     pub(super) gateway: Ipv4Addr,
     /// This machine's address towards it.
     pub(super) own: Ipv4Addr,
+    /// How long to wait for its response to a search, each time that it is sent.
+    pub(super) search: Duration,
 }
 
 impl Route {
@@ -39,7 +43,7 @@ impl Route {
         let gateway = default_gateway(lines)
             .ok_or_else(|| refused("this machine has no way to an IPv4 router"))?;
         let own = own_address(gateway).map_err(|error| refused(io_cause(&error)))?;
-        Ok(Self { gateway, own })
+        Ok(Self { gateway, own, search: limits::SEARCH })
     }
 }
 

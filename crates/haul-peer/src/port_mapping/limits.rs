@@ -20,10 +20,17 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Time limit of all requests to the router for a mapping. A mapping that comes later than [`PATIENCE`] is removed
 /// again.
-pub(super) const ASKED: Duration = Duration::from_secs(3);
+pub(super) const ASKED: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 3 });
+
+/// How long to wait for the response to a packet of PCP or NAT-PMP. Routers of tests always respond, but late on a busy
+/// machine.
+pub(super) const PACKET: Duration = Duration::from_millis(if cfg!(test) { 20_000 } else { 200 });
+
+/// How long to wait for the response to a search, each time that it is sent.
+pub(super) const SEARCH: Duration = Duration::from_millis(250);
 
 /// How long removing a mapping may take.
-pub(super) const REMOVED: Duration = Duration::from_secs(1);
+pub(super) const REMOVED: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
 
 /// Longest HTTP response in bytes, head and body each. Descriptions of real routers have 3 to 20 KiB.
 pub(super) const RESPONSE: usize = 256 << 10;

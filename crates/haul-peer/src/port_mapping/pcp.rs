@@ -21,9 +21,9 @@ use crate::ticket::Address;
 
 /// The router is one hop away. A lost request is repeated once.
 const TIMES: TimeoutConfig = TimeoutConfig {
-    initial_timeout: Duration::from_millis(200),
+    initial_timeout: limits::PACKET,
     max_retries: 1,
-    max_retry_timeout: Some(Duration::from_millis(200)),
+    max_retry_timeout: Some(limits::PACKET),
 };
 
 /// A mapping of a router.

@@ -4,10 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::gateway::Route;
+use super::limits;
 
 /// The port of SSDP.
 const SSDP: u16 = 1900;
@@ -24,8 +25,12 @@ pub(super) type Page = Box<dyn Fn(&str, &mut TcpStream) + Send>;
 /// A running router.
 pub(super) struct Router {
     address: Ipv4Addr,
+    /// How long it may take to respond to a search.
+    search: Duration,
     log: Arc<Mutex<Vec<String>>>,
     ended: Arc<AtomicBool>,
+    /// The threads that answer packets.
+    answering: Vec<JoinHandle<()>>,
 }
 
 impl Router {
@@ -34,7 +39,8 @@ impl Router {
         // Other test programs may run on this machine at the same time.
         let process = (std::process::id() % 250 + 1) as u8;
         let address = Ipv4Addr::new(127, 77, process, NEXT.fetch_add(1, Ordering::Relaxed));
-        Self { address, log: Arc::default(), ended: Arc::default() }
+        let (log, ended) = Default::default();
+        Self { address, search: limits::SEARCH, log, ended, answering: Vec::new() }
     }
 
     pub(super) fn address(&self) -> Ipv4Addr {
@@ -42,7 +48,7 @@ impl Router {
     }
 
     pub(super) fn route(&self) -> Route {
-        Route { gateway: self.address, own: Ipv4Addr::LOCALHOST }
+        Route { gateway: self.address, own: Ipv4Addr::LOCALHOST, search: self.search }
     }
 
     /// The requests that its services have recorded.
@@ -57,13 +63,17 @@ impl Router {
     }
 
     /// Answers packets to the port of NAT-PMP and PCP.
-    pub(super) fn pcp(self, answer: Answer) -> Self {
+    pub(super) fn pcp(mut self, answer: Answer) -> Self {
         self.udp(crab_nat::GATEWAY_PORT, answer);
         self
     }
 
     /// Answers searches with the location of a description, which `page` sends.
-    pub(super) fn upnp(self, location: &str, page: Page) -> Self {
+    pub(super) fn upnp(mut self, location: &str, page: Page) -> Self {
+        if location.starts_with("OWN") {
+            // The machine may be busy.
+            self.search = Duration::from_secs(20);
+        }
         let listener = TcpListener::bind((self.address, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let own = format!("http://{}:{port}", self.address);
@@ -87,11 +97,11 @@ impl Router {
         self
     }
 
-    fn udp(&self, port: u16, answer: Answer) {
+    fn udp(&mut self, port: u16, answer: Answer) {
         let socket = UdpSocket::bind((self.address, port)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let ended = Arc::clone(&self.ended);
-        thread::spawn(move || {
+        self.answering.push(thread::spawn(move || {
             let mut packet = [0; 2048];
             while !ended.load(Ordering::Relaxed) {
                 let Ok((length, from)) = socket.recv_from(&mut packet) else { continue };
@@ -100,19 +110,23 @@ impl Router {
                     drop(socket.send_to(&answer, from));
                 }
             }
-        });
+        }));
     }
 }
 
 impl Drop for Router {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
+        for thread in self.answering.drain(..) {
+            // One that has panicked has failed its test otherwise.
+            drop(thread.join());
+        }
     }
 }
 
 /// A request with its body.
 fn request(stream: &mut TcpStream) -> String {
-    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut text = Vec::new();
     let mut buffer = [0; 4096];
     loop {

@@ -18,7 +18,7 @@ const KIND: &str = "urn:schemas-upnp-org:service:WANIPConnection:1";
 /// Requests a mapping, and waits long enough for a busy machine.
 fn start(router: &Router) -> PortMapping {
     let mut mapping = start_hurried(router);
-    mapping.until += Duration::from_secs(10);
+    mapping.until += Duration::from_secs(60);
     mapping
 }
 
@@ -116,7 +116,7 @@ async fn a_mapping_that_is_dropped_is_removed() {
     let mut mapping = start(&router);
     mapping.address().await.unwrap();
     drop(mapping);
-    let until = Instant::now() + Duration::from_secs(5);
+    let until = Instant::now() + Duration::from_secs(60);
     while router.log().len() < 2 {
         assert!(Instant::now() < until, "{:?}", router.log());
         sleep(Duration::from_millis(5)).await;
@@ -308,12 +308,25 @@ async fn endless_responses_are_cut_off() {
     }
 }
 
+/// Why there is no address, in the first of several attempts in which that took a second and not much more: the machine may
+/// stall.
+async fn refusal_in_time(router: &Router, expected: &str) {
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        let start_time = Instant::now();
+        let cause = start_hurried(router).address().await.unwrap_err().cause();
+        let took = start_time.elapsed();
+        if cause.contains(expected) && took < Duration::from_millis(2500) {
+            return;
+        }
+        seen.push((cause, took));
+    }
+    panic!("{seen:?}");
+}
+
 #[tokio::test]
 async fn a_silent_router_delays_the_ticket_by_a_second_at_most() {
-    let start_time = Instant::now();
-    let cause = start_hurried(&Router::new()).address().await.unwrap_err().cause();
-    assert!(cause.contains("UPnP: no response"), "{cause}");
-    assert!(start_time.elapsed() < Duration::from_millis(2500));
+    refusal_in_time(&Router::new(), "UPnP: no response").await;
     // It accepts a connection, and is silent then.
     let ended = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&ended);
@@ -325,22 +338,24 @@ async fn a_silent_router_delays_the_ticket_by_a_second_at_most() {
             }
         }),
     );
-    let start_time = Instant::now();
-    let cause = start_hurried(&router).address().await.unwrap_err().cause();
+    refusal_in_time(&router, "takes too long").await;
     ended.store(true, Ordering::Relaxed);
-    assert!(cause.contains("takes too long"), "{cause}");
-    assert!(start_time.elapsed() < Duration::from_millis(2500));
 }
 
 #[tokio::test]
 async fn a_mapping_that_comes_too_late_is_removed() {
-    let router = with_upnp(|_| {
-        std::thread::sleep(Duration::from_millis(1500));
+    let is_late = Arc::new(AtomicBool::new(false));
+    let may_respond = Arc::clone(&is_late);
+    let router = with_upnp(move |_| {
+        while !may_respond.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         Ok(())
     });
     let mut mapping = start_hurried(&router);
     assert!(mapping.address().await.unwrap_err().cause().contains("takes too long"));
-    let until = Instant::now() + Duration::from_secs(10);
+    is_late.store(true, Ordering::Relaxed);
+    let until = Instant::now() + Duration::from_secs(60);
     while router.log() != ["add 41800", "delete 41800"] {
         assert!(Instant::now() < until, "{:?}", router.log());
         sleep(Duration::from_millis(10)).await;
@@ -357,8 +372,6 @@ async fn a_machine_in_another_network_gets_a_new_mapping() {
     keeper.renew(&mut mapping).await.unwrap();
     assert_eq!(mapping.address().to_string(), "203.0.113.7:41800");
     drop(old);
-    // Its thread ends within this time.
-    sleep(Duration::from_millis(100)).await;
     keeper.renew(&mut mapping).await.unwrap();
     assert_eq!(mapping.address().to_string(), "203.0.113.8:41800");
 }

@@ -481,7 +481,7 @@ mod tests {
                 }
             }
             session.cancel(5);
-            timeout(Duration::from_secs(10), read).await.unwrap().unwrap().unwrap_err();
+            timeout(Duration::from_secs(60), read).await.unwrap().unwrap().unwrap_err();
             assert!(lock(&session.running).is_empty() && lock(&session.reads).is_empty());
             assert_eq!(session.unanswered.available_permits(), limits::REQUESTS);
             assert_eq!(session.reading.available_permits(), limits::READS);

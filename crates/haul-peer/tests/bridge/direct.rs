@@ -15,7 +15,7 @@ use haul_peer::server::{Grant, PeerServer, Route};
 use haul_peer::ticket::{Address, Secret, Ticket};
 use haul_peer::tls;
 use haul_storage::{ErrorKind, LinkPath, Location, PathKind, RelPath, Storage};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
@@ -25,6 +25,8 @@ use super::{Client, PATIENCE, bind, bytes, data, room, sharer};
 struct Share {
     _directory: tempfile::TempDir,
     _registration: Registration,
+    /// Bound, so that no other test listens there.
+    _closed: TcpSocket,
     server: PeerServer,
     ticket: Ticket,
 }
@@ -47,11 +49,12 @@ async fn share(bridge: &BridgeServer) -> Share {
         .start(move |stream, from| acceptor.accept(stream, from))
         .await
         .unwrap();
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let addresses = [Address::new(closed).unwrap()];
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let addresses = [Address::new(closed.local_addr().unwrap()).unwrap()];
     let mut ticket = Ticket::new(identity.key(), secret).with_addresses(addresses);
     ticket.bridge = Some(address(bridge));
-    Share { _directory: directory, _registration: registration, server, ticket }
+    Share { _directory: directory, _registration: registration, _closed: closed, server, ticket }
 }
 
 /// A client that has reached the bridge.

@@ -1,7 +1,5 @@
 //! A server that violates the protocol: the client must neither panic nor wait forever.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use futures_util::StreamExt;
 use haul_peer::identity::Identity;
@@ -16,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::{open, path};
+use super::{PATIENCE, open, path};
 
 /// The length of its only file.
 const SIZE: u64 = 1000;
@@ -47,7 +45,7 @@ async fn serve(
     pieces: Pieces,
 ) -> Option<()> {
     let config = tls::server_config(identity.pkcs8(), &identity.spki()).unwrap();
-    let mut stream = tls::accept(socket, config, Duration::from_secs(10)).await.ok()?;
+    let mut stream = tls::accept(socket, config, PATIENCE).await.ok()?;
     let exporter = tls::exporter(stream.get_ref().1).ok()?;
     let client_key = tls::peer_key(stream.get_ref().1)?;
     let mut deframer = Deframer::new(Limits::FULL);
@@ -119,7 +117,7 @@ async fn read_from(pieces: Pieces) -> (Result<usize>, Result<Option<Range>>) {
             serve(socket, (&identity, &secret), pieces).await;
         }
     });
-    let outcome = timeout(Duration::from_secs(20), async {
+    let outcome = timeout(PATIENCE, async {
         let storage = open(&ticket).await.unwrap();
         let file = storage.open(&path("file")).await.unwrap();
         let mut blocks = file.read_at(Range::new(0, SIZE));

@@ -13,7 +13,7 @@ use haul_storage::{
     CommitOptions, CreateOptions, ErrorKind, Metadata, Range, ReadAt, Retry, Storage,
 };
 
-use super::{Shared, grant, open, path, share};
+use super::{PATIENCE, Shared, grant, open, path, share};
 
 const SIZE: usize = 20_000_000;
 
@@ -29,7 +29,7 @@ pub(super) fn behind(shared: &Shared, proxy: &FaultProxy) -> Ticket {
 
 /// Reads a file as the engine does: what is missing is read again.
 async fn read_with_retries(file: &dyn ReadAt) -> (Vec<u8>, usize) {
-    let (mut bytes, mut retries) = (Vec::new(), 0);
+    let (mut bytes, mut retries, start) = (Vec::new(), 0, Instant::now());
     while bytes.len() < SIZE {
         let from = bytes.len() as u64;
         let mut blocks = file.read_at(Range::new(from, SIZE as u64 - from));
@@ -40,7 +40,7 @@ async fn read_with_retries(file: &dyn ReadAt) -> (Vec<u8>, usize) {
                     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
                     assert_eq!(error.retry(), Retry::Later, "{error}");
                     retries += 1;
-                    assert!(retries < 1000, "{error}, {} bytes", bytes.len());
+                    assert!(start.elapsed() < PATIENCE, "{error}, {} bytes", bytes.len());
                     break;
                 }
             }
@@ -58,13 +58,17 @@ async fn a_read_continues_after_each_cut_of_a_lane() {
         .set(Connections::All, Direction::ToClient, Fault::CutHard { after: 2_000_000 })
         .start()
         .unwrap();
-    for lanes in [1, 3] {
+    let cuts = || proxy.stats().fired.len();
+    for (lanes, min_retries) in [(1, 5), (3, 1)] {
+        let before = cuts();
         let storage = open(&behind(&shared, &proxy)).await.unwrap();
         storage.set_lanes(lanes);
         let file = storage.open(&path("file")).await.unwrap();
         let (bytes, retries) = read_with_retries(&*file).await;
         assert!(bytes == content());
-        assert!(retries >= 5, "{retries} retries");
+        // Each lane carries less than 2 MB, also those that are open at the end. A read may fail by several cuts.
+        assert!(cuts() - before >= 10 - lanes, "{:?}", proxy.stats());
+        assert!(retries >= min_retries, "{retries} retries over {lanes} lanes");
     }
 }
 
@@ -80,13 +84,13 @@ async fn a_write_continues_after_each_cut_of_a_lane() {
     storage.set_lanes(2);
     let content = Bytes::from(content());
     let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
-    let mut retries = 0;
+    let (mut retries, begun) = (0, Instant::now());
     for start in (0..SIZE).step_by(1 << 20) {
         let block = content.slice(start..SIZE.min(start + (1 << 20)));
         while let Err(error) = writer.write_at(start as u64, block.clone().into()).await {
             assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
             retries += 1;
-            assert!(retries < 1000);
+            assert!(begun.elapsed() < PATIENCE, "{error}");
         }
     }
     let options = CommitOptions {
@@ -97,6 +101,7 @@ async fn a_write_continues_after_each_cut_of_a_lane() {
     };
     while let Err(error) = writer.commit(SIZE as u64, &options).await {
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(begun.elapsed() < 2 * PATIENCE, "{error}");
     }
     assert!(retries >= 3, "{retries} retries");
     assert!(std::fs::read(directory.path().join("file")).unwrap() == content);
@@ -120,7 +125,7 @@ async fn the_part_file_of_a_vanished_client_can_be_opened_at_once() {
     while let Err(busy) = next.create(&file, &options).await {
         assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");
         // The server has to notice it first.
-        assert!(gone.elapsed() < Duration::from_secs(30));
+        assert!(gone.elapsed() < PATIENCE);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -155,11 +160,10 @@ async fn a_sharer_that_was_restarted_is_found_again() {
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     };
-    let mut attempts = 0;
+    let start = Instant::now();
     while let Err(error) = storage.stat(&path("file")).await {
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-        attempts += 1;
-        assert!(attempts < 100);
+        assert!(start.elapsed() < PATIENCE, "{error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let (bytes, _) = read_with_retries(&*file).await;

@@ -1,7 +1,7 @@
 //! Requests that are executed once, though lanes are lost.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -13,12 +13,12 @@ use haul_peer::server::PeerServer;
 use haul_peer::ticket::{Address, Secret, Ticket};
 use haul_storage::memory::{MemoryStorage, Operation};
 use haul_storage::{
-    CommitOptions, CreateOptions, LinkKind, Metadata, Range, RelPath, Result, Storage,
+    CommitOptions, CreateOptions, ErrorKind, LinkKind, Metadata, Range, RelPath, Result, Storage,
 };
 use tokio::time::{sleep, timeout};
 
 use super::lost::behind;
-use super::{Shared, grant, open, path, share_storage};
+use super::{PATIENCE, Shared, grant, open, path, share_storage};
 
 const RUNS: Duration = Duration::from_millis(300);
 
@@ -40,12 +40,44 @@ async fn set_up() -> Behind {
 }
 
 impl Behind {
-    /// Cuts all lanes while the `nth` call of an operation runs.
-    async fn cut_while_it_runs(&self, operation: Operation, nth: u64) {
+    /// Waits until the `nth` call of an operation has begun.
+    async fn begun(&self, operation: Operation, nth: u64) {
         while self.memory.faults().count(operation) < nth {
             sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Cuts all lanes while the `nth` call of an operation runs.
+    async fn cut_while_it_runs(&self, operation: Operation, nth: u64) {
+        self.begun(operation, nth).await;
         self.proxy.cut_all();
+    }
+
+    /// Requests a part file, and gives the request up `after` the server has begun to execute it.
+    async fn give_up_create(&self, file: &RelPath, after: Duration) {
+        let next = self.memory.faults().count(Operation::Create) + 1;
+        let is_time = async {
+            self.begun(Operation::Create, next).await;
+            sleep(after).await;
+        };
+        let options = CreateOptions::default();
+        tokio::select! {
+            biased;
+            () = is_time => {}
+            created = self.storage.create(file, &options) => {
+                panic!("there is a response: {:?}", created.map(drop));
+            }
+        }
+    }
+
+    /// Creates a file as soon as its part file is not in use. The session, and with it all of its part files, remains.
+    async fn create_when_free(&self, file: &RelPath) {
+        let start = Instant::now();
+        while let Err(error) = self.storage.create(file, &CreateOptions::default()).await {
+            assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+            assert!(start.elapsed() < PATIENCE, "{error}");
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// From now on, the client receives nothing on lanes that are open.
@@ -56,9 +88,7 @@ impl Behind {
 
     /// Loses the response of the `nth` call of an operation, and then all lanes.
     async fn lose_response(&self, operation: Operation, nth: u64) {
-        while self.memory.faults().count(operation) < nth {
-            sleep(Duration::from_millis(5)).await;
-        }
+        self.begun(operation, nth).await;
         sleep(RUNS).await;
         self.proxy.cut_all();
     }
@@ -142,7 +172,7 @@ async fn a_lane_that_carries_nothing_is_lost_and_its_request_repeated() {
     this.lose_responses();
     let (from, to) = (path("file"), path("other"));
     // 30 s of silence, and a new lane.
-    let renamed = timeout(Duration::from_secs(60), this.storage.rename(&from, &to)).await;
+    let renamed = timeout(2 * PATIENCE, this.storage.rename(&from, &to)).await;
     renamed.unwrap().unwrap();
     assert_eq!(this.memory.faults().count(Operation::Rename), 1);
 }
@@ -164,26 +194,25 @@ async fn a_read_is_repeated_on_other_lanes_than_the_lost_one() {
             }
         }
     };
-    timeout(Duration::from_secs(60), reading).await.unwrap();
+    timeout(2 * PATIENCE, reading).await.unwrap();
 }
 
 /// Formerly, the part file was in use until the session ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_part_file_that_its_creator_has_given_up_is_released() {
     let this = set_up().await;
-    let (file, create) = (path("file"), CreateOptions::default());
+    let file = path("file");
     // Given up while it runs.
     this.memory.faults().on(Operation::Create).nth(1).delay(RUNS);
-    timeout(RUNS / 3, this.storage.create(&file, &create)).await.unwrap_err();
-    sleep(RUNS).await;
-    drop(this.storage.create(&file, &create).await.unwrap());
+    this.give_up_create(&file, Duration::ZERO).await;
+    this.create_when_free(&file).await;
     sleep(RUNS / 3).await;
     // Given up when it is open.
     this.lose_responses();
-    timeout(RUNS, this.storage.create(&file, &create)).await.unwrap_err();
+    this.give_up_create(&file, RUNS).await;
     sleep(RUNS).await;
     this.proxy.cut_all();
-    this.storage.create(&file, &create).await.unwrap();
+    this.create_when_free(&file).await;
 }
 
 /// Formerly, all but one of the handles stayed open.
@@ -210,10 +239,9 @@ async fn a_file_is_opened_once_in_a_new_session_by_several_tasks() {
             Err(_) => sleep(Duration::from_millis(100)).await,
         }
     };
-    let mut attempts = 0;
-    while storage.stat(&RelPath::root()).await.is_err() {
-        attempts += 1;
-        assert!(attempts < 100);
+    let start = Instant::now();
+    while let Err(error) = storage.stat(&RelPath::root()).await {
+        assert!(start.elapsed() < PATIENCE, "{error}");
         sleep(Duration::from_millis(50)).await;
     }
     let before = memory.faults().count(Operation::Open);

@@ -11,7 +11,7 @@ use crate::pipe::{Client, NEW, ServedDir, bytes, open, posix_rename, write};
 
 /// Waits until the session of a client has ended, although its channel was not closed.
 async fn ended(client: Client) {
-    timeout(Duration::from_secs(20), client.task).await.unwrap().unwrap().unwrap();
+    timeout(Duration::from_secs(60), client.task).await.unwrap().unwrap().unwrap();
 }
 
 /// Regression: a part file was created after the next run of the client had finished the file.

@@ -13,7 +13,7 @@ use crate::serve::Serving;
 use crate::session::{Session, isolate};
 
 /// Longest time until a mount in the background has ended.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn session() -> Session {
     Session::new().file("data/a/one", "content").file("data/two", "2").directory("mnt")

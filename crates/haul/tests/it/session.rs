@@ -153,6 +153,11 @@ impl Ran {
         self
     }
 
+    /// The exit status; `None` after a signal.
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.output.status.code()
+    }
+
     /// Asserts the exact standard output.
     #[track_caller]
     pub(crate) fn stdout(self, expected: &str) -> Self {

@@ -7,10 +7,10 @@ use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::content::{Chance, content};
-use crate::lab::{SmallDisk, form, seed, turn};
+use crate::lab::{PATIENCE, SmallDisk, form, seed, turn};
 use crate::mounted::Mounted;
 use crate::place::{Kind, Place};
 
@@ -105,6 +105,14 @@ fn a_killed_mount_loses_nothing_that_was_closed() {
         thread::scope(|scope| {
             let writer = scope.spawn(|| write_until_killed(&top, &mut chance, &expected));
             thread::sleep(time);
+            let start = Instant::now();
+            // No panic: the writer ends with the mount.
+            while !writer.is_finished()
+                && expected.lock().unwrap().len() < 3
+                && start.elapsed() < PATIENCE
+            {
+                thread::sleep(Duration::from_millis(10));
+            }
             assert!(!writer.is_finished(), "{:?}", writer.join());
             mounted.kill();
         });

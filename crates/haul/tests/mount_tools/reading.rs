@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -149,7 +149,7 @@ fn the_new_content_of_a_file_that_changes_on_the_server_is_soon_read() {
         };
         replace(0);
         let mounted = Mounted::start(&place, "--attribute-age 0");
-        let is_done = AtomicBool::new(false);
+        let (is_done, reads) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
             let ending = Ending(&is_done);
             // While a version is replaced, a reader may get a mixture, zeros at the end, or an error; it must go on.
@@ -161,6 +161,7 @@ fn the_new_content_of_a_file_that_changes_on_the_server_is_soon_read() {
                     assert!(read[..shortest].iter().all(known), "{kind:?}: bytes of no version");
                     let rest = &read[shortest..];
                     assert!(rest.iter().all(|byte| *byte == 0 || known(byte)), "{kind:?}");
+                    reads.fetch_add(1, Ordering::Relaxed);
                 }
             });
             for number in 1..form(3, 10) {
@@ -168,7 +169,11 @@ fn the_new_content_of_a_file_that_changes_on_the_server_is_soon_read() {
                 let is_new =
                     || fs::read(mounted.path("file")).is_ok_and(|read| read == version(number));
                 eventually("the version before is still there", is_new);
-                // From then on, the version before is not read any more.
+                // From then on, the version before is not read any more, once reads that began earlier have ended.
+                let before = reads.load(Ordering::Relaxed);
+                eventually("the reader has stopped", || {
+                    reads.load(Ordering::Relaxed) >= before + 2
+                });
                 thread::sleep(Duration::from_millis(100));
                 assert!((0..3).all(|_| is_new()), "{kind:?}: the version before is back");
             }

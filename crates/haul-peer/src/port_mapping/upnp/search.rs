@@ -2,7 +2,6 @@
 //! of one to the whole network.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
 
 use haul_storage::{Result, io_cause};
 use tokio::net::UdpSocket;
@@ -21,9 +20,8 @@ const TARGETS: [&str; 2] = [
     "urn:schemas-upnp-org:device:InternetGatewayDevice:2",
 ];
 
-/// How many times the search is sent, and how long to wait for a response each time.
+/// How many times the search is sent.
 const ATTEMPTS: u32 = 2;
-const WAIT: Duration = Duration::from_millis(250);
 
 /// Longest response in bytes; more is cut off.
 const MOST: usize = 1500;
@@ -42,7 +40,7 @@ pub(super) async fn search(route: Route) -> Result<RouterUrl> {
             let to = (route.gateway, PORT);
             socket.send_to(request.as_bytes(), to).await.map_err(failed)?;
         }
-        let until = Instant::now() + WAIT;
+        let until = Instant::now() + route.search;
         while let Ok(received) = timeout_at(until, socket.recv_from(&mut packet)).await {
             let (length, from) = received.map_err(failed)?;
             // Others on the network can send as well, to every port.

@@ -19,7 +19,7 @@ use super::file::{Line, Recorder, receive, replaced};
 pub(super) const LANE: &str = "lane";
 
 /// Longer than a handshake takes.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection, as proofs are bound to it.
 #[derive(Clone)]
