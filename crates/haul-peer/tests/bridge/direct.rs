@@ -15,7 +15,7 @@ use haul_peer::server::{Grant, PeerServer, Route};
 use haul_peer::ticket::{Address, Secret, Ticket};
 use haul_peer::tls;
 use haul_storage::{ErrorKind, LinkPath, Location, PathKind, RelPath, Storage};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
