@@ -7,8 +7,13 @@ use std::path::{Path, PathBuf};
 /// Pseudo-random bytes.
 pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
     let mut chance = Chance(seed);
-    let words = std::iter::repeat_with(|| chance.next().to_le_bytes()).flatten();
-    words.take(length).collect()
+    // A word at a time: byte by byte takes long without optimisation.
+    let mut bytes = Vec::with_capacity(length.next_multiple_of(8));
+    while bytes.len() < length {
+        bytes.extend_from_slice(&chance.next().to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
 }
 
 /// Pseudo-random numbers, the same in every run (SplitMix64).

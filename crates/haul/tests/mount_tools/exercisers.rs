@@ -76,7 +76,7 @@ fn fio_verifies_what_it_has_written_here_and_on_the_server() {
 const STRESSORS: &str = "--access 1 --chmod 1 --dentry 1 --dentries 64 --dir 1 \
                          --fallocate 1 --fallocate-bytes 4M --fcntl 1 --flock 1 --fstat 1 \
                          --getdent 1 --hdd 1 --hdd-bytes 4M --open 1 --rename 1 --touch 1 \
-                         --utime 1 --timeout 3s";
+                         --utime 1 --timeout 2s";
 
 /// The whole class for ten minutes: 44 stressors for 13 s each. A mount has neither hard links nor extended attributes.
 const CLASS: &str = "--class filesystem --sequential 1 --exclude link,xattr --timeout 13s \

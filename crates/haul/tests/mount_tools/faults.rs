@@ -10,7 +10,7 @@ use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::content::content;
-use crate::lab::{eventually, form, turn};
+use crate::lab::{eventually, form, turn, turn_alone};
 use crate::mounted::Mounted;
 use crate::place::{Kind, Place};
 
@@ -94,7 +94,7 @@ fn a_read_goes_on_when_the_network_is_back() {
 
 #[test]
 fn a_silent_server_stops_no_program_for_longer_than_the_timeout() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = turn_alone() else { return };
     let kinds = form(&BOTH[..1], BOTH);
     for (kind, place) in places(kinds, Direction::ToClient, 100 << 20) {
         let whole = content(3, 4 * MIB);

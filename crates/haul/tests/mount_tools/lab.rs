@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -21,27 +21,69 @@ const MOST: &str = "1800";
 /// Longest time until something must have happened.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Held by the test that runs.
-static TURN: Mutex<()> = Mutex::new(());
+/// How many tests run.
+static RUNNING: Mutex<usize> = Mutex::new(0);
+
+/// Notified when a test ends.
+static ENDED: Condvar = Condvar::new();
 
 /// The right to mount, until it is dropped.
-pub(crate) type Turn = MutexGuard<'static, ()>;
+pub(crate) struct Turn {
+    /// How many tests it stands for.
+    tests: usize,
+}
 
 /// Waits for this test's turn; `None`, with the reason printed, if this process cannot mount. Only this thread, and what
 /// it starts, will see what is mounted.
 pub(crate) fn turn() -> Option<Turn> {
-    if !geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+    can_mount().then(|| Turn::wait(1))?.unshared()
+}
+
+/// As [`turn`], for a test that measures time: no other one runs meanwhile.
+pub(crate) fn turn_alone() -> Option<Turn> {
+    can_mount().then(|| Turn::wait(most_tests()))?.unshared()
+}
+
+/// How many tests may run at a time. By day, they wait for servers and for each other's processes more than they
+/// compute; at night, each loads the machine.
+fn most_tests() -> usize {
+    form(2, 1)
+}
+
+/// Whether this process can mount; prints why not.
+fn can_mount() -> bool {
+    let can_mount = geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !can_mount {
         eprintln!("SKIPPED: mounting takes root and /dev/fuse");
-        return None;
     }
-    // A test that has failed does not disturb the next one.
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    // No mount is left, even if this program is killed.
-    if !unshare_mounts().unwrap() {
+    can_mount
+}
+
+impl Turn {
+    fn wait(tests: usize) -> Self {
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |running: &mut usize| *running + tests > most_tests();
+        let running = ENDED.wait_while(running, is_full);
+        *running.unwrap_or_else(PoisonError::into_inner) += tests;
+        Self { tests }
+    }
+
+    /// Gives this thread a mount namespace of its own, so that no mount is left, even if this program is killed.
+    fn unshared(self) -> Option<Self> {
+        if unshare_mounts().unwrap() {
+            return Some(self);
+        }
         eprintln!("SKIPPED: mounting takes CAP_SYS_ADMIN");
-        return None;
+        None
     }
-    Some(turn)
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // A test that has failed does not disturb the next one.
+        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= self.tests;
+        ENDED.notify_all();
+    }
 }
 
 /// Whether the tests run in their long form.

@@ -1,7 +1,8 @@
 //! Real mounts, used by the programs that people use and by those that look for faults of file systems.
 //!
 //! They need root and `/dev/fuse`; a test that cannot run prints why it is skipped. Each has a short form, and a long
-//! one for the night (`HAUL_TEST_NIGHT=1`, `scripts/night`). They run one at a time, because they load the machine.
+//! one for the night (`HAUL_TEST_NIGHT=1`, `scripts/night`). In the short form, two run at a time, and their files are in
+//! memory; at night, one at a time, on the disk.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "figures of a test, and why it is skipped")]
@@ -24,9 +25,11 @@ mod cache;
 mod conflicts;
 mod crash;
 mod exercisers;
+mod expected;
 mod faults;
 mod model;
 mod pjdfstest;
+mod posixtest;
 mod programs;
 mod reading;
 mod suspend;

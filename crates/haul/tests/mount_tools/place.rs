@@ -10,6 +10,7 @@ use haul_bench::guard::end_with_thread;
 use haul_fault_proxy::FaultProxy;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::lab::{SmallDisk, is_night};
 use crate::session::Session;
 use crate::sshd::Sshd;
 
@@ -26,11 +27,13 @@ pub(crate) enum Kind {
     Dav,
 }
 
-/// A session with a directory `far`, a mount point `mnt`, and a server for the first.
+/// A session with a directory `far`, a mount point `mnt`, and a server for the first. By day, it is in memory.
 pub(crate) struct Place {
     server: Server,
     /// haul connects to it instead of the server.
     proxy: Option<FaultProxy>,
+    /// Unmounted before the session's directory is removed.
+    _disk: Option<SmallDisk>,
     pub(crate) session: Session,
 }
 
@@ -52,10 +55,15 @@ struct Haul {
 impl Place {
     /// Starts what is needed; `None`, with the reason printed, if that is not possible.
     pub(crate) fn start(kind: Kind) -> Option<Self> {
-        let session = Session::new().directory("far").directory("mnt").directory("home");
+        if kind == Kind::OpenSsh && !Sshd::is_here() {
+            return None;
+        }
+        let session = Session::new();
+        // By day, no sync waits for a disk.
+        let disk = if is_night() { None } else { Some(SmallDisk::mount(session.path(""), "1g")?) };
+        let session = session.directory("far").directory("mnt").directory("home");
         let server = match kind {
             Kind::Local => Server::None,
-            Kind::OpenSsh if !Sshd::is_here() => return None,
             Kind::OpenSsh => Server::OpenSsh(Sshd::start()),
             Kind::HaulSftp => Server::Sftp(Haul::sftp(&session)),
             Kind::Dav => {
@@ -63,7 +71,7 @@ impl Place {
                 Server::Dav(Haul::start(&session, line).0)
             }
         };
-        Some(Self { server, proxy: None, session })
+        Some(Self { server, proxy: None, _disk: disk, session })
     }
 
     /// The same through a proxy that can disturb it.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::lab::{form, has_tools, shell, turn};
+use crate::lab::{form, has_tools, shell, turn, turn_alone};
 use crate::mounted::Mounted;
 use crate::place::{Kind, Place};
 use crate::reading::tree;
@@ -116,7 +116,7 @@ fn rsync_tar_and_zip_store_a_tree_on_a_mount() {
 /// Formerly, each signal made the call in progress fail.
 #[test]
 fn a_timer_of_a_program_makes_no_call_fail() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = turn_alone() else { return };
     if !has_tools(&["python3"]) {
         return;
     }

@@ -16,7 +16,7 @@ use crate::place::{Kind, Place};
 
 /// How long they are stopped.
 fn pause() -> Duration {
-    form(Duration::from_secs(1), Duration::from_secs(40))
+    form(Duration::from_millis(500), Duration::from_secs(40))
 }
 
 /// Servers that are a single process.

@@ -141,11 +141,19 @@ fn ask(socket: &Path) -> io::Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
+    received(stream)
+}
+
+/// Reads the report; `None` if the mount ends meanwhile.
+fn received(stream: UnixStream) -> io::Result<Option<Vec<u8>>> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     let mut report = Vec::new();
-    stream.take(MOST).read_to_end(&mut report)?;
-    // It ended just now.
-    Ok((!report.is_empty()).then_some(report))
+    match stream.take(MOST).read_to_end(&mut report) {
+        Ok(_) => Ok((!report.is_empty()).then_some(report)),
+        // Its socket was closed before it took the connection.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -177,6 +185,16 @@ mod tests {
         assert!(ask(&path).unwrap().is_none());
         assert!(sockets(&place).is_empty());
         assert!(ask(&path).unwrap().is_none());
+    }
+
+    /// Formerly, `--status` then failed, also if another mount was wanted.
+    #[test]
+    fn a_mount_that_ends_while_its_report_is_awaited_has_none() {
+        let directory = TempDir::new().unwrap();
+        let (listener, path) = bind(&directory.path().join("mounts")).unwrap();
+        let stream = UnixStream::connect(path).unwrap();
+        drop(listener);
+        assert!(received(stream).unwrap().is_none());
     }
 
     #[test]
