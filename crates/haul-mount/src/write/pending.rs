@@ -402,7 +402,7 @@ impl Pending {
         true
     }
 
-    /// Makes everything so far durable. With `closed` it counts as complete from now on.
+    /// Makes everything so far durable. With `closed`, or if no handle may write, it counts as complete from now on.
     ///
     /// # Errors
     /// Of the spool.
@@ -415,7 +415,7 @@ impl Pending {
         let _turn = self.settling.lock().await;
         let (record, generation) = {
             let mut state = self.state();
-            if closed && !state.closed {
+            if (closed || state.writers == 0) && !state.closed {
                 (state.closed, state.is_record_old) = (true, true);
             }
             let is_durable = state.generation == state.durable && !state.is_record_old;
@@ -686,6 +686,7 @@ mod tests {
     async fn a_file_that_was_left_open_stays_so_until_it_is_uploaded() {
         let mut world = World::new();
         let mut pending = world.pending(Some(3));
+        assert!(pending.begin_writing());
         pending.write(Some(0), b"new").unwrap();
         pending.settle(&world.spool, &RelPath::root(), false).await.unwrap();
         for _ in 0..2 {

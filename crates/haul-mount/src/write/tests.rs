@@ -200,6 +200,26 @@ async fn parts_that_were_not_written_come_from_the_server() {
     assert!(storage.content("file") == expected);
 }
 
+/// Formerly, it was uploaded half-written, and counted as complete if haul was killed then.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_opened_again_while_its_rest_is_fetched_is_uploaded_once_it_is_closed() {
+    let storage = behind_link();
+    storage.add_file("file", vec![7; 32 * MIB]);
+    let world = World::new(&storage);
+    let first = world.open("file").await;
+    world.write(first, 0, "whole").await;
+    world.close(first).await;
+    let second = world.open("file").await;
+    world.write(second, 0, "half").await;
+    // Longer than the rest and an upload take.
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(storage.content("file")[..5], [7; 5]);
+    assert!(!world.changes.spool.recover().unwrap()[0].1.closed);
+    world.close(second).await;
+    world.uploaded().await;
+    assert_eq!(&storage.content("file")[..5], b"halfe");
+}
+
 #[tokio::test]
 async fn the_rest_of_a_file_that_has_changed_on_the_server_cannot_be_read() {
     let storage = MemoryStorage::new();

@@ -184,9 +184,9 @@ impl Uploader {
         if !self.is_due(file) {
             return Ok(Outcome::Done);
         }
-        let (is_closed, is_uploaded, interrupts) = {
+        let (is_uploaded, interrupts) = {
             let state = file.state();
-            (state.writers == 0, state.is_uploaded(), state.interrupts)
+            (state.is_uploaded(), state.interrupts)
         };
         if is_uploaded {
             return self.finish(file).await;
@@ -195,7 +195,11 @@ impl Uploader {
             filled = self.filler.fill(file, Range::new(0, u64::MAX)) => filled?,
             () = interrupted(file, interrupts) => return Ok(Outcome::Again),
         }
-        file.settle(&self.spool, &self.names.root, is_closed).await?;
+        // A program may have opened it again meanwhile: what it has written so far is not complete.
+        if !self.is_due(file) {
+            return Ok(Outcome::Done);
+        }
+        file.settle(&self.spool, &self.names.root, false).await?;
         let Some(snapshot) = Snapshot::of(file, strictly) else { return Ok(Outcome::Again) };
         if file.state().was_left_open && snapshot.base.is_some() {
             // It may be incomplete, and must not replace what is complete.
