@@ -298,6 +298,44 @@ async fn an_upload_whose_response_was_lost_makes_no_copy() {
     assert!(lock(&world.warnings).is_empty());
 }
 
+/// Formerly, the upload of a later change took the one before for a change by another program.
+#[tokio::test(start_paused = true)]
+async fn an_upload_of_which_the_server_has_not_reported_the_version_is_replaced_by_the_next() {
+    for can_times in [true, false] {
+        let storage = MemoryStorage::builder();
+        let storage = storage.with_capabilities(|can| can.times = can_times).build();
+        let world = World::new(&storage);
+        let handle = world.create("new").await;
+        world.write(handle, 0, "first").await;
+        storage.faults().on(Operation::Stat).fail(ErrorKind::Unreachable);
+        done(&world.change(ROOT, Change::Fsync(handle)).await);
+        assert_eq!(storage.content("new"), "first");
+        storage.faults().clear();
+        world.write(handle, 0, "later").await;
+        world.close(handle).await;
+        world.uploaded().await;
+        assert_eq!(
+            (storage.paths(), storage.content("new")),
+            (vec!["new".to_owned()], "later".into())
+        );
+        assert!(lock(&world.warnings).is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_of_which_the_version_is_unknown_is_removed_with_its_file() {
+    let storage = MemoryStorage::new();
+    let world = World::new(&storage);
+    let handle = world.create("new").await;
+    world.write(handle, 0, "first").await;
+    storage.faults().on(Operation::Stat).fail(ErrorKind::Unreachable);
+    done(&world.change(ROOT, Change::Fsync(handle)).await);
+    storage.faults().clear();
+    world.write(handle, 5, " and more").await;
+    done(&world.change(ROOT, Change::Unlink(b"new".to_vec())).await);
+    assert!(storage.paths().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failed_upload_is_reported_and_tried_again() {
     let storage = MemoryStorage::new();
