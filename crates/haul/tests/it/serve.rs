@@ -4,8 +4,6 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 
-use haul_bench::guard::end_with_thread;
-
 use crate::session::Session;
 
 /// A running server, and the first lines that it printed.
@@ -26,7 +24,6 @@ impl Serving {
 
     pub(crate) fn spawn(mut command: Command, lines: usize) -> Self {
         command.env_remove("XDG_STATE_HOME");
-        end_with_thread(&mut command);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
@@ -85,7 +82,7 @@ impl Serving {
     }
 }
 
-/// No server outlives its test, nor the test program if that is killed ([`end_with_thread`]).
+/// No server outlives its test.
 impl Drop for Serving {
     fn drop(&mut self) {
         // It may have ended already.
