@@ -73,8 +73,13 @@ impl Serving {
     }
 
     /// Ends it with a signal; returns its status and its standard error.
-    pub(crate) fn end(mut self, signal: &str) -> (Option<i32>, String) {
+    pub(crate) fn end(self, signal: &str) -> (Option<i32>, String) {
         self.signal(signal);
+        self.ended()
+    }
+
+    /// Waits until it has ended by itself; returns its status and its standard error.
+    pub(crate) fn ended(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         let mut stderr = self.child.stderr.take().unwrap();
         std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
