@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use haul_bench::guard::unshare_mounts;
+use haul_bench::guard::unshare_mounts_once;
 use haul_mount::{Mount, MountBuilder};
 use haul_storage::ErrorKind;
 use rustix::process::geteuid;
@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 pub fn can_mount() -> bool {
     let can = geteuid().is_root() && Path::new("/dev/fuse").exists();
     if can {
-        unshare_mounts().unwrap();
+        unshare_mounts_once().unwrap();
     } else {
         eprintln!("SKIPPED: mounting takes root and /dev/fuse");
     }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use haul_bench::guard::unshare_mounts;
+use haul_bench::guard::unshare_mounts_once;
 use rustix::process::geteuid;
 
 use crate::serve::Serving;
@@ -25,7 +25,7 @@ fn session() -> Session {
 pub(crate) fn can_mount() -> bool {
     let can = geteuid().is_root() && Path::new("/dev/fuse").exists();
     if can {
-        unshare_mounts().unwrap();
+        unshare_mounts_once().unwrap();
     } else {
         eprintln!("SKIPPED: mounting takes root and /dev/fuse");
     }
