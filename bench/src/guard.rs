@@ -12,6 +12,7 @@
 //! If the guard is killed, the front does its work. If both are killed, worker and servers die with the
 //! guard, and the next benchmark finds the directory unlocked and removes it.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -118,6 +119,20 @@ pub fn unshare_mounts() -> io::Result<bool> {
     }
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
     Ok(true)
+}
+
+/// As [`unshare_mounts`], but once for each thread: a mount of an earlier namespace would be in both.
+///
+/// # Errors
+/// As of [`unshare_mounts`].
+pub fn unshare_mounts_once() -> io::Result<()> {
+    thread_local! {
+        static IS_DONE: Cell<bool> = const { Cell::new(false) };
+    }
+    if !IS_DONE.replace(true) {
+        unshare_mounts()?;
+    }
+    Ok(())
 }
 
 /// Makes the kernel kill the child of `command` when the thread that starts it ends.

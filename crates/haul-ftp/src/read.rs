@@ -95,6 +95,11 @@ impl ReadAt for FtpFile {
         Ok(self.inner.look(&self.path).await?.entry(self.path.clone()).identity())
     }
 
+    async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
+        // The file is read by its name.
+        Ok(None)
+    }
+
     fn read_at(&self, range: Range) -> BlockStream {
         self.read_until(range, &Arc::new(AtomicU64::new(range.end())))
     }

@@ -56,6 +56,8 @@ impl FtpStorage {
             can.long_reads = features.rest;
             can.digests = features.hash.iter().map(|_| DigestKind::Sha256).collect();
             can.whole_limit = WHOLE;
+            // Not `complete_lists`, even with MLSD: servers can be set to hide names, or to end a long listing early
+            // without an error.
         });
         let untimed = timed.clone().with(|can| can.times = false);
         let whole = |ranged: &Capabilities| {

@@ -308,6 +308,11 @@ impl ReadAt for Input {
         Ok(self.identity.clone())
     }
 
+    async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
+        // It is read to its end in any case.
+        Ok(None)
+    }
+
     fn read_at(&self, _: Range) -> BlockStream {
         let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner).take();
         match blocks {

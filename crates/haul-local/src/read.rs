@@ -85,6 +85,21 @@ impl ReadAt for LocalReader {
         self.pool.run(work).await
     }
 
+    async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
+        let opened = Arc::clone(&self.opened);
+        let work = move || {
+            let stat = rustix::fs::fstat(&opened.file);
+            stat.map_err(|errno| opened.volume.error("stat", &opened.path, errno))
+        };
+        let stat = self.pool.run(work).await?;
+        let Opened { volume, path, file, .. } = &*self.opened;
+        if size_of(&stat) <= self.identity.size {
+            return Ok(None);
+        }
+        let (volume, pool, file) = (Arc::clone(volume), self.pool.clone(), Arc::clone(file));
+        Ok(Some(Arc::new(Self::new(volume, pool, path.clone(), file, stat))))
+    }
+
     fn read_at(&self, range: Range) -> BlockStream {
         let (opened, pool) = (Arc::clone(&self.opened), self.pool.clone());
         let blocks = stream::try_unfold(range, move |rest| {

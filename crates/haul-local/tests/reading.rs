@@ -54,6 +54,24 @@ async fn a_socket_and_a_device_are_recognised_and_refused() {
 }
 
 #[tokio::test]
+async fn an_open_file_that_grows_is_told_from_another_that_takes_its_name() {
+    let root = tempfile::tempdir().unwrap();
+    for storage in both(root.path()) {
+        let file = root.path().join("log");
+        fs::write(&file, "first").unwrap();
+        let reader = storage.open(&path("log")).await.unwrap();
+        assert!(reader.grown().await.unwrap().is_none());
+        fs::File::options().write(true).open(&file).unwrap().write_all_at(b", second", 5).unwrap();
+        let grown = reader.grown().await.unwrap().unwrap();
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, "another file, which is longer").unwrap();
+        assert!(grown.grown().await.unwrap().is_none());
+        assert_eq!(grown.identity().size, 13);
+        assert_eq!(read(&*grown, Range::new(0, 100)).await.unwrap(), b"first, second");
+    }
+}
+
+#[tokio::test]
 async fn every_name_that_the_file_system_allows_is_kept() {
     let long = [b'n'; 255];
     let names: [&[u8]; 7] =

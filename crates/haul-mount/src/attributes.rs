@@ -46,24 +46,54 @@ pub(crate) struct AttributeCache {
     inserted: u64,
     /// Bytes that the names take.
     weight: usize,
-    /// Changes made here, oldest first: responses to earlier requests may not show them yet.
-    changes: VecDeque<Change>,
-    /// The time of the last change that was dropped from `changes`.
+    changes: Changes,
+}
+
+/// The last changes made here: responses to earlier requests may not show them yet.
+#[derive(Debug, Default)]
+struct Changes {
+    /// When a name was last changed.
+    names: HashMap<RelPath, Duration>,
+    /// When a directory was last changed with all below.
+    trees: HashMap<RelPath, Duration>,
+    /// All changes, oldest first, and whether each is of a directory with all below.
+    order: VecDeque<(RelPath, Duration, bool)>,
+    /// The time of the last change that was dropped.
     floor: Duration,
 }
 
-/// A change that was made here.
-#[derive(Debug)]
-struct Change {
-    path: RelPath,
-    at: Duration,
-    /// Whether everything below has changed as well.
-    is_deep: bool,
-}
+impl Changes {
+    fn note(&mut self, path: &RelPath, at: Duration, is_tree: bool) {
+        if self.order.len() >= MOST_CHANGES
+            && let Some((oldest, dropped, was_tree)) = self.order.pop_front()
+        {
+            let changed = if was_tree { &mut self.trees } else { &mut self.names };
+            // Unless it was changed again since.
+            if changed.get(&oldest) == Some(&dropped) {
+                changed.remove(&oldest);
+            }
+            self.floor = dropped;
+        }
+        let changed = if is_tree { &mut self.trees } else { &mut self.names };
+        changed.insert(path.clone(), at);
+        self.order.push_back((path.clone(), at, is_tree));
+    }
 
-impl Change {
-    fn concerns(&self, path: &RelPath) -> bool {
-        if self.is_deep { path.starts_with(&self.path) } else { *path == self.path }
+    /// Whether a name was changed after `at`, as far as is known.
+    fn has_changed(&self, path: &RelPath, at: Duration) -> bool {
+        let is_later = |change: Option<&Duration>| change.is_some_and(|change| *change > at);
+        if at < self.floor || is_later(self.names.get(path)) {
+            return true;
+        }
+        // Most of the time no directory has changed, and none above is searched for.
+        let mut above = (!self.trees.is_empty()).then(|| path.clone());
+        while let Some(directory) = above {
+            if is_later(self.trees.get(&directory)) {
+                return true;
+            }
+            above = directory.parent();
+        }
+        false
     }
 }
 
@@ -76,9 +106,8 @@ struct Cached {
 
 impl AttributeCache {
     pub(crate) fn new(ages: Ages) -> Self {
-        let (names, order) = (HashMap::new(), VecDeque::new());
-        let (changes, floor) = (VecDeque::new(), Duration::ZERO);
-        Self { ages, names, order, inserted: 0, weight: 0, changes, floor }
+        let (names, order, changes) = (HashMap::new(), VecDeque::new(), Changes::default());
+        Self { ages, names, order, inserted: 0, weight: 0, changes }
     }
 
     /// How long entries may be used.
@@ -103,7 +132,7 @@ impl AttributeCache {
         at: Duration,
         now: Duration,
     ) -> Duration {
-        if self.has_changed(path, at) {
+        if self.changes.has_changed(path, at) {
             return Duration::ZERO;
         }
         let valid = self.age_of(entry.is_some()).saturating_sub(now.saturating_sub(at));
@@ -137,28 +166,13 @@ impl AttributeCache {
     /// An entry was changed here, just now: forgets it, and ignores responses to earlier requests.
     pub(crate) fn change(&mut self, path: &RelPath, now: Duration) {
         self.drop_name(path);
-        self.note_change(path, now, false);
+        self.changes.note(path, now, false);
     }
 
     /// A directory and all below were changed here, just now.
     pub(crate) fn change_below(&mut self, path: &RelPath, now: Duration) {
         self.forget_below(path);
-        self.note_change(path, now, true);
-    }
-
-    fn note_change(&mut self, path: &RelPath, at: Duration, is_deep: bool) {
-        if self.changes.len() >= MOST_CHANGES
-            && let Some(oldest) = self.changes.pop_front()
-        {
-            self.floor = oldest.at;
-        }
-        self.changes.push_back(Change { path: path.clone(), at, is_deep });
-    }
-
-    /// Whether a name was changed after `at`, as far as is known.
-    fn has_changed(&self, path: &RelPath, at: Duration) -> bool {
-        let mut later = self.changes.iter().rev().take_while(|change| change.at > at);
-        at < self.floor || later.any(|change| change.concerns(path))
+        self.changes.note(path, now, true);
     }
 
     fn drop_name(&mut self, path: &RelPath) {
@@ -286,6 +300,21 @@ mod tests {
             cache.change(&path("x"), 8 * SECOND);
         }
         assert_eq!([6, 8].map(|at| put(&mut cache, "y", at)), [0, 4]);
+    }
+
+    #[test]
+    fn a_name_that_was_changed_again_stays_changed_when_its_first_change_is_dropped() {
+        for change in [AttributeCache::change, AttributeCache::change_below] {
+            let mut cache = cache(10);
+            change(&mut cache, &path("a"), SECOND);
+            change(&mut cache, &path("a"), 5 * SECOND);
+            while cache.changes.floor < SECOND {
+                change(&mut cache, &path("x"), 5 * SECOND);
+            }
+            assert_eq!(cache.changes.order.len(), MOST_CHANGES);
+            cache.put(&path("a"), entry("a", 1), 4 * SECOND, 5 * SECOND);
+            assert_eq!(size(&cache, "a", 5 * SECOND), None);
+        }
     }
 
     #[test]

@@ -267,6 +267,16 @@ impl Names {
         }
     }
 
+    /// Whether programs may see a longer file than the one that a handle reads, whose end a read reaches.
+    pub(crate) fn outgrows(&self, ended: Option<(RelPath, u64)>) -> bool {
+        let Some((path, size)) = ended else { return false };
+        match self.cached(&path).and_then(|known| known.entry) {
+            Some(entry) => entry.known_size().is_some_and(|shown| shown > size),
+            // Without an age, no attributes are held.
+            None => self.shown.ages.entry.is_zero(),
+        }
+    }
+
     /// Whether a file of the spool is shown at a path.
     pub(crate) fn is_local(&self, path: &RelPath) -> bool {
         self.local.as_ref().is_some_and(|local| local.overlay.entry(path).is_some())

@@ -265,6 +265,7 @@ impl View {
     fn read_now(&self, handle: u64, range: Range) -> Option<Answer> {
         match &self.changes {
             Some(changes) => changes.read_now(handle, range),
+            None if self.names.outgrows(self.files.ended(handle, range)) => None,
             None => self.files.read_now(handle, range).map(Answer::from),
         }
     }
@@ -335,6 +336,9 @@ impl Handler for View {
                 match &self.changes {
                     Some(changes) => changes.read(handle, range).await,
                     None => {
+                        if self.names.outgrows(self.files.ended(handle, range)) {
+                            self.files.follow(handle).await;
+                        }
                         let read = self.files.read(handle, range).await;
                         read.map_or_else(|error| errno(&error).into(), Answer::from)
                     }

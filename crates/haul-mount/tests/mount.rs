@@ -249,6 +249,31 @@ fn a_link_that_has_changed_leads_to_its_new_target() {
     }
 }
 
+/// Formerly, `tail -f` printed nothing that was added after its start.
+#[test]
+fn a_program_that_has_a_file_open_reads_what_is_added_to_it() {
+    for age in [Duration::ZERO, Duration::from_millis(300)] {
+        let storage = MemoryStorage::new();
+        storage.add_file("log", "first\n");
+        let Some(shown) = shown(memory(&storage).attribute_age(age)) else { return };
+        let mut file = File::open(shown.path("log")).unwrap();
+        let mut read = String::new();
+        file.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "first\n");
+        for (at, line) in [(6, "second\n"), (13, "third\n")] {
+            storage.overwrite("log", at, line);
+            eventually(PATIENCE, "not read", || {
+                file.read_to_string(&mut read).unwrap();
+                read.ends_with(line)
+            });
+        }
+        assert_eq!(read, "first\nsecond\nthird\n");
+        let mut whole = vec![0; read.len()];
+        file.read_exact_at(&mut whole, 0).unwrap();
+        assert_eq!(whole, read.as_bytes());
+    }
+}
+
 /// Formerly, the kernel still had the old size, and read the new file only up to that.
 #[test]
 fn a_file_that_has_grown_since_it_was_listed_is_read_to_its_end() {

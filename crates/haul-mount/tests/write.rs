@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use haul_bench::guard::end_with_thread;
 use haul_local::{LocalOptions, LocalStorage};
 use haul_mount::{Mount, MountBuilder, Warning, pending_files};
 use haul_storage::memory::{MemoryStorage, Operation};
@@ -456,13 +457,11 @@ fn a_killed_process_loses_nothing_that_was_closed() {
     for round in 0..5 {
         let point = TempDir::new().unwrap();
         let paths = [target.path(), spools.path(), point.path()].map(|path| path.to_str().unwrap());
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_process_that_is_killed", "--nocapture"])
-            .env(KILLED, paths.join(":"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "the_process_that_is_killed", "--nocapture"]);
+        child.env(KILLED, paths.join(":")).stdout(Stdio::null()).stderr(Stdio::null());
+        end_with_thread(&mut child);
+        let mut child = child.spawn().unwrap();
         let marker = spools.path().join(format!("mounted-{}", child.id()));
         let mut has_ended = false;
         eventually(PATIENCE, "not mounted", || {

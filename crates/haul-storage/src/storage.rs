@@ -173,6 +173,10 @@ pub trait ReadAt: Any + Debug + Send + Sync {
     /// both versions.
     async fn recheck(&self) -> Result<Identity>;
 
+    /// If the file that was opened is longer by now, a reader of its present version. `None` if it is not, and where
+    /// another file that has taken its name cannot be told from it.
+    async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>>;
+
     /// Reads a range in consecutive blocks. The stream is shorter than the range only at the end of the file.
     /// Dropping the stream cancels the rest of the read.
     fn read_at(&self, range: Range) -> BlockStream;

@@ -61,6 +61,11 @@ impl ReadAt for SharedReader {
         now
     }
 
+    async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
+        // Only bytes of the version that was opened are shared.
+        Ok(None)
+    }
+
     fn read_at(&self, range: Range) -> BlockStream {
         // Only bytes of the version that was opened are shared.
         let range = Range::between(range.start(), range.end().min(self.identity().size));

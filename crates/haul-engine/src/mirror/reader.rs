@@ -327,6 +327,11 @@ impl ReadAt for MirrorReader {
         }
     }
 
+    async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
+        // Other mirrors have the version that was opened.
+        Ok(None)
+    }
+
     fn read_at(&self, range: Range) -> BlockStream {
         self.stream(range, Arc::new(AtomicU64::new(u64::MAX)))
     }

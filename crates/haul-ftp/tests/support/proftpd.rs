@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use haul_bench::guard::end_with_thread;
 use tempfile::TempDir;
 
 use crate::vsftpd::start;
@@ -55,6 +56,7 @@ impl Proftpd {
             let mut command = Command::new(PROFTPD);
             command.args(["--nodaemon", "--quiet", "-c"]).arg(&file);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            end_with_thread(&mut command);
             command.spawn().unwrap()
         });
         Some(Self { child, port, dir })

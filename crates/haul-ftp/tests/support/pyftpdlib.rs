@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use haul_bench::guard::end_with_thread;
 use tempfile::TempDir;
 
 use super::vsftpd::{certificate, start};
@@ -51,6 +52,7 @@ impl Pyftpdlib {
             command.arg(script).arg(port.to_string()).arg(&root);
             command.arg(connections.to_string()).args(&both);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            end_with_thread(&mut command);
             command.spawn().unwrap()
         });
         Some(Self { child, port, dir })

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use haul_bench::guard::end_with_thread;
 use tempfile::TempDir;
 
 use crate::port::free_port;
@@ -84,6 +85,7 @@ impl Vsftpd {
             fs::write(&file, format!("{configuration}listen_port={port}\n")).unwrap();
             let mut command = Command::new(VSFTPD);
             command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            end_with_thread(&mut command);
             command.spawn().unwrap()
         });
         Some(Self { child, port, dir })

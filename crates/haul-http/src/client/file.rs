@@ -290,6 +290,11 @@ impl ReadAt for HttpFile {
         Ok(other.unwrap_or_else(|| self.identity.clone()))
     }
 
+    async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
+        // The file is read by its name.
+        Ok(None)
+    }
+
     fn read_at(&self, range: Range) -> BlockStream {
         let wanted = Range::between(range.start(), range.end().min(self.identity.size));
         let inner = Arc::clone(&self.inner);

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::end_with_thread;
 use tempfile::{TempDir, TempPath};
 
 use crate::port::free_port;
@@ -174,6 +175,7 @@ pub(crate) fn python() -> Option<Server> {
 }
 
 fn start(mut command: Command, dir: TempDir, port: u16) -> Server {
+    end_with_thread(&mut command);
     let log = fs::File::create(dir.path().join("output")).unwrap();
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     let mut server =

@@ -193,6 +193,11 @@ impl ReadAt for SplitReader {
         }
     }
 
+    async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
+        // Its last part may have become another file.
+        Ok(None)
+    }
+
     fn read_at(&self, range: Range) -> BlockStream {
         let range = range.intersection(Range::between(0, self.parts.size));
         let rest = cut(range, self.parts.part).collect();

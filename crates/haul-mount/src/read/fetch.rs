@@ -160,7 +160,8 @@ impl Version {
         Key { version: self.number, index }
     }
 
-    fn reader(&self) -> Arc<dyn ReadAt> {
+    /// What reads it.
+    pub(super) fn reader(&self) -> Arc<dyn ReadAt> {
         Arc::clone(&lock(&self.reader))
     }
 

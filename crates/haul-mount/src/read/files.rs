@@ -49,7 +49,9 @@ struct Handles {
 #[derive(Debug)]
 struct Handle {
     path: RelPath,
-    content: Content,
+    content: Mutex<Content>,
+    /// It is the kernel's: if the file grows, it reads what is added.
+    follows: bool,
     /// Bytes that were read.
     read: AtomicU64,
 }
@@ -197,7 +199,7 @@ impl Files {
             Content::Whole(whole) => (false, whole.has_other_size),
         };
         let size = content.size();
-        let handle = lock(&self.handles).add(path.clone(), content);
+        let handle = lock(&self.handles).add(path.clone(), content, true);
         Ok(Opened { handle, is_same, size, is_direct })
     }
 
@@ -205,7 +207,7 @@ impl Files {
     /// Returns its number.
     pub(crate) async fn open_anew(&self, path: &RelPath) -> Result<u64> {
         let content = self.opener.open(path).await?;
-        Ok(lock(&self.handles).add(path.clone(), content))
+        Ok(lock(&self.handles).add(path.clone(), content, false))
     }
 
     /// The response to an OPEN was not delivered: the kernel still has the pages of an earlier version, and will not
@@ -219,9 +221,9 @@ impl Files {
     /// them. The caller takes care of this one.
     pub(crate) fn mark_mixed(&self, handle: u64) {
         if let Some(file) = self.handle(handle)
-            && let Content::Ranged(source) = &file.content
+            && let Content::Ranged(source) = file.content()
         {
-            lock(&self.opener.state).versions.show(source, false);
+            lock(&self.opener.state).versions.show(&source, false);
         }
     }
 
@@ -246,13 +248,38 @@ impl Files {
     /// Path and length of an open file.
     pub(crate) fn described(&self, handle: u64) -> Option<(RelPath, u64)> {
         let file = self.handle(handle)?;
-        Some((file.path.clone(), file.content.size()))
+        Some((file.path.clone(), file.content().size()))
+    }
+
+    /// Path and length of an open file whose end a read reaches; `None` if it does not, or if the handle never follows.
+    pub(crate) fn ended(&self, handle: u64, range: Range) -> Option<(RelPath, u64)> {
+        let file = self.handle(handle).filter(|file| file.follows)?;
+        match file.content() {
+            Content::Ranged(source) if range.end() > source.identity().size => {
+                Some((file.path.clone(), source.identity().size))
+            }
+            _ => None,
+        }
+    }
+
+    /// Programs see a longer file than the one that a handle reads. If that is the file which was opened, and not one
+    /// that has taken its name, all handles of this version read its present version from now on.
+    pub(crate) async fn follow(&self, handle: u64) {
+        let Some(Content::Ranged(old)) = self.handle(handle).map(|file| file.content()) else {
+            return;
+        };
+        let Some(reader) = old.grown().await else { return };
+        let new = self.opener.source(old.path(), reader);
+        for file in lock(&self.handles).open.values().filter(|file| file.follows) {
+            file.replace(&old, &new);
+        }
+        // `old` is dropped here, outside the locks: this abandons what is in flight.
     }
 
     /// Reads what is in memory; `None` if anything has to be fetched.
     pub(crate) fn read_now(&self, handle: u64, range: Range) -> Option<Block> {
         let file = self.handle(handle)?;
-        let block = match &file.content {
+        let block = match file.content() {
             Content::Ranged(source) => source.read_now(range),
             Content::Whole(whole) => Some(cut(&whole.bytes, range)),
         };
@@ -263,7 +290,7 @@ impl Files {
     pub(crate) async fn read(&self, handle: u64, range: Range) -> Result<Block> {
         let file = self.handle(handle);
         let file = file.ok_or_else(|| Error::new(ErrorKind::InvalidInput, "read"))?;
-        let block = match &file.content {
+        let block = match file.content() {
             Content::Ranged(source) => source.read(range).await?,
             Content::Whole(whole) => cut(&whole.bytes, range),
         };
@@ -277,7 +304,7 @@ impl Files {
             let handles = lock(&self.handles);
             let described = handles.open.iter().map(|(handle, file)| {
                 let read = file.read.load(Ordering::Relaxed);
-                OpenFile::new(*handle, file.path.clone(), file.content.size(), read)
+                OpenFile::new(*handle, file.path.clone(), file.content().size(), read)
             });
             (described.take(MOST_LISTED).collect::<Vec<_>>(), handles.open.len())
         };
@@ -443,15 +470,28 @@ fn has_ranges(reader: &dyn ReadAt) -> bool {
 }
 
 impl Handles {
-    fn add(&mut self, path: RelPath, content: Content) -> u64 {
+    fn add(&mut self, path: RelPath, content: Content, follows: bool) -> u64 {
         self.next += 1;
-        let handle = Handle { path, content, read: AtomicU64::new(0) };
+        let (content, read) = (Mutex::new(content), AtomicU64::new(0));
+        let handle = Handle { path, content, follows, read };
         self.open.insert(self.next, Arc::new(handle));
         self.next
     }
 }
 
 impl Handle {
+    fn content(&self) -> Content {
+        lock(&self.content).clone()
+    }
+
+    /// Reads another version from now on, if it reads `old`.
+    fn replace(&self, old: &Arc<Source>, new: &Arc<Source>) {
+        let mut content = lock(&self.content);
+        if matches!(&*content, Content::Ranged(source) if Arc::ptr_eq(source, old)) {
+            *content = Content::Ranged(Arc::clone(new));
+        }
+    }
+
     fn count(&self, block: &Block) {
         self.read.fetch_add(block.len() as u64, Ordering::Relaxed);
     }

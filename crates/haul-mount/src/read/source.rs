@@ -8,6 +8,7 @@ use bytes::Bytes;
 use haul_storage::{Block, Error, ErrorKind, Identity, Range, ReadAt, RelPath, Result};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::blocks::BLOCK;
 use super::context::Context;
@@ -54,6 +55,14 @@ impl Source {
     /// What distinguishes this version from others.
     pub(super) fn identity(&self) -> &Identity {
         self.version.identity()
+    }
+
+    /// The same open file, if it is longer by now.
+    pub(super) async fn grown(&self) -> Option<Arc<dyn ReadAt>> {
+        let reader = self.version.reader();
+        let grown = timeout(self.version.context.timeout, reader.grown()).await;
+        // After an error, the version that was opened is read on.
+        grown.ok()?.ok()?
     }
 
     /// Requests the first block, which a process will probably read next, unless it is in memory or in flight.

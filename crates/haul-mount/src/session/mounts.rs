@@ -1,4 +1,4 @@
-//! What is mounted, from `/proc/self/mountinfo`.
+//! What is mounted, from `/proc/thread-self/mountinfo`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 /// The type of haul's file systems.
 pub(super) const TYPE: &str = "fuse.haul";
+
+/// The mounts that this thread sees: it may have a mount namespace of its own.
+const TABLE: &str = "/proc/thread-self/mountinfo";
 
 /// A mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +33,7 @@ impl Mounted {
 
 /// The file system that is seen at `point`; `None` if nothing is mounted there, or if it is not known.
 pub(super) fn at(point: &Path) -> Option<Mounted> {
-    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let table = fs::read(TABLE).ok()?;
     // Later ones cover earlier ones.
     table.split(|byte| *byte == b'\n').rev().filter_map(parse).find(|one| one.point == point)
 }
@@ -38,7 +41,7 @@ pub(super) fn at(point: &Path) -> Option<Mounted> {
 /// The file system of this number, wherever it is now: a directory above it may have been renamed. `None` if it is not
 /// mounted any more, or if another one covers it.
 pub(super) fn with_id(id: u64) -> Option<Mounted> {
-    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let table = fs::read(TABLE).ok()?;
     let found = table.split(|byte| *byte == b'\n').filter_map(parse).find(|one| one.id == id)?;
     at(&found.point).filter(|top| top.id == id)
 }

@@ -164,6 +164,36 @@ fn range(handle: u64, offset: u64, size: u32) -> Vec<u8> {
     body
 }
 
+/// Formerly, a program that follows a log saw nothing of what was added to it.
+#[tokio::test(start_paused = true)]
+async fn an_open_file_grows_with_the_file_and_not_with_one_that_replaces_it() {
+    let world = World::new(RTT, []).await;
+    world.storage.add_file("log", "first");
+    let node = world.walk("log").await;
+    let handle = number(bytes(&world.ask(OPEN, node, &[0; 8]).await));
+    let read = async |expected: &str| {
+        let answer = world.ask(READ, node, &range(handle, 0, 4096)).await;
+        match answer.body {
+            Body::Data(block) => assert_eq!(block.into_bytes(), expected),
+            body => panic!("{body:?}"),
+        }
+    };
+    read("first").await;
+    // What was requested along with the lookup has arrived by then.
+    sleep(10 * RTT).await;
+    world.storage.overwrite("log", 5, ", second");
+    // For the age of the attributes, programs see the size of before.
+    read("first").await;
+    sleep(AGE).await;
+    world.lookup(ROOT, "log").await.unwrap();
+    read("first, second").await;
+    world.storage.take_away("log");
+    world.storage.add_file("log", "another file, which is longer");
+    sleep(AGE).await;
+    world.lookup(ROOT, "log").await.unwrap();
+    read("first, second").await;
+}
+
 fn one(path: &str) -> [String; 1] {
     [path.to_owned()]
 }

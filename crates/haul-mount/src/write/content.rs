@@ -234,7 +234,12 @@ impl Changes {
         let handle = self.handles.get(handle)?;
         let answer = match (&handle.local, handle.remote) {
             (Some(file), _) => content(file.read(range)?),
-            (None, Some(remote)) => self.files.read_now(remote, range)?.into(),
+            (None, Some(remote)) => {
+                if self.names.outgrows(self.files.ended(remote, range)) {
+                    return None;
+                }
+                self.files.read_now(remote, range)?.into()
+            }
             (None, None) => return None,
         };
         handle.count(&answer);
@@ -247,6 +252,9 @@ impl Changes {
         let answer = match (&handle.local, handle.remote) {
             (Some(file), _) => self.read_local(file, range).await,
             (None, Some(remote)) => {
+                if self.names.outgrows(self.files.ended(remote, range)) {
+                    self.files.follow(remote).await;
+                }
                 let read = self.files.read(remote, range).await;
                 read.map_or_else(|error| errno(&error).into(), Answer::from)
             }

@@ -24,6 +24,7 @@ mod pending;
 mod record;
 mod rename;
 mod send;
+mod sent;
 mod spool;
 #[cfg(test)]
 mod tests;

@@ -146,7 +146,8 @@ impl Changes {
     async fn remove_stored(&self, file: &Pending, path: &RelPath) -> Result<(), Error> {
         let (has_base, size, may_be_there) = {
             let state = file.state();
-            (state.base.is_some(), state.size, state.failures > 0)
+            let has_base = state.base.is_some() || state.sent.is_some();
+            (has_base, state.size, state.failures > 0)
         };
         let storage = &self.names.storage;
         if !has_base {

@@ -14,6 +14,7 @@ use haul_storage::{
 use tokio::sync::Notify;
 
 use super::record::{MOST_RANGES, Present, Record, Version};
+use super::sent::Sent;
 use super::spool::{Spool, SpoolFile};
 use crate::lock::lock;
 
@@ -44,7 +45,7 @@ pub(crate) struct Pending {
 }
 
 /// What is known about a file in the spool.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     /// Its path in the storage; `None` once it is removed.
     pub(super) path: Option<RelPath>,
@@ -53,6 +54,8 @@ pub(super) struct State {
     pub(super) modified: Timestamp,
     /// The version that it replaces; `None` for a new file.
     pub(super) base: Option<Identity>,
+    /// What was uploaded last, until the server has reported its version, which then is the base.
+    pub(super) sent: Option<Sent>,
     /// What is not in the spool; `None` if everything is.
     rest: Option<Rest>,
     /// Counts changes of the content, those that are durable, and those that are uploaded.
@@ -120,21 +123,8 @@ impl Pending {
                 rest,
                 // A new file has to be uploaded even if nothing is written.
                 generation: u64::from(base.is_none()),
-                durable: 0,
-                uploaded: 0,
-                attempted: 0,
-                metadata_changes: 0,
-                described: 0,
-                has_left: false,
                 is_record_old: true,
-                writers: 0,
-                closed: false,
-                was_left_open: false,
-                interrupts: 0,
-                failures: 0,
-                failure: None,
-                is_queued: false,
-                is_wanted: false,
+                ..State::default()
             },
         ))
     }
@@ -168,20 +158,9 @@ impl Pending {
                 rest,
                 generation: record.generation.max(1),
                 durable: record.generation,
-                uploaded: 0,
-                attempted: 0,
-                metadata_changes: 0,
-                described: 0,
-                has_left: false,
-                is_record_old: false,
-                writers: 0,
                 closed: record.closed,
                 was_left_open: !record.closed,
-                interrupts: 0,
-                failures: 0,
-                failure: None,
-                is_queued: false,
-                is_wanted: false,
+                ..State::default()
             },
         );
         *lock(&found.last) = Some(record.clone());
@@ -375,7 +354,7 @@ impl Pending {
     /// Its next upload replaces this version.
     pub(super) fn replaces(&self, base: Identity) {
         let mut state = self.state();
-        (state.base, state.is_record_old) = (Some(base), true);
+        (state.base, state.sent, state.is_record_old) = (Some(base), None, true);
     }
 
     /// Stops an upload of it that is in progress, as soon as that is possible without losing track of what is there.
@@ -402,7 +381,7 @@ impl Pending {
         true
     }
 
-    /// Makes everything so far durable. With `closed` it counts as complete from now on.
+    /// Makes everything so far durable. With `closed`, or if no handle may write, it counts as complete from now on.
     ///
     /// # Errors
     /// Of the spool.
@@ -415,7 +394,7 @@ impl Pending {
         let _turn = self.settling.lock().await;
         let (record, generation) = {
             let mut state = self.state();
-            if closed && !state.closed {
+            if (closed || state.writers == 0) && !state.closed {
                 (state.closed, state.is_record_old) = (true, true);
             }
             let is_durable = state.generation == state.durable && !state.is_record_old;
@@ -526,6 +505,9 @@ impl State {
 
     /// It has another path, and replaces `base` there.
     pub(super) fn move_to(&mut self, path: RelPath, base: Option<Identity>) {
+        if base != self.base {
+            self.sent = None;
+        }
         (self.path, self.base, self.is_record_old) = (Some(path), base, true);
     }
 
@@ -686,6 +668,7 @@ mod tests {
     async fn a_file_that_was_left_open_stays_so_until_it_is_uploaded() {
         let mut world = World::new();
         let mut pending = world.pending(Some(3));
+        assert!(pending.begin_writing());
         pending.write(Some(0), b"new").unwrap();
         pending.settle(&world.spool, &RelPath::root(), false).await.unwrap();
         for _ in 0..2 {

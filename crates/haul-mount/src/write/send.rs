@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use haul_engine::budget::{LinkShare, Priority};
@@ -21,6 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::pending::Pending;
+use super::sent::Sent;
 use crate::link;
 
 /// Bytes of a write, unless the storage prefers more.
@@ -54,6 +56,8 @@ pub(super) struct Sender {
 pub(super) struct Snapshot {
     pub(super) path: RelPath,
     pub(super) base: Option<Identity>,
+    /// What was sent before, if the server has not reported its version.
+    last: Option<Sent>,
     pub(super) generation: u64,
     pub(super) metadata_changes: u64,
     size: u64,
@@ -73,6 +77,7 @@ impl Snapshot {
         Some(Self {
             path: state.path.clone()?,
             base: state.base.clone(),
+            last: state.sent.clone(),
             generation: state.generation,
             metadata_changes: state.metadata_changes,
             size: state.size,
@@ -83,6 +88,11 @@ impl Snapshot {
             // A later one may have the time of this one: programs set times.
             may_be_there: state.failures > 0 && attempted == state.generation,
         })
+    }
+
+    /// What is on the server once it was sent.
+    pub(super) const fn sent(&self, digest: Option<blake3::Hash>) -> Sent {
+        Sent { size: self.size, modified: self.metadata.modified, digest }
     }
 
     /// Fails if it is not to be sent any more.
@@ -126,12 +136,16 @@ impl Sender {
         link::watch(&self.share, &self.begun).await;
     }
 
-    /// Sends a version of a file.
+    /// Sends a version of a file. Returns its digest if it was sent at once.
     ///
     /// # Errors
     /// `AlreadyExists` if there is another version than the one that it replaces, `Interrupted` if it has changed, and
     /// those of the storage.
-    pub(super) async fn send(&self, file: &Pending, snapshot: &Snapshot) -> Result<()> {
+    pub(super) async fn send(
+        &self,
+        file: &Pending,
+        snapshot: &Snapshot,
+    ) -> Result<Option<blake3::Hash>> {
         let sent = self.send_once(file, snapshot).await;
         let sent = match sent {
             // Its directory was removed on the server. What was written here is not lost for that.
@@ -164,7 +178,7 @@ impl Sender {
                 }
                 Err(error)
             }
-            Ok(()) => Ok(()),
+            sent => sent,
         }
     }
 
@@ -176,8 +190,8 @@ impl Sender {
         snapshot: &Snapshot,
         there: &Entry,
         error: Error,
-    ) -> Result<()> {
-        if self.is_sent(file, snapshot, there).await? { Ok(()) } else { Err(error) }
+    ) -> Result<Option<blake3::Hash>> {
+        if self.is_sent(file, snapshot, there).await? { Ok(None) } else { Err(error) }
     }
 
     /// The error if there is another version than the one that is to be replaced.
@@ -187,15 +201,17 @@ impl Sender {
             .because("it has changed on the server")
     }
 
-    async fn send_once(&self, file: &Pending, snapshot: &Snapshot) -> Result<()> {
+    async fn send_once(&self, file: &Pending, snapshot: &Snapshot) -> Result<Option<blake3::Hash>> {
         if snapshot.size > self.whole_limit() {
-            return self.send_long(file, snapshot).await;
+            self.send_long(file, snapshot).await?;
+            return Ok(None);
         }
         let options = self.options(file, snapshot).await?;
         let mut permit = self.share.acquire(Priority::Bulk, snapshot.size).await;
         self.begun.notify_one();
         let bytes = content(file, Range::new(0, snapshot.size))?;
         snapshot.check(file)?;
+        let digest = blake3::hash(&bytes);
         let issued = self.share.now();
         let written = self.storage.write_whole(&snapshot.path, bytes.into(), &options);
         self.within(snapshot.size, written).await?;
@@ -203,7 +219,7 @@ impl Sender {
         self.written.fetch_add(snapshot.size, Ordering::Relaxed);
         self.share.completed(issued, None, snapshot.size);
         permit.consumed();
-        Ok(())
+        Ok(Some(digest))
     }
 
     async fn send_long(&self, file: &Pending, snapshot: &Snapshot) -> Result<()> {
@@ -277,7 +293,7 @@ impl Sender {
         let mut permit = self.share.acquire(Priority::Bulk, range.len()).await;
         self.begun.notify_one();
         snapshot.check(file)?;
-        let block = Block::from(bytes::Bytes::from(content(file, range)?));
+        let block = Block::from(Bytes::from(content(file, range)?));
         let issued = self.share.now();
         self.within(range.len(), writer.write_at(range.start(), block)).await?;
         permit.arrived(range.len());
@@ -309,13 +325,37 @@ impl Sender {
         let metadata = snapshot.metadata.clone();
         let sync = snapshot.is_synced && self.storage.capabilities().sync;
         let is_new = CommitOptions { metadata, replace: false, sync, expected: None };
-        let Some(base) = &snapshot.base else { return Ok(is_new) };
+        if snapshot.base.is_none() && snapshot.last.is_none() {
+            return Ok(is_new);
+        }
         // If it was removed on the server, what was written here later stays.
         let Some(there) = self.storage.find(&snapshot.path).await? else { return Ok(is_new) };
-        if there.identity() == *base || self.is_sent(file, snapshot, &there).await? {
+        if snapshot.base.as_ref() == Some(&there.identity())
+            || self.is_last(snapshot, &there).await?
+            || self.is_sent(file, snapshot, &there).await?
+        {
             return Ok(CommitOptions { replace: true, expected: Some(there.identity()), ..is_new });
         }
         Err(self.conflict(&snapshot.path))
+    }
+
+    /// Whether what is there is what was sent before.
+    async fn is_last(&self, snapshot: &Snapshot, there: &Entry) -> Result<bool> {
+        let Some(last) = &snapshot.last else { return Ok(false) };
+        if let Some(is_last) = last.is(there, self.storage.capabilities()) {
+            return Ok(is_last);
+        }
+        let content = self.content_there(&snapshot.path, last.size).await?;
+        Ok(content.is_some_and(|content| last.has(&content)))
+    }
+
+    /// The content of a file on the server, if it still has this size.
+    async fn content_there(&self, path: &RelPath, size: u64) -> Result<Option<Bytes>> {
+        match self.storage.read_whole(path, size).await {
+            Ok(whole) => Ok(Some(whole.bytes)),
+            Err(error) if error.kind() == ErrorKind::Changed => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether what is there is this version, from an upload whose response was lost.
@@ -331,12 +371,10 @@ impl Sender {
         if snapshot.size > MOST_COMPARED {
             return Ok(can.times && there.modified == kept);
         }
-        let whole = self.storage.read_whole(&snapshot.path, snapshot.size).await;
-        Ok(match whole {
-            Ok(whole) => whole.bytes == content(file, Range::new(0, snapshot.size))?,
-            Err(error) if error.kind() == ErrorKind::Changed => false,
-            Err(error) => return Err(error),
-        })
+        match self.content_there(&snapshot.path, snapshot.size).await? {
+            Some(there) => Ok(there == content(file, Range::new(0, snapshot.size))?),
+            None => Ok(false),
+        }
     }
 }
 

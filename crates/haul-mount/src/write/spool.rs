@@ -117,13 +117,20 @@ impl Spool {
         Ok(Self { path, directory, _lock: held, next: AtomicU64::new(next) })
     }
 
-    /// Creates an empty file.
+    /// Creates an empty file, with space for its records: a full disk must not keep it from being recorded.
+    ///
+    /// # Errors
+    /// Of the file system, such as a full disk.
     pub(super) fn create(&self) -> io::Result<SpoolFile> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.path.join(name(number));
         let file =
             File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        file.set_len(HEAD)?;
+        if let Err(error) = reserve_head(&file) {
+            // If this fails, the next mount removes it.
+            drop(fs::remove_file(&path));
+            return Err(error);
+        }
         Ok(SpoolFile::new(path, file, 0, false))
     }
 
@@ -240,6 +247,15 @@ fn numbers(directory: &Path) -> io::Result<Vec<u64>> {
     }
     numbers.sort_unstable();
     Ok(numbers)
+}
+
+/// Makes a new file as long as the head, with space on the disk for it.
+fn reserve_head(file: &File) -> io::Result<()> {
+    match fallocate(file, FallocateFlags::empty(), 0, HEAD) {
+        // This file system cannot reserve space without writing.
+        Err(Errno::OPNOTSUPP) => file.write_all_at(&vec![0; usize::try_from(HEAD).unwrap_or(0)], 0),
+        reserved => reserved.map_err(io::Error::from),
+    }
 }
 
 fn read_head(file: &File) -> io::Result<Vec<u8>> {
@@ -368,7 +384,7 @@ impl SpoolFile {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     use super::*;
 
@@ -407,6 +423,20 @@ mod tests {
         assert!(found.closed && found.path == b"one");
         assert_eq!(file.read(Range::new(0, 100)).unwrap(), b"\0\0\0content");
         file.remove();
+        assert!(spool.recover().unwrap().is_empty());
+    }
+
+    /// Formerly, a disk that was full by then kept a file from being recorded, and so from being uploaded.
+    #[test]
+    fn a_new_file_has_space_for_its_records() {
+        let spools = tempfile::tempdir().unwrap();
+        let spool = Spool::open(spools.path(), "x").unwrap();
+        let file = spool.create().unwrap();
+        assert_eq!(file.size().unwrap(), 0);
+        // In units of 512 bytes.
+        let blocks = file.file.metadata().unwrap().blocks();
+        assert!(blocks * 512 >= HEAD, "{blocks}");
+        // Not even the next process finds a record in it.
         assert!(spool.recover().unwrap().is_empty());
     }
 

@@ -200,6 +200,26 @@ async fn parts_that_were_not_written_come_from_the_server() {
     assert!(storage.content("file") == expected);
 }
 
+/// Formerly, it was uploaded half-written, and counted as complete if haul was killed then.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_opened_again_while_its_rest_is_fetched_is_uploaded_once_it_is_closed() {
+    let storage = behind_link();
+    storage.add_file("file", vec![7; 32 * MIB]);
+    let world = World::new(&storage);
+    let first = world.open("file").await;
+    world.write(first, 0, "whole").await;
+    world.close(first).await;
+    let second = world.open("file").await;
+    world.write(second, 0, "half").await;
+    // Longer than the rest and an upload take.
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(storage.content("file")[..5], [7; 5]);
+    assert!(!world.changes.spool.recover().unwrap()[0].1.closed);
+    world.close(second).await;
+    world.uploaded().await;
+    assert_eq!(&storage.content("file")[..5], b"halfe");
+}
+
 #[tokio::test]
 async fn the_rest_of_a_file_that_has_changed_on_the_server_cannot_be_read() {
     let storage = MemoryStorage::new();
@@ -330,6 +350,44 @@ async fn an_upload_whose_response_was_lost_makes_no_copy() {
     world.uploaded().await;
     assert_eq!(storage.paths(), ["new"]);
     assert!(lock(&world.warnings).is_empty());
+}
+
+/// Formerly, the upload of a later change took the one before for a change by another program.
+#[tokio::test(start_paused = true)]
+async fn an_upload_of_which_the_server_has_not_reported_the_version_is_replaced_by_the_next() {
+    for can_times in [true, false] {
+        let storage = MemoryStorage::builder();
+        let storage = storage.with_capabilities(|can| can.times = can_times).build();
+        let world = World::new(&storage);
+        let handle = world.create("new").await;
+        world.write(handle, 0, "first").await;
+        storage.faults().on(Operation::Stat).fail(ErrorKind::Unreachable);
+        done(&world.change(ROOT, Change::Fsync(handle)).await);
+        assert_eq!(storage.content("new"), "first");
+        storage.faults().clear();
+        world.write(handle, 0, "later").await;
+        world.close(handle).await;
+        world.uploaded().await;
+        assert_eq!(
+            (storage.paths(), storage.content("new")),
+            (vec!["new".to_owned()], "later".into())
+        );
+        assert!(lock(&world.warnings).is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_of_which_the_version_is_unknown_is_removed_with_its_file() {
+    let storage = MemoryStorage::new();
+    let world = World::new(&storage);
+    let handle = world.create("new").await;
+    world.write(handle, 0, "first").await;
+    storage.faults().on(Operation::Stat).fail(ErrorKind::Unreachable);
+    done(&world.change(ROOT, Change::Fsync(handle)).await);
+    storage.faults().clear();
+    world.write(handle, 5, " and more").await;
+    done(&world.change(ROOT, Change::Unlink(b"new".to_vec())).await);
+    assert!(storage.paths().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,6 +23,7 @@ use super::fill::Filler;
 use super::overlay::Overlay;
 use super::pending::{Pending, State};
 use super::send::{Sender, Snapshot};
+use super::sent::Sent;
 use super::spool::Spool;
 use super::warning::{Warning, Warnings};
 use crate::names::Names;
@@ -184,9 +185,9 @@ impl Uploader {
         if !self.is_due(file) {
             return Ok(Outcome::Done);
         }
-        let (is_closed, is_uploaded, interrupts) = {
+        let (is_uploaded, interrupts) = {
             let state = file.state();
-            (state.writers == 0, state.is_uploaded(), state.interrupts)
+            (state.is_uploaded(), state.interrupts)
         };
         if is_uploaded {
             return self.finish(file).await;
@@ -195,7 +196,11 @@ impl Uploader {
             filled = self.filler.fill(file, Range::new(0, u64::MAX)) => filled?,
             () = interrupted(file, interrupts) => return Ok(Outcome::Again),
         }
-        file.settle(&self.spool, &self.names.root, is_closed).await?;
+        // A program may have opened it again meanwhile: what it has written so far is not complete.
+        if !self.is_due(file) {
+            return Ok(Outcome::Done);
+        }
+        file.settle(&self.spool, &self.names.root, false).await?;
         let Some(snapshot) = Snapshot::of(file, strictly) else { return Ok(Outcome::Again) };
         if file.state().was_left_open && snapshot.base.is_some() {
             // It may be incomplete, and must not replace what is complete.
@@ -203,7 +208,7 @@ impl Uploader {
             return self.put_beside(file, &snapshot, warning).await;
         }
         match self.sender.send(file, &snapshot).await {
-            Ok(()) => self.sent(file, &snapshot).await,
+            Ok(digest) => self.sent(file, &snapshot, digest).await,
             Err(error)
                 if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::IsADirectory) =>
             {
@@ -231,7 +236,12 @@ impl Uploader {
     }
 
     /// A version was uploaded.
-    async fn sent(self: &Arc<Self>, file: &Arc<Pending>, snapshot: &Snapshot) -> Result<Outcome> {
+    async fn sent(
+        self: &Arc<Self>,
+        file: &Arc<Pending>,
+        snapshot: &Snapshot,
+        digest: Option<blake3::Hash>,
+    ) -> Result<Outcome> {
         // Even if the server reports the same version, blocks in memory are of the one before.
         self.filler.files.changed(&snapshot.path);
         self.show(file, &snapshot.path);
@@ -239,6 +249,7 @@ impl Uploader {
         {
             let mut state = file.state();
             (state.uploaded, state.described) = (snapshot.generation, snapshot.metadata_changes);
+            state.sent = Some(snapshot.sent(digest));
             (state.failures, state.failure) = (0, None);
             state.complete();
             state.is_wanted = false;
@@ -278,6 +289,7 @@ impl Uploader {
         // Parts of the version before must not be mixed with parts of this one.
         let is_base = file.missing(Range::new(0, u64::MAX)).is_empty()
             || file.state().base.as_ref() == Some(&found);
+        let size = found.size;
         if is_base {
             file.replaces(found);
         }
@@ -294,6 +306,9 @@ impl Uploader {
             self.show(file, &path);
             file.state().described = changes;
             if is_base {
+                // In case that its version cannot be requested.
+                let sent = Sent { size, modified: metadata.modified, digest: None };
+                file.state().sent = Some(sent);
                 file.replaces(self.present(&path).await?);
             }
         }

@@ -4,14 +4,18 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::unshare_mounts_once;
 use haul_mount::{Mount, MountBuilder};
 use haul_storage::ErrorKind;
 use rustix::process::geteuid;
 
-/// Whether this process may mount; reports a skipped test if not.
+/// Whether this process may mount; reports a skipped test if not. From then on, only this thread, and what it starts,
+/// sees what is mounted: no mount is left if the test program is killed.
 pub fn can_mount() -> bool {
     let can = geteuid().is_root() && Path::new("/dev/fuse").exists();
-    if !can {
+    if can {
+        unshare_mounts_once().unwrap();
+    } else {
         eprintln!("SKIPPED: mounting takes root and /dev/fuse");
     }
     can

@@ -294,6 +294,11 @@ impl ReadAt for Shared {
         }
     }
 
+    async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
+        // The protocol has no request for it.
+        Ok(None)
+    }
+
     fn read_at(&self, range: Range) -> BlockStream {
         let file = Arc::clone(&self.0);
         let end = range.end().min(file.identity.size).max(range.start());

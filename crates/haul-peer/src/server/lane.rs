@@ -142,21 +142,26 @@ impl Lane {
                             Err(error) => Err(error),
                         })
                     }
-                    () = session.expired() => {
-                        expire(served, &session);
-                        Some(Err(refused(Refusal::Expired.text())))
-                    }
+                    () = session.expired() => None,
                     () = running.stopped() => None,
                 }
             };
-            if ended.is_none() && served.is_ending() {
-                say_goodbye(&session, number);
+            if ended.is_none()
+                && let Some(reason) = reason_of_end(served, &session)
+            {
+                say_goodbye(&session, number, reason);
                 // A client that still sends would not receive the message, because its lane would be reset.
                 let draining = async { while let Ok(Some(_)) = frames.next().await {} };
                 let closing = async { tokio::join!(sending, draining) };
                 drop(timeout(limits::GOODBYE, closing).await);
             }
-            ended
+            match ended {
+                None if session.is_expired() => {
+                    expire(served, &session);
+                    Some(Err(refused(Refusal::Expired.text())))
+                }
+                ended => ended,
+            }
         };
         session.remove_lane(number);
         let Some(ended) = ended else { return Ok(()) };
@@ -165,10 +170,17 @@ impl Lane {
     }
 }
 
-/// Notifies a client, on one of its lanes, that the share has ended. The lane is closed behind the message.
-fn say_goodbye(session: &Session, lane: u64) {
-    let text = "the sharer has ended the share".to_owned();
-    let code = Code::Ended.number();
+/// Why a lane that is closed here must not be replaced; `None` if the client is to connect again.
+fn reason_of_end(served: &Served, session: &Session) -> Option<(Code, &'static str)> {
+    if session.is_expired() {
+        return Some((Code::Expired, Refusal::Expired.text()));
+    }
+    served.is_ending().then_some((Code::Ended, "the sharer has ended the share"))
+}
+
+/// Notifies a client, on one of its lanes, why its session ends. The lane is closed behind the message.
+fn say_goodbye(session: &Session, lane: u64, (code, text): (Code, &str)) {
+    let (code, text) = (code.number(), text.to_owned());
     let body = Some(to_client::Body::Refused(messages::Refused { code, text }));
     // It is short, so it can be encoded.
     if let Ok(message) = message_frame(&messages::ToClient { id: 0, body }) {

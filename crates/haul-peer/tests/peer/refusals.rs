@@ -90,6 +90,26 @@ async fn an_open_session_ends_when_its_ticket_expires() {
     assert!(error.to_string().contains("the ticket has expired"), "{error}");
 }
 
+/// Formerly, only a further connection was told the reason, and this one is not accepted any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_learns_why_a_share_ends_whose_ticket_has_expired() {
+    let directory = tempfile::tempdir().unwrap();
+    let soon = SystemTime::now() + Duration::from_millis(1500);
+    let shared = share(directory.path(), |grant| grant.expires = Some(soon)).await;
+    let storage = open(&shared.ticket).await.unwrap();
+    storage.stat(&path("")).await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    shared.server.end().await;
+    let mut errors = Vec::new();
+    while errors.last().is_none_or(|error: &haul_storage::Error| error.retry() != Retry::Never) {
+        assert!(errors.len() < 50, "{errors:?}");
+        errors.push(storage.stat(&path("")).await.unwrap_err());
+        sleep(Duration::from_millis(20)).await;
+    }
+    let error = errors.last().unwrap();
+    assert!(error.to_string().contains("the ticket has expired"), "{error}");
+}
+
 /// Formerly, the client took it for a lost connection, and tried to connect again for minutes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_learns_that_the_share_has_ended() {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use haul_storage::{Error, ErrorKind, Identity, Range, RelPath, Result};
+use haul_storage::{Error, ErrorKind, Identity, Range, RelPath, Result, Retry};
 use tokio::sync::{OnceCell, SetError};
 use tokio::time::sleep;
 
@@ -166,6 +166,20 @@ impl Handles {
         }
     }
 
+    /// A handle that is open, and room for `bytes` bytes on its lane; does not open one.
+    ///
+    /// # Errors
+    /// If all lanes with a handle are lost: the file may have been replaced since.
+    pub(super) fn open(&self, bytes: u64) -> Result<(Room, Handle)> {
+        let lost = || {
+            Error::new(ErrorKind::Unreachable, "read")
+                .because("the connection on which the file was open is lost")
+                .with_retry(Retry::FromStart)
+        };
+        let (session, handle) = self.current().ok_or_else(lost)?;
+        Ok((session.reserve(bytes), handle))
+    }
+
     /// An open handle and its lane; does not open one.
     pub(super) fn first(&self) -> Option<(Arc<Session>, Handle)> {
         self.all().pop()
@@ -290,7 +304,7 @@ impl Handles {
     }
 
     /// An open handle of the version that every lane must find, with its lane.
-    fn current(&self) -> Option<(Arc<Session>, Handle)> {
+    pub(super) fn current(&self) -> Option<(Arc<Session>, Handle)> {
         let version = self.version.get();
         self.live(|Opened { found, .. }| match (version, found) {
             (Some(version), Some(found)) => version == found,

@@ -17,7 +17,7 @@ use super::error;
 use super::handles::Handles;
 use super::inner::Inner;
 use super::part::Part;
-use crate::codec::{OpenFlags, Response, Status};
+use crate::codec::{OpenFlags, Request, Response, Status};
 
 /// A file opened for reading.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(super) struct SftpFile {
     identity: Identity,
     metadata: Metadata,
     handles: Arc<Handles>,
+    /// It is a later version than the one that was opened: only handles that are open are of the same file.
+    has_grown: bool,
 }
 
 impl SftpFile {
@@ -72,6 +74,7 @@ impl SftpFile {
             identity: entry.identity(),
             metadata: entry.metadata(),
             handles,
+            has_grown: false,
         })
     }
 
@@ -101,7 +104,8 @@ impl ReadAt for SftpFile {
     }
 
     async fn recheck(&self) -> Result<Identity> {
-        let responses = match self.handles.seen_behind().await {
+        let seen = if self.has_grown { None } else { self.handles.seen_behind().await };
+        let responses = match seen {
             Some(seen) => seen,
             None => vec![self.inner.host.ask(&self.handles.look()).await?],
         };
@@ -117,12 +121,32 @@ impl ReadAt for SftpFile {
         Ok(now)
     }
 
+    async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
+        // By its path, another file may be found.
+        let Some((session, handle)) = self.handles.current() else { return Ok(None) };
+        let response = session.request(&Request::Fstat(handle)).answer().await?;
+        let attrs = error::attrs("access", response).map_err(|e| self.inner.at(e, &self.path))?;
+        let entry = entry::entry(self.path.clone(), &attrs);
+        if entry.known_size().is_none_or(|size| size <= self.identity.size) {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(Self {
+            inner: Arc::clone(&self.inner),
+            path: self.path.clone(),
+            identity: entry.identity(),
+            metadata: entry.metadata(),
+            handles: Arc::clone(&self.handles),
+            has_grown: true,
+        })))
+    }
+
     fn read_at(&self, range: Range) -> BlockStream {
         let reading = Reading {
             inner: Arc::clone(&self.inner),
             path: self.path.clone(),
             handles: Arc::clone(&self.handles),
             range: range.intersection(Range::between(0, self.identity.size)),
+            has_grown: self.has_grown,
             state: State::New,
         };
         stream::unfold(reading, |mut reading| async move {
@@ -147,6 +171,7 @@ struct Reading {
     path: RelPath,
     handles: Arc<Handles>,
     range: Range,
+    has_grown: bool,
     state: State,
 }
 
@@ -216,12 +241,17 @@ impl Reading {
         }
         let mut parts = VecDeque::new();
         let mut rest = self.range;
-        while let Some(part) = self.handles.take_piece(rest) {
+        while !self.has_grown
+            && let Some(part) = self.handles.take_piece(rest)
+        {
             rest = rest.split_at(part.range.len()).1;
             parts.push_back(part);
         }
         if !rest.is_empty() {
-            let (room, handle) = self.handles.any(rest.len()).await?;
+            let (room, handle) = match self.has_grown {
+                true => self.handles.open(rest.len())?,
+                false => self.handles.any(rest.len()).await?,
+            };
             let most = u64::from(room.server().await?.read);
             while !rest.is_empty() {
                 let (range, after) = rest.split_at(most);

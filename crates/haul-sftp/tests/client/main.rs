@@ -18,6 +18,7 @@ mod silent;
 #[expect(dead_code, reason = "the tests of SSH and of the program use the rest")]
 mod sshd;
 
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -112,6 +113,24 @@ async fn a_recheck_detects_a_change_on_a_lane_that_opened_the_file_early() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     std::fs::write(dir.path().join("f"), b"other").unwrap();
     assert_ne!(file.recheck().await.unwrap(), *file.identity());
+}
+
+#[tokio::test]
+async fn an_open_file_that_grows_is_told_from_another_that_takes_its_name() {
+    let ([dir, _journals], storage) = storage(SftpServerProcess::default()).await;
+    let path = dir.path().join("log");
+    std::fs::write(&path, "first").unwrap();
+    let file = storage.open(&RelPath::parse("log").unwrap()).await.unwrap();
+    assert!(file.grown().await.unwrap().is_none());
+    let mut log = std::fs::File::options().append(true).open(&path).unwrap();
+    log.write_all(b", second").unwrap();
+    let grown = file.grown().await.unwrap().unwrap();
+    std::fs::rename(&path, dir.path().join("log.1")).unwrap();
+    std::fs::write(&path, "another file, which is longer").unwrap();
+    assert!(grown.grown().await.unwrap().is_none());
+    assert_eq!(grown.identity().size, 13);
+    let block = grown.read_at(Range::new(0, 100)).next().await.unwrap().unwrap();
+    assert_eq!(block.into_bytes(), "first, second");
 }
 
 #[tokio::test]

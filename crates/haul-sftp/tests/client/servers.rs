@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use haul_bench::guard::end_with_thread;
 use haul_sftp::SshDial;
 use haul_sftp::ssh::SshHost;
 use haul_storage::{
@@ -242,6 +243,7 @@ async fn proftpd_reports_digests() {
     std::fs::write(path("conf"), configuration).unwrap();
     let mut command = Command::new(PROFTPD);
     command.args(["--nodaemon", "--quiet", "-c"]).arg(path("conf"));
+    end_with_thread(&mut command);
     let mut server = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let started = std::time::Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {

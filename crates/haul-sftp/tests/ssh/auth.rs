@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use haul_bench::guard::end_with_thread;
 use haul_sftp::ssh::{PasswordSource, Secret, SshOptions};
 use haul_storage::{Error, ErrorKind, Retry};
 
@@ -213,7 +214,10 @@ struct Agent {
 impl Agent {
     fn start(sshd: &Sshd) -> Self {
         let socket = sshd.path("agent");
-        let mut command = Command::new("ssh-agent");
+        // Debian installs it set-group-ID; the kernel clears the death signal of such a program.
+        let mut command = Command::new("setpriv");
+        command.args(["--no-new-privs", "ssh-agent"]);
+        end_with_thread(&mut command);
         let mut process =
             command.arg("-D").arg("-a").arg(&socket).stdout(Stdio::piped()).spawn().unwrap();
         // The agent prints its address once it listens.

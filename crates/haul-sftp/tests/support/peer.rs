@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use haul_bench::guard::end_with_thread;
 use haul_sftp::ssh::{ConfigFile, NoPrompter, PasswordSource, Secret, SshHost, SshOptions};
 use tempfile::TempDir;
 
@@ -27,6 +28,7 @@ pub struct Peer {
 impl Peer {
     /// Starts a program and reads its first line, `PORT HOST KEY-TYPE KEY`.
     pub fn start(mut command: Command) -> Self {
+        end_with_thread(&mut command);
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -1,5 +1,6 @@
 //! A real sshd for tests: host keys, user keys and configuration are in a directory of its own, and it
-//! listens on a port of its own at 127.0.0.1 or ::1. It is stopped with the test.
+//! listens on a port of its own at 127.0.0.1 or ::1. It is stopped with the test,
+//! and with the thread that started it.
 //!
 //! For passwords it runs in a mount namespace with its own /etc/shadow, in which the user of the test
 //! has a password, so that nothing on the machine changes. That needs root; everything else works
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::end_with_thread;
 use haul_sftp::ssh::{ConfigFile, SshOptions};
 use tempfile::TempDir;
 
@@ -200,6 +202,7 @@ impl Sshd {
             command
         };
         command.arg("-c").arg(script + &sshd);
+        end_with_thread(&mut command);
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
         self.process = Some(process.unwrap());
         let start = Instant::now();

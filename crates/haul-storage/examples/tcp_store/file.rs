@@ -49,6 +49,11 @@ impl ReadAt for Download {
         Ok(self.client.look(Op::Stat, &self.entry.path).await?.0.identity())
     }
 
+    async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
+        // The file is read by its name.
+        Ok(None)
+    }
+
     fn read_at(&self, range: Range) -> BlockStream {
         let range = range.intersection(Range::new(0, self.entry.size));
         let steps = stream::try_unfold((self.clone(), range), |(file, left)| async move {

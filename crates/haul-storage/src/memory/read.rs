@@ -64,6 +64,15 @@ impl ReadAt for MemoryReader {
         self.shared.perform(Operation::Recheck, &self.path, work).await
     }
 
+    async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
+        let now = self.recheck().await?;
+        if now.size <= self.identity.size {
+            return Ok(None);
+        }
+        let (path, node) = (self.path.clone(), Arc::clone(&self.node));
+        Ok(Some(Arc::new(Self::new(&self.shared, path, node))))
+    }
+
     fn read_at(&self, range: Range) -> BlockStream {
         let is_first = {
             let mut first = lock(&self.first);

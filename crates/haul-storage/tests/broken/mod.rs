@@ -486,6 +486,10 @@ impl ReadAt for BrokenReader {
         }
     }
 
+    async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
+        self.inside.grown().await
+    }
+
     fn read_at(&self, range: Range) -> BlockStream {
         const BORDER: u64 = 1 << 20;
         let size = self.identity.size;

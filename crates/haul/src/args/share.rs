@@ -79,7 +79,7 @@ pub(crate) struct ShareArgs {
     )]
     pub(crate) web: Option<SocketAddr>,
 
-    /// The ticket is valid for this many seconds; then open connections end
+    /// The ticket is valid for this many seconds; then the share ends
     #[arg(long, value_name = "SECONDS")]
     pub(crate) expires: Option<Count<1, 31_536_000>>,
 

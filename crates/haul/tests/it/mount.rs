@@ -3,10 +3,11 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::unshare_mounts_once;
 use rustix::process::geteuid;
 
 use crate::serve::Serving;
@@ -19,10 +20,13 @@ fn session() -> Session {
     Session::new().file("data/a/one", "content").file("data/two", "2").directory("mnt")
 }
 
-/// Whether this process can mount.
+/// Whether this process can mount. From then on, only this thread, and what it starts, sees what is mounted: no mount is
+/// left if the test program is killed.
 pub(crate) fn can_mount() -> bool {
     let can = geteuid().is_root() && Path::new("/dev/fuse").exists();
-    if !can {
+    if can {
+        unshare_mounts_once().unwrap();
+    } else {
         eprintln!("SKIPPED: mounting takes root and /dev/fuse");
     }
     can
@@ -46,17 +50,22 @@ fn a_directory_is_mounted_until_a_signal() {
     }
 }
 
-/// Unmounts a mount in the background, also if its test fails.
+/// Unmounts a mount in the background, also if its test fails, or is killed.
 struct Background {
     point: PathBuf,
     pid: u64,
+    /// Unmounts once its standard input ends.
+    guard: Child,
 }
 
 impl Background {
     /// The mount in `mnt`, as `--status` reports it.
     fn of(session: &Session) -> (Self, serde_json::Value) {
         let point = session.path("mnt");
-        let mut background = Self { point, pid: 0 };
+        let mut guard = Command::new("sh");
+        guard.args(["-c", "read -r line; umount -l \"$0\" 2>/dev/null"]).arg(&point);
+        let guard = guard.stdin(Stdio::piped()).spawn().unwrap();
+        let mut background = Self { point, pid: 0, guard };
         let status = session.haul("mount --status mnt --json").status(0).objects().remove(0);
         background.pid = status["pid"].as_u64().unwrap();
         (background, status)
@@ -81,8 +90,8 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        let mut unmount = Command::new("umount");
-        drop(unmount.arg("-l").arg(&self.point).stderr(Stdio::null()).status());
+        drop(self.guard.stdin.take());
+        self.guard.wait().unwrap();
     }
 }
 

@@ -4,8 +4,6 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 
-use haul_bench::guard::end_with_thread;
-
 use crate::session::Session;
 
 /// A running server, and the first lines that it printed.
@@ -26,7 +24,6 @@ impl Serving {
 
     pub(crate) fn spawn(mut command: Command, lines: usize) -> Self {
         command.env_remove("XDG_STATE_HOME");
-        end_with_thread(&mut command);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
@@ -76,8 +73,13 @@ impl Serving {
     }
 
     /// Ends it with a signal; returns its status and its standard error.
-    pub(crate) fn end(mut self, signal: &str) -> (Option<i32>, String) {
+    pub(crate) fn end(self, signal: &str) -> (Option<i32>, String) {
         self.signal(signal);
+        self.ended()
+    }
+
+    /// Waits until it has ended by itself; returns its status and its standard error.
+    pub(crate) fn ended(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         let mut stderr = self.child.stderr.take().unwrap();
         std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
@@ -85,7 +87,7 @@ impl Serving {
     }
 }
 
-/// No server outlives its test, nor the test program if that is killed ([`end_with_thread`]).
+/// No server outlives its test.
 impl Drop for Serving {
     fn drop(&mut self) {
         // It may have ended already.

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use haul_bench::guard::end_with_thread;
 use tempfile::TempDir;
 
 /// A working directory. Nothing outside of it is read or written: no configuration, no home.
@@ -14,11 +15,13 @@ pub(crate) struct Session {
 }
 
 /// Removes the variables of the tests' own environment that change what haul does, and keeps haul from sending anything
-/// to the network of this machine.
+/// to the network of this machine. The process is killed when the thread that starts it ends, so also with the test
+/// program.
 pub(crate) fn isolate(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| changes_haul(name)) {
         command.env_remove(name);
     }
+    end_with_thread(command);
     command.env("HAUL_LAN", "no").env("HAUL_PORT_MAPPING", "no")
 }
 

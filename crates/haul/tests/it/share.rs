@@ -348,7 +348,17 @@ fn a_command_that_is_connected_fails_when_the_ticket_expires() {
     let message = session.haul(&format!("cp --bwlimit 5M {ticket}/big .")).status(1).err();
     assert!(message.contains("the ticket has expired"), "{message}");
     assert!(!session.has("big"));
-    serving.end("INT");
+    assert_eq!(serving.wait(), Some(0));
+}
+
+/// Formerly, its registration at a bridge and the port that a router forwards stayed until Ctrl-C.
+#[test]
+fn a_share_ends_when_its_ticket_expires() {
+    let session = session();
+    let line = "share --expires 1 photos --listen 127.0.0.1:0";
+    let (status, said) = Serving::start(&session, line, 5).ended();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.ends_with("haul: the ticket has expired, so the share ends\n"), "{said}");
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::panicking;
 
-use haul_bench::guard::end_with_thread;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lab::eventually;
@@ -27,7 +26,6 @@ impl<'a> Mounted<'a> {
         let log = place.session.path("mount.log");
         let log = File::options().create(true).append(true).open(log).unwrap();
         let mut command = place.session.command(&line);
-        end_with_thread(&mut command);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use haul_bench::guard::end_with_thread;
 use haul_fault_proxy::FaultProxy;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -160,7 +159,6 @@ impl Haul {
     fn start(session: &Session, line: &str) -> (Self, serde_json::Value) {
         let mut command = session.command(&format!("{line} --json"));
         command.env("USER", "me").stdout(Stdio::piped()).stderr(Stdio::null());
-        end_with_thread(&mut command);
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();

@@ -1,15 +1,16 @@
 //! `haul share`.
 //!
 //! ```text
-//! identity, contents, addresses → start the server → print a ticket → show clients until a signal → end the share
+//! identity, contents, addresses → start the server → print a ticket → show clients until a signal, or until the ticket
+//! has expired → end the share
 //! ```
 
+use std::future::pending;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use haul_peer::identity::{Identity, Kept, Shares, Terms};
-use haul_peer::lan::Announcement;
 use haul_peer::port_mapping::PortMapping;
 use haul_peer::server::{
     ClientAction, ClientEvent, Grant, PeerServer, PeerServerBuilder, SessionEnd,
@@ -128,7 +129,7 @@ struct Share<'a> {
 }
 
 impl Share<'_> {
-    /// Prints the ticket, and serves until a signal.
+    /// Prints the ticket, and serves until a signal, or until the ticket has expired.
     async fn serve(
         self,
         mut addresses: Vec<Address>,
@@ -164,10 +165,15 @@ impl Share<'_> {
             printer.warning("the ticket", ONLY_LOCAL);
         }
         let watch = Watch::start(server.sessions(), printer);
-        let (web, announcement) =
-            until_signal(signals, admission.expires, (web, announcement)).await;
+        let has_expired = tokio::select! {
+            () = signals.cancel().cancelled() => false,
+            () = expired(admission.expires) => true,
+        };
         if let Some(watch) = watch {
             watch.end();
+        }
+        if has_expired {
+            printer.note("haul: the ticket has expired, so the share ends");
         }
         drop((offered, registration));
         announced::end(announcement).await;
@@ -215,35 +221,12 @@ fn has_moved(action: &ClientAction) -> bool {
     matches!(action, ClientAction::Left(end) if end.sent + end.received > 0)
 }
 
-/// The page and the announcement, if there are any.
-type Beside = (Option<Web>, Option<Announcement>);
-
-/// Waits for a signal. When the ticket expires, the page and the announcement end as well; the server ends its
-/// sessions by itself.
-async fn until_signal(signals: &Signals, expires: Option<u64>, beside: Beside) -> Beside {
-    let cancelled = signals.cancel().cancelled();
-    let Some(expires) = expires else {
-        cancelled.await;
-        return beside;
-    };
-    let (web, announcement) = beside;
-    // By the clock, which goes on while this machine is suspended.
-    let expiring = async {
-        while now() < expires {
-            sleep(CLOCK).await;
-        }
-    };
-    tokio::pin!(cancelled);
-    tokio::select! {
-        () = &mut cancelled => return (web, announcement),
-        () = expiring => {}
+/// Waits until a ticket expires, in seconds since 1970: by the clock, which goes on while this machine is suspended.
+async fn expired(expires: Option<u64>) {
+    let Some(expires) = expires else { return pending().await };
+    while now() < expires {
+        sleep(CLOCK).await;
     }
-    announced::end(announcement).await;
-    if let Some(web) = web {
-        web.stop().await;
-    }
-    cancelled.await;
-    (None, None)
 }
 
 /// Revokes the tickets that `--keep` has stored for a path, also beside others, or (`all`) for all paths.

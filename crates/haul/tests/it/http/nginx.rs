@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::end_with_thread;
 use tempfile::TempDir;
 
 use crate::port::free_port;
@@ -48,6 +49,7 @@ impl Nginx {
         let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
         let mut command = Command::new(NGINX);
         command.args(["-p", &at.to_string(), "-c", "config", "-e", "errors", "-g", user]);
+        end_with_thread(&mut command);
         let log = File::create(root.join("stderr")).unwrap();
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();

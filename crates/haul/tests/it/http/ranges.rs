@@ -6,6 +6,8 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::end_with_thread;
+
 use super::answer::{Answer, End, File, Framing};
 use super::server::{Asked, Server};
 use super::{arrives, copy, fails, whole};
@@ -267,14 +269,12 @@ fn files_of_every_length_arrive_in_ranges() {
 fn files_of_the_server_of_python_are_copied() {
     let port = free_port();
     let shown = Session::new();
-    let server = Command::new("python3")
-        .args(["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()])
-        .current_dir(shown.path(""))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let Ok(mut server) = server else {
+    let mut server = Command::new("python3");
+    server.args(["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()]);
+    server.current_dir(shown.path("")).stdin(Stdio::null());
+    server.stdout(Stdio::null()).stderr(Stdio::null());
+    end_with_thread(&mut server);
+    let Ok(mut server) = server.spawn() else {
         eprintln!("skipped: there is no python3");
         return;
     };

@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::end_with_thread;
+
 use super::answer::File;
 use super::server::Server;
 use super::whole;
@@ -46,6 +48,7 @@ impl Socks {
         command.args(["-o", &format!("HostKeyAlias={}", sshd.known_name())]);
         command.args(["-p", &sshd.port().to_string(), &format!("{}@127.0.0.1", sshd.user())]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        end_with_thread(&mut command);
         let mut child = command.spawn().unwrap();
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {

@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::end_with_thread;
 use haul_fault_proxy::{Connections, Direction, Fault};
 
 use super::sshd::Sshd;
@@ -127,6 +128,7 @@ impl Dropbear {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
         command.current_dir(session.path("")).stdin(Stdio::null()).stderr(Stdio::null());
+        end_with_thread(&mut command);
         let mut server = Self(command.spawn().unwrap());
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {

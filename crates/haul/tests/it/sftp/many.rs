@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::end_with_thread;
+
 use super::content;
 use super::sshd::Sshd;
 use crate::session::{Ran, Session};
@@ -134,6 +136,7 @@ fn passwords_of_several_hosts_are_prompted_for_one_at_a_time() {
     terminal.args(["-q", "-e", "-c", &words.join(" "), "/dev/null"]);
     terminal.current_dir(hosts.session.path("")).env("HOME", hosts.session.path("home"));
     terminal.stdin(Stdio::piped()).stdout(Stdio::piped());
+    end_with_thread(&mut terminal);
     let mut child = terminal.spawn().unwrap();
     let mut keys = child.stdin.take().unwrap();
     let (mut screen, printed) =
