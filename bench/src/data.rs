@@ -28,7 +28,7 @@ pub struct DataSpec {
 }
 
 /// A data set on a disk.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Dataset {
     root: PathBuf,
     spec: DataSpec,
@@ -109,6 +109,11 @@ impl Dataset {
     /// The names of all files, relative to the root.
     pub fn names(&self) -> impl Iterator<Item = String> {
         (0..self.spec.files).map(|n| self.spec.name(n))
+    }
+
+    /// Bytes of each file, holes included.
+    pub fn file_size(&self) -> u64 {
+        self.spec.size()
     }
 
     /// Whether `content` is what file `n` holds.

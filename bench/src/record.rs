@@ -82,6 +82,31 @@ pub enum Measure {
     FirstByte,
     /// A mounted view: first byte and sequential rate of a file.
     Mount,
+    /// A mounted view: random reads of an open file, one at a time and 16 at a time.
+    MountRandom,
+    /// A mounted view: `find` over all files.
+    MountFind,
+    /// A mounted view: `ls -lR`.
+    MountList,
+    /// A mounted view: `git status`.
+    MountStatus,
+    /// A mounted view: writing all files, until they are closed, and until the server has them.
+    MountWrite,
+}
+
+impl Measure {
+    /// Whether the tool mounts a view, in which the benchmark then works.
+    pub fn is_mount(self) -> bool {
+        match self {
+            Self::Transfer | Self::Connect | Self::FirstByte => false,
+            Self::Mount
+            | Self::MountRandom
+            | Self::MountFind
+            | Self::MountList
+            | Self::MountStatus
+            | Self::MountWrite => true,
+        }
+    }
 }
 
 /// A link's settings.
@@ -123,7 +148,7 @@ pub struct Run {
     /// How the run ended.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Whole-process time; time to the first byte for [`Measure::FirstByte`].
+    /// Whole-process time; time to the first byte for [`Measure::FirstByte`]; for mounts, the time until it is mounted.
     pub seconds: f64,
     /// Processor time of the tool and its children.
     pub client_cpu: f64,
@@ -137,12 +162,18 @@ pub struct Run {
     pub wire_down: Option<u64>,
     /// Packets that the link dropped because its queue was full.
     pub dropped: Option<u64>,
-    /// For [`Measure::Mount`]: seconds to the first byte of a file whose directory was looked up before.
+    /// For [`Measure::Mount`]: seconds to the first 4 KiB of a file whose directory was looked up before.
     pub first_byte: Option<f64>,
     /// For [`Measure::Mount`]: bytes per second when reading it from end to end.
     pub read_rate: Option<f64>,
+    /// For [`Measure::Mount`]: bytes that the reading program has received, over time since it opened the file.
+    #[serde(default)]
+    pub read: Vec<ByteSample>,
+    /// For other measures of mounts: what is timed there.
+    #[serde(default)]
+    pub parts: Vec<Part>,
     /// Bytes on the wire over time, towards the data's destination.
-    pub wire: Vec<WireSample>,
+    pub wire: Vec<ByteSample>,
     /// Progress events of haul; empty for other tools.
     pub progress: Vec<ProgressSample>,
 }
@@ -170,12 +201,21 @@ pub enum Outcome {
     },
 }
 
-/// A sample of the link's counters.
+/// A part of a run with a time of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Such as `until closed`; the same in all runs of a scenario.
+    pub name: String,
+    /// Its time; of several equal operations, the mean.
+    pub seconds: f64,
+}
+
+/// A sample of a counter of bytes: that of the link, or that of a reading program.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct WireSample {
-    /// Seconds since the start of the run.
+pub struct ByteSample {
+    /// Seconds since the start of the run, or since the file was opened.
     pub at: f64,
-    /// Bytes since the start of the run.
+    /// Bytes since then.
     pub bytes: u64,
 }
 

@@ -271,10 +271,11 @@ impl ScenarioTable {
         for &protocol in &self.protocols {
             let local = [("", NetworkPath::None)];
             let copy = [Direction::Copy];
-            let download = [Direction::Download];
+            let (download, upload) = ([Direction::Download], [Direction::Upload]);
             let (paths, directions): (&[_], &[_]) = match (protocol, self.measure) {
                 (Protocol::Local, _) => (&local, &copy),
                 (_, Measure::Transfer) => (&paths, &self.directions),
+                (_, Measure::MountWrite) => (&paths, &upload),
                 _ => (&paths, &download),
             };
             if paths.is_empty() || directions.is_empty() {
@@ -327,6 +328,26 @@ impl ScenarioTable {
             (Measure::Mount, _) => (
                 format!("{protocol}/{link}/mount/{data_name}"),
                 format!("{}: {what} read through a mount{over}", protocol.title()),
+            ),
+            (Measure::MountRandom, _) => (
+                format!("{protocol}/{link}/mount-random/{data_name}"),
+                format!("{}: random reads of 64 KiB in a mount of {what}{over}", protocol.title()),
+            ),
+            (Measure::MountFind, _) => (
+                format!("{protocol}/{link}/mount-find/{data_name}"),
+                format!("{}: find in a mount of {what}{over}", protocol.title()),
+            ),
+            (Measure::MountList, _) => (
+                format!("{protocol}/{link}/mount-ls/{data_name}"),
+                format!("{}: ls -lR in a mount of {what}{over}", protocol.title()),
+            ),
+            (Measure::MountStatus, _) => (
+                format!("{protocol}/{link}/mount-git/{data_name}"),
+                format!("{}: git status in a mount of {what}{over}", protocol.title()),
+            ),
+            (Measure::MountWrite, _) => (
+                format!("{protocol}/{link}/mount-write/{data_name}"),
+                format!("{}: {what} written into a mount{over}", protocol.title()),
             ),
         };
         Scenario {
@@ -422,6 +443,22 @@ mod tests {
             names(&["sftp/*/download/one"]).len()
         });
         assert!(names(&["sftp"]).iter().all(|name| name.starts_with("sftp/")));
+    }
+
+    #[test]
+    fn what_is_written_into_a_mount_is_an_upload_and_what_is_read_a_download() {
+        let text = "[data.one]\ntitle = 'a file'\nfiles = 1\nbytes = 1\n\
+            [[scenario]]\nmeasure = 'mount_write'\nprotocols = ['sftp']\nlinks = ['loopback']\n\
+            data = ['one']\nrounds = 1\n\
+            [[scenario]]\nmeasure = 'mount_random'\nprotocols = ['sftp']\nlinks = ['loopback']\n\
+            data = ['one']\nrounds = 1\n";
+        let plan = Plan::parse("my.toml", text).expect("it can be read");
+        let each = plan.scenarios().iter().map(|one| (one.name.as_str(), one.direction));
+        let expected = [
+            ("sftp/loopback/mount-write/one", Direction::Upload),
+            ("sftp/loopback/mount-random/one", Direction::Download),
+        ];
+        assert_eq!(each.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -57,6 +57,19 @@ pub struct Use {
     pub settings: String,
     /// The command, run by `sh -c`.
     pub run: String,
+    /// The command at the server's end, for tools that connect to each other and not to a server.
+    #[serde(default)]
+    pub far: Option<Far>,
+}
+
+/// A command that runs at the server's end of the link for the time of one run.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Far {
+    /// The command, run by `sh -c`.
+    pub run: String,
+    /// A text in its output, after which the other end may start.
+    pub ready: String,
 }
 
 fn default_settings() -> String {
@@ -79,6 +92,11 @@ struct ToolTable {
     version: String,
     /// Its package in Debian.
     package: Option<String>,
+    /// How to install it, if Debian has no package.
+    install: Option<String>,
+    /// Programs that it needs in its own directory.
+    #[serde(default)]
+    beside: Vec<String>,
     #[serde(rename = "use", default)]
     uses: Vec<Use>,
 }
@@ -103,6 +121,7 @@ impl Tools {
                 Some(path) => Err(format!("{} is not an executable", path.display())),
                 None => on_path(program).ok_or_else(|| tool.advice(program)),
             };
+            let path = path.and_then(|path| tool.complete(path));
             let found =
                 path.map(|path| Found { version: version(&tool.version, &tool.name, &path), path });
             Tool { name: tool.name, found, uses: tool.uses }
@@ -135,6 +154,16 @@ impl Tools {
 }
 
 impl Use {
+    /// The command for a reader of the results, with that of the far end.
+    pub fn described(&self) -> String {
+        match &self.far {
+            Some(far) => {
+                format!("{}\n\nAt the far end:\n{}", self.run.trim_end(), far.run.trim_end())
+            }
+            None => self.run.clone(),
+        }
+    }
+
     fn fits(&self, scenario: &Scenario) -> bool {
         let any = |set: bool, empty: bool| set || empty;
         self.measure.unwrap_or(Measure::Transfer) == scenario.measure.as_used()
@@ -145,17 +174,41 @@ impl Use {
 }
 
 impl Measure {
-    /// Connecting uses the tools for a transfer, of one byte.
+    /// The measure whose commands serve for this one: connecting is a transfer of one byte, and all that only reads from
+    /// a mount takes the same one.
     fn as_used(self) -> Self {
-        if self == Self::Connect { Self::Transfer } else { self }
+        match self {
+            Self::Connect => Self::Transfer,
+            Self::MountRandom | Self::MountFind | Self::MountList | Self::MountStatus => {
+                Self::Mount
+            }
+            Self::Transfer | Self::FirstByte | Self::Mount | Self::MountWrite => self,
+        }
     }
 }
 
 impl ToolTable {
     fn advice(&self, program: &str) -> String {
-        match &self.package {
-            Some(package) => format!("{program} is not installed (apt-get install {package})"),
-            None => format!("{program} is not on PATH (--peer {}=PATH)", self.name),
+        match (&self.package, &self.install) {
+            (Some(package), _) => format!("{program} is not installed (apt-get install {package})"),
+            (None, Some(install)) => {
+                format!("{program} is not on PATH ({install}; --peer {}=PATH)", self.name)
+            }
+            (None, None) => format!("{program} is not on PATH (--peer {}=PATH)", self.name),
+        }
+    }
+
+    /// The path, if the programs that the tool needs are beside it.
+    fn complete(&self, path: PathBuf) -> Result<PathBuf, String> {
+        // Installers of Python programs link them from a directory on PATH.
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        match self.beside.iter().find(|name| !is_program(&real.with_file_name(name))) {
+            Some(name) => {
+                let install = self.install.as_deref().or(self.package.as_deref());
+                let advice = install.map(|how| format!(" ({how})")).unwrap_or_default();
+                Err(format!("{name} is not beside {}{advice}", path.display()))
+            }
+            None => Ok(path),
         }
     }
 }
@@ -244,6 +297,58 @@ mod tests {
         let given = BTreeMap::from([("yyy".to_owned(), PathBuf::from("/bin/true"))]);
         let error = Tools::find("t.toml", text, &given, &own).expect_err("no such tool");
         assert_eq!(error, "--peer yyy: t.toml has no such tool");
+    }
+
+    #[test]
+    fn a_tool_without_a_package_is_reported_with_the_command_that_installs_it() {
+        let text = "[[tool]]\nname = 'zzz'\nversion = 'x'\ninstall = 'go install example/zzz@v1'\n";
+        let tools = Tools::find("t.toml", text, &BTreeMap::new(), &BTreeMap::new());
+        let expected = "zzz is not on PATH (go install example/zzz@v1; --peer zzz=PATH)".to_owned();
+        assert_eq!(tools.expect("readable").all()[0].found, Err(expected));
+    }
+
+    #[test]
+    fn a_tool_without_a_program_that_it_needs_counts_as_missing() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        let program = |name: &str| {
+            std::fs::write(at(name), "#!/bin/sh\necho 1\n").expect("writable");
+            let mode = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(at(name), mode).expect("its own file");
+        };
+        program("tool");
+        std::os::unix::fs::symlink(at("tool"), at("link")).expect("a link");
+        let text =
+            "[[tool]]\nname = 'zzz'\nversion = 'echo 1'\ninstall = 'make'\nbeside = ['relay']\n";
+        let given = BTreeMap::from([("zzz".to_owned(), at("link"))]);
+        let found = || {
+            let tools = Tools::find("t.toml", text, &given, &BTreeMap::new()).expect("readable");
+            tools.all()[0].found.clone().map(|found| found.path)
+        };
+        let error = found().expect_err("no relay");
+        assert!(error.starts_with("relay is not beside ") && error.ends_with("(make)"), "{error}");
+        program("relay");
+        assert_eq!(found(), Ok(at("link")));
+    }
+
+    #[test]
+    fn tools_with_a_far_end_show_both_commands() {
+        let text = "[[tool]]\nname = 'zzz'\nversion = 'x'\n[[tool.use]]\nprotocols = ['peer']\n\
+                    run = 'take'\n[tool.use.far]\nrun = 'give'\nready = 'code'\n";
+        let tools = Tools::find("t.toml", text, &BTreeMap::new(), &BTreeMap::new());
+        let tools = tools.expect("readable");
+        let used = &tools.all()[0].uses[0];
+        assert_eq!(used.described(), "take\n\nAt the far end:\ngive");
+        assert_eq!(used.far.as_ref().map(|far| far.ready.as_str()), Some("code"));
+        assert!(
+            Tools::find(
+                "t.toml",
+                &text.replace("ready", "when"),
+                &BTreeMap::new(),
+                &BTreeMap::new()
+            )
+            .is_err()
+        );
     }
 
     #[test]

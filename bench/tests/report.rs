@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use haul_bench::record::{
-    LinkShape, Machine, Measure, Outcome, ProgressSample, Record, Run, Scenario, WireSample,
+    ByteSample, LinkShape, Machine, Measure, Outcome, Part, ProgressSample, Record, Run, Scenario,
 };
 use haul_bench::report::{Results, Row, ScenarioResults, chart, html, markdown};
 
@@ -17,6 +17,7 @@ const LOCAL: &str = "local/copy/one";
 const SFTP: &str = "sftp/200ms-500mbit/download/one";
 const CONNECT: &str = "sftp/200ms-500mbit/connect";
 const MOUNT: &str = "sftp/50ms-500mbit/mount";
+const WRITTEN: &str = "sftp/50ms-500mbit/mount-write/one";
 const PAYLOAD_LIMIT: f64 = 60.3e6;
 const ROUNDS: u32 = 5;
 
@@ -80,6 +81,8 @@ fn run(scenario: &Scenario, tool: &str, round: u32, seconds: f64) -> Run {
         dropped: linked.then_some(0),
         first_byte: None,
         read_rate: None,
+        read: Vec::new(),
+        parts: Vec::new(),
         wire: Vec::new(),
         progress: Vec::new(),
     }
@@ -99,7 +102,7 @@ fn rounds(scenario: &Scenario, tool: &str, seconds: f64) -> Vec<Run> {
 }
 
 /// A second of slow start, then a steady rate with small variations.
-fn wire(seconds: f64, bytes: u64) -> Vec<WireSample> {
+fn wire(seconds: f64, bytes: u64) -> Vec<ByteSample> {
     let weight = |i: u32| (f64::from(i) / 10.0).min(1.0) * (1.0 + 0.08 * f64::from(i / 9 * 7 % 5));
     let steps = (seconds * 10.0) as u32;
     let all: f64 = (0..=steps).map(weight).sum();
@@ -107,7 +110,7 @@ fn wire(seconds: f64, bytes: u64) -> Vec<WireSample> {
     let samples = (0..=steps).map(|i| {
         sum += weight(i);
         let at = seconds * f64::from(i) / f64::from(steps);
-        WireSample { at, bytes: (bytes as f64 * sum / all) as u64 }
+        ByteSample { at, bytes: (bytes as f64 * sum / all) as u64 }
     });
     samples.collect()
 }
@@ -182,6 +185,26 @@ fn mount() -> (Scenario, Vec<Run>) {
         for mut run in rounds(&scenario, tool, seconds) {
             run.first_byte = Some(first_byte * run.seconds / seconds);
             run.read_rate = Some(400e6 / run.seconds);
+            run.read = wire(run.seconds, scenario.bytes);
+            // How long mounting takes has no part in the other figures.
+            run.seconds = 1.0 / f64::from(run.round + 1);
+            runs.push(run);
+        }
+    }
+    (scenario, runs)
+}
+
+fn written() -> (Scenario, Vec<Run>) {
+    let title = "SFTP: one file written into a mount";
+    let scenario = scenario(WRITTEN, title, Measure::MountWrite, Some(50.0), 400_000_000);
+    let mut runs = Vec::new();
+    // rclone closes sooner, and has uploaded later.
+    for (tool, closed, uploaded) in [("rclone", 1.0, 14.0), ("haul", 1.5, 8.0)] {
+        for mut run in rounds(&scenario, tool, uploaded) {
+            let part = |name: &str, seconds| Part { name: name.to_owned(), seconds };
+            let scatter = run.seconds / uploaded;
+            run.parts = vec![part("until closed", closed * scatter), part("uploaded", run.seconds)];
+            run.seconds = 0.2;
             runs.push(run);
         }
     }
@@ -206,7 +229,7 @@ fn file(scenarios: impl IntoIterator<Item = (Scenario, Vec<Run>)>) -> String {
 
 /// A whole made-up benchmark.
 fn lines() -> String {
-    file([local(), sftp(), connect(), mount()])
+    file([local(), sftp(), connect(), mount(), written()])
 }
 
 fn read(text: &str) -> Results {
@@ -401,10 +424,65 @@ fn plots_follow_the_readers_colours_and_have_titles_and_captions() {
     assert!(body.contains("stroke-dasharray"), "limits and other settings are dashed");
     for class in ["plot wide", "plot narrow"] {
         let plots = body.matches(&format!("<svg class=\"{class}\"")).count();
-        assert_eq!(plots, 8, "bars of 5, the wire of 1, haul's lanes and window");
+        assert_eq!(plots, 11, "bars of 7, a wire, a reader, haul's lanes and window");
     }
-    assert_eq!(body.matches("<title>").count(), 16);
-    assert_eq!(body.matches("<figcaption>").count(), 8);
+    assert_eq!(body.matches("<title>").count(), 22);
+    assert_eq!(body.matches("<figcaption>").count(), 11);
+}
+
+#[test]
+fn the_rate_of_a_reader_in_a_mount_is_drawn_over_time_for_each_tool() {
+    let page = html(&read(&file([mount()])));
+    let title = "<title>SFTP mounted: reading one file: MB/s read over time</title>";
+    assert_eq!(page.matches(title).count(), 2, "for wide and for narrow screens");
+    let figures = page.split("<figure>").find(|figure| figure.contains(title));
+    let figure = figures.unwrap();
+    for tool in ["haul", "sshfs", "payload limit 60.3 MB/s"] {
+        assert!(figure.contains(&format!("</svg>{tool}</li>")), "{tool}: {figure}");
+    }
+    let (scenario, mut runs) = mount();
+    for run in &mut runs {
+        run.read.clear();
+    }
+    let page = html(&read(&file([(scenario, runs)])));
+    assert!(!page.contains("over time"), "results of an earlier version have no samples");
+}
+
+#[test]
+fn a_mounts_typical_run_is_that_of_the_median_rate() {
+    let results = only(mount());
+    for tool in ["haul", "sshfs"] {
+        // The factor 1.01 of `rounds`.
+        assert_eq!(row(&results, tool).typical.as_ref().unwrap().round, 4);
+    }
+}
+
+#[test]
+fn what_is_timed_in_a_mount_has_a_column_each_and_the_last_one_decides() {
+    let results = only(written());
+    assert_eq!(labels(&results), ["haul", "rclone"]);
+    let haul = row(&results, "haul");
+    assert!((haul.part("until closed").unwrap().median - 1.5 * 1.01).abs() < 1e-9);
+    assert!((haul.part("uploaded").unwrap().median - 8.0 * 1.01).abs() < 1e-9);
+    assert_eq!(haul.part("until mounted"), None);
+    let rclone = row(&results, "rclone").against_reference.unwrap();
+    assert!((rclone - 8.0 / 14.0).abs() < 1e-9);
+    let heads = "| Tool | until closed, s | until closed, range, s | uploaded, s | uploaded, range, s \
+                 | Speed (uploaded), haul = 1 |";
+    let text = markdown(&read(&file([written()])));
+    assert!(text.contains(heads), "{text}");
+    assert!(html(&read(&file([written()]))).contains("uploaded: seconds, less is better"));
+}
+
+#[test]
+fn results_of_an_earlier_version_can_be_read() {
+    let text = file([mount()]);
+    let run = text.lines().find(|line| line.contains("\"run\"")).unwrap();
+    let mut fields: serde_json::Value = serde_json::from_str(run).unwrap();
+    for added in ["read", "parts"] {
+        assert!(fields.as_object_mut().unwrap().remove(added).is_some(), "{added}");
+    }
+    assert!(serde_json::from_value::<Record>(fields).is_ok());
 }
 
 #[test]

@@ -73,7 +73,8 @@ fn cell(results: &ScenarioResults, tool: &str) -> String {
         } else {
             format!("<small>{}</small> ", escaped(&row.settings))
         };
-        let figures = figures(row).join("<br>");
+        let figures: Vec<String> = figures(row).iter().map(|text| escaped(text)).collect();
+        let figures = figures.join("<br>");
         let figures = match figures.is_empty() {
             true => format!("<span class=\"none\">{}</span>", row.status_text()),
             false if fastest == Some(row) => format!("<b>{figures}</b>"),
@@ -94,7 +95,9 @@ fn cell(results: &ScenarioResults, tool: &str) -> String {
 fn figures(row: &Row) -> Vec<String> {
     let latency = row.latency.map(|latency| format!("{} ms", units::milliseconds(latency.median)));
     let rate = row.rate.map(|rate| units::rate(rate.median));
-    latency.into_iter().chain(rate).collect()
+    let parts = row.parts.iter();
+    let parts = parts.map(|(name, s)| format!("{} s {name}", units::significant(s.median)));
+    latency.into_iter().chain(rate).chain(parts).collect()
 }
 
 /// A scenario's name, which may break after its slashes.

@@ -1,9 +1,10 @@
-//! The plots of a scenario: bars of what it measures; for transfers over a link, the rate on the wire over time; and if
-//! haul reported progress, its lanes, window and RTT.
+//! The plots of a scenario: bars of what it measures; for transfers over a link, the rate on the wire over time; for files
+//! read through a mount, the rate at which the program received them over time; and if haul reported progress, its lanes,
+//! window and RTT.
 //!
 //! The line of a tool is its median run, with rates in short bins: a mean of several runs would hide stalls.
 
-use crate::record::{Measure, ProgressSample, Run};
+use crate::record::{ByteSample, Measure, ProgressSample, Run};
 use crate::stats::Summary;
 
 use super::bars::{Bar, BarPlot};
@@ -20,6 +21,7 @@ use super::units;
 pub(super) fn figures(results: &ScenarioResults, palette: &Palette) -> String {
     let mut figures = bar_figures(results, palette);
     figures.extend(wire_figure(results, palette));
+    figures.extend(read_figure(results, palette));
     figures.extend(progress_figures(results, palette));
     figures.concat()
 }
@@ -57,8 +59,24 @@ fn bar_figures(results: &ScenarioResults, palette: &Palette) -> Vec<String> {
             latencies("ms to the first byte, less is better"),
             rates("MB/s when reading, more is better"),
         ],
+        Measure::MountRandom
+        | Measure::MountFind
+        | Measure::MountList
+        | Measure::MountStatus
+        | Measure::MountWrite => part_figures(results, palette),
     };
     plots.into_iter().flatten().collect()
+}
+
+/// Bars of each part that is timed in a mount.
+fn part_figures(results: &ScenarioResults, palette: &Palette) -> Vec<Option<String>> {
+    let figure = |name: String| {
+        bars(results, palette, &format!("{name}: seconds, less is better"), &|row| {
+            let part = row.part(&name)?;
+            Some((part, format!("{} s", units::significant(part.median))))
+        })
+    };
+    results.part_names().into_iter().map(figure).collect()
 }
 
 fn bars(
@@ -98,30 +116,54 @@ fn wire_figure(results: &ScenarioResults, palette: &Palette) -> Option<String> {
     if results.scenario.measure != Measure::Transfer || results.scenario.link.is_none() {
         return None;
     }
-    let runs = results.rows.iter().filter_map(|row| row.typical.as_deref());
-    let longest = runs.filter_map(|run| Some(run.wire.last()?.at)).fold(0.0, f64::max);
-    let bin = series::bin_width(longest);
-    let points = |run: &Run| scaled(series::rate(&run.wire, bin), 1e-6);
-    let (lines, mut keys) = lines(results, palette, &points)?;
     let limit = payload_limit(results);
+    let above =
+        if limit.is_some() { "; a full link is a little above the payload limit" } else { "" };
+    rate_figure(results, palette, "MB/s on the wire", limit, &|run| &run.wire, &|bin| {
+        format!(
+            "On the wire towards the destination, headers included, in the median run of each tool, \
+             in bins of {bin} s{above}."
+        )
+    })
+}
+
+/// The rate at which a program reads a file in a mount.
+fn read_figure(results: &ScenarioResults, palette: &Palette) -> Option<String> {
+    let link = results.scenario.link.as_ref();
+    let limit = link.and_then(|link| link.payload_limit);
+    rate_figure(results, palette, "MB/s read", limit, &|run| &run.read, &|bin| {
+        format!(
+            "What the program received since it opened the file, in the median run of each tool, in \
+             bins of {bin} s."
+        )
+    })
+}
+
+/// A line for each tool: the rate of one of its counters over time. `caption` gets the width of the bins.
+fn rate_figure(
+    results: &ScenarioResults,
+    palette: &Palette,
+    axis: &str,
+    limit: Option<f64>,
+    counter: &dyn Fn(&Run) -> &[ByteSample],
+    caption: &dyn Fn(&str) -> String,
+) -> Option<String> {
+    let runs = results.rows.iter().filter_map(|row| row.typical.as_deref());
+    let longest = runs.filter_map(|run| Some(counter(run).last()?.at)).fold(0.0, f64::max);
+    let bin = series::bin_width(longest);
+    let points = |run: &Run| scaled(series::rate(counter(run), bin), 1e-6);
+    let (lines, mut keys) = lines(results, palette, &points)?;
     keys.extend(limit.map(|limit| key(Ink::Limit, 2, &limit_words(limit))));
     let plot = LinePlot {
-        title: format!("{}: MB/s on the wire over time", results.scenario.title),
+        title: format!("{}: {axis} over time", results.scenario.title),
         panels: vec![Panel {
-            axis: "MB/s on the wire".to_owned(),
+            axis: axis.to_owned(),
             limit: limit.map(|limit| limit / 1e6),
             whole: false,
             lines,
         }],
     };
-    let above =
-        if limit.is_some() { "; a full link is a little above the payload limit" } else { "" };
-    let caption = format!(
-        "On the wire towards the destination, headers included, in the median run of each tool, in \
-         bins of {} s{above}.",
-        units::tick(bin)
-    );
-    Some(html_figure(plot.draw(), &keys.concat(), &caption))
+    Some(html_figure(plot.draw(), &keys.concat(), &caption(&units::tick(bin))))
 }
 
 fn progress_figures(results: &ScenarioResults, palette: &Palette) -> Vec<String> {

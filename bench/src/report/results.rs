@@ -73,6 +73,19 @@ impl Results {
     }
 }
 
+impl ScenarioResults {
+    /// The names of what is timed in a mount, in the order in which it happens.
+    pub(super) fn part_names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for (name, _) in self.rows.iter().flat_map(|row| &row.parts) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+}
+
 impl Section {
     /// Every row of every scenario.
     pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {

@@ -25,6 +25,8 @@ pub struct Row {
     pub rate: Option<Summary>,
     /// Seconds to connect, or to the first byte, whichever the scenario measures.
     pub latency: Option<Summary>,
+    /// Names and seconds of what is timed in a mount, in the order in which it happens.
+    pub parts: Vec<(String, Summary)>,
     /// Rate as a share of the payload that the link can carry, 0 to 1.
     pub share: Option<f64>,
     /// Speed as a multiple of that of the reference row.
@@ -47,7 +49,7 @@ pub struct Row {
     pub warm_up_failure: Option<Failure>,
     /// What is missing, for a tool that could not run at all.
     pub missing: Option<String>,
-    /// The counted run with the median time; with an even count, the faster of the middle two.
+    /// The counted run of median speed; with an even count, the faster of the middle two.
     pub typical: Option<Box<Run>>,
     measure: Measure,
 }
@@ -109,6 +111,11 @@ impl Row {
             Measure::Transfer => (None, None),
             Measure::Connect | Measure::FirstByte => (None, seconds),
             Measure::Mount => (summary(&|run| run.read_rate), summary(&|run| run.first_byte)),
+            Measure::MountRandom
+            | Measure::MountFind
+            | Measure::MountList
+            | Measure::MountStatus
+            | Measure::MountWrite => (None, None),
         };
         let transfer = scenario.measure == Measure::Transfer;
         let limit = scenario.link.as_ref().and_then(|link| link.payload_limit);
@@ -127,6 +134,7 @@ impl Row {
             seconds,
             rate,
             latency,
+            parts: parts(&correct),
             share: rate.zip(limit).map(|(rate, limit)| rate.median / limit),
             against_reference: None,
             client_cpu: median(&|run| Some(run.client_cpu)),
@@ -143,7 +151,7 @@ impl Row {
                 Outcome::Missing { cause } => Some(cause.clone()),
                 Outcome::Ok | Outcome::Failed { .. } | Outcome::Wrong { .. } => None,
             }),
-            typical: typical(&correct).cloned().map(Box::new),
+            typical: typical(scenario.measure, &correct).cloned().map(Box::new),
             measure: scenario.measure,
         })
     }
@@ -211,16 +219,23 @@ impl Row {
         self.settings == "default"
     }
 
-    /// Bytes per second, or the reciprocal of a latency in seconds: more is faster.
+    /// Bytes per second, or the reciprocal of a time in seconds (of several parts, the last one's): more is faster.
     fn speed(&self) -> Option<f64> {
-        match self.measure {
-            Measure::Transfer | Measure::Mount => self.rate.map(|rate| rate.median),
-            Measure::Connect | Measure::FirstByte => self
-                .latency
-                .map(|latency| latency.median)
-                .filter(|seconds| *seconds > 0.0)
-                .map(f64::recip),
-        }
+        let seconds = match self.measure {
+            Measure::Transfer | Measure::Mount => return self.rate.map(|rate| rate.median),
+            Measure::Connect | Measure::FirstByte => self.latency,
+            Measure::MountRandom
+            | Measure::MountFind
+            | Measure::MountList
+            | Measure::MountStatus
+            | Measure::MountWrite => self.parts.last().map(|(_, seconds)| *seconds),
+        };
+        seconds.map(|seconds| seconds.median).filter(|seconds| *seconds > 0.0).map(f64::recip)
+    }
+
+    /// The seconds of the part with this name.
+    pub fn part(&self, name: &str) -> Option<Summary> {
+        self.parts.iter().find(|(part, _)| part == name).map(|(_, seconds)| *seconds)
     }
 
     fn fastest_first(&self, other: &Self) -> Ordering {
@@ -249,9 +264,29 @@ impl Failure {
     }
 }
 
-/// The run with the median time.
-fn typical<'a>(correct: &[&'a Run]) -> Option<&'a Run> {
+/// The parts of all runs; a part that a run lacks is summarised from the others.
+fn parts(correct: &[&Run]) -> Vec<(String, Summary)> {
+    let mut names: Vec<&str> = Vec::new();
+    for part in correct.iter().flat_map(|run| &run.parts) {
+        if !names.contains(&part.name.as_str()) {
+            names.push(&part.name);
+        }
+    }
+    let summary = |name: &str| {
+        let part = |run: &&Run| run.parts.iter().find(|part| part.name == name).map(|p| p.seconds);
+        Summary::of_counted(correct.iter().filter_map(|run| Some((run.round, part(run)?))))
+    };
+    names.into_iter().filter_map(|name| Some((name.to_owned(), summary(name)?))).collect()
+}
+
+/// The run of median speed. Its time is that of the whole process, or in a mount that of the work there.
+fn typical<'a>(measure: Measure, correct: &[&'a Run]) -> Option<&'a Run> {
+    let seconds = |run: &Run| match (measure.is_mount(), run.read_rate, run.parts.last()) {
+        (true, Some(rate), _) if rate > 0.0 => rate.recip(),
+        (true, _, Some(part)) => part.seconds,
+        _ => run.seconds,
+    };
     let mut by_time = correct.to_vec();
-    by_time.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    by_time.sort_by(|&a, &b| seconds(a).total_cmp(&seconds(b)));
     by_time.get(by_time.len().saturating_sub(1) / 2).copied()
 }

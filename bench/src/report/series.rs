@@ -1,6 +1,6 @@
 //! Data of the plots: rates in bins from counter samples, and the figures that haul reports itself.
 
-use crate::record::{ProgressSample, WireSample};
+use crate::record::{ByteSample, ProgressSample};
 
 /// (seconds since the start of the run, value).
 pub(super) type Points = Vec<(f64, f64)>;
@@ -20,7 +20,7 @@ pub(super) fn bin_width(longest: f64) -> f64 {
 }
 
 /// Bytes per second in bins of `width` seconds, each as a point at the middle of its bin.
-pub(super) fn rate(samples: &[WireSample], width: f64) -> Points {
+pub(super) fn rate(samples: &[ByteSample], width: f64) -> Points {
     let Some(end) = samples.last().map(|sample| sample.at).filter(|end| *end > 0.0) else {
         return Points::new();
     };
@@ -74,7 +74,7 @@ fn stepped(values: impl Iterator<Item = (f64, f64)>) -> Points {
 
 /// Interpolates a counter between its samples, for times in ascending order.
 struct Counter<'a> {
-    samples: &'a [WireSample],
+    samples: &'a [ByteSample],
     /// The first sample after the last time requested.
     next: usize,
 }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn irregular_samples_of_a_steady_counter_give_a_steady_rate() {
         let times = [0.1, 0.13, 0.4, 0.9, 1.0];
-        let samples = times.map(|at| WireSample { at, bytes: (at * 1e6) as u64 });
+        let samples = times.map(|at| ByteSample { at, bytes: (at * 1e6) as u64 });
         let points = rate(&samples, 0.25);
         assert_eq!(points.len(), 4);
         assert!(points.iter().all(|(_, rate)| (rate - 1e6).abs() < 10.0), "{points:?}");
@@ -113,21 +113,21 @@ mod tests {
     #[test]
     fn a_stall_is_a_rate_of_zero() {
         let samples =
-            [(0.5, 500), (1.0, 500), (1.5, 1000)].map(|(at, bytes)| WireSample { at, bytes });
+            [(0.5, 500), (1.0, 500), (1.5, 1000)].map(|(at, bytes)| ByteSample { at, bytes });
         let rates: Vec<f64> = rate(&samples, 0.25).into_iter().map(|(_, rate)| rate).collect();
         assert_eq!(rates, [1000.0, 1000.0, 0.0, 0.0, 1000.0, 1000.0]);
     }
 
     #[test]
     fn a_run_shorter_than_a_bin_is_a_line_at_its_mean() {
-        let points = rate(&[WireSample { at: 0.2, bytes: 100 }], 0.25);
+        let points = rate(&[ByteSample { at: 0.2, bytes: 100 }], 0.25);
         assert_eq!(points, [(0.0, 500.0), (0.2, 500.0)]);
     }
 
     #[test]
     fn without_samples_there_are_no_points() {
         assert!(rate(&[], 0.25).is_empty());
-        assert!(rate(&[WireSample { at: 0.0, bytes: 0 }], 0.25).is_empty());
+        assert!(rate(&[ByteSample { at: 0.0, bytes: 0 }], 0.25).is_empty());
     }
 
     #[test]

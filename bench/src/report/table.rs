@@ -124,6 +124,12 @@ fn columns(results: &ScenarioResults) -> Vec<(String, Figure)> {
         column("First byte, ms", Box::new(|row| row.latency.map(median_ms)));
         column("Reading, MB/s", Box::new(|row| row.rate.map(median_rate)));
     }
+    for name in results.part_names() {
+        let (head, range_head) = (format!("{name}, s"), format!("{name}, range, s"));
+        let part = name.clone();
+        column(&head, Box::new(move |row| Some(units::significant(row.part(&part)?.median))));
+        column(&range_head, Box::new(move |row| Some(range(row.part(&name)?, 1.0))));
+    }
     if transfer {
         column("MB/s", Box::new(|row| row.rate.map(median_rate)));
         column("Of limit", Box::new(|row| row.share.map(units::percent)));
@@ -150,10 +156,16 @@ fn columns(results: &ScenarioResults) -> Vec<(String, Figure)> {
     columns
 }
 
-/// The head of the column of speeds, which names the reference tool.
+/// The head of the column of speeds, which names the reference tool, and of several parts the one that counts.
 fn reference_head(results: &ScenarioResults) -> String {
-    row::reference(&results.rows)
-        .map_or_else(|| "Speed".to_owned(), |row| format!("Speed, {} = 1", row.label()))
+    let speed = match results.part_names().as_slice() {
+        [_, .., last] => format!("Speed ({last})"),
+        _ => "Speed".to_owned(),
+    };
+    match row::reference(&results.rows) {
+        Some(row) => format!("{speed}, {} = 1", row.label()),
+        None => speed,
+    }
 }
 
 fn median_ms(summary: Summary) -> String {

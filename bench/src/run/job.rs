@@ -3,9 +3,8 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::progress;
 use super::sampler::{Sampler, Samples};
+use super::shell::shell;
 use super::stage::Stage;
 use crate::processes::{peak_rss, processes, tree};
 use crate::sys::{self, Used};
@@ -24,6 +24,7 @@ pub(super) struct Job {
     start: Instant,
     pid: Pid,
     ended: Receiver<io::Result<(Used, Instant)>>,
+    far: Option<u32>,
     server_ticks: Option<u64>,
     sampler: Sampler,
     pub(super) output: Option<std::process::ChildStdout>,
@@ -53,43 +54,22 @@ pub(super) struct CommandSpec<'a> {
     pub(super) home: &'a Path,
     /// Standard output is a pipe to the caller, not a file.
     pub(super) piped: bool,
+    /// The process of its far end, if it has one.
+    pub(super) far: Option<u32>,
 }
 
 impl Job {
     /// Starts a command. Its output goes to the files `stdout` and `stderr` in its home directory.
     pub(super) fn start(spec: CommandSpec<'_>, stage: &Stage) -> io::Result<Self> {
-        let mut command = match stage.wiring.client() {
-            Some(namespace) => namespace.command("sh"),
-            None => {
-                let mut command = Command::new("sh");
-                sys::prepare(&mut command, None);
-                command
-            }
-        };
         let stdout = if spec.piped {
             Stdio::piped()
         } else {
             File::create(spec.home.join("stdout"))?.into()
         };
-        // An empty environment and home, so that no user's configuration has an effect.
-        command
-            .args(["-c", spec.shell])
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()))
-            .env("HOME", spec.home)
-            .env("TMP", spec.home)
-            .env("TMPDIR", spec.home)
-            .env("LC_ALL", "C.UTF-8")
-            .env("HAUL_LAN", "no")
-            .env("HAUL_PORT_MAPPING", "no")
-            .env("TOOL", spec.tool)
-            .envs(spec.variables)
-            .current_dir(spec.home)
-            .stdin(Stdio::null())
-            .stdout(stdout)
-            .stderr(File::create(spec.home.join("stderr"))?)
-            .process_group(0);
-        let server_ticks = server_ticks(stage)?;
+        let mut command =
+            shell(stage.wiring.client(), spec.shell, spec.tool, &spec.variables, spec.home);
+        command.stdout(stdout).stderr(File::create(spec.home.join("stderr"))?);
+        let server_ticks = server_ticks(stage, spec.far)?;
         let before = stage.wiring.traffic();
         stage.wiring.restart();
         let start = Instant::now();
@@ -106,6 +86,7 @@ impl Job {
             start,
             pid,
             ended,
+            far: spec.far,
             server_ticks,
             sampler: Sampler::new(child.id(), before),
             output,
@@ -169,7 +150,7 @@ impl Job {
         // Background processes that it left must not use the processor during the next run.
         self.stop(Signal::KILL);
         let samples = self.sampler.end(end - self.start, &stage.wiring);
-        let ticks = server_ticks(stage)?.zip(self.server_ticks);
+        let ticks = server_ticks(stage, self.far)?.zip(self.server_ticks);
         let second = rustix::param::clock_ticks_per_second() as f64;
         Ok(Measured {
             status: used.status,
@@ -198,12 +179,12 @@ fn peak(kernel: u64, sampled: u64) -> u64 {
     if kernel > floor || sampled == 0 { kernel } else { sampled }
 }
 
-/// Processor time of the server, its bridge and their children so far.
-fn server_ticks(stage: &Stage) -> io::Result<Option<u64>> {
+/// Processor time of the server, its bridge, the tool's far end and their children so far.
+fn server_ticks(stage: &Stage, far: Option<u32>) -> io::Result<Option<u64>> {
     let Some(server) = &stage.server else { return Ok(None) };
     let all = processes()?;
     let ticks = |id| tree(&all, id).iter().map(|process| process.ticks).sum::<u64>();
-    Ok(Some(server.ids().map(ticks).sum()))
+    Ok(Some(server.ids().chain(far).map(ticks).sum()))
 }
 
 /// The last lines of standard error, joined to one. If there are none, the last error event on standard output.

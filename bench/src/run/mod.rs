@@ -3,12 +3,15 @@
 //! This is the worker process under the [guard](crate::guard), which cleans up all processes, mounts
 //! and files that it leaves.
 
+mod far;
 mod fresh;
 mod job;
 mod mount;
 mod progress;
+mod repository;
 mod sampler;
 mod settings;
+mod shell;
 mod stage;
 
 use std::collections::HashSet;
@@ -17,13 +20,15 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use far::FarEnd;
 use job::{CommandSpec, Job, Measured};
+use mount::Visit;
 use rustix::process::Signal;
 pub use settings::Settings;
 use stage::Stage;
 
 use crate::machine;
-use crate::record::{self, Measure, Outcome, Record, Run};
+use crate::record::{self, Measure, Outcome, Part, Record, Run};
 use crate::scenario::{Direction, Scenario, Storage};
 use crate::tools::{Found, Tool, Tools, Use};
 
@@ -164,72 +169,69 @@ impl Scene<'_> {
                 stage.data.warm()?;
             }
         }
-        let mut variables = stage.variables(result);
-        let limit = Duration::from_secs(self.scenario.time_limit);
-        let spec = |variables, piped| CommandSpec {
-            shell: &used.run,
-            tool: &found.path,
-            variables,
-            home: &home,
-            piped,
-        };
         let mut run = blank(&self.scenario.name, &tool.name, used, &found.version, round);
-        let measured = match self.scenario.measure {
-            Measure::Transfer | Measure::Connect => {
-                let measured = Job::start(spec(variables, false), stage)?.finish(stage, limit)?;
-                run.seconds = measured.time.as_secs_f64();
-                run.outcome = match failure(&measured, &home) {
-                    Some(failed) => failed,
-                    None => match stage.data.difference(result)? {
-                        None => Outcome::Ok,
-                        Some(cause) => Outcome::Wrong { cause },
-                    },
-                };
-                run.progress = progress::samples(File::open(home.join("stdout"))?);
-                measured
+        if let Some(measured) = self.measure(stage, (found, used), result, &home, &mut run)? {
+            if measured.timed_out {
+                self.stopped.insert((tool.name.clone(), used.settings.clone()));
             }
-            Measure::FirstByte => {
-                let job = Job::start(spec(variables, true), stage)?;
-                let (measured, first, right) = first_byte(job, stage, limit)?;
-                run.outcome = match (first, failure(&measured, &home)) {
-                    (Some(time), _) if right => {
-                        run.seconds = time.as_secs_f64();
-                        Outcome::Ok
-                    }
-                    (Some(_), _) => Outcome::Wrong { cause: "the bytes are others".to_owned() },
-                    (None, Some(failed)) => failed,
-                    (None, None) => Outcome::Failed { cause: "it printed nothing".to_owned() },
-                };
-                measured
-            }
-            Measure::Mount => {
-                let point = home.join("mount");
-                fs::create_dir(&point)?;
-                variables.push(("MOUNT", point.clone().into()));
-                let job = Job::start(spec(variables, false), stage)?;
-                let (measured, seen) = mount::look(job, stage, &point, &home, limit)?;
-                match seen {
-                    Ok(view) => {
-                        run.seconds = view.ready.as_secs_f64();
-                        run.first_byte = Some(view.first_byte.as_secs_f64());
-                        run.read_rate = Some(view.rate);
-                        run.outcome = view.outcome;
-                    }
-                    Err(cause) => run.outcome = Outcome::Failed { cause },
-                }
-                measured
-            }
-        };
-        if measured.timed_out {
-            self.stopped.insert((tool.name.clone(), used.settings.clone()));
+            fill_in(&mut run, &measured, self.scenario.direction);
         }
-        fill_in(&mut run, &measured, self.scenario.direction);
         (self.say)(&line(&run, self.scenario));
         match run.outcome {
             Outcome::Ok => self.tally.right += 1,
             _ => self.tally.wrong += 1,
         }
         self.log.write(&Record::Run(Box::new(run)))
+    }
+
+    /// Starts the tool, and its far end before if it has one, and measures what the scenario asks for. `None` if the far
+    /// end failed, so that the tool was not started.
+    fn measure(
+        &self,
+        stage: &Stage,
+        (found, used): (&Found, &Use),
+        result: &Path,
+        home: &Path,
+        run: &mut Run,
+    ) -> io::Result<Option<Measured>> {
+        let measure = self.scenario.measure;
+        let limit = Duration::from_secs(self.scenario.time_limit);
+        let mut variables = stage.variables(result);
+        let mut end = None;
+        if let Some(far) = &used.far {
+            let place = home.join("far");
+            match FarEnd::start(far, &found.path, &variables, &place, stage, limit)? {
+                Ok(started) => end = Some(started),
+                Err(cause) => {
+                    run.outcome = Outcome::Failed { cause };
+                    return Ok(None);
+                }
+            }
+        }
+        let point = home.join("mount");
+        if measure.is_mount() {
+            fs::create_dir(&point)?;
+            variables.push(("MOUNT", point.clone().into()));
+        }
+        let spec = CommandSpec {
+            shell: &used.run,
+            tool: &found.path,
+            variables,
+            home,
+            piped: measure == Measure::FirstByte,
+            far: end.as_ref().map(FarEnd::id),
+        };
+        let job = Job::start(spec, stage)?;
+        let measured = match measure {
+            Measure::Transfer | Measure::Connect => transfer(job, stage, result, home, limit, run)?,
+            Measure::FirstByte => print(job, stage, home, limit, run)?,
+            _ => {
+                let (data, result) = (stage.data.clone(), result.to_owned());
+                let visit = Visit { measure, data, point, result };
+                mounted(job, stage, visit, home, limit, run)?
+            }
+        };
+        Ok(Some(measured))
     }
 
     fn missing(&mut self, tool: &Tool, used: &Use, cause: &str) -> io::Result<()> {
@@ -288,7 +290,7 @@ fn blank(scenario: &str, tool: &str, used: &Use, version: &str, round: u32) -> R
         tool: tool.to_owned(),
         settings: used.settings.clone(),
         version: version.to_owned(),
-        command: used.run.clone(),
+        command: used.described(),
         round,
         outcome: Outcome::Ok,
         seconds: 0.0,
@@ -300,6 +302,8 @@ fn blank(scenario: &str, tool: &str, used: &Use, version: &str, round: u32) -> R
         dropped: None,
         first_byte: None,
         read_rate: None,
+        read: Vec::new(),
+        parts: Vec::new(),
         wire: Vec::new(),
         progress: Vec::new(),
     }
@@ -331,6 +335,73 @@ fn failure(measured: &Measured, home: &Path) -> Option<Outcome> {
     }
     let status = measured.status;
     Some(Outcome::Failed { cause: format!("exit status {status}: {}", job::last_words(home)) })
+}
+
+/// Waits for a transfer, and compares its result with the source.
+fn transfer(
+    job: Job,
+    stage: &Stage,
+    result: &Path,
+    home: &Path,
+    limit: Duration,
+    run: &mut Run,
+) -> io::Result<Measured> {
+    let measured = job.finish(stage, limit)?;
+    run.seconds = measured.time.as_secs_f64();
+    run.outcome = match failure(&measured, home) {
+        Some(failed) => failed,
+        None => match stage.data.difference(result)? {
+            None => Outcome::Ok,
+            Some(cause) => Outcome::Wrong { cause },
+        },
+    };
+    run.progress = progress::samples(File::open(home.join("stdout"))?);
+    Ok(measured)
+}
+
+/// Times the first byte that a job prints.
+fn print(
+    job: Job,
+    stage: &Stage,
+    home: &Path,
+    limit: Duration,
+    run: &mut Run,
+) -> io::Result<Measured> {
+    let (measured, first, right) = first_byte(job, stage, limit)?;
+    run.outcome = match (first, failure(&measured, home)) {
+        (Some(time), _) if right => {
+            run.seconds = time.as_secs_f64();
+            Outcome::Ok
+        }
+        (Some(_), _) => Outcome::Wrong { cause: "the bytes are others".to_owned() },
+        (None, Some(failed)) => failed,
+        (None, None) => Outcome::Failed { cause: "it printed nothing".to_owned() },
+    };
+    Ok(measured)
+}
+
+/// Times what is done in a mount.
+fn mounted(
+    job: Job,
+    stage: &Stage,
+    visit: Visit,
+    home: &Path,
+    limit: Duration,
+    run: &mut Run,
+) -> io::Result<Measured> {
+    let (measured, seen) = mount::look(job, stage, visit, home, limit)?;
+    match seen {
+        Ok(view) => {
+            run.seconds = view.ready.as_secs_f64();
+            run.first_byte = view.first_byte.map(|time| time.as_secs_f64());
+            run.read_rate = view.rate;
+            run.read = view.read;
+            run.parts = view.parts;
+            run.outcome = view.outcome;
+        }
+        Err(cause) => run.outcome = Outcome::Failed { cause },
+    }
+    Ok(measured)
 }
 
 /// Reads the first bytes of a job's output, then kills the job. Returns the measurement, the time to
@@ -393,6 +464,10 @@ fn line(run: &Run, scenario: &Scenario) -> String {
             ),
             (Measure::Mount, Some(first), Some(rate)) => {
                 format!("first byte {:6.0} ms {:7.1} MB/s", first * 1e3, rate / 1e6)
+            }
+            _ if !run.parts.is_empty() => {
+                let part = |part: &Part| format!("{} {:.3} s", part.name, part.seconds);
+                run.parts.iter().map(part).collect::<Vec<_>>().join(", ")
             }
             _ => format!("{:8.1} ms", run.seconds * 1e3),
         },

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::stage::Wiring;
 use crate::link::Traffic;
 use crate::processes::{peak_rss, processes, tree};
-use crate::record::WireSample;
+use crate::record::ByteSample;
 
 /// Interval between samples of the wire.
 const WIRE: Duration = Duration::from_millis(100);
@@ -79,8 +79,8 @@ impl Sampler {
 
 impl Samples {
     /// The bytes over time in one direction.
-    pub(super) fn course(&self, way: impl Fn(&Traffic) -> u64) -> Vec<WireSample> {
-        let point = |(at, traffic): &(Duration, Traffic)| WireSample {
+    pub(super) fn course(&self, way: impl Fn(&Traffic) -> u64) -> Vec<ByteSample> {
+        let point = |(at, traffic): &(Duration, Traffic)| ByteSample {
             at: (at.as_secs_f64() * 1e3).round() / 1e3,
             bytes: way(traffic),
         };

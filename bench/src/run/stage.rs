@@ -9,16 +9,20 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountFlags, mount};
 
 use super::fresh;
+use super::repository;
 use super::settings::Settings;
 use crate::command::must_run;
 use crate::data::Dataset;
 use crate::link::{Link, LinkSpec, Means, Namespace, Network, Traffic};
-use crate::record;
+use crate::record::{self, Measure};
 use crate::scenario::{Direction, NetworkPath, Protocol, Scenario, Storage};
 use crate::servers::{Server, Site};
 
 /// Index of the client's link, if a bridge is in the middle. The other one is the server's.
 const CLIENT_LINK: usize = 1;
+
+/// The secret by which the ends of a tool find each other. Each run has a relay of its own, so it need not change.
+const SECRET: &str = "4180-haul-bench";
 
 /// A scenario set up. Dropping it stops the server and removes the network.
 #[derive(Debug)]
@@ -63,6 +67,9 @@ impl Stage {
         fs::create_dir_all(&private)?;
         fs::create_dir_all(root.join("up"))?;
         let data = scenario.data.make(&root.join("data"))?;
+        if scenario.measure == Measure::MountStatus {
+            repository::make(&data)?;
+        }
         let results = match scenario.direction {
             Direction::Upload => root.join("up"),
             Direction::Copy | Direction::Download => place.join("results"),
@@ -120,6 +127,7 @@ impl Stage {
             ("FILE", self.data.names().next().unwrap_or_default().into()),
         ];
         let Some(server) = &self.server else { return variables };
+        variables.push(("SECRET", SECRET.into()));
         let name = result.file_name().unwrap_or_default().to_string_lossy();
         let path = match self.direction {
             Direction::Upload => format!("up/{name}"),
@@ -189,7 +197,8 @@ impl Wiring {
         }
     }
 
-    fn server(&self) -> Option<(&Namespace, Ipv4Addr)> {
+    /// Where the server runs, and its address there.
+    pub(super) fn server(&self) -> Option<(&Namespace, Ipv4Addr)> {
         match self {
             Self::None => None,
             Self::Loopback(namespace) => Some((namespace, Ipv4Addr::LOCALHOST)),
