@@ -19,30 +19,17 @@ const MOST_FILES: usize = 20;
 /// Prints the state of all mounts, or of the one at `point`.
 pub(super) fn run(point: Option<&OsStr>, printer: &Printer) -> Result<Exit, Stop> {
     let wanted = point.map(|point| absolute(Path::new(point)));
-    let mut found = Vec::new();
-    let mut exit = Exit::Done;
-    for (socket, report) in reports() {
-        let parse =
-            |report: Vec<u8>| serde_json::from_slice::<Report>(&report).map_err(io::Error::from);
-        match report.and_then(parse) {
-            Ok(report) => found.push(report),
-            Err(error) => {
-                // It is stopped, or another version.
-                let error = Error::from_io("read status", error).at(socket.display());
-                printer.failure(&error);
-                exit = Exit::Failed;
-            }
-        }
-    }
-    if let Some(wanted) = &wanted {
-        found.retain(|report| Path::new(&report.mount_point) == *wanted);
-        if found.is_empty() {
-            return Err(Error::new(ErrorKind::NotFound, "read status")
-                .at(wanted.display())
-                .because("no haul mount of this user is there")
-                .hinting("haul mount --status lists all")
-                .into());
-        }
+    let (mut found, failures) = chosen(reports(), wanted.as_deref());
+    failures.iter().for_each(|error| printer.failure(error));
+    let exit = if failures.is_empty() { Exit::Done } else { Exit::Failed };
+    if let Some(wanted) = &wanted
+        && found.is_empty()
+    {
+        return Err(Error::new(ErrorKind::NotFound, "read status")
+            .at(wanted.display())
+            .because("no haul mount of this user is there")
+            .hinting("haul mount --status lists all")
+            .into());
     }
     found.sort_by(|a, b| a.mount_point.cmp(&b.mount_point));
     for (at, report) in found.iter().enumerate() {
@@ -59,6 +46,31 @@ pub(super) fn run(point: Option<&OsStr>, printer: &Printer) -> Result<Exit, Stop
         printer.note("nothing is mounted");
     }
     Ok(exit)
+}
+
+/// The reports of all mounts, or only that of the one at `wanted`, and the errors of those that do not report. Once the
+/// wanted one has reported, errors of others do not matter.
+fn chosen(
+    reports: Vec<(PathBuf, io::Result<Vec<u8>>)>,
+    wanted: Option<&Path>,
+) -> (Vec<Report>, Vec<Error>) {
+    let (mut found, mut failures) = (Vec::new(), Vec::new());
+    for (socket, report) in reports {
+        let parse =
+            |report: Vec<u8>| serde_json::from_slice::<Report>(&report).map_err(io::Error::from);
+        match report.and_then(parse) {
+            Ok(report) => found.push(report),
+            // It is stopped, or another version.
+            Err(error) => failures.push(Error::from_io("read status", error).at(socket.display())),
+        }
+    }
+    if let Some(wanted) = wanted {
+        found.retain(|report| Path::new(&report.mount_point) == wanted);
+        if !found.is_empty() {
+            failures.clear();
+        }
+    }
+    (found, failures)
 }
 
 /// The canonical path. That of a mount whose server does not answer is what was given.
@@ -171,6 +183,22 @@ mod tests {
             rtt_ms: Some(20.5),
             ..Report::default()
         }
+    }
+
+    /// Formerly, the status of one mount failed while another one was stopped.
+    #[test]
+    fn a_mount_that_does_not_report_is_no_failure_of_another_one() {
+        let counts = |wanted: Option<&str>| {
+            let whole = serde_json::to_vec(&example()).unwrap();
+            let silent = io::Error::from(io::ErrorKind::TimedOut);
+            let reports = vec![(PathBuf::from("1"), Ok(whole)), (PathBuf::from("2"), Err(silent))];
+            let (found, failures) = chosen(reports, wanted.map(Path::new));
+            (found.len(), failures.len())
+        };
+        assert_eq!(counts(Some("/mnt/nas")), (1, 0));
+        assert_eq!(counts(None), (1, 1));
+        // It may be the wanted one.
+        assert_eq!(counts(Some("/mnt/other")), (0, 1));
     }
 
     #[test]
