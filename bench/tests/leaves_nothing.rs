@@ -281,27 +281,29 @@ fn nothing_is_left_after_failures_and_the_exit_status_shows_them() {
 
 #[test]
 fn the_far_end_of_a_tool_runs_where_the_server_does_and_ends_with_the_run() {
-    let Some(_alone) = alone().filter(|_| has_sshd()) else { return };
-    let before = Inventory::take(Path::new("/nowhere"));
-    let far = "[tool.use.far]\nready = 'up'\nrun = '''test \"$SECRET\" && \
-               ip -4 -o address | grep -qF \"$HOST/\" && echo up; sleep 302'''\n";
-    let mut bench = Bench::with_far_end(COPY, FETCH, far);
-    assert_eq!(bench.end().code(), Some(0), "{}", bench.log());
-    bench.leaves_nothing(&before);
-    let results = fs::read_to_string(bench.place.path().join("results")).expect("results");
-    assert_eq!(results.matches(r#""outcome":"ok""#).count(), 4, "{results}");
-    assert!(results.contains("At the far end:"), "{results}");
+    alone_with_sshd(|| {
+        let before = Inventory::take(Path::new("/nowhere"));
+        let far = "[tool.use.far]\nready = 'up'\nrun = '''test \"$SECRET\" && \
+                   ip -4 -o address | grep -qF \"$HOST/\" && echo up; sleep 302'''\n";
+        let mut bench = Bench::with_far_end(COPY, FETCH, far);
+        assert_eq!(bench.end().code(), Some(0), "{}", bench.log());
+        bench.leaves_nothing(&before);
+        let results = fs::read_to_string(bench.place.path().join("results")).expect("results");
+        assert_eq!(results.matches(r#""outcome":"ok""#).count(), 4, "{results}");
+        assert!(results.contains("At the far end:"), "{results}");
+    });
 }
 
 #[test]
 fn a_run_whose_far_end_fails_has_failed() {
-    let Some(_alone) = alone().filter(|_| has_sshd()) else { return };
-    let before = Inventory::take(Path::new("/nowhere"));
-    let far = "[tool.use.far]\nready = 'up'\nrun = 'echo no relay >&2; exit 3'\n";
-    let mut bench = Bench::with_far_end(COPY, FETCH, far);
-    assert_eq!(bench.end().code(), Some(1), "{}", bench.log());
-    assert!(bench.log().contains("the far end: exit status: 3: no relay"), "{}", bench.log());
-    bench.leaves_nothing(&before);
+    alone_with_sshd(|| {
+        let before = Inventory::take(Path::new("/nowhere"));
+        let far = "[tool.use.far]\nready = 'up'\nrun = 'echo no relay >&2; exit 3'\n";
+        let mut bench = Bench::with_far_end(COPY, FETCH, far);
+        assert_eq!(bench.end().code(), Some(1), "{}", bench.log());
+        assert!(bench.log().contains("the far end: exit status: 3: no relay"), "{}", bench.log());
+        bench.leaves_nothing(&before);
+    });
 }
 
 #[test]

@@ -254,14 +254,16 @@ fn each_direction_has_its_own_rate() {
             vec!["-c", &address, "-P", "4", "-t", "4", "-O", "2", "-i", "0", "-C", "cubic"];
         arguments.extend(Some(direction).filter(|direction| !direction.is_empty()));
         let mut measured = Vec::new();
-        // After a stall of the machine, delayed packets arrive in a burst: only a rate that is too high in every attempt
-        // is an error of the link.
-        let is_right = |rate: &f64| (0.9 * mbit..0.98 * mbit).contains(rate);
-        while measured.len() < 10 && !measured.iter().any(is_right) {
+        let is_full = |rate: &f64| *rate >= 0.9 * mbit;
+        while measured.len() < 3 || (measured.len() < 10 && !measured.iter().any(is_full)) {
             measured.push(iperf(network.client(), &arguments) / 1e6);
         }
         eprintln!("set {mbit} Mbit/s: measured {measured:?}");
-        assert!(measured.iter().any(is_right), "{measured:?} of {mbit} Mbit/s");
+        assert!(measured.iter().any(is_full), "{measured:?} of {mbit} Mbit/s");
+        // After a stall of the machine, delayed packets arrive in a burst: one attempt may seem too fast.
+        measured.sort_by(f64::total_cmp);
+        let median = measured[measured.len() / 2];
+        assert!(median < 0.98 * mbit, "{measured:?} of {mbit} Mbit/s");
     }
 }
 
