@@ -208,7 +208,7 @@ impl Names {
     }
 
     /// Records that an entry was changed or removed here, at `at`.
-    pub(crate) fn put(&self, path: &RelPath, entry: Option<Arc<Entry>>, at: Duration) {
+    pub(crate) fn record(&self, path: &RelPath, entry: Option<Arc<Entry>>, at: Duration) {
         lock(&self.cache).put(path, entry, at, self.now());
         self.changed(path);
     }
@@ -244,7 +244,7 @@ impl Names {
 
     /// An entry was removed here.
     pub(crate) fn forget_removed(&self, path: &RelPath) {
-        self.put(path, None, self.now());
+        self.record(path, None, self.now());
         self.changed_in_parent(path);
     }
 
@@ -498,7 +498,7 @@ mod tests {
         assert_eq!(names.cached(&file).unwrap().entry, None);
         storage.add_file("d/new", "");
         let entry = Arc::new(Entry::new(file.clone(), EntryKind::File, 0));
-        names.put(&file, Some(entry), names.now());
+        names.record(&file, Some(entry), names.now());
         names.forget(&file);
         assert_eq!(names.cached(&file), None);
         assert!(names.cached(&path("d/other")).is_some());

@@ -265,7 +265,7 @@ impl Uploader {
     /// describe what was there before.
     fn show(&self, file: &Pending, path: &RelPath) {
         let shown = file.entry().map(|entry| Arc::new(entry.at(path.clone())));
-        self.names.put(path, shown, self.names.now());
+        self.names.record(path, shown, self.names.now());
     }
 
     /// Does what is left after the content was uploaded: metadata that has changed since, and the version that the next
@@ -275,7 +275,7 @@ impl Uploader {
         let found = match self.present(&path).await {
             // It was removed there after its upload: nothing is left that could be described.
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                self.names.put(&path, None, self.names.now());
+                self.names.record(&path, None, self.names.now());
                 let mut state = file.state();
                 state.described = state.metadata_changes;
                 (state.is_queued, state.is_wanted) = (false, false);
