@@ -44,7 +44,7 @@ struct State {
 }
 
 /// Answers the receivers of one code.
-pub(super) struct Desk {
+pub(super) struct CodeAnswerer {
     code: Code,
     ticket: Zeroizing<String>,
     tls: Arc<ServerConfig>,
@@ -52,7 +52,7 @@ pub(super) struct Desk {
     verdicts: UnboundedSender<(Verdict, SocketAddr)>,
 }
 
-impl Desk {
+impl CodeAnswerer {
     /// Sends the verdict as soon as there is one; from then on the code is no longer valid.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ use super::super::preamble::random_id;
 use super::super::registration::{PAUSES, connect, jittered};
 use super::super::room::TokenKey;
 use super::super::signal::{KEEPALIVE, PATIENCE, SILENCE, Signalling, key, refusal, unexpected};
-use super::answer::{Desk, Verdict};
+use super::answer::{CodeAnswerer, Verdict};
 use super::spoken::Code;
 use crate::ticket::{BridgeAddress, Ticket};
 use crate::wire::convert::exactly;
@@ -142,7 +142,7 @@ impl CodeOfferBuilder {
             exchanges: Arc::new(Semaphore::new(EXCHANGES)),
         };
         let current = Box::pin(sharer.fresh()).await?;
-        let code = current.desk.0.code().clone();
+        let code = current.answerer.0.code().clone();
         Ok((CodeOffer { task: tokio::spawn(sharer.run(current)) }, code))
     }
 }
@@ -162,7 +162,7 @@ struct Current {
     signalling: Signalling,
     /// With it, the bridge gives the same number again.
     key: Zeroizing<[u8; 32]>,
-    desk: Valid,
+    answerer: Valid,
     verdicts: UnboundedReceiver<(Verdict, SocketAddr)>,
     until: Until,
 }
@@ -170,13 +170,13 @@ struct Current {
 impl Current {
     /// Ends the code, and releases its number.
     async fn leave(self) {
-        self.desk.0.end();
+        self.answerer.0.end();
         self.signalling.channel.close().await;
     }
 }
 
 /// The code is valid until this is dropped: exchanges may outlive the offer.
-struct Valid(Arc<Desk>);
+struct Valid(Arc<CodeAnswerer>);
 
 impl Drop for Valid {
     fn drop(&mut self) {
@@ -228,7 +228,7 @@ impl Sharer {
                         true => Box::pin(self.fresh()).await.ok(),
                         false => None,
                     };
-                    let code = next.as_ref().map(|next| next.desk.0.code().clone());
+                    let code = next.as_ref().map(|next| next.answerer.0.code().clone());
                     match next {
                         Some(next) => std::mem::replace(&mut current, next).leave().await,
                         None => {
@@ -240,7 +240,7 @@ impl Sharer {
                 }
                 End::Expired => {
                     // A receiver may have the ticket without having confirmed it.
-                    let granted = current.desk.0.granted();
+                    let granted = current.answerer.0.granted();
                     current.leave().await;
                     return match granted {
                         Some(from) => self.observer.tell(from, CodeEvent::Used),
@@ -249,7 +249,7 @@ impl Sharer {
                 }
                 End::Lost(error) => {
                     if let Err(error) = self.restore(&mut current, error).await {
-                        current.desk.0.end();
+                        current.answerer.0.end();
                         let cause = error.to_string();
                         return self.observer.tell(at, CodeEvent::Lost { cause });
                     }
@@ -263,14 +263,14 @@ impl Sharer {
         let key = Zeroizing::new(random_id()?);
         let (signalling, number) = self.offer(0, &key).await?;
         let (sender, verdicts) = unbounded_channel();
-        let desk = Desk::new(Code::generate(number)?, self.ticket.clone(), sender)?;
-        let (desk, until) = (Valid(Arc::new(desk)), Until::after(self.lifetime));
-        Ok(Current { signalling, key, desk, verdicts, until })
+        let answerer = CodeAnswerer::new(Code::generate(number)?, self.ticket.clone(), sender)?;
+        let (answerer, until) = (Valid(Arc::new(answerer)), Until::after(self.lifetime));
+        Ok(Current { signalling, key, answerer, verdicts, until })
     }
 
     /// Offers the same code again, until it expires. `error` is why the bridge was lost.
     async fn restore(&self, current: &mut Current, mut error: Error) -> Result<()> {
-        let number = current.desk.0.code().number();
+        let number = current.answerer.0.code().number();
         let mut pause = PAUSES.0;
         loop {
             let wait = jittered(pause);
@@ -378,11 +378,11 @@ impl Sharer {
             // Beyond the limit it is dropped: the receiver fails, and may try again.
             let Ok(id) = exactly(id, "connection") else { continue };
             let Ok(permit) = Arc::clone(&self.exchanges).try_acquire_owned() else { return };
-            let desk = Arc::clone(&current.desk.0);
+            let answerer = Arc::clone(&current.answerer.0);
             tokio::spawn(async move {
                 if let Ok(Ok(stream)) = timeout(PATIENCE, connect(at, id)).await {
                     // An exchange that ends early is no guess.
-                    drop(Box::pin(desk.answer(stream, from)).await);
+                    drop(Box::pin(answerer.answer(stream, from)).await);
                 }
                 drop(permit);
             });
@@ -408,9 +408,10 @@ mod tests {
     #[test]
     fn an_exchange_that_outlives_its_offer_finds_the_code_ended() {
         let code = "7-orbit-candle".parse().unwrap();
-        let desk = Desk::new(code, Zeroizing::default(), unbounded_channel().0).unwrap();
-        let desk = Arc::new(desk);
-        drop(Valid(Arc::clone(&desk)));
-        assert!(!desk.end());
+        let answerer =
+            CodeAnswerer::new(code, Zeroizing::default(), unbounded_channel().0).unwrap();
+        let answerer = Arc::new(answerer);
+        drop(Valid(Arc::clone(&answerer)));
+        assert!(!answerer.end());
     }
 }

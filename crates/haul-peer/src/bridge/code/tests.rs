@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use zeroize::Zeroizing;
 
 use super::super::channel::Channel;
-use super::answer::{Desk, Verdict};
+use super::answer::{CodeAnswerer, Verdict};
 use super::fetch::receive;
 use super::keys::{Half, Side};
 use super::messages::{
@@ -31,21 +31,25 @@ fn from() -> SocketAddr {
     "192.0.2.1:1".parse().unwrap()
 }
 
-fn desk(ticket: &Ticket) -> (Desk, Verdicts) {
+fn answerer(ticket: &Ticket) -> (CodeAnswerer, Verdicts) {
     let (sender, verdicts) = unbounded_channel();
     let text = Zeroizing::new(ticket.to_string());
-    (Desk::new(CODE.parse().unwrap(), text, sender).unwrap(), verdicts)
+    (CodeAnswerer::new(CODE.parse().unwrap(), text, sender).unwrap(), verdicts)
 }
 
 /// Fetches the ticket as a receiver with this code.
-async fn ask(desk: &Desk, code: &str) -> haul_storage::Result<Ticket> {
-    ask_from(desk, code, from()).await
+async fn ask(answerer: &CodeAnswerer, code: &str) -> haul_storage::Result<Ticket> {
+    ask_from(answerer, code, from()).await
 }
 
-async fn ask_from(desk: &Desk, code: &str, from: SocketAddr) -> haul_storage::Result<Ticket> {
+async fn ask_from(
+    answerer: &CodeAnswerer,
+    code: &str,
+    from: SocketAddr,
+) -> haul_storage::Result<Ticket> {
     let (near, far) = duplex(1 << 16);
     let code = code.parse().unwrap();
-    let (received, _) = tokio::join!(receive(near, &code), desk.answer(far, from));
+    let (received, _) = tokio::join!(receive(near, &code), answerer.answer(far, from));
     received
 }
 
@@ -88,10 +92,10 @@ fn start(half: &Half) -> to_sharer::Body {
 #[tokio::test]
 async fn a_code_gives_the_ticket_once() {
     let ticket = ticket();
-    let (desk, mut verdicts) = desk(&ticket);
-    assert_eq!(ask(&desk, CODE).await.unwrap(), ticket);
+    let (answerer, mut verdicts) = answerer(&ticket);
+    assert_eq!(ask(&answerer, CODE).await.unwrap(), ticket);
     assert_eq!(verdicts.try_recv().unwrap(), (Verdict::Given, from()));
-    let error = ask(&desk, CODE).await.unwrap_err();
+    let error = ask(&answerer, CODE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.to_string().contains("no longer valid"), "{error}");
     assert!(verdicts.try_recv().is_err());
@@ -99,24 +103,24 @@ async fn a_code_gives_the_ticket_once() {
 
 #[tokio::test]
 async fn one_wrong_guess_burns_the_code() {
-    let (desk, mut verdicts) = desk(&ticket());
-    let error = ask(&desk, "7-orbit-orbit").await.unwrap_err();
+    let (answerer, mut verdicts) = answerer(&ticket());
+    let error = ask(&answerer, "7-orbit-orbit").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthenticated);
     assert!(error.to_string().contains("the code is wrong"), "{error}");
     assert_eq!(verdicts.try_recv().unwrap(), (Verdict::Wrong, from()));
-    let error = ask(&desk, CODE).await.unwrap_err();
+    let error = ask(&answerer, CODE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    assert!(!desk.end(), "it has ended");
+    assert!(!answerer.end(), "it has ended");
 }
 
 /// Of several guesses at the same time, only one is judged.
 #[tokio::test]
 async fn guesses_at_once_count_like_guesses_in_a_row() {
-    let (desk, mut verdicts) = desk(&ticket());
+    let (answerer, mut verdicts) = answerer(&ticket());
     let guesses = ["7-orbit-acorn", "7-orbit-angle", "7-orbit-anvil", CODE];
     let (mut nears, mut fars): (Vec<_>, Vec<_>) = guesses.iter().map(|_| duplex(1 << 16)).unzip();
     let mut receivers = Vec::new();
-    let answers = fars.drain(..).map(|far| desk.answer(far, from()));
+    let answers = fars.drain(..).map(|far| answerer.answer(far, from()));
     let asking = async {
         for (near, guess) in nears.drain(..).zip(guesses) {
             let mut receiver = Receiver::connect(near).await;
@@ -144,7 +148,7 @@ async fn guesses_at_once_count_like_guesses_in_a_row() {
 #[tokio::test]
 async fn a_receiver_that_does_not_confirm_has_not_guessed() {
     let ticket = ticket();
-    let (desk, mut verdicts) = desk(&ticket);
+    let (answerer, mut verdicts) = answerer(&ticket);
     let (near, far) = duplex(1 << 16);
     let asking = async {
         let mut receiver = Receiver::connect(near).await;
@@ -154,37 +158,37 @@ async fn a_receiver_that_does_not_confirm_has_not_guessed() {
         assert!(matches!(receiver.next().await, from_sharer::Body::Reply(_)));
         receiver.channel.close().await;
     };
-    let ((), answered) = tokio::join!(asking, desk.answer(far, from()));
+    let ((), answered) = tokio::join!(asking, answerer.answer(far, from()));
     answered.unwrap_err();
     assert!(verdicts.try_recv().is_err());
-    assert_eq!(ask(&desk, CODE).await.unwrap(), ticket);
+    assert_eq!(ask(&answerer, CODE).await.unwrap(), ticket);
 }
 
 #[tokio::test]
 async fn a_ticket_that_did_not_arrive_can_be_fetched_again() {
     let ticket = ticket();
-    let (desk, mut verdicts) = desk(&ticket);
-    take(&desk).await;
+    let (answerer, mut verdicts) = answerer(&ticket);
+    take(&answerer).await;
     assert!(verdicts.try_recv().is_err());
-    assert_eq!(ask(&desk, CODE).await.unwrap(), ticket);
+    assert_eq!(ask(&answerer, CODE).await.unwrap(), ticket);
     assert_eq!(verdicts.try_recv().unwrap().0, Verdict::Given);
 }
 
 /// Formerly, an eavesdropper who knew the code could fetch the ticket unnoticed, before or after its receiver.
 #[tokio::test]
 async fn receivers_in_two_networks_cannot_both_use_a_code() {
-    let (desk, mut verdicts) = desk(&ticket());
-    take(&desk).await;
-    assert_eq!(desk.granted(), Some(from()));
+    let (answerer, mut verdicts) = answerer(&ticket());
+    take(&answerer).await;
+    assert_eq!(answerer.granted(), Some(from()));
     let elsewhere = "198.51.100.1:1".parse().unwrap();
-    let error = ask_from(&desk, CODE, elsewhere).await.unwrap_err();
+    let error = ask_from(&answerer, CODE, elsewhere).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     assert_eq!(verdicts.try_recv().unwrap(), (Verdict::Given, from()));
-    assert_eq!(ask(&desk, CODE).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(ask(&answerer, CODE).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 /// Proves knowledge of the code, and does not confirm that the ticket has arrived.
-async fn take(desk: &Desk) {
+async fn take(answerer: &CodeAnswerer) {
     let (near, far) = duplex(1 << 16);
     let asking = async {
         let mut receiver = Receiver::connect(near).await;
@@ -196,7 +200,7 @@ async fn take(desk: &Desk) {
         receiver.send(to_sharer::Body::Confirm(Confirm { mac })).await;
         drop(receiver);
     };
-    let ((), answered) = tokio::join!(asking, desk.answer(far, from()));
+    let ((), answered) = tokio::join!(asking, answerer.answer(far, from()));
     answered.unwrap_err();
 }
 
@@ -236,7 +240,7 @@ async fn a_false_sharer_is_recognized() {
 #[tokio::test]
 async fn other_versions_and_garbage_are_no_guesses() {
     let ticket = ticket();
-    let (desk, mut verdicts) = desk(&ticket);
+    let (answerer, mut verdicts) = answerer(&ticket);
     let (near, far) = duplex(1 << 16);
     let asking = async {
         let mut receiver = Receiver::connect(near).await;
@@ -244,14 +248,14 @@ async fn other_versions_and_garbage_are_no_guesses() {
         receiver.send(to_sharer::Body::Start(later)).await;
         assert_eq!(receiver.refused().await, Some(CodeRefusal::Version));
     };
-    let ((), answered) = tokio::join!(asking, desk.answer(far, from()));
+    let ((), answered) = tokio::join!(asking, answerer.answer(far, from()));
     answered.unwrap();
     let (mut near, far) = duplex(1 << 16);
     let asking = async {
         near.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
         drop(near);
     };
-    let ((), answered) = tokio::join!(asking, desk.answer(far, from()));
+    let ((), answered) = tokio::join!(asking, answerer.answer(far, from()));
     answered.unwrap_err();
     for share in [vec![], vec![b'A'; 33], vec![0xff; 33], vec![b'A'; 4000]] {
         let (near, far) = duplex(1 << 16);
@@ -262,9 +266,9 @@ async fn other_versions_and_garbage_are_no_guesses() {
             // An invalid point ends the exchange; a valid one gets a reply, and nothing else.
             drop(receiver.channel.next::<FromSharer>().await);
         };
-        let ((), answered) = tokio::join!(asking, desk.answer(far, from()));
+        let ((), answered) = tokio::join!(asking, answerer.answer(far, from()));
         answered.unwrap_err();
     }
     assert!(verdicts.try_recv().is_err());
-    assert_eq!(ask(&desk, CODE).await.unwrap(), ticket);
+    assert_eq!(ask(&answerer, CODE).await.unwrap(), ticket);
 }
