@@ -43,7 +43,7 @@ pub enum ClientAction {
         after: Duration,
     },
     /// The connection has ended.
-    Left {
+    Disconnected {
         /// How long it was connected.
         after: Duration,
     },
@@ -71,7 +71,8 @@ impl Visitor {
 
 impl Drop for Visitor {
     fn drop(&mut self) {
-        self.observer.tell(self.address, ClientAction::Left { after: self.since.elapsed() });
+        self.observer
+            .tell(self.address, ClientAction::Disconnected { after: self.since.elapsed() });
     }
 }
 

@@ -215,7 +215,7 @@ fn conclude(served: &Arc<Served>, session: Arc<Session>, is_lost: bool) {
         After::Continues => {}
         After::Ended => {
             served.access.forget(&session);
-            served.left(&session);
+            served.report_end(&session);
         }
         After::Waits(joined) => {
             let served = Arc::clone(served);
@@ -226,7 +226,7 @@ fn conclude(served: &Arc<Served>, session: Arc<Session>, is_lost: bool) {
                 }
                 // It may have been ended earlier, to make room for another session.
                 if session.has_ended() {
-                    served.left(&session);
+                    served.report_end(&session);
                 }
             });
         }
@@ -239,7 +239,7 @@ pub(super) fn expire(served: &Arc<Served>, session: &Arc<Session>) {
     if !session.close_all() {
         return;
     }
-    served.left(session);
+    served.report_end(session);
     let (served, session) = (Arc::clone(served), Arc::clone(session));
     tokio::spawn(async move {
         sleep(limits::LINGER).await;

@@ -111,7 +111,7 @@ impl PeerServer {
         stopper.stop().await;
         for session in served.access.sessions() {
             served.access.forget(&session);
-            served.left(&session);
+            served.report_end(&session);
         }
     }
 

@@ -24,7 +24,7 @@ pub enum ClientAction {
     /// Too many connections are open.
     TurnedAway,
     /// A session has ended.
-    Left(SessionEnd),
+    SessionEnded(SessionEnd),
 }
 
 /// An event about a client.
@@ -59,10 +59,10 @@ impl Served {
     }
 
     /// Reports the end of a session, once.
-    pub(super) fn left(&self, session: &Session) {
+    pub(super) fn report_end(&self, session: &Session) {
         let ago = session.left().map_or(Duration::ZERO, |left| left.elapsed());
         if let Some((address, end)) = session.activity.end(ago) {
-            self.observer.tell(address, ClientAction::Left(end));
+            self.observer.tell(address, ClientAction::SessionEnded(end));
         }
     }
 }

@@ -177,7 +177,7 @@ async fn sessions_are_shown_and_their_end_is_reported() {
     server.end().await;
     let mut ends = Vec::new();
     while let Some(event) = reported.recv().await {
-        if let ClientAction::Left(end) = event.action {
+        if let ClientAction::SessionEnded(end) = event.action {
             ends.push(end);
         }
     }

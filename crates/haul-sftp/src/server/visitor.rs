@@ -38,7 +38,7 @@ pub enum ClientAction {
     /// The connection was closed, because the client did not log in in time.
     TooLate,
     /// The connection has ended.
-    Left {
+    Disconnected {
         /// The user name, if the client had logged in.
         user: Option<String>,
         /// How long it was connected.
@@ -115,6 +115,6 @@ impl Visitor {
 impl Drop for Visitor {
     fn drop(&mut self) {
         let (user, after) = (self.user.take(), self.since.elapsed());
-        self.tell(ClientAction::Left { user, after });
+        self.tell(ClientAction::Disconnected { user, after });
     }
 }

@@ -24,8 +24,9 @@ impl Log {
     async fn until_left(&self, count: usize) -> Vec<ClientEvent> {
         loop {
             let events = self.0.lock().unwrap().clone();
-            let left = |event: &&ClientEvent| matches!(event.action, ClientAction::Left { .. });
-            if events.iter().filter(left).count() == count {
+            let is_end =
+                |event: &&ClientEvent| matches!(event.action, ClientAction::Disconnected { .. });
+            if events.iter().filter(is_end).count() == count {
                 return events;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -64,7 +65,9 @@ async fn connection_login_and_end_are_reported() {
     let with = Proof::Key(fingerprint);
     let user = "me".to_owned();
     assert_eq!(actions[..2], [ClientAction::Connected, ClientAction::LoggedIn { user, with }]);
-    let [_, _, ClientAction::Left { user, .. }] = &actions[..] else { panic!("{actions:?}") };
+    let [_, _, ClientAction::Disconnected { user, .. }] = &actions[..] else {
+        panic!("{actions:?}")
+    };
     assert_eq!(user.as_deref(), Some("me"));
     let address = events[0].address;
     assert!(address.ip().is_loopback() && address != site.server.address());
@@ -120,7 +123,7 @@ async fn only_clients_that_do_not_log_in_in_time_are_disconnected() {
         events.iter().filter(|event| event.action == ClientAction::TooLate).collect();
     assert_eq!(too_late.len(), 2, "{events:?}");
     for event in &events {
-        if let ClientAction::Left { user, after } = &event.action {
+        if let ClientAction::Disconnected { user, after } = &event.action {
             assert!(user.is_none() && *after >= grace, "{event:?}");
         }
     }

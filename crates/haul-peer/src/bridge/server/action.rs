@@ -8,8 +8,8 @@ use haul_net::ClientEvent;
 pub enum BridgeAction {
     /// A sharer has registered.
     Registered,
-    /// A sharer has left, or was lost.
-    Left,
+    /// A sharer has unregistered, or its connection was lost.
+    Unregistered,
     /// A client has joined a sharer's room.
     Joined,
     /// A pair of data connections has ended.

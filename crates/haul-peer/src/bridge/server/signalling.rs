@@ -64,7 +64,7 @@ pub(super) async fn serve(
     };
     let outcome = caller.talk().await;
     if let Role::Sharer(_) = caller.role {
-        bridge.observer.tell(from, BridgeAction::Left);
+        bridge.observer.tell(from, BridgeAction::Unregistered);
     }
     if outcome.is_ok() {
         caller.channel.close().await;

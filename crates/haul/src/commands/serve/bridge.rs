@@ -113,7 +113,7 @@ impl LogEvent for BridgeEvent {
     fn text(&self) -> String {
         match &self.action {
             BridgeAction::Registered => "registered".to_owned(),
-            BridgeAction::Left => "unregistered".to_owned(),
+            BridgeAction::Unregistered => "unregistered".to_owned(),
             BridgeAction::Joined => "joined".to_owned(),
             BridgeAction::Forwarded { bytes: moved } => format!("forwarded {}", bytes(*moved)),
             BridgeAction::Refused(cause) => format!("refused: {cause}"),
@@ -126,7 +126,7 @@ impl LogEvent for BridgeEvent {
     fn object(&self) -> impl Serialize {
         let (action, cause, moved) = match &self.action {
             BridgeAction::Registered => ("registered", None, None),
-            BridgeAction::Left => ("left", None, None),
+            BridgeAction::Unregistered => ("left", None, None),
             BridgeAction::Joined => ("joined", None, None),
             BridgeAction::Forwarded { bytes } => ("forwarded", None, Some(*bytes)),
             BridgeAction::Refused(cause) => ("refused", Some((*cause).to_owned()), None),

@@ -162,7 +162,7 @@ fn words(action: &ClientAction) -> String {
             path.escape_debug(),
             duration(*after)
         ),
-        ClientAction::Left { after } => format!("disconnected after {}", duration(*after)),
+        ClientAction::Disconnected { after } => format!("disconnected after {}", duration(*after)),
     }
 }
 
@@ -219,7 +219,7 @@ impl<'a> From<&'a ClientEvent> for Line<'a> {
                 line.sent_bytes = Some(*sent);
                 line.seconds = Some(after.as_secs_f64());
             }
-            ClientAction::Left { after } => {
+            ClientAction::Disconnected { after } => {
                 line.action = "left";
                 line.seconds = Some(after.as_secs_f64());
             }

@@ -218,7 +218,7 @@ fn configured(
 
 /// Whether it is the end of a session that has moved bytes: this is printed without `-v`, too.
 fn has_moved(action: &ClientAction) -> bool {
-    matches!(action, ClientAction::Left(end) if end.sent + end.received > 0)
+    matches!(action, ClientAction::SessionEnded(end) if end.sent + end.received > 0)
 }
 
 /// Waits until a ticket expires, in seconds since 1970: by the clock, which goes on while this machine is suspended.
@@ -413,7 +413,7 @@ impl LogEvent for ClientEvent {
             ClientAction::Refused(cause) => format!("refused: {cause}"),
             ClientAction::Failed(cause) => format!("disconnected: {}", text::line(cause)),
             ClientAction::TurnedAway => "rejected: too many connections".to_owned(),
-            ClientAction::Left(end) => left(end),
+            ClientAction::SessionEnded(end) => session_summary(end),
             _ => "unknown event".to_owned(),
         }
     }
@@ -423,11 +423,11 @@ impl LogEvent for ClientEvent {
             ClientAction::Joined => ("connected", None),
             ClientAction::Refused(cause) => ("refused", Some(cause)),
             ClientAction::Failed(cause) => ("failed", Some(cause)),
-            ClientAction::Left(_) => ("left", None),
+            ClientAction::SessionEnded(_) => ("left", None),
             _ => ("rejected", None),
         };
         let end = match &self.action {
-            ClientAction::Left(end) => Some(end),
+            ClientAction::SessionEnded(end) => Some(end),
             _ => None,
         };
         Object {
@@ -445,7 +445,7 @@ impl LogEvent for ClientEvent {
 }
 
 /// Bytes and rate of a session, as in `sent 1.20 GiB in 13 s, 93.2 MiB/s (direct)`.
-fn left(end: &SessionEnd) -> String {
+fn session_summary(end: &SessionEnd) -> String {
     let SessionEnd { route, sent, received, after } = end;
     let moved = match (*sent, *received) {
         (0, 0) => return format!("disconnected after {} ({route})", duration(*after)),
@@ -505,7 +505,7 @@ mod tests {
     fn the_end_of_a_session_has_its_bytes_and_rate() {
         let end = |sent, received| {
             let after = Duration::from_secs(12);
-            left(&SessionEnd { route: Route::Bridge, sent, received, after })
+            session_summary(&SessionEnd { route: Route::Bridge, sent, received, after })
         };
         assert_eq!(end(0, 0), "disconnected after 12 s (bridge)");
         assert_eq!(end(1200 << 20, 0), "sent 1.17 GiB in 12 s, 100 MiB/s (bridge)");

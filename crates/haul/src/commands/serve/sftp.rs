@@ -153,7 +153,9 @@ fn words(action: &ClientAction) -> String {
             format!("refused as {} with {with}", user.escape_debug())
         }
         ClientAction::TooLate => "disconnected: no login in time".to_owned(),
-        ClientAction::Left { after, .. } => format!("disconnected after {}", duration(*after)),
+        ClientAction::Disconnected { after, .. } => {
+            format!("disconnected after {}", duration(*after))
+        }
     }
 }
 
@@ -179,7 +181,7 @@ impl<'a> From<&'a ClientEvent> for Line<'a> {
             ClientAction::LoggedIn { user, with } => ("logged in", Some(user), Some(with), None),
             ClientAction::Refused { user, with } => ("refused", Some(user), Some(with), None),
             ClientAction::TooLate => ("too late", None, None, None),
-            ClientAction::Left { user, after } => {
+            ClientAction::Disconnected { user, after } => {
                 ("left", user.as_ref(), None, Some(after.as_secs_f64()))
             }
         };
