@@ -239,11 +239,12 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 impl State {
     /// Ends the session that has been without lanes for the longest time, and returns it; `None` if all have some.
     fn end_oldest(&mut self) -> Option<Arc<Session>> {
-        let left = self.sessions.values().filter_map(|open| Some((open.session.left()?, open)));
-        let (_, oldest) = left.min_by_key(|(left, _)| *left)?;
+        let open = self.sessions.values();
+        let idle = open.filter_map(|open| Some((open.session.without_lanes_since()?, open)));
+        let (_, oldest) = idle.min_by_key(|(since, _)| *since)?;
         let oldest = Arc::clone(&oldest.session);
         // A lane may have joined just now.
-        if !oldest.end_if_left() {
+        if !oldest.end_if_without_lanes() {
             return None;
         }
         self.sessions.remove(&oldest.id);
@@ -254,7 +255,8 @@ impl State {
     fn end_writing(&mut self, path: &RelPath, own: SessionId) -> Vec<Arc<Session>> {
         let sessions = self.sessions.values().map(|open| &open.session);
         let others = sessions.filter(|session| session.id != own && session.writes(path));
-        let ended: Vec<_> = others.filter(|session| session.end_if_left()).cloned().collect();
+        let ended: Vec<_> =
+            others.filter(|session| session.end_if_without_lanes()).cloned().collect();
         for session in &ended {
             self.sessions.remove(&session.id);
         }

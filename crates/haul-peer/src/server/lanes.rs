@@ -40,7 +40,7 @@ pub(super) struct Lanes {
     /// When a lane ended without a Bye.
     lost: Option<Instant>,
     /// When the last lane ended.
-    left: Option<Instant>,
+    last_ended: Option<Instant>,
     has_ended: bool,
 }
 
@@ -72,7 +72,7 @@ impl Lanes {
     pub(super) fn remove(&mut self, number: u64) -> bool {
         let is_last = self.open.remove(&number).is_some() && self.open.is_empty();
         if is_last {
-            self.left = Some(Instant::now());
+            self.last_ended = Some(Instant::now());
         }
         is_last
     }
@@ -83,15 +83,15 @@ impl Lanes {
     }
 
     /// Since when it has had no lane; `None` if it has one, or waits for its first one.
-    pub(super) fn left(&self) -> Option<Instant> {
-        self.left.filter(|_| self.open.is_empty())
+    pub(super) fn without_lanes_since(&self) -> Option<Instant> {
+        self.last_ended.filter(|_| self.open.is_empty())
     }
 
-    /// Ends the session if its lanes have left. Returns whether they have.
-    pub(super) fn end_if_left(&mut self) -> bool {
-        let has_left = self.left().is_some();
-        self.has_ended |= has_left;
-        has_left
+    /// Ends the session if all its lanes have ended. Returns whether they have.
+    pub(super) fn end_if_without_lanes(&mut self) -> bool {
+        let has_no_lanes = self.without_lanes_since().is_some();
+        self.has_ended |= has_no_lanes;
+        has_no_lanes
     }
 
     /// Decides what becomes of the session now that a lane has ended: by a Bye, or lost.
@@ -120,7 +120,7 @@ impl Lanes {
     /// Ends the session. Returns whether it had not ended before.
     pub(super) fn end(&mut self) -> bool {
         if !self.open.is_empty() {
-            self.left = Some(Instant::now());
+            self.last_ended = Some(Instant::now());
         }
         self.open.clear();
         !std::mem::replace(&mut self.has_ended, true)

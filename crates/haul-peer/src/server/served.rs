@@ -60,7 +60,7 @@ impl Served {
 
     /// Reports the end of a session, once.
     pub(super) fn report_end(&self, session: &Session) {
-        let ago = session.left().map_or(Duration::ZERO, |left| left.elapsed());
+        let ago = session.without_lanes_since().map_or(Duration::ZERO, |since| since.elapsed());
         if let Some((address, end)) = session.activity.end(ago) {
             self.observer.tell(address, ClientAction::SessionEnded(end));
         }

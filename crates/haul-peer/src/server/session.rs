@@ -212,13 +212,13 @@ impl Session {
     }
 
     /// Since when it has had no lane; `None` if it has one, or waits for its first one.
-    pub(super) fn left(&self) -> Option<Instant> {
-        lock(&self.lanes).left()
+    pub(super) fn without_lanes_since(&self) -> Option<Instant> {
+        lock(&self.lanes).without_lanes_since()
     }
 
-    /// Ends the session if its lanes have left: no lane can join any more. Returns whether they have.
-    pub(super) fn end_if_left(&self) -> bool {
-        lock(&self.lanes).end_if_left()
+    /// Ends the session if all its lanes have ended: no lane can join any more. Returns whether they have.
+    pub(super) fn end_if_without_lanes(&self) -> bool {
+        lock(&self.lanes).end_if_without_lanes()
     }
 
     pub(super) fn has_lane(&self, number: u64) -> bool {
