@@ -12,11 +12,11 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use haul_net::{DialOptions, dial};
-use haul_storage::{Error, ErrorKind, Result, Retry};
+use haul_storage::{Error, ErrorKind, PathKind, Result, Retry};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::reach::{Dialled, HANDSHAKE, Path, Reach, Reached, lock};
-use super::seek::Way;
+use super::seek::Traversal;
 use crate::bridge::{Connection, Joiner};
 use crate::lan::{Finder, Finds};
 use crate::{lane, tls};
@@ -38,7 +38,7 @@ enum Plan<'a> {
     /// At all addresses, and through the bridge if there is one.
     All(Candidates<'a>),
     /// The same way as the last lane; if that fails, through the bridge.
-    Way(Way, &'a Joiner),
+    Traversal(Traversal, &'a Joiner),
 }
 
 /// What to try.
@@ -57,29 +57,31 @@ impl Reach {
     ) -> Result<Dialled> {
         match self.plan() {
             Plan::All(candidates) => self.dial_all(candidates, on_rtt).await,
-            Plan::Way(way, joiner) => match Box::pin(self.dial_way(way, joiner)).await {
-                Ok(dialled) => {
-                    lock(&self.reached).missed = 0;
-                    on_rtt(dialled.rtt);
-                    Ok(dialled)
-                }
-                Err(error) => {
-                    self.missed(way, &error);
-                    match Box::pin(self.dial_bridge(joiner, on_rtt)).await {
-                        Ok(bridged) => Ok(self.reached(bridged)),
-                        Err(other) => {
-                            *lock(&self.reached) = Reached::default();
-                            Err(all_failed(vec![error, other]))
+            Plan::Traversal(traversal, joiner) => {
+                match Box::pin(self.dial_by(traversal, joiner)).await {
+                    Ok(dialled) => {
+                        lock(&self.reached).missed = 0;
+                        on_rtt(dialled.rtt);
+                        Ok(dialled)
+                    }
+                    Err(error) => {
+                        self.missed(traversal, &error);
+                        match Box::pin(self.dial_bridge(joiner, on_rtt)).await {
+                            Ok(bridged) => Ok(self.reached(bridged)),
+                            Err(other) => {
+                                *lock(&self.reached) = Reached::default();
+                                Err(all_failed(vec![error, other]))
+                            }
                         }
                     }
                 }
-            },
+            }
         }
     }
 
-    /// A lane could not be opened the same way as those before it. After [`MISSED`] of them, the way counts as lost.
-    fn missed(&self, way: Way, error: &Error) {
-        self.events.failed(way.kind(), error);
+    /// A lane could not be opened the same way as those before it. After [`MISSED`] of them, the path counts as lost.
+    fn missed(&self, traversal: Traversal, error: &Error) {
+        self.events.failed(traversal.kind(), error);
         let mut reached = lock(&self.reached);
         reached.missed += 1;
         if reached.missed >= MISSED {
@@ -136,7 +138,7 @@ impl Reach {
                     }
                     (address, Err(error)) => {
                         left.retain(|one| Some(*one) != address);
-                        let kind = if address.is_some() { "direct" } else { "bridge" };
+                        let kind = address.map_or(PathKind::Bridge, |_| PathKind::Direct);
                         self.events.failed(kind, &error);
                         failures.push(error);
                     }
@@ -157,7 +159,7 @@ impl Reach {
                 }
                 () = too_late => {
                     for address in left.drain(..) {
-                        self.events.failed("direct", &too_slow(address));
+                        self.events.failed(PathKind::Direct, &too_slow(address));
                     }
                 }
             }
@@ -177,9 +179,11 @@ impl Reach {
             (Some(Path::Direct(address)), _) => {
                 Candidates { direct: vec![*address], joiner: None, finds: None }
             }
-            (Some(Path::Reverse(_)), Some(joiner)) => return Plan::Way(Way::Reverse, joiner),
+            (Some(Path::Reverse(_)), Some(joiner)) => {
+                return Plan::Traversal(Traversal::Reverse, joiner);
+            }
             (Some(Path::SimultaneousOpen(_)), Some(joiner)) => {
-                return Plan::Way(Way::SimultaneousOpen, joiner);
+                return Plan::Traversal(Traversal::SimultaneousOpen, joiner);
             }
             (Some(Path::Bridge(_)), _) if is_unreached => {
                 // Addresses that were found too late for the last lane.
@@ -208,7 +212,7 @@ impl Reach {
         is_new || !matches!(reached.path, Some(Path::Bridge(_)))
     }
 
-    /// Records the path of a lane, unless that is the bridge and a better way was found meanwhile.
+    /// Records the path of a lane, unless that is the bridge and a better path was found meanwhile.
     fn reached(&self, dialled: Dialled) -> Dialled {
         let mut reached = lock(&self.reached);
         let known = reached.path.as_ref();
@@ -373,7 +377,7 @@ mod tests {
         let causes = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&causes);
         reach.events.on_event(move |event| {
-            if let ReachEvent::Failed { kind: "direct", cause } = event {
+            if let ReachEvent::Failed { kind: PathKind::Direct, cause } = event {
                 lock(&seen).push(cause);
             }
         });
@@ -413,10 +417,10 @@ mod tests {
         lock(&reach.reached).path = Some(path.clone());
         let error = Error::new(ErrorKind::Unreachable, "connect");
         for _ in 1..MISSED {
-            reach.missed(Way::SimultaneousOpen, &error);
+            reach.missed(Traversal::SimultaneousOpen, &error);
         }
         assert_eq!(host.reached(), Some(path));
-        reach.missed(Way::SimultaneousOpen, &error);
+        reach.missed(Traversal::SimultaneousOpen, &error);
         assert_eq!(host.reached(), None);
         // As if all addresses had failed.
         assert!(lock(&reach.reached).failed.is_some());

@@ -44,14 +44,14 @@ pub(super) struct Reach {
     pub(super) secret: Secret,
     pub(super) client_key: [u8; 32],
     pub(super) server_key: [u8; 32],
-    /// The way through the ticket's bridge.
+    /// The path through the ticket's bridge.
     pub(super) joiner: Option<Joiner>,
     /// Finds further addresses on the local network.
     pub(super) finder: Option<Finder>,
     pub(super) reached: Mutex<Reached>,
     /// A better connection than through the bridge.
     pub(super) found: Found,
-    /// Whether a way without the bridge is being sought.
+    /// Whether a path without the bridge is being sought.
     pub(super) is_seeking: AtomicBool,
     pub(super) events: Events,
     /// Held by each lane until everything has been sent on it.
@@ -133,12 +133,8 @@ pub enum Path {
 }
 
 impl Path {
-    /// The kind of path: `direct`, `reverse`, `simultaneous open` or `bridge`.
-    pub const fn kind(&self) -> &'static str {
-        self.link_kind().name()
-    }
-
-    const fn link_kind(&self) -> PathKind {
+    /// The kind of path.
+    pub const fn kind(&self) -> PathKind {
         match self {
             Self::Direct(_) => PathKind::Direct,
             Self::Reverse(_) => PathKind::Reverse,
@@ -156,7 +152,7 @@ impl Path {
             // Its name may have several addresses.
             Self::Bridge(_) => connection.peer_addr()?,
         };
-        Ok(LinkPath { kind: self.link_kind(), address })
+        Ok(LinkPath { kind: self.kind(), address })
     }
 
     /// The address of the peer, or of the bridge.
@@ -179,7 +175,7 @@ impl fmt::Display for Path {
         match self {
             Self::Direct(address) => write!(f, "{address}"),
             Self::Reverse(address) | Self::SimultaneousOpen(address) => {
-                write!(f, "{address} ({})", self.kind())
+                write!(f, "{address} ({})", self.kind().name())
             }
             Self::Bridge(bridge) => write!(f, "bridge {bridge}"),
         }
@@ -194,8 +190,8 @@ pub enum ReachEvent {
     Path(Path),
     /// A path did not lead to the peer.
     Failed {
-        /// As in [`Path::kind`].
-        kind: &'static str,
+        /// The kind of path.
+        kind: PathKind,
         /// Which address, and why.
         cause: String,
     },
@@ -274,7 +270,7 @@ impl fmt::Debug for Found {
 #[derive(Default)]
 pub(super) struct Events {
     callback: OnceLock<Box<dyn Fn(ReachEvent) + Send + Sync>>,
-    reported: Mutex<HashSet<(&'static str, String)>>,
+    reported: Mutex<HashSet<(PathKind, String)>>,
 }
 
 impl Events {
@@ -295,7 +291,7 @@ impl Events {
     }
 
     /// A path has failed.
-    pub(super) fn failed(&self, kind: &'static str, error: &Error) {
+    pub(super) fn failed(&self, kind: PathKind, error: &Error) {
         let Some(callback) = self.callback.get() else { return };
         let cause = error.to_string();
         let mut reported = lock(&self.reported);
@@ -354,7 +350,7 @@ mod tests {
             ),
             (Path::Bridge("bridge:7".to_owned()), "bridge bridge:7", "bridge"),
         ] {
-            assert_eq!((path.to_string().as_str(), path.kind()), (shown, kind));
+            assert_eq!((path.to_string().as_str(), path.kind().name()), (shown, kind));
             assert!(path.address().ends_with(":7"));
         }
     }
@@ -367,13 +363,13 @@ mod tests {
         let found = Arc::clone(&seen);
         events.on_event(move |event| lock(&found).push(event));
         let error = Error::new(ErrorKind::Unreachable, "connect").at("192.0.2.1:7");
-        for kind in ["direct", "direct", "reverse"] {
+        for kind in [PathKind::Direct, PathKind::Direct, PathKind::Reverse] {
             events.failed(kind, &error);
         }
         assert_eq!(lock(&seen).len(), 2);
         for port in 0..1000 {
             let error = Error::new(ErrorKind::Unreachable, "connect").at(port);
-            events.failed("direct", &error);
+            events.failed(PathKind::Direct, &error);
         }
         assert_eq!(lock(&seen).len(), Events::REPORTED);
     }

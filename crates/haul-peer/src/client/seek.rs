@@ -1,4 +1,4 @@
-//! Ways to a peer without its bridge, while lanes run through the bridge: the peer connects to this machine, or both
+//! Paths to a peer without its bridge, while lanes run through the bridge: the peer connects to this machine, or both
 //! connect to each other at once. Both are tried in the background. The connection of the first one that succeeds is left
 //! to the next lane, further lanes are opened the same way, and those through the bridge are closed.
 
@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use haul_net::RttGauge;
-use haul_storage::Result;
+use haul_storage::{PathKind, Result};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -19,20 +19,20 @@ use super::reach::{Dialled, HANDSHAKE, Path, Reach, lock};
 use crate::bridge::Joiner;
 use crate::{lane, tls};
 
-/// A way to a peer without its bridge, other than to its addresses.
+/// How a peer behind NAT is reached without its bridge, other than at its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Traversal {
     /// The peer connects to this machine.
     Reverse,
     /// Both connect to each other.
     SimultaneousOpen,
 }
 
-impl Way {
-    pub(super) const fn kind(self) -> &'static str {
+impl Traversal {
+    pub(super) const fn kind(self) -> PathKind {
         match self {
-            Self::Reverse => "reverse",
-            Self::SimultaneousOpen => "simultaneous open",
+            Self::Reverse => PathKind::Reverse,
+            Self::SimultaneousOpen => PathKind::SimultaneousOpen,
         }
     }
 
@@ -45,7 +45,7 @@ impl Way {
 }
 
 impl Reach {
-    /// Seeks a way without the bridge in the background, unless that is in progress already. A ticket without addresses
+    /// Seeks a path without the bridge in the background, unless that is in progress already. A ticket without addresses
     /// is used through the bridge only, as its sharer wants it.
     pub(super) fn seek(self: &Arc<Self>) {
         if self.joiner.is_none()
@@ -61,18 +61,19 @@ impl Reach {
         });
     }
 
-    /// Tries all ways at once, and uses the first that succeeds.
+    /// Tries all at once, and uses the first that succeeds.
     async fn find(&self) {
         let Some(joiner) = &self.joiner else { return };
-        let mut ways: FuturesUnordered<BoxFuture<'_, (Way, Result<Dialled>)>> =
-            [Way::Reverse, Way::SimultaneousOpen]
-                .into_iter()
-                .map(|way| self.dial_way(way, joiner).map(move |outcome| (way, outcome)).boxed())
-                .collect();
-        while let Some((way, outcome)) = ways.next().await {
+        let dial = |traversal| {
+            let dialling = self.dial_by(traversal, joiner);
+            dialling.map(move |outcome| (traversal, outcome)).boxed()
+        };
+        let mut attempts: FuturesUnordered<BoxFuture<'_, (Traversal, Result<Dialled>)>> =
+            [Traversal::Reverse, Traversal::SimultaneousOpen].into_iter().map(dial).collect();
+        while let Some((traversal, outcome)) = attempts.next().await {
             match outcome {
                 Ok(dialled) => return self.offer(dialled),
-                Err(error) => self.events.failed(way.kind(), &error),
+                Err(error) => self.events.failed(traversal.kind(), &error),
             }
         }
     }
@@ -91,11 +92,10 @@ impl Reach {
         self.found.put(dialled);
     }
 
-    /// A connection by one of the ways.
-    pub(super) async fn dial_way(&self, way: Way, joiner: &Joiner) -> Result<Dialled> {
-        let stream = match way {
-            Way::Reverse => joiner.reverse(&self.addresses).await?,
-            Way::SimultaneousOpen => joiner.cross().await?,
+    pub(super) async fn dial_by(&self, traversal: Traversal, joiner: &Joiner) -> Result<Dialled> {
+        let stream = match traversal {
+            Traversal::Reverse => joiner.reverse(&self.addresses).await?,
+            Traversal::SimultaneousOpen => joiner.cross().await?,
         };
         let peer = stream.peer_addr().map_err(|error| lane::lost(&error))?;
         let start = Instant::now();
@@ -106,7 +106,7 @@ impl Reach {
         let stream = tls::connect(stream, Arc::clone(&self.tls), HANDSHAKE).await;
         let stream = stream.map_err(|error| tls::explain(error, &peer.to_string()))?;
         let rtt = measured.unwrap_or_else(|| start.elapsed());
-        Ok(Dialled { stream, rtt, path: way.path(peer) })
+        Ok(Dialled { stream, rtt, path: traversal.path(peer) })
     }
 }
 

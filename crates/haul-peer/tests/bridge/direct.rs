@@ -148,7 +148,7 @@ async fn lanes_leave_the_bridge_for_a_direct_path() {
     let location = Location::parse("sftp://peer/").unwrap();
     let storage = PeerStorage::open(Arc::clone(&host), location, RelPath::root()).await.unwrap();
     let kind = || host.reached().map(|path| path.kind());
-    let is_off_bridge = || matches!(kind(), Some("reverse" | "simultaneous open"));
+    let is_off_bridge = || matches!(kind(), Some(PathKind::Reverse | PathKind::SimultaneousOpen));
     until(&storage, "the path is that through the bridge", is_off_bridge).await;
     let has_ended = || *forwarded.lock().unwrap() > 0;
     until(&storage, "the connection through the bridge remains", has_ended).await;
@@ -162,7 +162,8 @@ async fn lanes_leave_the_bridge_for_a_direct_path() {
     let path = storage.link().path.unwrap();
     assert!(matches!(path.kind, PathKind::Reverse | PathKind::SimultaneousOpen), "{path}");
     let events = events.lock().unwrap();
-    let is_failed = |event: &ReachEvent| matches!(event, ReachEvent::Failed { kind: "direct", .. });
+    let is_failed =
+        |event: &ReachEvent| matches!(event, ReachEvent::Failed { kind: PathKind::Direct, .. });
     assert_eq!(events.iter().filter(|event| is_failed(event)).count(), 1, "{events:?}");
     let last = events.iter().rev().find_map(|event| match event {
         ReachEvent::Path(path) => Some(path.kind()),
@@ -185,7 +186,7 @@ async fn a_ticket_without_addresses_is_used_through_the_bridge_only() {
     let storage = PeerStorage::open(Arc::clone(&host), location, RelPath::root()).await.unwrap();
     for _ in 0..20 {
         storage.stat(&path("file")).await.unwrap();
-        assert_eq!(host.reached().map(|path| path.kind()), Some("bridge"));
+        assert_eq!(host.reached().map(|path| path.kind()), Some(PathKind::Bridge));
         let through = LinkPath { kind: PathKind::Bridge, address: bridge.addresses()[0] };
         assert_eq!(storage.link().path, Some(through));
         sleep(Duration::from_millis(20)).await;

@@ -187,18 +187,20 @@ fn reporter(location: String, printer: Printer) -> impl Fn(ReachEvent) + Send + 
     let is_known = AtomicBool::new(false);
     move |event| match event {
         ReachEvent::Path(path) if printer.is_json() => {
-            let (kind, address) = (path.kind(), path.address());
+            let (kind, address) = (path.kind().name(), path.address());
             printer.object(&ReachedObject { event: "reached", location: &location, kind, address });
         }
         ReachEvent::Path(path) if is_known.swap(true, Ordering::Relaxed) => {
             printer.note(format_args!("haul: connections move to {path}"));
         }
         ReachEvent::Failed { kind, cause } if printer.is_json() => {
+            let kind = kind.name();
             let object = UnreachedObject { event: "unreached", location: &location, kind, cause };
             printer.object(&object);
         }
         ReachEvent::Failed { kind, cause } => {
-            printer.note(format_args!("haul: no {kind} connection: {}", text::line(&cause)));
+            let (kind, cause) = (kind.name(), text::line(&cause));
+            printer.note(format_args!("haul: no {kind} connection: {cause}"));
         }
         _ => {}
     }
