@@ -8,16 +8,16 @@ use crate::ticket::{Address, is_private};
 /// haul listens on ports that the system chooses, and routers map to such ports.
 const LOWEST_PORT: u16 = 1024;
 
-/// Where a peer, its bridge and the other side are.
+/// Which addresses may be dialled, by where the bridge and the two sides are.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Outlook {
+pub(super) struct DialPolicy {
     /// The bridge's address, as this side has reached it.
     pub(super) bridge: IpAddr,
     /// The addresses at which the bridge sees this side and the other one, as far as it has reported them.
     pub(super) seen: (Option<IpAddr>, Option<IpAddr>),
 }
 
-impl Outlook {
+impl DialPolicy {
     /// Whether to dial an address: a private one only if both sides may be in one private network, a public one of this
     /// machine's networks only then or if the other side is there, a loopback address only if the bridge is at one, too.
     pub(super) fn permits(&self, candidate: SocketAddr) -> bool {
@@ -48,9 +48,9 @@ mod tests {
     /// `own` are the addresses of this machine's networks.
     fn permits_beside(own: &[&str], bridge: &str, seen: [&str; 2], candidate: &str) -> bool {
         let seen = seen.map(|text| text.parse().ok());
-        let outlook = Outlook { bridge: bridge.parse().unwrap(), seen: (seen[0], seen[1]) };
+        let policy = DialPolicy { bridge: bridge.parse().unwrap(), seen: (seen[0], seen[1]) };
         let is_own = |ip: IpAddr| own.contains(&ip.to_string().as_str());
-        outlook.permits_among(candidate.parse().unwrap(), is_own)
+        policy.permits_among(candidate.parse().unwrap(), is_own)
     }
 
     fn permits(bridge: &str, seen: [&str; 2], candidate: &str) -> bool {

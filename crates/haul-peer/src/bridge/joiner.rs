@@ -19,7 +19,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use super::candidate::Outlook;
+use super::candidate::DialPolicy;
 use super::channel::lost;
 use super::crossing::{Pace, Port, wait};
 use super::expected::{Awaited, Expected};
@@ -258,9 +258,9 @@ impl Joiner {
             () = sleep(ARRIVAL) => return Err(unmet("the sharer did not take part")),
         };
         let peer = cross.peer.parse::<Address>().map(Address::socket);
-        let outlook = Outlook { bridge: bridge.ip(), seen: self.seen_addresses() };
+        let policy = DialPolicy { bridge: bridge.ip(), seen: self.seen_addresses() };
         match peer {
-            Ok(peer) if outlook.permits(peer) => port.cross(peer, wait(&cross), &self.pace).await,
+            Ok(peer) if policy.permits(peer) => port.cross(peer, wait(&cross), &self.pace).await,
             _ => Err(unmet("the bridge named an address that haul does not connect to")),
         }
     }

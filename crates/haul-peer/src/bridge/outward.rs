@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::candidate::Outlook;
+use super::candidate::DialPolicy;
 use super::channel::lost;
 use super::crossing::{Pace, Port, wait};
 use super::expected::Expected;
@@ -65,8 +65,8 @@ impl Outward {
     pub(super) fn incoming(&self, incoming: &Incoming, bridge: SocketAddr, own: Option<IpAddr>) {
         let joiner = incoming.joiner_observed.parse::<SocketAddr>().ok();
         let seen = (own, joiner.map(|joiner| joiner.ip()));
-        let outlook = Outlook { bridge: bridge.ip(), seen };
-        let candidates = candidates(&incoming.candidates, joiner, &outlook);
+        let policy = DialPolicy { bridge: bridge.ip(), seen };
+        let candidates = candidates(&incoming.candidates, joiner, &policy);
         for id in ids(&incoming.reverse) {
             for candidate in &candidates {
                 let Some(permit) = self.permit() else { return };
@@ -75,7 +75,7 @@ impl Outward {
         }
         for id in ids(&incoming.crossings) {
             let Some(permit) = self.permit() else { return };
-            tokio::spawn(self.clone().cross(id, bridge, outlook, permit));
+            tokio::spawn(self.clone().cross(id, bridge, policy, permit));
         }
     }
 
@@ -111,18 +111,18 @@ impl Outward {
         self,
         id: ConnectionId,
         bridge: SocketAddr,
-        outlook: Outlook,
+        policy: DialPolicy,
         permit: OwnedSemaphorePermit,
     ) {
         let least = Instant::now() + LEAST;
         if self.is_wanted().await {
-            self.try_cross(id, bridge, outlook).await;
+            self.try_cross(id, bridge, policy).await;
         }
         sleep_until(least).await;
         drop(permit);
     }
 
-    async fn try_cross(&self, id: ConnectionId, bridge: SocketAddr, outlook: Outlook) {
+    async fn try_cross(&self, id: ConnectionId, bridge: SocketAddr, policy: DialPolicy) {
         let mut awaited = self.crosses.expect(id);
         let Ok(mut port) = Port::open(bridge, &id).await else { return };
         let cross = tokio::select! {
@@ -131,7 +131,7 @@ impl Outward {
             () = sleep(CROSS) => return,
         };
         if let Ok(peer) = cross.peer.parse::<Address>().map(Address::socket)
-            && outlook.permits(peer)
+            && policy.permits(peer)
             && let Ok(stream) = port.cross(peer, wait(&cross), &self.pace).await
         {
             (self.accept)(stream, peer);
@@ -152,7 +152,11 @@ async fn dial_back(candidate: SocketAddr, id: &ConnectionId) -> Result<TcpStream
 
 /// The addresses to dial: those that the client has named and, since its router may forward all ports to it, the one at
 /// which the bridge sees it.
-fn candidates(named: &[String], joiner: Option<SocketAddr>, outlook: &Outlook) -> Vec<SocketAddr> {
+fn candidates(
+    named: &[String],
+    joiner: Option<SocketAddr>,
+    policy: &DialPolicy,
+) -> Vec<SocketAddr> {
     // In the form that is checked: no IPv4 address within an IPv6 address, no scope.
     let named = named.iter().take(CANDIDATES_MAX).filter_map(|text| text.parse::<Address>().ok());
     let mut found: Vec<SocketAddr> = named.map(Address::socket).collect();
@@ -162,7 +166,7 @@ fn candidates(named: &[String], joiner: Option<SocketAddr>, outlook: &Outlook) -
             found.push(seen);
         }
     }
-    found.retain(|candidate| outlook.permits(*candidate));
+    found.retain(|candidate| policy.permits(*candidate));
     found
 }
 
@@ -180,8 +184,8 @@ mod tests {
     use super::preamble::LEN;
     use super::*;
 
-    fn outlook(bridge: &str) -> Outlook {
-        Outlook { bridge: bridge.parse().unwrap(), seen: (None, None) }
+    fn policy(bridge: &str) -> DialPolicy {
+        DialPolicy { bridge: bridge.parse().unwrap(), seen: (None, None) }
     }
 
     fn parsed(texts: &[&str]) -> Vec<SocketAddr> {
@@ -193,7 +197,7 @@ mod tests {
         let joiner = Some("203.0.113.1:5000".parse().unwrap());
         let of = |named: &[&str]| {
             let named: Vec<String> = named.iter().map(|text| (*text).to_owned()).collect();
-            candidates(&named, joiner, &outlook("192.0.2.1"))
+            candidates(&named, joiner, &policy("192.0.2.1"))
         };
         // A machine in a cloud, whose own address is a private one.
         assert_eq!(of(&["10.0.0.7:40000"]), parsed(&["203.0.113.1:40000"]));
