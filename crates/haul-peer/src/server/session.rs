@@ -421,7 +421,7 @@ impl Session {
         };
         for handle in open.into_values() {
             if let Handle::Writer(upload) = handle {
-                tokio::spawn(async move { upload.leave().await });
+                tokio::spawn(async move { upload.remove_if_empty().await });
             }
         }
         lock(&self.lanes).end()

@@ -13,7 +13,7 @@ pub(super) struct Upload {
     pub(super) path: RelPath,
     pub(super) file: Arc<dyn WriteAt>,
     /// Whether the part file may hold bytes of the file.
-    holds: AtomicBool,
+    has_data: AtomicBool,
     /// Whether it is open. A write holds it for reading, closing the file for writing.
     is_open: RwLock<bool>,
 }
@@ -22,8 +22,9 @@ impl Upload {
     /// The part file of `path`; `resumes` if it was not emptied when it was opened.
     pub(super) fn new(path: RelPath, file: Arc<dyn WriteAt>, resumes: bool) -> Arc<Self> {
         let held = file.held();
-        let holds = AtomicBool::new(resumes && !(held.is_recorded() && held.ranges().is_empty()));
-        Arc::new(Self { path, file, holds, is_open: RwLock::new(true) })
+        let has_data =
+            AtomicBool::new(resumes && !(held.is_recorded() && held.ranges().is_empty()));
+        Arc::new(Self { path, file, has_data, is_open: RwLock::new(true) })
     }
 
     /// Writes a block.
@@ -35,14 +36,14 @@ impl Upload {
         if !*is_open {
             return Err(no_handle());
         }
-        self.holds.store(true, Ordering::Relaxed);
+        self.has_data.store(true, Ordering::Relaxed);
         self.file.write_at(offset, data).await
     }
 
     /// Removes the part file of a client that is gone, if a later run could resume nothing from it. Failures are
     /// ignored, since the next run removes it as well.
-    pub(super) async fn leave(&self) {
-        if !self.holds.load(Ordering::Relaxed) {
+    pub(super) async fn remove_if_empty(&self) {
+        if !self.has_data.load(Ordering::Relaxed) {
             drop(self.close(self.file.abort(false)).await);
         }
     }
@@ -111,7 +112,7 @@ mod tests {
             if writes {
                 upload.write(0, Bytes::from_static(b"content").into()).await.unwrap();
             }
-            upload.leave().await;
+            upload.remove_if_empty().await;
             assert_eq!(storage.has_part("file"), resumes || writes);
         }
     }
