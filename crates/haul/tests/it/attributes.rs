@@ -226,8 +226,8 @@ fn a_refused_owner_is_a_failure_if_it_is_named_by_preserve() {
     for (at, (options, status)) in all.into_iter().enumerate() {
         let line = format!("cp -q {options} src/f copy{at}");
         let ran = as_nobody(&session, &line).output().unwrap();
-        let said = String::from_utf8_lossy(&ran.stderr);
-        assert_eq!(ran.status.code(), Some(status), "{options}: {said}");
+        let printed = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(status), "{options}: {printed}");
     }
 }
 

@@ -54,7 +54,7 @@ fn a_bridge_prints_its_address_and_keeps_its_key() {
     let mut keys = Vec::new();
     for signal in ["INT", "TERM"] {
         let serving = Serving::start(&session, &format!("bridge {OPTIONS}"), 2);
-        let lines: Vec<_> = serving.said.lines().collect();
+        let lines: Vec<_> = serving.output.lines().collect();
         let named = lines[0].strip_prefix("bridge 127.0.0.1:").unwrap();
         let (_, key) = named.split_once('/').unwrap();
         assert_eq!(key.len(), 52, "{named}");
@@ -158,8 +158,8 @@ fn a_sharer_learns_that_the_bridge_was_stopped() {
     assert_eq!(serving.end("INT").0, Some(0));
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     // A lost connection would be reported as well.
-    let said = sharing.line();
-    assert!(said.contains("the bridge is being stopped"), "{said}");
+    let printed = sharing.line();
+    assert!(printed.contains("the bridge is being stopped"), "{printed}");
     sharing.end("INT");
 }
 

@@ -101,7 +101,7 @@ fn the_bridge_of_codes_may_be_in_the_configuration() {
     session.haul("config show").status(0).stdout_has(&named);
     let line = "share photos --listen 127.0.0.1:0 --code --writable";
     let sharing = Serving::start(&session, line, 5);
-    let code = sharing.said.lines().last().unwrap().strip_prefix("code     ").unwrap();
+    let code = sharing.output.lines().last().unwrap().strip_prefix("code     ").unwrap();
     session.write("new", "new");
     session.haul(&format!("cp -q new {code}/")).status(0);
     assert_eq!(session.read("photos/new"), "new");

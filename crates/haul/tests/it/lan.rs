@@ -85,7 +85,7 @@ impl Lan {
         let until = Instant::now() + PATIENCE;
         loop {
             let serving = Serving::spawn(printing(&self.sharer, session, "share --code photos"), 1);
-            match serde_json::from_str::<Value>(&serving.said) {
+            match serde_json::from_str::<Value>(&serving.output) {
                 Ok(object) if object["event"] == "sharing" => return (serving, object),
                 other => assert!(Instant::now() < until, "{other:?}"),
             }

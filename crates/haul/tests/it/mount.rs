@@ -40,8 +40,8 @@ fn a_directory_is_mounted_until_a_signal() {
     let session = session();
     for signal in ["INT", "TERM"] {
         let serving = Serving::start(&session, "mount data mnt", 2);
-        assert!(serving.said.starts_with("mounted   "), "{}", serving.said);
-        assert!(serving.said.contains("data, read-only\nat        "), "{}", serving.said);
+        assert!(serving.output.starts_with("mounted   "), "{}", serving.output);
+        assert!(serving.output.contains("data, read-only\nat        "), "{}", serving.output);
         assert_eq!(session.read("mnt/a/one"), "content");
         assert_eq!(fs::metadata(session.path("mnt/two")).unwrap().len(), 1);
         assert!(fs::write(session.path("mnt/new"), "x").is_err());
@@ -133,10 +133,10 @@ fn a_mount_in_the_background_reports_errors_and_its_number() {
     let failed = session.haul("mount --daemon --json none mnt").status(1).objects();
     assert_eq!(failed[0]["event"], "error");
     if can_mount() {
-        let said = session.haul("mount --daemon --json data mnt").status(0).objects();
+        let printed = session.haul("mount --daemon --json data mnt").status(0).objects();
         let (background, _) = Background::of(&session);
-        assert_eq!(said[0]["event"], "mounted");
-        assert_eq!(said[0]["pid"], background.pid);
+        assert_eq!(printed[0]["event"], "mounted");
+        assert_eq!(printed[0]["pid"], background.pid);
         background.end();
     }
 }
@@ -159,7 +159,7 @@ fn mount_and_fstab_call_it_by_another_name() {
     fs::set_permissions(session.path("data/run"), fs::Permissions::from_mode(0o755)).unwrap();
     let (spec, point) = (session.path("data"), session.path("mnt"));
     let (spec, point) = (spec.to_str().unwrap(), point.to_str().unwrap());
-    for (arguments, status, said) in [
+    for (arguments, status, printed) in [
         (&[spec][..], 2, "hint: mount.haul SPEC DIR"),
         (&[spec, point, "-o", "wrong"][..], 2, "unknown option -o wrong"),
         (&[spec, "/none/there", "-o", "ro"][..], 1, "hint: create it first"),
@@ -168,7 +168,7 @@ fn mount_and_fstab_call_it_by_another_name() {
         let output = helper(&session, arguments);
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {text}");
-        assert!(text.contains(said), "{text}");
+        assert!(text.contains(printed), "{text}");
     }
     if !can_mount() {
         return;
@@ -277,7 +277,7 @@ fn written_files_are_uploaded_before_the_mount_ends() {
     let session = session().directory("spools");
     let line = "mount --read-write --spool-dir spools data mnt";
     let serving = Serving::start(&session, line, 2);
-    assert!(serving.said.contains("data, read-write\n"), "{}", serving.said);
+    assert!(serving.output.contains("data, read-write\n"), "{}", serving.output);
     fs::write(session.path("mnt/new"), "x".repeat(300_000)).unwrap();
     fs::rename(session.path("mnt/a"), session.path("mnt/b")).unwrap();
     session

@@ -9,7 +9,7 @@ use crate::session::Session;
 /// A running server, and the first lines that it printed.
 pub(crate) struct Serving {
     child: Child,
-    pub(crate) said: String,
+    pub(crate) output: String,
     /// Kept open, so that the server can write to it.
     stdout: BufReader<ChildStdout>,
 }
@@ -26,11 +26,11 @@ impl Serving {
         command.env_remove("XDG_STATE_HOME");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut said = String::new();
+        let mut output = String::new();
         for _ in 0..lines {
-            stdout.read_line(&mut said).unwrap();
+            stdout.read_line(&mut output).unwrap();
         }
-        Self { child, said, stdout }
+        Self { child, output, stdout }
     }
 
     pub(crate) fn json(session: &Session, line: &str) -> (Self, serde_json::Value) {
@@ -42,7 +42,7 @@ impl Serving {
     /// Starts it with `--json`; with the object that it prints.
     pub(crate) fn parsed(command: Command) -> (Self, serde_json::Value) {
         let serving = Self::spawn(command, 1);
-        let object = serde_json::from_str(&serving.said).unwrap();
+        let object = serde_json::from_str(&serving.output).unwrap();
         (serving, object)
     }
 
@@ -80,10 +80,10 @@ impl Serving {
 
     /// Waits until it has ended by itself; returns its status and its standard error.
     pub(crate) fn ended(mut self) -> (Option<i32>, String) {
-        let mut said = String::new();
+        let mut printed = String::new();
         let mut stderr = self.child.stderr.take().unwrap();
-        std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
-        (self.child.wait().unwrap().code(), said)
+        std::io::Read::read_to_string(&mut stderr, &mut printed).unwrap();
+        (self.child.wait().unwrap().code(), printed)
     }
 }
 
@@ -154,7 +154,7 @@ fn where_the_environment_names_no_user_the_account_does() {
     let mut command = session.command(line);
     command.env_remove("USER").env_remove("LOGNAME");
     let serving = Serving::spawn(command, 1);
-    let object: serde_json::Value = serde_json::from_str(&serving.said).unwrap();
+    let object: serde_json::Value = serde_json::from_str(&serving.output).unwrap();
     let account = Command::new("id").arg("-un").output().unwrap();
     assert_eq!(object["user"], String::from_utf8_lossy(&account.stdout).trim());
 }
@@ -187,11 +187,11 @@ fn a_directory_is_served_until_a_signal() {
 fn without_json_it_prints_what_a_client_needs() {
     let session = session();
     let serving = Serving::start(&session, "serve sftp data --listen 127.0.0.1:0 --read-only", 4);
-    let words: Vec<_> = serving.said.split_whitespace().collect();
-    assert_eq!(words[..3], ["serving", "data,", "read-only"], "{}", serving.said);
-    assert!(serving.said.contains("address   sftp://me@127.0.0.1:"), "{}", serving.said);
-    assert!(serving.said.contains("host key  SHA256:"), "{}", serving.said);
-    assert!(serving.said.contains("password  "), "{}", serving.said);
+    let words: Vec<_> = serving.output.split_whitespace().collect();
+    assert_eq!(words[..3], ["serving", "data,", "read-only"], "{}", serving.output);
+    assert!(serving.output.contains("address   sftp://me@127.0.0.1:"), "{}", serving.output);
+    assert!(serving.output.contains("host key  SHA256:"), "{}", serving.output);
+    assert!(serving.output.contains("password  "), "{}", serving.output);
     assert_eq!(serving.end("INT").0, Some(0));
 }
 
@@ -270,7 +270,7 @@ fn verbose_logs_connections_logins_and_refusals() {
     make_key(&session, "host");
     let line = "serve sftp data -v --listen 127.0.0.1:0 --authorized-keys key.pub --host-key host";
     let serving = Serving::start(&session, line, 3);
-    let url = serving.said.split_whitespace().find(|word| word.starts_with("sftp://")).unwrap();
+    let url = serving.output.split_whitespace().find(|word| word.starts_with("sftp://")).unwrap();
     let port = url.trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap();
     session.write("known", format!("[127.0.0.1]:{port} {}", session.read("host.pub")));
     let (worked, text) = sftp(&session, port, "pwd\n");
@@ -332,8 +332,8 @@ fn the_password_that_a_command_prints_is_accepted_and_never_shown() {
         assert_eq!(get(wrong, "other").status.code(), Some(1), "{wrong:?}");
         assert!(!session.has("other"));
     }
-    let (said_first, rest) = (serving.said.clone(), serving.rest("INT"));
+    let (first, rest) = (serving.output.clone(), serving.rest("INT"));
     assert!(rest.contains(r#""action":"logged in","user":"ada","with":"password""#), "{rest}");
     assert!(rest.contains(r#""action":"refused","user":"ada","with":"password""#), "{rest}");
-    assert!(!format!("{said_first}{rest}").contains("horse"), "{said_first}{rest}");
+    assert!(!format!("{first}{rest}").contains("horse"), "{first}{rest}");
 }

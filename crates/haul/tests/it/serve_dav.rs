@@ -36,10 +36,14 @@ fn without_json_it_prints_what_a_client_needs() {
     let session = session();
     let line = "serve dav data --listen 127.0.0.1:0 --read-only --tls-self-signed";
     let serving = Serving::start(&session, line, 4);
-    assert!(serving.said.starts_with("serving      data, read-only\n"), "{}", serving.said);
-    assert!(serving.said.contains("address      https://127.0.0.1:"), "{}", serving.said);
-    assert!(serving.said.contains("user         anyone, without a password"), "{}", serving.said);
-    assert!(serving.said.contains("certificate  SHA-256 "), "{}", serving.said);
+    assert!(serving.output.starts_with("serving      data, read-only\n"), "{}", serving.output);
+    assert!(serving.output.contains("address      https://127.0.0.1:"), "{}", serving.output);
+    assert!(
+        serving.output.contains("user         anyone, without a password"),
+        "{}",
+        serving.output
+    );
+    assert!(serving.output.contains("certificate  SHA-256 "), "{}", serving.output);
     assert_eq!(serving.end("INT").0, Some(0));
 }
 
@@ -61,7 +65,7 @@ fn the_certificate_persists_and_only_the_right_password_is_accepted() {
         assert_eq!(got, "content");
         let status = "-o /dev/null -w %{response_code}";
         assert_eq!(session.tool(&format!("curl -sS {ca} {status} {url}file")), "401");
-        assert!(!serving.said.contains("horse"), "{}", serving.said);
+        assert!(!serving.output.contains("horse"), "{}", serving.output);
         assert_eq!(serving.end("INT").0, Some(0));
     }
     assert_eq!(fingerprints[0], fingerprints[1]);
@@ -117,7 +121,7 @@ fn an_unencrypted_address_that_others_can_reach_is_warned_of() {
 fn verbose_logs_requests_and_responses() {
     let session = session();
     let serving = Serving::start(&session, "serve dav data -v --listen 127.0.0.1:0", 3);
-    let url = serving.said.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+    let url = serving.output.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
     let url = url.to_owned();
     session.tool(&format!("curl -sS {url}file"));
     let (status, text) = serving.end("TERM");

@@ -356,9 +356,9 @@ fn a_command_that_is_connected_fails_when_the_ticket_expires() {
 fn a_share_ends_when_its_ticket_expires() {
     let session = session();
     let line = "share --expires 1 photos --listen 127.0.0.1:0";
-    let (status, said) = Serving::start(&session, line, 5).ended();
-    assert_eq!(status, Some(0), "{said}");
-    assert!(said.ends_with("haul: the ticket has expired, so the share ends\n"), "{said}");
+    let (status, printed) = Serving::start(&session, line, 5).ended();
+    assert_eq!(status, Some(0), "{printed}");
+    assert!(printed.ends_with("haul: the ticket has expired, so the share ends\n"), "{printed}");
 }
 
 #[test]
@@ -490,8 +490,8 @@ fn a_move_from_a_ticket_begins_only_after_a_yes() {
 fn a_ticket_is_printed_as_a_qr_code() {
     let session = session();
     let serving = Serving::start(&session, "share --qr photos --listen 127.0.0.1:0", 8);
-    assert!(serving.said.contains("ticket   haul1"), "{}", serving.said);
-    assert!(serving.said.lines().nth(4).unwrap().starts_with("██"), "{}", serving.said);
+    assert!(serving.output.contains("ticket   haul1"), "{}", serving.output);
+    assert!(serving.output.lines().nth(4).unwrap().starts_with("██"), "{}", serving.output);
     serving.end("INT");
 }
 
@@ -529,7 +529,7 @@ fn standard_input_is_shared_as_a_file_until_the_share_ends() {
     let mut command = session.command("share --name a.txt - --listen 127.0.0.1:0 --json");
     command.stdin(fs::File::open(session.path("photos/one.jpg")).unwrap());
     let serving = Serving::spawn(command, 1);
-    let object: serde_json::Value = serde_json::from_str(&serving.said).unwrap();
+    let object: serde_json::Value = serde_json::from_str(&serving.output).unwrap();
     let ticket = object["ticket"].as_str().unwrap();
     session.haul(&format!("ls {ticket}")).status(0).stdout("a.txt\n");
     for _ in 0..2 {
@@ -587,11 +587,11 @@ fn the_end_of_a_session_is_reported_with_its_traffic() {
         assert!(left["seconds"].is_f64() && left["bytes_per_second"].is_u64(), "{rest}");
     }
     let serving = Serving::start(&session, "share photos --listen 127.0.0.1:0", 5);
-    let ticket = serving.said.lines().find_map(|line| line.strip_prefix("ticket   ")).unwrap();
+    let ticket = serving.output.lines().find_map(|line| line.strip_prefix("ticket   ")).unwrap();
     session.haul(&format!("cat {ticket}/one.jpg")).status(0);
-    let (status, said) = serving.end("INT");
+    let (status, printed) = serving.end("INT");
     assert_eq!(status, Some(0));
-    assert!(said.contains(": sent ") && said.contains("/s (direct)\n"), "{said}");
+    assert!(printed.contains(": sent ") && printed.contains("/s (direct)\n"), "{printed}");
 }
 
 /// Formerly, the command took it for a lost connection, and retried for minutes.
@@ -604,13 +604,13 @@ fn a_command_fails_at_once_when_the_share_ends() {
     let (child, mut output) = moving(&session, &line, 1_000_000);
     let start = Instant::now();
     assert_eq!(serving.end("INT").0, Some(0));
-    let mut said = String::new();
-    output.read_to_string(&mut said).unwrap();
+    let mut printed = String::new();
+    output.read_to_string(&mut printed).unwrap();
     let ended = child.wait_with_output().unwrap();
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
-    said += &String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("the sharer has ended the share"), "{said}");
+    printed += &String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("the sharer has ended the share"), "{printed}");
     // Without a client, it ends at once. The machine may stall for a moment.
     let is_quick = (0..10).any(|_| {
         let (serving, _) = share(&session, "data");
@@ -681,7 +681,7 @@ fn the_page_is_printed_with_its_password_and_a_qr_code() {
     for words in
         ["web      https://127.0.0.1:", "user     haul\n", "password ", "cert     SHA-256 "]
     {
-        assert!(serving.said.contains(words), "{}", serving.said);
+        assert!(serving.output.contains(words), "{}", serving.output);
     }
     assert!(!session.has("home/.local/state/haul/dav_self_signed.pem"));
     serving.end("INT");

@@ -28,10 +28,10 @@ impl<'a> Mounted<'a> {
         let mut command = place.session.command(&line);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut said = String::new();
-        stdout.read_line(&mut said).unwrap();
+        let mut printed = String::new();
+        stdout.read_line(&mut printed).unwrap();
         let mounted = Self { place, child, _stdout: stdout };
-        assert!(said.starts_with("mounted "), "$ haul {line}\n{said}");
+        assert!(printed.starts_with("mounted "), "$ haul {line}\n{printed}");
         mounted
     }
 

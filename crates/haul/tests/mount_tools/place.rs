@@ -161,9 +161,9 @@ impl Haul {
         command.env("USER", "me").stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut said = String::new();
-        stdout.read_line(&mut said).unwrap();
-        let object: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let mut printed = String::new();
+        stdout.read_line(&mut printed).unwrap();
+        let object: serde_json::Value = serde_json::from_str(&printed).unwrap();
         let address = object["address"].as_str().unwrap().parse().unwrap();
         (Self { child, address, _stdout: stdout }, object)
     }

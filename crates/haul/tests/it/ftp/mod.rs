@@ -163,10 +163,10 @@ fn files_go_from_a_server_to_itself_where_an_address_may_have_two_connections() 
         }
         running.kill().unwrap();
         let output = running.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        eprintln!("{tree}: {said}");
-        assert_eq!(output.status.code(), Some(0), "{said}");
-        assert!(!said.contains("retry"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        eprintln!("{tree}: {printed}");
+        assert_eq!(output.status.code(), Some(0), "{printed}");
+        assert!(!printed.contains("retry"), "{printed}");
         session.tool(&format!("diff -r {tree} {}", server.root().join("to").display()));
         std::fs::remove_dir_all(server.root().join("to")).unwrap();
     }

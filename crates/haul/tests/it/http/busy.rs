@@ -142,8 +142,8 @@ fn the_final_check_works_with_few_connections_if_idle_ones_are_closed() {
         answer
     });
     let begun = Instant::now();
-    let said = arrives(&server, "--lanes 16", &bytes).err();
-    eprintln!("{} connections, {:?}: {said}", server.accepted(), begun.elapsed());
+    let printed = arrives(&server, "--lanes 16", &bytes).err();
+    eprintln!("{} connections, {:?}: {printed}", server.accepted(), begun.elapsed());
 }
 
 #[test]

@@ -63,8 +63,8 @@ fn encoded_names_are_decoded() {
         ("/f?query=1", b"f"),
         ("/f?a=/../../evil", b"f"),
     ] {
-        let (status, said, names) = names_of(path);
-        assert_eq!((status, names), (0, vec![name.to_owned()]), "{path}: {said}");
+        let (status, printed, names) = names_of(path);
+        assert_eq!((status, names), (0, vec![name.to_owned()]), "{path}: {printed}");
     }
 }
 
@@ -72,28 +72,31 @@ fn encoded_names_are_decoded() {
 fn names_that_would_lead_out_of_the_destination_are_harmless() {
     for path in ["/%2F", "/a%2Fb", "/..%2Ff", "/%2e%2e%2fa%2ff", "/a%00b", "/%2Fetc%2Ff", "/a%2F.."]
     {
-        let (status, said, names) = names_of(path);
+        let (status, printed, names) = names_of(path);
         // An encoded slash does not separate components of the URL, and stays encoded in the name.
         let wanted = path[1..].replace("%2e", ".").into_bytes();
         let is_safe = names == [wanted];
-        assert!(if status == 0 { is_safe } else { names.is_empty() }, "{path}: {names:?} {said}");
-        assert!(!said.is_empty());
+        assert!(
+            if status == 0 { is_safe } else { names.is_empty() },
+            "{path}: {names:?} {printed}"
+        );
+        assert!(!printed.is_empty());
     }
 }
 
 #[test]
 fn dot_and_dot_dot_are_never_used_as_names() {
     for path in ["/a/..", "/a/.", "/%2e%2e", "/a/%2E%2e", "/%2e"] {
-        let (_, said, names) = names_of(path);
+        let (_, printed, names) = names_of(path);
         let bad = names.iter().any(|name| name == b".." || name == b"." || name == b"evil");
-        assert!(!bad, "{path}: {names:?} {said}");
+        assert!(!bad, "{path}: {names:?} {printed}");
     }
 }
 
 #[test]
 fn an_overlong_name_is_an_error() {
-    let (status, said, names) = names_of(&format!("/{}", "n".repeat(300)));
-    assert_eq!((status, names), (1, Vec::new()), "{said}");
+    let (status, printed, names) = names_of(&format!("/{}", "n".repeat(300)));
+    assert_eq!((status, names), (1, Vec::new()), "{printed}");
 }
 
 #[test]
@@ -101,8 +104,8 @@ fn names_are_printed_without_control_characters() {
     let server = Server::start(|_| Answer::page(404));
     let session = Session::new();
     let ran = session.haul(&format!("cp --retries 0 {} dst/", server.url("/a%1B%5B2Jb%0Ac")));
-    let said = ran.status(1).err();
-    assert!(!said.contains('\x1b') && said.trim_end().lines().count() <= 2, "{said:?}");
+    let printed = ran.status(1).err();
+    assert!(!printed.contains('\x1b') && printed.trim_end().lines().count() <= 2, "{printed:?}");
 }
 
 #[test]

@@ -85,13 +85,13 @@ impl Mapper {
         let is_ready = || run(router, "ss", "-Hlun").unwrap().contains(&format!(":{port} "));
         while !is_ready() {
             let has_ended = mapper.child.try_wait().unwrap().is_some();
-            assert!(!has_ended && Instant::now() < until, "{}", mapper.said());
+            assert!(!has_ended && Instant::now() < until, "{}", mapper.printed());
             sleep(Duration::from_millis(20));
         }
         Some(mapper)
     }
 
-    fn said(&self) -> String {
+    fn printed(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
@@ -120,8 +120,8 @@ fn share_mapped(session: &Session, host: &Host, mapper: &Mapper) -> (Serving, Va
         if let Some(address) = mapped(&object) {
             return (serving, object, address);
         }
-        let (_, said) = serving.end("INT");
-        assert!(Instant::now() < until, "{object}\n{said}\n{}", mapper.said());
+        let (_, printed) = serving.end("INT");
+        assert!(Instant::now() < until, "{object}\n{printed}\n{}", mapper.printed());
     }
 }
 
@@ -146,20 +146,20 @@ fn a_sharer_behind_a_router_that_forwards_ports_is_reached_without_a_bridge() {
             let rules = run(sharer.router(), "nft", "list table inet mapped").unwrap();
             rules.contains(&format!("dport {}", address.port()))
         };
-        assert!(forwarded(), "{}", mapper.said());
+        assert!(forwarded(), "{}", mapper.printed());
         let ticket = object["ticket"].as_str().unwrap();
         let copy = format!("cp -v {ticket}/big got");
         let ran = receiver.haul(&world.session, &copy).status(0);
-        let said = ran.err();
-        assert!(said.contains(&format!("{address}: connected")), "{said}");
+        let printed = ran.err();
+        assert!(printed.contains(&format!("{address}: connected")), "{printed}");
         world.same("got");
         fs::remove_file(world.session.path("got")).unwrap();
-        let (status, said) = serving.end("INT");
-        assert_eq!(status, Some(0), "{said}");
-        assert!(said.contains(&format!("the router forwards {address}")), "{said}");
+        let (status, printed) = serving.end("INT");
+        assert_eq!(status, Some(0), "{printed}");
+        assert!(printed.contains(&format!("the router forwards {address}")), "{printed}");
         let until = Instant::now() + PATIENCE;
         while forwarded() {
-            assert!(Instant::now() < until, "it is still there: {}", mapper.said());
+            assert!(Instant::now() < until, "it is still there: {}", mapper.printed());
             sleep(Duration::from_millis(20));
         }
         let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(300)).is_err();
@@ -189,5 +189,5 @@ fn no_port_is_mapped_if_mapping_is_turned_off_or_useless() {
     let (serving, object) = share(&world.session, &sharer, "");
     assert_eq!(mapped(&object), None);
     serving.end("INT");
-    assert!(!mapper.said().contains("request received"), "{}", mapper.said());
+    assert!(!mapper.printed().contains("request received"), "{}", mapper.printed());
 }
