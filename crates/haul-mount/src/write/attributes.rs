@@ -86,14 +86,14 @@ impl Changes {
         if let Some(file) = local
             && file.set_metadata(metadata)
         {
-            return self.described(&file).await;
+            return self.metadata_changed(&file).await;
         }
         self.set_remote(&path?, metadata).await
     }
 
     /// The metadata of a file in the spool has changed. It is uploaded with the content, or alone if there are no
     /// writers.
-    async fn described(&self, file: &Arc<Pending>) -> Result<(), Errno> {
+    async fn metadata_changed(&self, file: &Arc<Pending>) -> Result<(), Errno> {
         if file.state().writers > 0 {
             return Ok(());
         }

@@ -307,7 +307,7 @@ impl Changes {
         let is_left = |file: &&Arc<Pending>| {
             let is_live = file.is_live();
             let state = file.state();
-            is_live && !(state.is_uploaded() && state.is_described())
+            is_live && !(state.is_uploaded() && state.is_metadata_uploaded())
         };
         let left = || files.iter().filter(is_left).count();
         let is_waiting = |file: &Arc<Pending>| is_left(&file) && file.state().writers == 0;

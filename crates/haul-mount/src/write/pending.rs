@@ -66,7 +66,7 @@ pub(super) struct State {
     pub(super) attempted: u64,
     /// Counts changes of the metadata, and those that are uploaded.
     pub(super) metadata_changes: u64,
-    pub(super) described: u64,
+    pub(super) metadata_uploaded: u64,
     /// It is uploaded and no longer in the spool; nothing may be written any more.
     pub(super) has_left: bool,
     /// The record differs from the durable one.
@@ -549,8 +549,8 @@ impl State {
     }
 
     /// Whether all changes of metadata are uploaded.
-    pub(super) const fn is_described(&self) -> bool {
-        self.described >= self.metadata_changes
+    pub(super) const fn is_metadata_uploaded(&self) -> bool {
+        self.metadata_uploaded >= self.metadata_changes
     }
 
     /// Metadata to set on its upload.

@@ -225,7 +225,7 @@ impl Uploader {
         {
             let mut state = file.state();
             let is_open = state.writers > 0 && !state.is_wanted;
-            let is_done = state.is_uploaded() && state.is_described();
+            let is_done = state.is_uploaded() && state.is_metadata_uploaded();
             if state.path.is_some() && !is_open && !is_done {
                 return true;
             }
@@ -248,7 +248,8 @@ impl Uploader {
         self.names.changed_in_parent(&snapshot.path);
         {
             let mut state = file.state();
-            (state.uploaded, state.described) = (snapshot.generation, snapshot.metadata_changes);
+            (state.uploaded, state.metadata_uploaded) =
+                (snapshot.generation, snapshot.metadata_changes);
             state.sent = Some(snapshot.sent(digest));
             (state.failures, state.failure) = (0, None);
             state.complete();
@@ -273,11 +274,11 @@ impl Uploader {
     async fn finish(self: &Arc<Self>, file: &Arc<Pending>) -> Result<Outcome> {
         let Some(path) = file.state().path.clone() else { return Ok(Outcome::Again) };
         let found = match self.present(&path).await {
-            // It was removed there after its upload: nothing is left that could be described.
+            // It was removed there after its upload: there is no file left for its metadata.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.names.record(&path, None, self.names.now());
                 let mut state = file.state();
-                state.described = state.metadata_changes;
+                state.metadata_uploaded = state.metadata_changes;
                 (state.is_queued, state.is_wanted) = (false, false);
                 drop(state);
                 self.leave(file);
@@ -293,18 +294,18 @@ impl Uploader {
         if is_base {
             file.replaces(found);
         }
-        let (mut metadata, changes, is_described) = {
+        let (mut metadata, changes, is_metadata_uploaded) = {
             let state = file.state();
-            (state.metadata(), state.metadata_changes, state.is_described())
+            (state.metadata(), state.metadata_changes, state.is_metadata_uploaded())
         };
         if !is_base {
             // It is that of the version before, which another must not pass for.
             metadata.modified = None;
         }
-        if !is_described {
+        if !is_metadata_uploaded {
             self.names.storage.set_metadata(&path, &metadata).await?;
             self.show(file, &path);
-            file.state().described = changes;
+            file.state().metadata_uploaded = changes;
             if is_base {
                 // In case that its version cannot be requested.
                 let sent = Sent { size, modified: metadata.modified, digest: None };
@@ -315,7 +316,8 @@ impl Uploader {
         let is_done = {
             let mut state = file.state();
             // A task that still waits queues it again.
-            let is_done = state.writers > 0 || (state.is_uploaded() && state.is_described());
+            let is_done =
+                state.writers > 0 || (state.is_uploaded() && state.is_metadata_uploaded());
             if is_done {
                 (state.is_queued, state.is_wanted) = (false, false);
             }
@@ -337,7 +339,7 @@ impl Uploader {
     pub(super) fn leave(&self, file: &Arc<Pending>) -> bool {
         {
             let mut state = file.state();
-            let is_done = state.is_uploaded() && state.is_described() && state.writers == 0;
+            let is_done = state.is_uploaded() && state.is_metadata_uploaded() && state.writers == 0;
             if !is_done || state.has_left {
                 return state.has_left;
             }
