@@ -244,7 +244,7 @@ impl Uploader {
     ) -> Result<Outcome> {
         // Even if the server reports the same version, blocks in memory are of the one before.
         self.filler.files.changed(&snapshot.path);
-        self.show(file, &snapshot.path);
+        self.publish(file, &snapshot.path);
         self.names.changed_in_parent(&snapshot.path);
         {
             let mut state = file.state();
@@ -264,7 +264,7 @@ impl Uploader {
 
     /// From now on, programs see what was uploaded, even when the file has left the spool: responses that are in flight
     /// describe what was there before.
-    fn show(&self, file: &Pending, path: &RelPath) {
+    fn publish(&self, file: &Pending, path: &RelPath) {
         let shown = file.entry().map(|entry| Arc::new(entry.at(path.clone())));
         self.names.record(path, shown, self.names.now());
     }
@@ -304,7 +304,7 @@ impl Uploader {
         }
         if !is_metadata_uploaded {
             self.names.storage.set_metadata(&path, &metadata).await?;
-            self.show(file, &path);
+            self.publish(file, &path);
             file.state().metadata_uploaded = changes;
             if is_base {
                 // In case that its version cannot be requested.
