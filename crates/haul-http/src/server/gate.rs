@@ -51,7 +51,7 @@ impl Gate {
             return Ok(credentials.user());
         }
         self.failures.add(from.ip(), Instant::now());
-        self.observer.tell(from, ClientAction::Refused { user: presented.user() });
+        self.observer.notify(from, ClientAction::Refused { user: presented.user() });
         sleep(REFUSAL).await;
         Err(asked())
     }

@@ -220,7 +220,7 @@ fn start(
             // An error is ignored: the connection is closed anyway.
             drop(socket.try_write(TOO_MANY));
         }
-        of_refused.observer.tell(from, ClientAction::TurnedAway);
+        of_refused.observer.notify(from, ClientAction::TurnedAway);
     };
     start_workers("haul-dav", accepts, running, serve, turn_away)
         .map_err(|error| Error::from_io("start a thread", error))

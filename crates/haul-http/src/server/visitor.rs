@@ -60,12 +60,12 @@ pub(super) struct Visitor {
 impl Visitor {
     /// Reports a new connection.
     pub(super) fn new(observer: Observer, address: SocketAddr) -> Self {
-        observer.tell(address, ClientAction::Connected);
+        observer.notify(address, ClientAction::Connected);
         Self { observer, address, since: Instant::now() }
     }
 
     pub(super) fn speaks_no_tls(&self) {
-        self.observer.tell(self.address, ClientAction::NoTls);
+        self.observer.notify(self.address, ClientAction::NoTls);
     }
 }
 
@@ -125,6 +125,6 @@ impl Drop for RequestReport {
             sent: self.sent.load(Ordering::Relaxed),
             after: self.since.elapsed(),
         };
-        self.observer.tell(self.address, action);
+        self.observer.notify(self.address, action);
     }
 }

@@ -24,7 +24,7 @@ impl<A: 'static> Observer<A> {
     }
 
     /// Reports an event.
-    pub fn tell(&self, address: SocketAddr, action: A) {
+    pub fn notify(&self, address: SocketAddr, action: A) {
         (self.0)(ClientEvent { address, action });
     }
 }

@@ -203,7 +203,7 @@ impl Sharer {
         loop {
             let (at, start) = (signalling.at, Instant::now());
             let lost = self.serve(signalling).await;
-            self.observer.tell(at, RegistrationEvent::Lost { cause: lost.to_string() });
+            self.observer.notify(at, RegistrationEvent::Lost { cause: lost.to_string() });
             if start.elapsed() >= LASTED {
                 pause = PAUSES.0;
             }
@@ -214,7 +214,7 @@ impl Sharer {
                     Ok(signalling) => break signalling,
                     Err(error) => {
                         let cause = error.to_string();
-                        self.observer.tell(at, RegistrationEvent::Lost { cause });
+                        self.observer.notify(at, RegistrationEvent::Lost { cause });
                     }
                 }
             };
@@ -231,7 +231,7 @@ impl Sharer {
                 let mut last = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
                 last.clone_from(&observed);
                 drop(last);
-                self.observer.tell(signalling.at, RegistrationEvent::Registered { observed });
+                self.observer.notify(signalling.at, RegistrationEvent::Registered { observed });
                 Ok(signalling)
             }
             from_bridge::Body::Refused(refused) => Err(refusal(&refused, &self.bridge)),

@@ -47,7 +47,7 @@ pub(super) async fn serve(
         () = running.stopped() => Ok(()),
     };
     if let Err(error) = outcome {
-        served.observer.tell(from, ClientAction::Failed(error.cause()));
+        served.observer.notify(from, ClientAction::Failed(error.cause()));
     }
 }
 
@@ -111,7 +111,7 @@ async fn open(
     admitted.mark_authenticated();
     frames.accept_all();
     let joined = session.activity.join(from, is_bridged);
-    served.observer.tell(from, ClientAction::Joined);
+    served.observer.notify(from, ClientAction::Joined);
     Ok(Some(Lane { session, number, frames, writing, messages, _counted: (admitted, joined) }))
 }
 
@@ -197,7 +197,7 @@ async fn refuse(
     (code, text): (Code, &str),
 ) -> Result<Option<Lane>> {
     let text = clipped(text);
-    served.observer.tell(from, ClientAction::Refused(text.clone()));
+    served.observer.notify(from, ClientAction::Refused(text.clone()));
     let body = Some(to_client::Body::Refused(messages::Refused { code: code.number(), text }));
     let message = message_frame(&messages::ToClient { id: 0, body })?;
     let written = async {

@@ -236,7 +236,7 @@ fn bridged(served: &Arc<Served>, running: &Running) -> Result<Acceptor> {
     };
     let workers = Workers::start("haul-peer", running, serve)
         .map_err(|error| Error::new(ErrorKind::Other, "start a thread").with_source(error))?;
-    let turn_away = move |from| of_refused.observer.tell(from, ClientAction::TurnedAway);
+    let turn_away = move |from| of_refused.observer.notify(from, ClientAction::TurnedAway);
     let admission = Admission::new(CONNECTIONS.0, CONNECTIONS.1);
     Ok(Acceptor::new(workers, Arc::downgrade(served), admission, turn_away))
 }
@@ -251,7 +251,7 @@ fn start(
         lane::serve(Arc::clone(&of_lanes), socket, from, admitted, running)
     };
     let turn_away = move |_: TcpStream, from| {
-        of_refused.observer.tell(from, ClientAction::TurnedAway);
+        of_refused.observer.notify(from, ClientAction::TurnedAway);
     };
     start_workers("haul-peer", accepts, running, serve, turn_away)
         .map_err(|error| Error::new(ErrorKind::Other, "start a thread").with_source(error))

@@ -62,7 +62,7 @@ impl Served {
     pub(super) fn report_end(&self, session: &Session) {
         let ago = session.without_lanes_since().map_or(Duration::ZERO, |since| since.elapsed());
         if let Some((address, end)) = session.activity.end(ago) {
-            self.observer.tell(address, ClientAction::SessionEnded(end));
+            self.observer.notify(address, ClientAction::SessionEnded(end));
         }
     }
 }

@@ -210,7 +210,7 @@ fn start(served: &Arc<Served>, listener: StdTcpListener, running: &Running) -> R
         // RFC 4253, section 4.2, allows lines before the identification. An error is ignored: the connection is closed
         // anyway.
         drop(socket.try_write(b"haul: too many connections; try again later\r\n"));
-        observer.tell(from, ClientAction::TurnedAway);
+        observer.notify(from, ClientAction::TurnedAway);
     };
     start_workers("haul-sftp", (listener, admission), running, serve, turn_away)
         .map_err(|error| Error::from_io("start a thread", error))

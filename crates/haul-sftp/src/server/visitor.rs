@@ -83,7 +83,7 @@ pub(super) struct Visitor {
 impl Visitor {
     /// Reports a new connection.
     pub(super) fn new(observer: Observer, address: SocketAddr, admitted: Admitted) -> Self {
-        observer.tell(address, ClientAction::Connected);
+        observer.notify(address, ClientAction::Connected);
         Self { observer, address, since: Instant::now(), user: OnceLock::new(), admitted }
     }
 
@@ -108,7 +108,7 @@ impl Visitor {
     }
 
     fn tell(&self, action: ClientAction) {
-        self.observer.tell(self.address, action);
+        self.observer.notify(self.address, action);
     }
 }
 

@@ -220,7 +220,7 @@ impl Sharer {
             match self.serve(&mut current).await {
                 End::Verdict(Verdict::Given, from) => {
                     current.leave().await;
-                    return self.observer.tell(from, CodeEvent::Used);
+                    return self.observer.notify(from, CodeEvent::Used);
                 }
                 End::Verdict(Verdict::Wrong, from) => {
                     guesses += 1;
@@ -233,25 +233,25 @@ impl Sharer {
                         Some(next) => std::mem::replace(&mut current, next).leave().await,
                         None => {
                             current.leave().await;
-                            return self.observer.tell(from, CodeEvent::Guessed { next: code });
+                            return self.observer.notify(from, CodeEvent::Guessed { next: code });
                         }
                     }
-                    self.observer.tell(from, CodeEvent::Guessed { next: code });
+                    self.observer.notify(from, CodeEvent::Guessed { next: code });
                 }
                 End::Expired => {
                     // A receiver may have the ticket without having confirmed it.
                     let granted = current.answerer.0.granted();
                     current.leave().await;
                     return match granted {
-                        Some(from) => self.observer.tell(from, CodeEvent::Used),
-                        None => self.observer.tell(at, CodeEvent::Expired),
+                        Some(from) => self.observer.notify(from, CodeEvent::Used),
+                        None => self.observer.notify(at, CodeEvent::Expired),
                     };
                 }
                 End::Lost(error) => {
                     if let Err(error) = self.restore(&mut current, error).await {
                         current.answerer.0.end();
                         let cause = error.to_string();
-                        return self.observer.tell(at, CodeEvent::Lost { cause });
+                        return self.observer.notify(at, CodeEvent::Lost { cause });
                     }
                 }
             }

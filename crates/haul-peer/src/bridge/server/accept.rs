@@ -37,7 +37,7 @@ pub(super) async fn serve(
     tokio::select! {
         outcome = dispatch(&bridge, socket, from, admitted, stopping) => {
             if let Err(error) = outcome {
-                bridge.observer.tell(from, BridgeAction::Failed(error.cause()));
+                bridge.observer.notify(from, BridgeAction::Failed(error.cause()));
             }
         }
         () = too_late => {}

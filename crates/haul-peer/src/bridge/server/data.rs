@@ -83,6 +83,6 @@ async fn pair(
     };
     let outcome = forward(&first, &second, flow).await;
     let bytes = moved.load(Ordering::Relaxed);
-    bridge.observer.tell(from, BridgeAction::Forwarded { bytes });
+    bridge.observer.notify(from, BridgeAction::Forwarded { bytes });
     outcome
 }

@@ -262,7 +262,7 @@ fn start(
     };
     let turn_away = move |_: TcpStream, from| {
         of_refused.metrics.failed(Fault::Connections);
-        of_refused.observer.tell(from, BridgeAction::TurnedAway);
+        of_refused.observer.notify(from, BridgeAction::TurnedAway);
     };
     start_workers("haul-bridge", accepts, running, serve, turn_away).map_err(no_thread)
 }

@@ -64,7 +64,7 @@ pub(super) async fn serve(
     };
     let outcome = caller.talk().await;
     if let Role::Sharer(_) = caller.role {
-        bridge.observer.tell(from, BridgeAction::Unregistered);
+        bridge.observer.notify(from, BridgeAction::Unregistered);
     }
     if outcome.is_ok() {
         caller.channel.close().await;
@@ -188,7 +188,7 @@ impl Caller {
             }
             self.bridge.metrics.refused(refusal);
             let text = refusal.text();
-            self.bridge.observer.tell(self.from, BridgeAction::Refused(text));
+            self.bridge.observer.notify(self.from, BridgeAction::Refused(text));
             let code = refusal.number();
             from_bridge::Body::Refused(messages::Refused { code, text: text.to_owned() })
         });
@@ -254,7 +254,7 @@ impl Caller {
         let counted = self.bridge.metrics.counted(Gauge::Sharers);
         self.role = Role::Sharer(Registered { place, incoming, _counted: counted });
         self.admitted.mark_authenticated();
-        self.bridge.observer.tell(self.from, BridgeAction::Registered);
+        self.bridge.observer.notify(self.from, BridgeAction::Registered);
     }
 
     fn check_token(&self, proof: &[u8]) -> Result<(), Refusal> {
@@ -299,7 +299,7 @@ impl Caller {
         self.role = Role::Client(Joined { room: Room { name, key }, sharer, crosses });
         self.admitted.mark_authenticated();
         self.bridge.metrics.joins.fetch_add(1, Ordering::Relaxed);
-        self.bridge.observer.tell(self.from, BridgeAction::Joined);
+        self.bridge.observer.notify(self.from, BridgeAction::Joined);
         Ok(from_bridge::Body::Joined(joined))
     }
 
@@ -319,7 +319,7 @@ impl Caller {
         let announced = Announced { connections, ..Announced::default() };
         announce(&self.bridge, self.from, &sharer, announced).await?;
         self.bridge.metrics.joins.fetch_add(1, Ordering::Relaxed);
-        self.bridge.observer.tell(self.from, BridgeAction::Joined);
+        self.bridge.observer.notify(self.from, BridgeAction::Joined);
         let observed = self.from.to_string();
         Ok(from_bridge::Body::Joined(messages::Joined { observed, ..Default::default() }))
     }
