@@ -35,7 +35,7 @@ use super::signal::{
 };
 use crate::lane;
 use crate::ticket::{Address, BridgeAddress, Secret};
-use crate::wire::convert::{clipped, exactly};
+use crate::wire::convert::{clipped, fixed};
 
 /// How long to wait for the sharer to connect, and for the bridge to bring two ports together.
 const ARRIVAL: Duration = Duration::from_secs(10);
@@ -475,7 +475,7 @@ impl Client {
 
     /// The bridge has brought two ports together.
     fn crossed(&self, cross: Cross) {
-        if let Ok(id) = exactly(&cross.connection, "connection") {
+        if let Ok(id) = fixed(&cross.connection, "connection") {
             self.crosses.fulfil(&id, cross);
         }
     }

@@ -22,7 +22,7 @@ use super::messages::{CANDIDATES_MAX, Cross, Incoming};
 use super::preamble::{self, ConnectionId};
 use crate::lane;
 use crate::ticket::Address;
-use crate::wire::convert::exactly;
+use crate::wire::convert::fixed;
 
 /// Serves an open connection as a lane of the client at this address.
 pub(super) type Accept = Arc<dyn Fn(TcpStream, SocketAddr) + Send + Sync>;
@@ -81,7 +81,7 @@ impl Outward {
 
     /// The bridge has brought the two ports of a crossing together.
     pub(super) fn crossed(&self, cross: Cross) {
-        if let Ok(id) = exactly(&cross.connection, "connection") {
+        if let Ok(id) = fixed(&cross.connection, "connection") {
             self.crosses.fulfil(&id, cross);
         }
     }
@@ -171,7 +171,7 @@ fn candidates(
 }
 
 fn ids(numbers: &[Bytes]) -> impl Iterator<Item = ConnectionId> {
-    numbers.iter().filter_map(|id| exactly(id, "connection").ok())
+    numbers.iter().filter_map(|id| fixed(id, "connection").ok())
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ use super::signal::{
 };
 use crate::lane;
 use crate::ticket::{BridgeAddress, Secret};
-use crate::wire::convert::{clipped, exactly};
+use crate::wire::convert::{clipped, fixed};
 
 /// Pauses between attempts to connect again: the first, and the longest.
 pub(super) const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -360,7 +360,7 @@ impl Wanted {
     /// Those of a client.
     fn all(incoming: &Incoming, at: SocketAddr) -> impl Iterator<Item = Self> {
         let from = incoming.joiner_observed.parse().unwrap_or(at);
-        let ids = incoming.connections.iter().filter_map(|id| exactly(id, "connection").ok());
+        let ids = incoming.connections.iter().filter_map(|id| fixed(id, "connection").ok());
         ids.map(move |id| Self { id, at, from })
     }
 }

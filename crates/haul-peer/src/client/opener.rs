@@ -23,7 +23,7 @@ use super::send::send_notices;
 use super::session::{Session, Welcomed, frame, refusal};
 use crate::lane::{self, Frames};
 use crate::tls::{self, Binding, ProofKey, Role};
-use crate::wire::convert::{self, clipped, exactly, required};
+use crate::wire::convert::{self, clipped, fixed, required};
 use crate::wire::messages::code::Refusal;
 use crate::wire::messages::{self, to_client, to_server};
 use crate::wire::{Frame, MIN_VERSION, VERSION, decode};
@@ -345,8 +345,8 @@ impl Opening<'_> {
         let unopened = Unopened(self.reach);
         let key = ProofKey::from_secret(self.reach.secret.expose())?;
         let welcome = self.greet(&key, None).await?;
-        let id = exactly(&welcome.session, "session")?;
-        let token = exactly::<32>(&welcome.token, "token")?;
+        let id = fixed(&welcome.session, "session")?;
+        let token = fixed::<32>(&welcome.token, "token")?;
         let capabilities = required(welcome.capabilities, "capabilities")?;
         let welcomed = Welcomed {
             name: clipped(&welcome.name),

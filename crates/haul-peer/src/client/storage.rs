@@ -384,7 +384,7 @@ impl Storage for PeerStorage {
         match self.ask(path, to_server::Body::Digest(request)).await? {
             to_client::Body::DigestIs(messages::DigestIs { digest: None }) => Ok(None),
             to_client::Body::DigestIs(messages::DigestIs { digest: Some(digest) }) => {
-                let bytes = convert::exactly(&digest.bytes, "digest")?;
+                let bytes = convert::fixed(&digest.bytes, "digest")?;
                 Ok(Some(Digest { kind: convert::digest_kind(digest.kind)?, bytes }))
             }
             _ => Err(unexpected().at(self.at(path))),

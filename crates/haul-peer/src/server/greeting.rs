@@ -8,7 +8,7 @@ use super::limits;
 use super::session::Session;
 use crate::lane::Frames;
 use crate::tls::{self, Binding, Role};
-use crate::wire::convert::exactly;
+use crate::wire::convert::fixed;
 use crate::wire::messages::{self, to_client, to_server};
 use crate::wire::{Frame, Limits, MIN_VERSION, VERSION, decode, message_frame};
 
@@ -25,10 +25,10 @@ pub(super) async fn hello(frames: &mut Frames<impl AsyncRead + Unpin>) -> Result
         is_understood: hello.min_version <= VERSION && hello.max_version >= MIN_VERSION,
         session: match hello.session.is_empty() {
             true => None,
-            false => Some(exactly(&hello.session, "session")?),
+            false => Some(fixed(&hello.session, "session")?),
         },
-        proof: exactly(&hello.proof, "proof")?,
-        nonce: exactly(&hello.nonce, "nonce")?,
+        proof: fixed(&hello.proof, "proof")?,
+        nonce: fixed(&hello.nonce, "nonce")?,
     })
 }
 

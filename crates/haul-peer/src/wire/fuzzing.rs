@@ -69,7 +69,7 @@ pub fn to_server(data: &[u8]) {
     let Some(body) = message.body else { return };
     match body {
         Body::Hello(hello) => {
-            let _ = convert::exactly::<32>(&hello.proof, "proof");
+            let _ = convert::fixed::<32>(&hello.proof, "proof");
         }
         Body::Stat(stat) => drop(convert::paths(&stat.paths)),
         Body::ReadWhole(read) => drop(convert::paths(&read.paths)),

@@ -33,7 +33,7 @@ use super::super::signal::{KEEPALIVE, PATIENCE, SILENCE, Signalling, key, refusa
 use super::answer::{CodeAnswerer, Verdict};
 use super::spoken::Code;
 use crate::ticket::{BridgeAddress, Ticket};
-use crate::wire::convert::exactly;
+use crate::wire::convert::fixed;
 
 /// How long a code is valid.
 const LIFETIME: Duration = Duration::from_secs(600);
@@ -376,7 +376,7 @@ impl Sharer {
         let from = incoming.joiner_observed.parse().unwrap_or(at);
         for id in &incoming.connections {
             // Beyond the limit it is dropped: the receiver fails, and may try again.
-            let Ok(id) = exactly(id, "connection") else { continue };
+            let Ok(id) = fixed(id, "connection") else { continue };
             let Ok(permit) = Arc::clone(&self.exchanges).try_acquire_owned() else { return };
             let answerer = Arc::clone(&current.answerer.0);
             tokio::spawn(async move {

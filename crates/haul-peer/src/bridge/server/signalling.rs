@@ -26,7 +26,7 @@ use super::pairing::{Crossing, Meeting};
 use super::rooms::{Place, Rooms, Sharer, ToPeer};
 use super::shared::Bridge;
 use crate::tls;
-use crate::wire::convert::exactly;
+use crate::wire::convert::fixed;
 use crate::wire::messages::Empty;
 
 /// Requests of clients that wait to be sent to a sharer.
@@ -212,8 +212,8 @@ impl Caller {
             return Err(Refusal::Invalid);
         }
         let rooms = request.rooms.iter().map(|offer| {
-            let key = RoomKey::new(exactly(&offer.key, "key")?);
-            Ok(Room { name: exactly(&offer.name, "name")?, key })
+            let key = RoomKey::new(fixed(&offer.key, "key")?);
+            Ok(Room { name: fixed(&offer.name, "name")?, key })
         });
         let rooms: Result<Vec<Room>> = rooms.collect();
         let rooms = rooms.map_err(|_| Refusal::Invalid)?;
@@ -238,7 +238,7 @@ impl Caller {
         if !matches!(self.role, Role::None) {
             return Err(Refusal::Invalid);
         }
-        let key = RoomKey::new(exactly(&request.key, "key").map_err(|_| Refusal::Invalid)?);
+        let key = RoomKey::new(fixed(&request.key, "key").map_err(|_| Refusal::Invalid)?);
         let (sender, incoming) = channel(INCOMING);
         let meter = self.bridge.accounts.meter(self.from);
         let offer = (request.number, key);
@@ -278,7 +278,7 @@ impl Caller {
         if !self.bridge.joins.allows(self.from, Instant::now()) {
             return Err(Refusal::Rate);
         }
-        let name = exactly(&request.name, "name").map_err(|_| Refusal::Invalid)?;
+        let name = fixed(&request.name, "name").map_err(|_| Refusal::Invalid)?;
         let (key, sharer) = self.bridge.rooms.find(&name).ok_or(Refusal::Room)?;
         if !key.verify(&self.exporter, &self.client_key, &request.mac) {
             return Err(Refusal::Mac);
@@ -374,7 +374,7 @@ async fn announce(
     sharer: &Arc<Sharer>,
     announced: Announced<'_>,
 ) -> Result<(), Refusal> {
-    let is_invalid = |id: &Bytes| exactly::<32>(id, "connection").is_err();
+    let is_invalid = |id: &Bytes| fixed::<32>(id, "connection").is_err();
     if announced.count() > CONNECTIONS_MAX || announced.reverse.iter().any(is_invalid) {
         return Err(Refusal::Invalid);
     }
@@ -423,7 +423,7 @@ fn expect(
     expected: &mut Vec<ConnectionId>,
 ) -> Result<(Vec<Bytes>, Vec<Bytes>), Refusal> {
     let mut one = |id: &Bytes, to_joiner: Option<&ToPeer>| -> Result<Bytes, Refusal> {
-        let id: ConnectionId = exactly(id, "connection").map_err(|_| Refusal::Invalid)?;
+        let id: ConnectionId = fixed(id, "connection").map_err(|_| Refusal::Invalid)?;
         let connected = sharer.connection(from.ip(), &bridge.limits).ok_or(Refusal::Busy)?;
         let other = random_id().map_err(|_| Refusal::Other)?;
         let crossing = to_joiner.map(|to_joiner| Crossing {

@@ -7,7 +7,7 @@ use haul_storage::{
 
 use super::super::messages::{self, code};
 use super::{
-    TARGET_MAX, WireError, exactly, mode, path, path_bytes, size_from, size_to, tag_from, tag_to,
+    TARGET_MAX, WireError, fixed, mode, path, path_bytes, size_from, size_to, tag_from, tag_to,
 };
 
 impl From<Timestamp> for messages::Time {
@@ -81,7 +81,7 @@ impl From<&Digest> for messages::Digest {
 /// `None` for a digest of a kind from a later version.
 pub(super) fn digest_from(digest: &messages::Digest) -> Result<Option<Digest>, WireError> {
     let Some(kind) = code::DigestKind::of(digest.kind) else { return Ok(None) };
-    Ok(Some(Digest { kind: kind.into(), bytes: exactly(&digest.bytes, "digest")? }))
+    Ok(Some(Digest { kind: kind.into(), bytes: fixed(&digest.bytes, "digest")? }))
 }
 
 /// A tag that is longer than [`TAG_MAX`](super::TAG_MAX) is not sent.

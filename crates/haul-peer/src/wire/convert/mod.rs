@@ -58,7 +58,7 @@ pub fn required<T>(field: Option<T>, name: &'static str) -> Result<T, WireError>
 ///
 /// # Errors
 /// `Invalid` if it has another length.
-pub fn exactly<const N: usize>(field: &[u8], name: &'static str) -> Result<[u8; N], WireError> {
+pub fn fixed<const N: usize>(field: &[u8], name: &'static str) -> Result<[u8; N], WireError> {
     field.try_into().map_err(|_| WireError::Invalid(name))
 }
 

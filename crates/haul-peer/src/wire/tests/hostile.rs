@@ -149,7 +149,7 @@ fn the_number_of_items_is_checked_before_they_are_decoded() {
 fn fields_that_must_be_present_are_missed() {
     let source = SourceVersion::try_from(messages::SourceVersion::default());
     assert_eq!(source, Err(WireError::Missing("version of the source")));
-    assert_eq!(convert::exactly::<16>(&[0; 15], "session"), Err(WireError::Invalid("session")));
+    assert_eq!(convert::fixed::<16>(&[0; 15], "session"), Err(WireError::Invalid("session")));
     let error = Error::from(WireError::Missing("handle"));
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert_eq!(error.to_string(), "cannot understand the peer (a message has no valid handle)");
