@@ -72,7 +72,7 @@ impl Visitor {
 impl Drop for Visitor {
     fn drop(&mut self) {
         self.observer
-            .tell(self.address, ClientAction::Disconnected { after: self.since.elapsed() });
+            .notify(self.address, ClientAction::Disconnected { after: self.since.elapsed() });
     }
 }
 
