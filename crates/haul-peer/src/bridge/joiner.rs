@@ -202,7 +202,7 @@ impl Joiner {
         let arrived = tokio::select! {
             stream = awaited.arrival() => Ok(stream),
             error = outcome.refused() => Err(error),
-            () = sleep(ARRIVAL) => Err(unmet("the sharer did not connect to this machine")),
+            () = sleep(ARRIVAL) => Err(unavailable("the sharer did not connect to this machine")),
         };
         let reached = arrived.as_ref().ok().and_then(|stream| stream.local_addr().ok());
         if let Some(listening) = &mut *lock(&self.listening) {
@@ -231,7 +231,7 @@ impl Joiner {
             None => listening.listener.candidates(targets.iter().copied().chain(bridge)),
         };
         if candidates.is_empty() {
-            return Err(unmet("this machine has no address that the sharer could reach"));
+            return Err(unavailable("this machine has no address that the sharer could reach"));
         }
         Ok((listening.listener.expect(id), candidates))
     }
@@ -244,7 +244,7 @@ impl Joiner {
     pub async fn cross(&self) -> Result<TcpStream> {
         let id = random_id()?;
         let Some(bridge) = lock(&self.seen).at else {
-            return Err(unmet("the bridge was not reached"));
+            return Err(unavailable("the bridge was not reached"));
         };
         let mut awaited = self.crosses.expect(id);
         let outcome = self.announced(id, Kind::Crossing);
@@ -253,15 +253,15 @@ impl Joiner {
             cross = awaited.arrival() => cross,
             error = outcome.refused() => return Err(error),
             () = port.closed() => {
-                return Err(unmet("the bridge could not bring the two sides together"));
+                return Err(unavailable("the bridge could not bring the two sides together"));
             }
-            () = sleep(ARRIVAL) => return Err(unmet("the sharer did not take part")),
+            () = sleep(ARRIVAL) => return Err(unavailable("the sharer did not take part")),
         };
         let peer = cross.peer.parse::<Address>().map(Address::socket);
         let policy = DialPolicy { bridge: bridge.ip(), seen: self.seen_addresses() };
         match peer {
             Ok(peer) if policy.permits(peer) => port.cross(peer, wait(&cross), &self.pace).await,
-            _ => Err(unmet("the bridge named an address that haul does not connect to")),
+            _ => Err(unavailable("the bridge named an address that haul does not connect to")),
         }
     }
 
@@ -521,8 +521,8 @@ fn fail(outcomes: impl IntoIterator<Item = oneshot::Sender<Result<()>>>, error: 
     }
 }
 
-/// The error of a way to the sharer that is not available. Another one may be.
-fn unmet(cause: &str) -> Error {
+/// The error of a path to the sharer that is not available. Another one may be.
+fn unavailable(cause: &str) -> Error {
     let error = Error::new(ErrorKind::Unreachable, "connect without the bridge");
     error.because(cause).with_retry(Retry::Later)
 }
