@@ -14,7 +14,7 @@ pub(super) struct DialPolicy {
     /// The bridge's address, as this side has reached it.
     pub(super) bridge: IpAddr,
     /// The addresses at which the bridge sees this side and the other one, as far as it has reported them.
-    pub(super) seen: (Option<IpAddr>, Option<IpAddr>),
+    pub(super) observed: (Option<IpAddr>, Option<IpAddr>),
 }
 
 impl DialPolicy {
@@ -28,14 +28,14 @@ impl DialPolicy {
         let Ok(address) = Address::new(candidate) else { return false };
         let ip = address.socket().ip();
         let bridge = self.bridge.to_canonical();
-        let is_near = self.seen.0.is_some() && self.seen.0 == self.seen.1;
+        let is_near = self.observed.0.is_some() && self.observed.0 == self.observed.1;
         if candidate.port() < LOWEST_PORT {
             return false;
         }
         if ip.is_loopback() {
             return bridge.is_loopback();
         }
-        let is_there = self.seen.1.is_some_and(|seen| seen.to_canonical() == ip);
+        let is_there = self.observed.1.is_some_and(|seen| seen.to_canonical() == ip);
         let is_outside = !is_private(ip) && (is_there || !is_own(ip));
         is_outside || is_near || is_private(bridge) || bridge.is_loopback()
     }
@@ -48,7 +48,7 @@ mod tests {
     /// `own` are the addresses of this machine's networks.
     fn permits_beside(own: &[&str], bridge: &str, seen: [&str; 2], candidate: &str) -> bool {
         let seen = seen.map(|text| text.parse().ok());
-        let policy = DialPolicy { bridge: bridge.parse().unwrap(), seen: (seen[0], seen[1]) };
+        let policy = DialPolicy { bridge: bridge.parse().unwrap(), observed: (seen[0], seen[1]) };
         let is_own = |ip: IpAddr| own.contains(&ip.to_string().as_str());
         policy.permits_among(candidate.parse().unwrap(), is_own)
     }

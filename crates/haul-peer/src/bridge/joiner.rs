@@ -48,7 +48,7 @@ pub struct Joiner {
     runtime: Handle,
     /// The signalling connection's task.
     announce: Mutex<Option<UnboundedSender<Announcement>>>,
-    seen: Arc<Mutex<Seen>>,
+    view: Arc<Mutex<BridgeView>>,
     /// The port for the sharer's connections, once one was requested.
     listening: Mutex<Option<Listening>>,
     crosses: Expected<Cross>,
@@ -65,7 +65,7 @@ struct Listening {
 
 /// What was learnt from the bridge.
 #[derive(Debug, Default)]
-struct Seen {
+struct BridgeView {
     /// The bridge's address that was reached.
     at: Option<SocketAddr>,
     observed: Option<Observed>,
@@ -160,10 +160,10 @@ impl Joiner {
     /// If the bridge's key is unknown.
     pub fn new(bridge: BridgeAddress, secret: Secret, runtime: Handle) -> Result<Self> {
         key(&bridge)?;
-        let (announce, seen) = (Mutex::default(), Arc::default());
+        let (announce, view) = (Mutex::default(), Arc::default());
         let (listening, crosses) = (Mutex::default(), Expected::default());
         let pace = Pace::default();
-        Ok(Self { bridge, secret, runtime, announce, seen, listening, crosses, pace })
+        Ok(Self { bridge, secret, runtime, announce, view, listening, crosses, pace })
     }
 
     /// The bridge.
@@ -173,7 +173,7 @@ impl Joiner {
 
     /// Where the bridge sees both sides, as soon as it has said so.
     pub fn observed(&self) -> Option<Observed> {
-        lock(&self.seen).observed.clone()
+        lock(&self.view).observed.clone()
     }
 
     /// Opens a data connection. It returns as soon as the bridge is reached; meanwhile the connection is announced on the
@@ -217,7 +217,7 @@ impl Joiner {
         id: ConnectionId,
         targets: &[SocketAddr],
     ) -> Result<(Awaited<TcpStream>, Vec<SocketAddr>)> {
-        let bridge = lock(&self.seen).at;
+        let bridge = lock(&self.view).at;
         let mut guard = lock(&self.listening);
         let listening = match &mut *guard {
             Some(listening) => listening,
@@ -243,7 +243,7 @@ impl Joiner {
     /// connection does not succeed within some seconds.
     pub async fn cross(&self) -> Result<TcpStream> {
         let id = random_id()?;
-        let Some(bridge) = lock(&self.seen).at else {
+        let Some(bridge) = lock(&self.view).at else {
             return Err(unavailable("the bridge was not reached"));
         };
         let mut awaited = self.crosses.expect(id);
@@ -258,7 +258,7 @@ impl Joiner {
             () = sleep(ARRIVAL) => return Err(unavailable("the sharer did not take part")),
         };
         let peer = cross.peer.parse::<Address>().map(Address::socket);
-        let policy = DialPolicy { bridge: bridge.ip(), seen: self.seen_addresses() };
+        let policy = DialPolicy { bridge: bridge.ip(), observed: self.observed_addresses() };
         match peer {
             Ok(peer) if policy.permits(peer) => port.cross(peer, wait(&cross), &self.pace).await,
             _ => Err(unavailable("the bridge named an address that haul does not connect to")),
@@ -266,7 +266,7 @@ impl Joiner {
     }
 
     /// The addresses at which the bridge sees this side and the sharer.
-    fn seen_addresses(&self) -> (Option<IpAddr>, Option<IpAddr>) {
+    fn observed_addresses(&self) -> (Option<IpAddr>, Option<IpAddr>) {
         let Some(Observed { own, sharer }) = self.observed() else { return (None, None) };
         let ip = |text: &str| text.parse::<SocketAddr>().ok().map(|address| address.ip());
         (ip(&own), ip(&sharer))
@@ -281,7 +281,7 @@ impl Joiner {
 
     /// The first connection tries all addresses of the bridge, further ones the address that was reached.
     async fn dial(&self) -> Result<Dialled> {
-        let reached = lock(&self.seen).at;
+        let reached = lock(&self.view).at;
         if let Some(at) = reached {
             let start = Instant::now();
             if let Ok(Ok(stream)) = timeout(PATIENCE, TcpStream::connect(at)).await
@@ -289,10 +289,10 @@ impl Joiner {
             {
                 return Ok(Dialled { stream, rtt: start.elapsed() });
             }
-            lock(&self.seen).at = None;
+            lock(&self.view).at = None;
         }
         let dialled = tcp(&self.bridge).await?;
-        lock(&self.seen).at = dialled.stream.peer_addr().ok();
+        lock(&self.view).at = dialled.stream.peer_addr().ok();
         Ok(dialled)
     }
 
@@ -313,7 +313,7 @@ impl Joiner {
         let client = Client {
             bridge: self.bridge.clone(),
             secret: self.secret.clone(),
-            seen: Arc::clone(&self.seen),
+            view: Arc::clone(&self.view),
             crosses: self.crosses.clone(),
             unsent: VecDeque::new(),
             waiting: Vec::new(),
@@ -335,7 +335,7 @@ type Waiting = (u32, Vec<oneshot::Sender<Result<()>>>);
 struct Client {
     bridge: BridgeAddress,
     secret: Secret,
-    seen: Arc<Mutex<Seen>>,
+    view: Arc<Mutex<BridgeView>>,
     crosses: Expected<Cross>,
     /// Not sent to the bridge yet.
     unsent: VecDeque<Announcement>,
@@ -465,9 +465,9 @@ impl Client {
     }
 
     fn joined(&self, joined: &Joined, at: SocketAddr) {
-        let mut seen = lock(&self.seen);
-        seen.at.get_or_insert(at);
-        seen.observed = Some(Observed {
+        let mut view = lock(&self.view);
+        view.at.get_or_insert(at);
+        view.observed = Some(Observed {
             own: clipped(&joined.observed),
             sharer: clipped(&joined.sharer_observed),
         });
@@ -560,7 +560,7 @@ mod tests {
             Client {
                 bridge: bridge.with_key(Some(*self.identity.key().as_bytes())),
                 secret: Secret::new([7; 16]),
-                seen: Arc::default(),
+                view: Arc::default(),
                 crosses: Expected::default(),
                 unsent: VecDeque::new(),
                 waiting: Vec::new(),

@@ -64,8 +64,8 @@ impl Outward {
     /// this side as the bridge sees it.
     pub(super) fn incoming(&self, incoming: &Incoming, bridge: SocketAddr, own: Option<IpAddr>) {
         let joiner = incoming.joiner_observed.parse::<SocketAddr>().ok();
-        let seen = (own, joiner.map(|joiner| joiner.ip()));
-        let policy = DialPolicy { bridge: bridge.ip(), seen };
+        let observed = (own, joiner.map(|joiner| joiner.ip()));
+        let policy = DialPolicy { bridge: bridge.ip(), observed };
         let candidates = candidates(&incoming.candidates, joiner, &policy);
         for id in ids(&incoming.reverse) {
             for candidate in &candidates {
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     fn policy(bridge: &str) -> DialPolicy {
-        DialPolicy { bridge: bridge.parse().unwrap(), seen: (None, None) }
+        DialPolicy { bridge: bridge.parse().unwrap(), observed: (None, None) }
     }
 
     fn parsed(texts: &[&str]) -> Vec<SocketAddr> {
