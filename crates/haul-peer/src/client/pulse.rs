@@ -19,7 +19,7 @@ const PING: Duration = Duration::from_secs(10);
 const LOST: Duration = Duration::from_secs(30);
 
 /// How often a lane is checked.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// If checks are further apart than this, the program was suspended. What has arrived meanwhile is yet to be read, and
 /// the other side may have been suspended as well.
@@ -31,13 +31,13 @@ pub(super) async fn lost(
     messages: &WeakUnboundedSender<Bytes>,
     traffic: &Traffic,
 ) {
-    let mut pulse = Pulse::new(Instant::now(), traffic.bytes());
+    let mut silence = Silence::new(Instant::now(), traffic.bytes());
     loop {
-        sleep(LOOK).await;
-        match pulse.look(Instant::now(), traffic.bytes(), session.is_waiting()) {
-            Beat::Alive => {}
-            Beat::Ping => ping(session, messages),
-            Beat::Lost => return,
+        sleep(CHECK_PERIOD).await;
+        match silence.check(Instant::now(), traffic.bytes(), session.is_waiting()) {
+            Action::Alive => {}
+            Action::Ping => ping(session, messages),
+            Action::Lost => return,
         }
     }
 }
@@ -53,7 +53,7 @@ fn ping(session: &Session, messages: &WeakUnboundedSender<Bytes>) {
 
 /// What to do with a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Beat {
+enum Action {
     Alive,
     Ping,
     Lost,
@@ -61,35 +61,35 @@ enum Beat {
 
 /// The silence of a lane, without I/O and with the time passed in.
 #[derive(Debug)]
-struct Pulse {
-    looked: Instant,
+struct Silence {
+    checked: Instant,
     traffic: u64,
     /// Time without traffic although a response was due.
     silent: Duration,
     is_pinged: bool,
 }
 
-impl Pulse {
+impl Silence {
     const fn new(now: Instant, traffic: u64) -> Self {
-        Self { looked: now, traffic, silent: Duration::ZERO, is_pinged: false }
+        Self { checked: now, traffic, silent: Duration::ZERO, is_pinged: false }
     }
 
     /// Evaluates the traffic so far. `is_waiting`: whether a response is due, on any lane.
-    fn look(&mut self, now: Instant, traffic: u64, is_waiting: bool) -> Beat {
-        let elapsed = now.saturating_duration_since(self.looked);
+    fn check(&mut self, now: Instant, traffic: u64, is_waiting: bool) -> Action {
+        let elapsed = now.saturating_duration_since(self.checked);
         let is_idle = !is_waiting && !self.is_pinged;
         if traffic != self.traffic || elapsed > SUSPENDED || is_idle {
             *self = Self::new(now, traffic);
-            return Beat::Alive;
+            return Action::Alive;
         }
-        self.looked = now;
+        self.checked = now;
         self.silent += elapsed;
         if self.silent >= LOST {
-            return Beat::Lost;
+            return Action::Lost;
         }
         match self.silent >= PING && !std::mem::replace(&mut self.is_pinged, true) {
-            true => Beat::Ping,
-            false => Beat::Alive,
+            true => Action::Ping,
+            false => Action::Alive,
         }
     }
 }
@@ -104,46 +104,46 @@ mod tests {
     use super::*;
 
     /// What a lane does in each second, given its traffic and whether a response is due.
-    fn beats(seconds: u64, each: impl Fn(u64) -> (u64, bool)) -> Vec<(u64, Beat)> {
+    fn actions(seconds: u64, each: impl Fn(u64) -> (u64, bool)) -> Vec<(u64, Action)> {
         let start = Instant::now();
-        let mut pulse = Pulse::new(start, 0);
-        let look = |second| {
+        let mut silence = Silence::new(start, 0);
+        let check = |second| {
             let (traffic, is_waiting) = each(second);
-            (second, pulse.look(start + Duration::from_secs(second), traffic, is_waiting))
+            (second, silence.check(start + Duration::from_secs(second), traffic, is_waiting))
         };
-        (1..=seconds).map(look).filter(|(_, beat)| *beat != Beat::Alive).collect()
+        (1..=seconds).map(check).filter(|(_, action)| *action != Action::Alive).collect()
     }
 
     #[test]
     fn a_silent_lane_is_pinged_and_then_lost() {
-        assert_eq!(beats(30, |_| (0, true)), [(10, Beat::Ping), (30, Beat::Lost)]);
-        assert!(beats(100, |_| (0, false)).is_empty());
+        assert_eq!(actions(30, |_| (0, true)), [(10, Action::Ping), (30, Action::Lost)]);
+        assert!(actions(100, |_| (0, false)).is_empty());
         // The request has been answered on another lane, the Ping has not.
-        assert_eq!(beats(30, |at| (0, at < 12)), [(10, Beat::Ping), (30, Beat::Lost)]);
+        assert_eq!(actions(30, |at| (0, at < 12)), [(10, Action::Ping), (30, Action::Lost)]);
         // Silence before a request does not count.
-        assert_eq!(beats(60, |at| (0, at > 50)), [(60, Beat::Ping)]);
+        assert_eq!(actions(60, |at| (0, at > 50)), [(60, Action::Ping)]);
     }
 
     #[test]
     fn any_traffic_shows_that_a_lane_is_alive() {
-        assert!(beats(100, |at| (at / 9, true)).is_empty());
+        assert!(actions(100, |at| (at / 9, true)).is_empty());
         let answered = |at: u64| (at / 12, true);
-        assert_eq!(beats(36, answered).len(), 3);
-        assert!(beats(300, answered).iter().all(|(_, beat)| *beat == Beat::Ping));
+        assert_eq!(actions(36, answered).len(), 3);
+        assert!(actions(300, answered).iter().all(|(_, action)| *action == Action::Ping));
     }
 
     /// Both sides may have been suspended for hours: nothing has been read since.
     #[test]
     fn time_in_which_the_program_was_suspended_does_not_count() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(start, 0);
-        let mut look = |at: u64| pulse.look(start + Duration::from_secs(at), 0, true);
-        let before: Vec<_> = (1..30).map(&mut look).collect();
-        assert_eq!(before.iter().filter(|beat| **beat == Beat::Ping).count(), 1);
+        let mut silence = Silence::new(start, 0);
+        let mut check = |at: u64| silence.check(start + Duration::from_secs(at), 0, true);
+        let before: Vec<_> = (1..30).map(&mut check).collect();
+        assert_eq!(before.iter().filter(|action| **action == Action::Ping).count(), 1);
         let hours = 10_000;
-        let after: Vec<_> = (hours..=hours + 30).map(look).collect();
-        assert_eq!((after[0], after[10], after[29]), (Beat::Alive, Beat::Ping, Beat::Alive));
-        assert_eq!(after[30], Beat::Lost);
+        let after: Vec<_> = (hours..=hours + 30).map(check).collect();
+        assert_eq!((after[0], after[10], after[29]), (Action::Alive, Action::Ping, Action::Alive));
+        assert_eq!(after[30], Action::Lost);
     }
 
     #[tokio::test(start_paused = true)]
