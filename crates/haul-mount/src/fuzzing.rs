@@ -1,6 +1,6 @@
 //! Entry points of the fuzz targets.
 
-use crate::fuse::{Agreed, Change, Operation, Request, agree};
+use crate::fuse::{Change, Negotiated, Operation, Request, negotiate};
 
 /// A request of the kernel, from any bytes.
 pub fn request(data: &[u8]) {
@@ -12,7 +12,7 @@ pub fn request(data: &[u8]) {
             assert!(written.len() < data.len());
         }
         Operation::Init(offered) => {
-            if let Agreed::Ready(body) | Agreed::Again(body) = agree(&offered) {
+            if let Negotiated::Ready(body) | Negotiated::Again(body) = negotiate(&offered) {
                 assert_eq!(body.len(), 64);
             }
         }

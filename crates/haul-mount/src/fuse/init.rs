@@ -65,9 +65,9 @@ impl InitRequest {
     }
 }
 
-/// What was agreed on.
+/// The outcome of negotiating the version of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Agreed {
+pub(crate) enum Negotiated {
     /// The connection is ready; the body of the response.
     Ready(Vec<u8>),
     /// The kernel will ask again for this version; the body of the response.
@@ -77,12 +77,12 @@ pub(crate) enum Agreed {
 }
 
 /// Chooses version and features.
-pub(crate) fn agree(offered: &InitRequest) -> Agreed {
+pub(crate) fn negotiate(offered: &InitRequest) -> Negotiated {
     if offered.major > MAJOR {
-        return Agreed::Again(too_new());
+        return Negotiated::Again(too_new());
     }
     if offered.major < MAJOR || offered.minor < LEAST_MINOR {
-        return Agreed::TooOld;
+        return Negotiated::TooOld;
     }
     let mut out = Out::with_capacity(64);
     // The kernel reads ahead at most as much as the `read_ahead_kb` of the mount says: 128 KiB unless root changes it.
@@ -91,7 +91,7 @@ pub(crate) fn agree(offered: &InitRequest) -> Agreed {
     out.u16(MAX_BACKGROUND).u16(CONGESTION).u32(MAX_REQUEST).u32(1);
     // No alignment of mappings, no further flags, and unused fields.
     out.u16(MAX_PAGES).u16(0).u32(0).raw(&[0; 28]);
-    Agreed::Ready(out.done())
+    Negotiated::Ready(out.done())
 }
 
 /// The response to a kernel with a later major version.

@@ -13,7 +13,7 @@ mod tests;
 mod wire;
 
 pub(crate) use change::{Change, NewAttributes, NewTime};
-pub(crate) use init::{Agreed, MAX_REQUEST, agree};
+pub(crate) use init::{MAX_REQUEST, Negotiated, negotiate};
 pub(crate) use reply::{
     Answer, Attributes, Body, Handle, Kind, Listing, Opening, Place, Statistics, answer_head,
     attributes, entry, no_entry, outdated, statistics, written,

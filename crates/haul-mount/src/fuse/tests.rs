@@ -111,17 +111,18 @@ fn a_false_count_of_forgotten_nodes_allocates_nothing() {
     assert!(Request::decode(&request(42, 1, &body.done())).is_err());
 }
 
-fn init(numbers: &[u32]) -> Agreed {
+fn init(numbers: &[u32]) -> Negotiated {
     let body: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
     match decoded(26, &body) {
-        Operation::Init(offered) => agree(&offered),
+        Operation::Init(offered) => negotiate(&offered),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn only_features_that_the_kernel_offers_are_chosen() {
-    let Agreed::Ready(body) = init(&[7, 31, 128 << 10, (1 << 0) | (1 << 22) | (1 << 30)]) else {
+    let Negotiated::Ready(body) = init(&[7, 31, 128 << 10, (1 << 0) | (1 << 22) | (1 << 30)])
+    else {
         panic!("not ready");
     };
     assert_eq!(body.len(), 64);
@@ -134,9 +135,9 @@ fn only_features_that_the_kernel_offers_are_chosen() {
 
 #[test]
 fn versions_are_negotiated() {
-    assert_eq!(init(&[7, 30, 0, 0]), Agreed::TooOld);
-    assert_eq!(init(&[6, 40]), Agreed::TooOld);
-    let Agreed::Again(body) = init(&[8, 0]) else { panic!("no second try") };
+    assert_eq!(init(&[7, 30, 0, 0]), Negotiated::TooOld);
+    assert_eq!(init(&[6, 40]), Negotiated::TooOld);
+    let Negotiated::Again(body) = init(&[8, 0]) else { panic!("no second try") };
     assert_eq!(body[..4], 7_u32.to_ne_bytes());
 }
 

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::device::Device;
 use super::in_flight::InFlight;
-use crate::fuse::{Agreed, Answer, Body, MAX_REQUEST, Operation, Request, agree, outdated};
+use crate::fuse::{Answer, Body, MAX_REQUEST, Negotiated, Operation, Request, negotiate, outdated};
 
 /// The kernel refuses to write a request into a buffer that is smaller than the longest one.
 const BUFFER: usize = MAX_REQUEST as usize + 4096;
@@ -147,12 +147,12 @@ impl<H: Handler> Served<H> {
         };
         let unique = request.header.unique;
         match request.operation {
-            Operation::Init(offered) => match agree(&offered) {
-                Agreed::Ready(body) | Agreed::Again(body) => {
+            Operation::Init(offered) => match negotiate(&offered) {
+                Negotiated::Ready(body) | Negotiated::Again(body) => {
                     self.device.send(unique, None, &[&body]);
                     None
                 }
-                Agreed::TooOld => {
+                Negotiated::TooOld => {
                     self.device.send(unique, Some(Errno::PROTO), &[]);
                     Some(End::TooOld)
                 }
