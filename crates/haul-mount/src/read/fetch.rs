@@ -53,9 +53,9 @@ pub(super) struct Version {
 #[derive(Debug)]
 pub(super) enum Piece {
     /// It is in memory.
-    Held(Bytes),
+    Cached(Bytes),
     /// It is in flight.
-    Coming(oneshot::Receiver<Result<Bytes>>),
+    InFlight(oneshot::Receiver<Result<Bytes>>),
 }
 
 impl Version {
@@ -114,7 +114,7 @@ impl Version {
         let (mut missing, mut has_joined) = (Vec::new(), false);
         let want = |index| {
             if let Some(bytes) = self.held(index) {
-                return Piece::Held(bytes);
+                return Piece::Cached(bytes);
             }
             let (sender, receiver) = oneshot::channel();
             let waiters = flights.entry(index).or_insert_with(|| {
@@ -123,7 +123,7 @@ impl Version {
             });
             waiters.push(Waiter { needed: range.end().saturating_sub(index * BLOCK), sender });
             has_joined = true;
-            Piece::Coming(receiver)
+            Piece::InFlight(receiver)
         };
         let pieces = indices.map(want).collect();
         drop(flights);

@@ -94,8 +94,8 @@ impl Source {
         let range = self.clipped(range);
         let indices = indices(range);
         let (pieces, missing) = self.version.want(range, indices.clone());
-        let is_coming = |piece: &&Piece| matches!(piece, Piece::Coming(_));
-        let misses = pieces.iter().filter(is_coming).count();
+        let is_in_flight = |piece: &&Piece| matches!(piece, Piece::InFlight(_));
+        let misses = pieces.iter().filter(is_in_flight).count();
         let counters = &self.version.context.counters;
         counters.hits.add((pieces.len() - misses) as u64);
         counters.misses.add(misses as u64);
@@ -107,8 +107,8 @@ impl Source {
         let mut held = Vec::with_capacity(pieces.len());
         for piece in pieces {
             held.push(match piece {
-                Piece::Held(bytes) => bytes,
-                Piece::Coming(coming) => coming
+                Piece::Cached(bytes) => bytes,
+                Piece::InFlight(receiver) => receiver
                     .await
                     .unwrap_or_else(|_| Err(Error::new(ErrorKind::Interrupted, "read")))?,
             });
