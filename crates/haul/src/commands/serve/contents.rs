@@ -26,12 +26,12 @@ pub(super) struct Contents {
     /// Identifies it in later runs: the absolute paths, escaped, a line each. No other share has the same.
     pub(super) label: String,
     /// The same, for servers that take paths instead of a storage.
-    pub(super) top: Top,
+    pub(super) root: ShareRoot,
 }
 
 /// What is at the top of a share, by canonical paths.
 #[derive(Debug)]
-pub(super) enum Top {
+pub(super) enum ShareRoot {
     /// What is in a directory.
     Directory(PathBuf),
     /// Files and directories with their names.
@@ -55,12 +55,12 @@ impl Contents {
         };
         if let [Found { path, is_directory: true, .. }] = found.as_slice() {
             let storage = LocalStorage::open(path, LocalOptions::default())?;
-            let top = Top::Directory(path.clone());
-            return Ok(Self { storage, name, label, top });
+            let root = ShareRoot::Directory(path.clone());
+            return Ok(Self { storage, name, label, root });
         }
         let storage = Items::open(&found)?;
-        let top = Top::Items(found.into_iter().map(|one| (one.name, one.path)).collect());
-        Ok(Self { storage, name, label, top })
+        let root = ShareRoot::Items(found.into_iter().map(|one| (one.name, one.path)).collect());
+        Ok(Self { storage, name, label, root })
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use super::addresses::{is_only_local, reachable};
 use super::announced;
 use super::bridged;
-use super::contents::{Contents, Top, labels_with};
+use super::contents::{Contents, ShareRoot, labels_with};
 use super::given::kept;
 use super::log::{Log, LogEnd, LogEvent};
 use super::mapped;
@@ -94,7 +94,7 @@ pub(crate) async fn run(args: &ShareArgs, printer: &Printer) -> Result<Exit, Sto
     admission.save_port(args, server.addresses())?;
     let mut mapping = mapped::start(args, &addresses, server.addresses(), printer);
     let share = Share { args, printer, signals: &signals, identity, admission, name, server };
-    let outcome = Box::pin(share.serve(addresses, found, contents.top, mapping.as_mut())).await;
+    let outcome = Box::pin(share.serve(addresses, found, contents.root, mapping.as_mut())).await;
     // However the share has ended, the router forwards nothing any more.
     mapped::end(mapping).await;
     if let (Ok(_), Some(end)) = (&outcome, log_end) {
@@ -134,7 +134,7 @@ impl Share<'_> {
         self,
         mut addresses: Vec<Address>,
         found: Option<BridgeAddress>,
-        top: Top,
+        root: ShareRoot,
         mapping: Option<&mut PortMapping>,
     ) -> Result<Exit, Stop> {
         let Self { args, printer, signals, identity, admission, name, server } = self;
@@ -144,7 +144,7 @@ impl Share<'_> {
         };
         mapped::add_address(mapping, args, &mut addresses, printer).await;
         let ticket = admission.ticket(args, &identity, &addresses);
-        let web = Web::start(args, top, printer).await?;
+        let web = Web::start(args, root, printer).await?;
         let offered = tokio::select! {
             offered = Box::pin(bridged::offer(args, found, &ticket, printer)) => offered?,
             () = signals.cancel().cancelled() => return Ok(Exit::Done),

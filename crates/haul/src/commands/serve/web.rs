@@ -12,7 +12,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use super::addresses::for_others;
-use super::contents::Top;
+use super::contents::ShareRoot;
 use super::given::kept;
 use super::log::{Log, LogEnd};
 use super::qr;
@@ -46,7 +46,7 @@ impl Web {
     /// Serves the page; nothing without `--web`.
     pub(super) async fn start(
         args: &ShareArgs,
-        top: Top,
+        root: ShareRoot,
         printer: &Printer,
     ) -> Result<Option<Self>, Stop> {
         let Some(listen) = args.web else { return Ok(None) };
@@ -58,7 +58,7 @@ impl Web {
         };
         let fingerprint = tls.fingerprint().to_owned();
         let (_, password) = Password::random()?;
-        let (mut builder, names) = builder(top)?;
+        let (mut builder, names) = builder(root)?;
         let mut log_end = None;
         if printer.is_verbose() {
             let (log, end) = Log::start(printer)?;
@@ -110,10 +110,10 @@ impl Page {
 }
 
 /// The server for what is shared, and a directory with its names.
-fn builder(top: Top) -> Result<(DavServerBuilder, Option<TempDir>)> {
-    let items = match top {
-        Top::Directory(path) => return Ok((DavServer::builder(path), None)),
-        Top::Items(items) => items,
+fn builder(root: ShareRoot) -> Result<(DavServerBuilder, Option<TempDir>)> {
+    let items = match root {
+        ShareRoot::Directory(path) => return Ok((DavServer::builder(path), None)),
+        ShareRoot::Items(items) => items,
     };
     let failed = |error| Error::from_io("serve the page", error);
     let names = tempfile::Builder::new().prefix("haul-share-").tempdir().map_err(failed)?;
