@@ -39,11 +39,11 @@ pub(crate) async fn run(args: &DuArgs, config: &Config, printer: &Printer) -> Re
                 continue;
             }
         };
-        let here = Whereabouts::of(&place);
+        let here = Position::of(&place);
         if measured_before.iter().any(|before| here.below(before).is_some()) {
             continue;
         }
-        let inside = measured_before.iter().filter_map(|before: &Whereabouts| before.below(&here));
+        let inside = measured_before.iter().filter_map(|before: &Position| before.below(&here));
         counted.leave_out(inside.map(|below| place.path.join_path(&below)));
         measured_before.push(here);
         let most = if args.summarize { 0 } else { args.depth.unwrap_or(usize::MAX) };
@@ -79,13 +79,13 @@ pub(crate) async fn run(args: &DuArgs, config: &Config, printer: &Printer) -> Re
 
 /// The position of a location, in a form that can be compared: a location below one that was already measured is not
 /// counted again, as in du.
-struct Whereabouts {
+struct Position {
     /// The location of the host's root; `None` on this machine.
     host: Option<Location>,
     path: Vec<u8>,
 }
 
-impl Whereabouts {
+impl Position {
     fn of(place: &Place) -> Self {
         let (host, root) = match (&place.local, place.storage.location()) {
             (Some(path), _) => {
