@@ -17,7 +17,7 @@ use super::action::BridgeAction;
 use super::cross::cross;
 use super::forward::{Flow, forward};
 use super::metrics::{Fault, Gauge};
-use super::pairing::{Arrival, Meeting, Parked};
+use super::pairing::{Arrival, Pair, Parked};
 use super::shared::Bridge;
 
 /// Serves a data connection until it ends.
@@ -44,7 +44,7 @@ pub(super) async fn serve(
             }
         }
         Arrival::Waits => {}
-        Arrival::Met(meeting, first, second) => match &meeting.crossing {
+        Arrival::Paired(expected, first, second) => match &expected.crossing {
             // The second one has just arrived.
             Some(crossing) => {
                 let (joiner, sharer) = match id == crossing.sharer.0 {
@@ -54,7 +54,7 @@ pub(super) async fn serve(
                 cross(bridge, crossing, joiner, sharer).await.map_err(|error| lost(&error))?;
             }
             None => {
-                pair(bridge, &meeting, first, second, from).await.map_err(|error| lost(&error))?;
+                pair(bridge, &expected, first, second, from).await.map_err(|error| lost(&error))?;
             }
         },
         Arrival::Refused => bridge.metrics.failed(Fault::Data),
@@ -64,7 +64,7 @@ pub(super) async fn serve(
 
 async fn pair(
     bridge: &Bridge,
-    meeting: &Meeting,
+    expected: &Pair,
     first: Parked,
     second: Parked,
     from: SocketAddr,
@@ -76,7 +76,7 @@ async fn pair(
     let _counted = bridge.metrics.counted(Gauge::Pairs);
     let moved = AtomicU64::new(0);
     let flow = Flow {
-        meter: meeting.connected.meter(),
+        meter: expected.connected.meter(),
         total: &bridge.metrics.bytes,
         moved: &moved,
         idle: bridge.limits.idle,

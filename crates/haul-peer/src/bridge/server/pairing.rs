@@ -50,9 +50,9 @@ pub(super) struct Crossing {
     pub(super) sharer: (ConnectionId, ToPeer),
 }
 
-/// Where a connection of a client and one of its sharer meet. Whichever comes first is parked here.
+/// A connection of a client and one of its sharer that belong together. The first to arrive waits here.
 #[derive(Debug)]
-pub(super) struct Meeting {
+pub(super) struct Pair {
     /// Counts the pair as one connection to the sharer.
     pub(super) connected: Connected,
     /// Set if the pair is not to be joined.
@@ -60,13 +60,13 @@ pub(super) struct Meeting {
     first: Mutex<Option<Parked>>,
 }
 
-impl Meeting {
+impl Pair {
     pub(super) fn new(connected: Connected, crossing: Option<Crossing>) -> Arc<Self> {
         Arc::new(Self { connected, crossing, first: Mutex::default() })
     }
 
     /// Parks a connection, or returns it with the one that came before it.
-    fn meet(&self, parked: Parked) -> Option<(Parked, Parked)> {
+    fn add(&self, parked: Parked) -> Option<(Parked, Parked)> {
         let mut first = lock(&self.first);
         match first.take() {
             Some(earlier) => Some((earlier, parked)),
@@ -86,7 +86,7 @@ pub(super) enum Arrival {
     /// It waits for its counterpart.
     Waits,
     /// Its counterpart was there.
-    Met(Arc<Meeting>, Parked, Parked),
+    Paired(Arc<Pair>, Parked, Parked),
     /// There are too many like it, or another one has its number.
     Refused,
 }
@@ -111,7 +111,7 @@ enum Entry {
     /// It has arrived, but was not announced.
     Unclaimed(Parked),
     /// It is announced, but has not arrived.
-    Expected(Arc<Meeting>),
+    Expected(Arc<Pair>),
 }
 
 impl Pairing {
@@ -127,10 +127,10 @@ impl Pairing {
     pub(super) fn arrive(&self, id: ConnectionId, parked: Parked) -> Arrival {
         let mut table = lock(&self.table);
         match table.entries.remove(&id) {
-            Some(Entry::Expected(meeting)) => {
+            Some(Entry::Expected(pair)) => {
                 drop(table);
-                match meeting.meet(parked) {
-                    Some((first, second)) => Arrival::Met(meeting, first, second),
+                match pair.add(parked) {
+                    Some((first, second)) => Arrival::Paired(pair, first, second),
                     None => Arrival::Waits,
                 }
             }
@@ -153,7 +153,7 @@ impl Pairing {
     }
 
     /// A client has announced its connection `id`. Returns whether that was possible: it was not announced before.
-    pub(super) fn claim(&self, id: ConnectionId, meeting: &Arc<Meeting>) -> bool {
+    pub(super) fn claim(&self, id: ConnectionId, pair: &Arc<Pair>) -> bool {
         let mut table = lock(&self.table);
         if matches!(table.entries.get(&id), Some(Entry::Expected(_))) {
             return false;
@@ -161,9 +161,9 @@ impl Pairing {
         if let Some(parked) = table.take_unclaimed(&id) {
             drop(table);
             // The first of the two: the sharer does not know its own number yet.
-            drop(meeting.meet(parked));
+            drop(pair.add(parked));
         } else {
-            table.entries.insert(id, Entry::Expected(Arc::clone(meeting)));
+            table.entries.insert(id, Entry::Expected(Arc::clone(pair)));
         }
         true
     }
@@ -174,7 +174,7 @@ impl Pairing {
     }
 
     /// Removes connections that were announced, but have not arrived. Returns whether there were any. Their counterparts
-    /// are closed with the last reference to the meeting.
+    /// are closed with the last reference to the pair.
     pub(super) fn expire(&self, ids: &[ConnectionId]) -> bool {
         let mut table = lock(&self.table);
         let mut expired = Vec::new();
@@ -255,10 +255,10 @@ mod tests {
             Parked::new(near, from, self.admission.enter(from.ip()).unwrap()).unwrap()
         }
 
-        fn meeting(&self) -> Arc<Meeting> {
+        fn pair(&self) -> Arc<Pair> {
             let (_, sharer) = self.rooms.find(&[0; 32]).unwrap();
             let joiner = "192.0.2.2".parse().unwrap();
-            Meeting::new(sharer.connection(joiner, &BridgeLimits::default()).unwrap(), None)
+            Pair::new(sharer.connection(joiner, &BridgeLimits::default()).unwrap(), None)
         }
 
         fn is_empty(&self) -> bool {
@@ -271,14 +271,14 @@ mod tests {
     async fn connections_meet_in_any_order() {
         let world = World::new(&BridgeLimits::default()).await;
         for order in 0..3 {
-            let meeting = world.meeting();
+            let pair = world.pair();
             let (joiner, sharer) = ([1; 32], [2; 32]);
             if order == 0 {
                 let arrival = world.pairing.arrive(joiner, world.parked().await);
                 assert!(matches!(arrival, Arrival::Unclaimed), "{arrival:?}");
             }
-            assert!(world.pairing.claim(joiner, &meeting));
-            assert!(world.pairing.claim(sharer, &meeting));
+            assert!(world.pairing.claim(joiner, &pair));
+            assert!(world.pairing.claim(sharer, &pair));
             let rest = match order {
                 0 => vec![sharer],
                 1 => vec![joiner, sharer],
@@ -287,7 +287,7 @@ mod tests {
             for (at, id) in rest.iter().enumerate() {
                 let arrival = world.pairing.arrive(*id, world.parked().await);
                 let is_last = at + 1 == rest.len();
-                assert_eq!(matches!(arrival, Arrival::Met(..)), is_last, "{arrival:?}");
+                assert_eq!(matches!(arrival, Arrival::Paired(..)), is_last, "{arrival:?}");
             }
             assert!(!world.pairing.expire(&[joiner, sharer]));
             assert!(world.is_empty());
@@ -312,12 +312,12 @@ mod tests {
     #[tokio::test]
     async fn an_announced_connection_without_counterpart_is_closed() {
         let world = World::new(&BridgeLimits::default()).await;
-        let meeting = world.meeting();
-        assert!(world.pairing.claim([1; 32], &meeting) && world.pairing.claim([2; 32], &meeting));
-        assert!(!world.pairing.claim([1; 32], &meeting), "it was announced before");
+        let pair = world.pair();
+        assert!(world.pairing.claim([1; 32], &pair) && world.pairing.claim([2; 32], &pair));
+        assert!(!world.pairing.claim([1; 32], &pair), "it was announced before");
         assert!(matches!(world.pairing.arrive([1; 32], world.parked().await), Arrival::Waits));
         assert!(world.pairing.expire(&[[1; 32], [2; 32]]));
         assert!(world.is_empty());
-        assert!(lock(&meeting.first).is_some());
+        assert!(lock(&pair.first).is_some());
     }
 }

@@ -22,7 +22,7 @@ use super::super::preamble::{ConnectionId, random_id};
 use super::super::room::{Room, RoomKey};
 use super::action::BridgeAction;
 use super::metrics::{Counted, Fault, Gauge};
-use super::pairing::{Crossing, Meeting};
+use super::pairing::{Crossing, Pair};
 use super::rooms::{Place, Rooms, Sharer, ToPeer};
 use super::shared::Bridge;
 use crate::tls;
@@ -430,11 +430,11 @@ fn expect(
             joiner: (id, to_joiner.clone()),
             sharer: (other, sharer.signalling()),
         });
-        let meeting = Meeting::new(connected, crossing);
-        if !bridge.pairing.claim(id, &meeting) {
+        let pair = Pair::new(connected, crossing);
+        if !bridge.pairing.claim(id, &pair) {
             return Err(Refusal::Invalid);
         }
-        bridge.pairing.claim(other, &meeting);
+        bridge.pairing.claim(other, &pair);
         expected.extend([id, other]);
         Ok(Bytes::copy_from_slice(&other))
     };
