@@ -40,7 +40,7 @@ impl Announcement {
     /// # Errors
     /// If the system has no more threads, files or random numbers.
     pub fn of_share(secret: &Secret, listening: &[SocketAddr]) -> Result<Option<Self>> {
-        Self::start(What::Share(secret.clone()), listening)
+        Self::start(Service::Share(secret.clone()), listening)
     }
 
     /// Announces a bridge with its key to everyone on the networks of a server that listens on these addresses; `None`
@@ -51,19 +51,19 @@ impl Announcement {
     /// # Errors
     /// If the system has no more threads, files or random numbers.
     pub fn of_bridge(key: &PeerKey, listening: &[SocketAddr]) -> Result<Option<Self>> {
-        Self::start(What::Bridge(*key), listening)
+        Self::start(Service::Bridge(*key), listening)
     }
 
-    fn start(what: What, listening: &[SocketAddr]) -> Result<Option<Self>> {
+    fn start(service: Service, listening: &[SocketAddr]) -> Result<Option<Self>> {
         let ports = ports(listening);
         if ports.is_empty() {
             return Ok(None);
         }
         let day = epoch(SystemTime::now());
         let daemon = Arc::new(Daemon::start()?);
-        let names = what.announce(&daemon, &ports, day)?;
+        let names = service.announce(&daemon, &ports, day)?;
         let daemon = Arc::new(Mutex::new(daemon));
-        let announced = Announced { daemon: Arc::clone(&daemon), what, ports, names, day };
+        let announced = Announced { daemon: Arc::clone(&daemon), service, ports, names, day };
         Ok(Some(Self { daemon, task: tokio::spawn(announced.keep()) }))
     }
 
@@ -88,12 +88,12 @@ impl fmt::Debug for Announcement {
 }
 
 /// What is announced.
-enum What {
+enum Service {
     Share(Secret),
     Bridge(PeerKey),
 }
 
-impl What {
+impl Service {
     /// Announces it with the tag of a day. Returns the names.
     fn announce(
         &self,
@@ -114,7 +114,7 @@ impl What {
 /// The state of an announcement's task.
 struct Announced {
     daemon: Current,
-    what: What,
+    service: Service,
     ports: BTreeMap<u16, Hosts>,
     /// The names under which it is announced.
     names: Vec<String>,
@@ -145,7 +145,7 @@ impl Announced {
 
     /// Announces it under other names, with the tag of a day.
     fn renew(&mut self, daemon: &Daemon, day: u64) -> Result<()> {
-        let names = self.what.announce(daemon, &self.ports, day)?;
+        let names = self.service.announce(daemon, &self.ports, day)?;
         self.day = day;
         for old in std::mem::replace(&mut self.names, names) {
             daemon.withdraw(&old);
@@ -156,7 +156,7 @@ impl Announced {
     /// Announces it anew with another thread. The old thread withdraws its announcements, and ends.
     fn replace(&mut self, day: u64) -> Result<()> {
         let daemon = Arc::new(Daemon::start()?);
-        self.names = self.what.announce(&daemon, &self.ports, day)?;
+        self.names = self.service.announce(&daemon, &self.ports, day)?;
         self.day = day;
         *lock(&self.daemon) = daemon;
         Ok(())
@@ -188,12 +188,12 @@ mod tests {
     #[tokio::test]
     async fn another_thread_takes_over_with_other_names() {
         let ports = ports(&[SocketAddr::from(([192, 0, 2, 1], 4180))]);
-        let what = What::Bridge(PeerKey([1; 32]));
+        let service = Service::Bridge(PeerKey([1; 32]));
         let first = Arc::new(Daemon::start().unwrap());
-        let names = what.announce(&first, &ports, 7).unwrap();
+        let names = service.announce(&first, &ports, 7).unwrap();
         let daemon = Arc::new(Mutex::new(Arc::clone(&first)));
         let before = names.clone();
-        let mut announced = Announced { daemon, what, ports, names, day: 7 };
+        let mut announced = Announced { daemon, service, ports, names, day: 7 };
         announced.replace(8).unwrap();
         assert!(!Arc::ptr_eq(&announced.current(), &first));
         assert_eq!((announced.day, announced.names.len()), (8, 1));
