@@ -131,7 +131,7 @@ impl Activity {
     }
 
     /// Records the file whose data is transferred next.
-    pub(super) fn goes(&self, file: &Arc<RelPath>) {
+    pub(super) fn set_file(&self, file: &Arc<RelPath>) {
         let mut latest = self.lock();
         if latest.file.as_ref().is_none_or(|last| !Arc::ptr_eq(last, file)) {
             latest.file = Some(Arc::clone(file));
@@ -219,7 +219,7 @@ mod tests {
         let from: SocketAddr = "192.0.2.7:4180".parse().unwrap();
         let joined = [activity.join(from, false), activity.join(from, true)];
         let file = Arc::new(RelPath::parse("a/b").unwrap());
-        activity.goes(&file);
+        activity.set_file(&file);
         activity.sent(100);
         activity.received(7);
         let status = activity.status().unwrap();

@@ -137,7 +137,7 @@ pub(super) async fn write(reply: Reply, header: BulkHeader, data: Block) {
         }
         let (writer, length) = (reply.session.writer(header.handle)?, data.len());
         writer.write(header.offset, data).await?;
-        reply.session.goes(header.handle);
+        reply.session.transfers(header.handle);
         reply.session.activity.received(length);
         Ok(())
     };
@@ -271,7 +271,7 @@ async fn change(session: &Session, request: Request) -> Result<Response> {
             let options = commit_options(session, request.options)?;
             let (at, length) = (path(&request.path)?, request.data.len());
             storage.write_whole(&at, request.data, &options).await?;
-            session.activity.goes(&Arc::new(at));
+            session.activity.set_file(&Arc::new(at));
             session.activity.received(length);
         }
         // A Hello on an open lane, or a request of a later version.
@@ -413,7 +413,7 @@ async fn read_whole(reply: &Reply, request: &messages::ReadWhole) -> Result<()> 
         };
         for (at, whole) in some.iter().zip(wholes) {
             if let Ok(whole) = &whole {
-                reply.session.activity.goes(&Arc::new(at.clone()));
+                reply.session.activity.set_file(&Arc::new(at.clone()));
                 reply.session.activity.sent(whole.bytes.len());
             }
             // Each in a message of its own, which a file of the greatest length fills.
@@ -438,7 +438,7 @@ async fn read(reply: &Reply, request: &messages::Read) -> Result<()> {
     // The semaphore is never closed.
     let _reading = reply.session.reading.acquire().await;
     let Source { file, seat } = reply.session.source(handle)?;
-    reply.session.goes(handle);
+    reply.session.transfers(handle);
     let to = (handle, request.priority);
     let end = request.offset.checked_add(request.length).ok_or(WireError::Invalid("length"))?;
     let range = Range::between(request.offset, end);

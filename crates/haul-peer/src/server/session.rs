@@ -259,9 +259,9 @@ impl Session {
     }
 
     /// Records that data of an open file is transferred next.
-    pub(super) fn goes(&self, number: u32) {
+    pub(super) fn transfers(&self, number: u32) {
         let name = lock(&self.handles).names.get(&number).cloned();
-        name.iter().for_each(|name| self.activity.goes(name));
+        name.iter().for_each(|name| self.activity.set_file(name));
     }
 
     /// Removes an open file.
