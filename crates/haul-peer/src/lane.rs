@@ -26,9 +26,9 @@ pub(crate) const STALLED: Duration = Duration::from_secs(60);
 /// could send it sooner.
 const UNSENT: u32 = 256 << 10;
 
-/// The same from an RTT of [`FAR`] on: a lane that has just been opened sends little in an RTT.
-const UNSENT_FAR: u32 = 32 << 10;
-const FAR: Duration = Duration::from_millis(2);
+/// The same from an RTT of [`LONG_RTT`] on: a lane that has just been opened sends little in an RTT.
+const UNSENT_LONG_RTT: u32 = 32 << 10;
+const LONG_RTT: Duration = Duration::from_millis(2);
 
 /// Sets what both sides need: no delay, little unsent data in the kernel, and the loss of a peer that has vanished is
 /// noticed within [`STALLED`].
@@ -48,8 +48,8 @@ pub(crate) fn set(socket: &TcpStream) -> io::Result<()> {
 /// Adapts what the kernel may buffer to the RTT.
 pub(crate) fn adapt(socket: &TcpStream, rtt: Duration) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    if rtt >= FAR {
-        SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_FAR)?;
+    if rtt >= LONG_RTT {
+        SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_LONG_RTT)?;
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ const SHORTEST: u64 = 8 << 10;
 const LONGEST_OF_MANY: u64 = 64 << 10;
 
 /// Lanes that are expected at first: the second one comes an RTT after the first.
-const FEW: usize = 16;
+const EXPECTED_LANES: usize = 16;
 
 /// One bulk frame to be sent.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ impl Outbox {
     /// sent: TCP sends 14 KiB in the first RTT and doubles that, so a lane that has just been opened would need
     /// several RTTs for a long piece, while others have nothing to send.
     pub(crate) fn piece(&self, lanes: usize) -> u64 {
-        let each = self.taken.load(Ordering::Relaxed) / lanes.max(FEW) as u64;
-        let longest = if lanes > FEW / 2 { LONGEST_OF_MANY } else { PIECE };
+        let each = self.taken.load(Ordering::Relaxed) / lanes.max(EXPECTED_LANES) as u64;
+        let longest = if lanes > EXPECTED_LANES / 2 { LONGEST_OF_MANY } else { PIECE };
         (each / 4).next_power_of_two().clamp(SHORTEST, longest)
     }
 

@@ -40,7 +40,7 @@ use crate::wire::convert::{clipped, fixed};
 pub(super) const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// A connection that has lasted this long was a success: the next pause is short again.
-const LASTED: Duration = Duration::from_secs(60);
+const STABLE_AFTER: Duration = Duration::from_secs(60);
 
 /// Data connections that are being opened. Further ones wait, and nothing is read from the bridge meanwhile.
 const OPENING: usize = 128;
@@ -204,7 +204,7 @@ impl Sharer {
             let (at, start) = (signalling.at, Instant::now());
             let lost = self.serve(signalling).await;
             self.observer.notify(at, RegistrationEvent::Lost { cause: lost.to_string() });
-            if start.elapsed() >= LASTED {
+            if start.elapsed() >= STABLE_AFTER {
                 pause = PAUSES.0;
             }
             signalling = loop {

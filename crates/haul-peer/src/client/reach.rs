@@ -230,7 +230,7 @@ pub(super) struct Found {
 
 impl Found {
     /// A connection is dropped after this time: a server waits 15 s for its first message.
-    const KEPT: Duration = Duration::from_secs(5);
+    const LIFETIME: Duration = Duration::from_secs(5);
 
     /// Sets the callback that makes the pool open a lane.
     pub(super) fn on_put(&self, wake: impl Fn() + Send + Sync + 'static) {
@@ -250,13 +250,13 @@ impl Found {
     /// Takes the connection.
     pub(super) fn take(&self) -> Option<Dialled> {
         let taken = lock(&self.connection).take();
-        taken.filter(|(_, since)| since.elapsed() < Self::KEPT).map(|(dialled, _)| dialled)
+        taken.filter(|(_, since)| since.elapsed() < Self::LIFETIME).map(|(dialled, _)| dialled)
     }
 
     /// Whether there is a connection.
     pub(super) fn is_there(&self) -> bool {
         let connection = lock(&self.connection);
-        connection.as_ref().is_some_and(|(_, since)| since.elapsed() < Self::KEPT)
+        connection.as_ref().is_some_and(|(_, since)| since.elapsed() < Self::LIFETIME)
     }
 }
 

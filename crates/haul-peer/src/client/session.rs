@@ -22,7 +22,7 @@ const OUTBOX: usize = 16 << 20;
 const FIRST_NUMBER: u32 = 16;
 
 /// Outcomes that a server may be left to remember, before it is told that they have arrived.
-const ANSWERED: usize = 64;
+const MOST_UNCONFIRMED: usize = 64;
 
 /// Average length of the pieces of a long read, at least: each takes memory beside its data.
 const SHORTEST_PIECE: u64 = 4 << 10;
@@ -381,7 +381,7 @@ impl Session {
     pub(super) fn take_notices(&self) -> Vec<messages::ToServer> {
         let answered = {
             let answered = &mut self.lock_notices().answered;
-            let is_enough = answered.ids.len() + answered.repeated.len() >= ANSWERED;
+            let is_enough = answered.ids.len() + answered.repeated.len() >= MOST_UNCONFIRMED;
             is_enough.then(|| std::mem::take(answered))
         };
         if let Some(answered) = answered {
@@ -568,7 +568,7 @@ mod tests {
     #[test]
     fn outcomes_are_confirmed_many_at_a_time() {
         let session = session(1);
-        for id in 1..ANSWERED as u32 {
+        for id in 1..MOST_UNCONFIRMED as u32 {
             session.answered(id, false);
             assert!(session.take_notices().is_empty());
         }
@@ -579,6 +579,9 @@ mod tests {
         else {
             panic!("{notices:?}")
         };
-        assert_eq!((answered.ids.len(), &answered.repeated[..]), (ANSWERED - 1, &[1000][..]));
+        assert_eq!(
+            (answered.ids.len(), &answered.repeated[..]),
+            (MOST_UNCONFIRMED - 1, &[1000][..])
+        );
     }
 }

@@ -14,7 +14,7 @@ use crate::ticket::Ticket;
 const COMMENT: &str = "# Tickets of spoken codes, each for a day. It contains secrets.";
 
 /// How long a ticket stays, in seconds.
-const STAYS: u64 = 24 * 3600;
+const LIFETIME: u64 = 24 * 3600;
 
 /// Maximum number of stored tickets. The oldest ones are removed first.
 const MOST: usize = 256;
@@ -39,7 +39,7 @@ struct Record {
 
 impl Record {
     fn is_recent(&self, now: u64) -> bool {
-        self.fetched <= now && now - self.fetched < STAYS
+        self.fetched <= now && now - self.fetched < LIFETIME
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(fetched.ticket("7-orbit-candle", 1000).unwrap(), Some(one));
         assert_eq!(fetched.ticket("8-orbit-candle", 2500).unwrap(), Some(other));
         assert_eq!(fetched.ticket("7-orbit-acorn", 2500).unwrap(), None);
-        assert_eq!(fetched.ticket("7-orbit-candle", 1000 + STAYS).unwrap(), None);
+        assert_eq!(fetched.ticket("7-orbit-candle", 1000 + LIFETIME).unwrap(), None);
         assert_eq!(fetched.ticket("7-orbit-candle", 999).unwrap(), None, "the clock was set back");
         assert_eq!(fs::metadata(&fetched.file.path).unwrap().mode() & 0o7777, 0o600);
     }
@@ -129,7 +129,7 @@ mod tests {
         let (_directory, fetched) = in_new_directory();
         let ticket = ticket(1);
         fetched.store("1-orbit-candle", &ticket, 1000).unwrap();
-        fetched.store("2-orbit-candle", &ticket, 1000 + STAYS).unwrap();
+        fetched.store("2-orbit-candle", &ticket, 1000 + LIFETIME).unwrap();
         let text = fs::read_to_string(&fetched.file.path).unwrap();
         assert!(!text.contains("1-orbit") && text.contains("2-orbit"), "{text}");
     }

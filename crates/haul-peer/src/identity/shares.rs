@@ -18,7 +18,7 @@ use crate::ticket::{Secret, base32};
 const COMMENT: &str = "# Tickets handed out by haul share. It contains secrets of kept shares.";
 
 /// How long an entry that has ended stays, in seconds: its ticket is refused with the reason.
-const ENDED_STAYS: u64 = 30 * 24 * 3600;
+const ENDED_LIFETIME: u64 = 30 * 24 * 3600;
 
 /// The context of the hash. It must never change.
 const HASH_CONTEXT: &str = "haul 2025-11 hash of a ticket's secret v1";
@@ -206,7 +206,7 @@ impl Shares {
     pub fn keep(&self, terms: &Terms, now: u64) -> Result<Kept> {
         self.change(|shares| {
             shares.retain(|share| {
-                share.ended().is_none_or(|ended| ended.saturating_add(ENDED_STAYS) >= now)
+                share.ended().is_none_or(|ended| ended.saturating_add(ENDED_LIFETIME) >= now)
             });
             let same = |share: &&Share| {
                 let own = &share.terms;

@@ -20,7 +20,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Time limit of all requests to the router for a mapping. A mapping that comes later than [`PATIENCE`] is removed
 /// again.
-pub(super) const ASKED: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 3 });
+pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 3 });
 
 /// How long to wait for the response to a packet of PCP or NAT-PMP. Routers of tests always respond, but late on a busy
 /// machine.

@@ -167,7 +167,7 @@ impl Keeper {
 
     async fn ask(&self) -> Result<Mapping> {
         let asking = async { ask((self.routes)()?, self.port).await };
-        let asked = timeout(limits::ASKED, asking).await;
+        let asked = timeout(limits::REQUEST_LIMIT, asking).await;
         asked.unwrap_or_else(|_| Err(refused("the router takes too long to respond")))
     }
 
@@ -202,7 +202,7 @@ impl Keeper {
 
     /// Renews a mapping, or asks for a new one: the machine may be in another network, or the router another one.
     async fn renew(&self, mapping: &mut Mapping) -> Result<()> {
-        if let Ok(Ok(())) = timeout(limits::ASKED, mapping.renew()).await {
+        if let Ok(Ok(())) = timeout(limits::REQUEST_LIMIT, mapping.renew()).await {
             return Ok(());
         }
         *mapping = self.ask().await?;

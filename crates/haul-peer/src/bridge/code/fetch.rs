@@ -25,7 +25,7 @@ use crate::wire::convert::clipped;
 use crate::wire::messages::Empty;
 
 /// The hint for a code that cannot be used.
-const ANOTHER: &str = "ask the sharer for the code that it shows now";
+const NEW_CODE_HINT: &str = "ask the sharer for the code that it shows now";
 
 /// Fetches the ticket of a sharer that offers `code` at `bridge`. This uses the code up, even if the words are wrong.
 ///
@@ -55,7 +55,7 @@ pub async fn fetch(bridge: &BridgeAddress, code: &Code) -> Result<Ticket> {
             return Err(Error::new(ErrorKind::NotFound, "use the code")
                 .at(at())
                 .because(format!("no sharer has this number at the bridge {bridge}"))
-                .hinting(format!("a code works once, for 10 minutes: {ANOTHER}")));
+                .hinting(format!("a code works once, for 10 minutes: {NEW_CODE_HINT}")));
         }
         from_bridge::Body::Refused(refused) => return Err(refusal(&refused, bridge)),
         _ => return Err(unexpected(bridge)),
@@ -99,7 +99,7 @@ where
     if !keys.verify(Side::Sharer, &granted.mac) {
         return Err(Error::new(ErrorKind::Unauthenticated, "use the code")
             .because("the other side does not know the code")
-            .hinting(ANOTHER));
+            .hinting(NEW_CODE_HINT));
     }
     let text = keys.open(&granted.ticket)?;
     let ticket = text.parse::<Ticket>().map_err(|error| {
@@ -146,7 +146,7 @@ fn refused_by_sharer(refused: &Refused) -> Error {
     };
     let error = Error::new(kind, "use the code").because(cause).with_retry(Retry::Never);
     match refusal {
-        Some(CodeRefusal::Wrong | CodeRefusal::Ended) => error.hinting(ANOTHER),
+        Some(CodeRefusal::Wrong | CodeRefusal::Ended) => error.hinting(NEW_CODE_HINT),
         _ => error,
     }
 }
