@@ -144,19 +144,19 @@ impl Changes {
 
     /// Removes the version of a file that is on the server, if there is one.
     async fn remove_stored(&self, file: &Pending, path: &RelPath) -> Result<(), Error> {
-        let (has_base, size, may_be_there) = {
+        let (has_base, size, may_exist) = {
             let state = file.state();
             let has_base = state.base.is_some() || state.sent.is_some();
             (has_base, state.size, state.failures > 0)
         };
         let storage = &self.names.storage;
         if !has_base {
-            if !may_be_there {
+            if !may_exist {
                 return Ok(());
             }
             // An upload may have succeeded although its response was lost.
-            let there = storage.find(path).await?;
-            if !there.is_some_and(|there| there.is_file() && there.size == size) {
+            let existing = storage.find(path).await?;
+            if !existing.is_some_and(|existing| existing.is_file() && existing.size == size) {
                 return Ok(());
             }
         }

@@ -65,7 +65,7 @@ pub(super) struct Snapshot {
     interrupts: u64,
     is_strict: bool,
     is_synced: bool,
-    may_be_there: bool,
+    may_exist: bool,
 }
 
 impl Snapshot {
@@ -86,7 +86,7 @@ impl Snapshot {
             is_strict: strictly,
             is_synced: state.is_wanted,
             // A later one may have the time of this one: programs set times.
-            may_be_there: state.failures > 0 && attempted == state.generation,
+            may_exist: state.failures > 0 && attempted == state.generation,
         })
     }
 
@@ -158,19 +158,19 @@ impl Sender {
         };
         match sent {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let Some(there) = self.storage.find(&snapshot.path).await? else {
+                let Some(existing) = self.storage.find(&snapshot.path).await? else {
                     return Err(error);
                 };
-                self.unless_sent(file, snapshot, &there, error).await
+                self.unless_sent(file, snapshot, &existing, error).await
             }
             // It has changed between the STAT and the commit.
             Err(error) if error.kind() == ErrorKind::Changed && error.retry() == Retry::Never => {
-                let Some(there) = self.storage.find(&snapshot.path).await? else {
+                let Some(existing) = self.storage.find(&snapshot.path).await? else {
                     // It was removed. The next attempt writes a new file.
                     return Err(Error::new(ErrorKind::Interrupted, "upload"));
                 };
                 let error = self.conflict(&snapshot.path);
-                self.unless_sent(file, snapshot, &there, error).await
+                self.unless_sent(file, snapshot, &existing, error).await
             }
             Err(error) => {
                 if error.retry() == Retry::Later {
@@ -188,10 +188,10 @@ impl Sender {
         &self,
         file: &Pending,
         snapshot: &Snapshot,
-        there: &Entry,
+        existing: &Entry,
         error: Error,
     ) -> Result<Option<blake3::Hash>> {
-        if self.is_sent(file, snapshot, there).await? { Ok(None) } else { Err(error) }
+        if self.is_sent(file, snapshot, existing).await? { Ok(None) } else { Err(error) }
     }
 
     /// The error if there is another version than the one that is to be replaced.
@@ -329,20 +329,24 @@ impl Sender {
             return Ok(is_new);
         }
         // If it was removed on the server, what was written here later stays.
-        let Some(there) = self.storage.find(&snapshot.path).await? else { return Ok(is_new) };
-        if snapshot.base.as_ref() == Some(&there.identity())
-            || self.is_last(snapshot, &there).await?
-            || self.is_sent(file, snapshot, &there).await?
+        let Some(existing) = self.storage.find(&snapshot.path).await? else { return Ok(is_new) };
+        if snapshot.base.as_ref() == Some(&existing.identity())
+            || self.is_last(snapshot, &existing).await?
+            || self.is_sent(file, snapshot, &existing).await?
         {
-            return Ok(CommitOptions { replace: true, expected: Some(there.identity()), ..is_new });
+            return Ok(CommitOptions {
+                replace: true,
+                expected: Some(existing.identity()),
+                ..is_new
+            });
         }
         Err(self.conflict(&snapshot.path))
     }
 
     /// Whether what is there is what was sent before.
-    async fn is_last(&self, snapshot: &Snapshot, there: &Entry) -> Result<bool> {
+    async fn is_last(&self, snapshot: &Snapshot, existing: &Entry) -> Result<bool> {
         let Some(last) = &snapshot.last else { return Ok(false) };
-        if let Some(is_last) = last.is(there, self.storage.capabilities()) {
+        if let Some(is_last) = last.is(existing, self.storage.capabilities()) {
             return Ok(is_last);
         }
         let content = self.content_there(&snapshot.path, last.size).await?;
@@ -359,17 +363,17 @@ impl Sender {
     }
 
     /// Whether what is there is this version, from an upload whose response was lost.
-    async fn is_sent(&self, file: &Pending, snapshot: &Snapshot, there: &Entry) -> Result<bool> {
-        if !there.is_file() || there.size != snapshot.size {
+    async fn is_sent(&self, file: &Pending, snapshot: &Snapshot, existing: &Entry) -> Result<bool> {
+        if !existing.is_file() || existing.size != snapshot.size {
             return Ok(false);
         }
         let can = self.storage.capabilities();
         let kept = snapshot.metadata.modified.map(|time| can.kept_times.kept(time));
-        if can.times && snapshot.may_be_there && there.modified == kept {
+        if can.times && snapshot.may_exist && existing.modified == kept {
             return Ok(true);
         }
         if snapshot.size > MOST_COMPARED {
-            return Ok(can.times && there.modified == kept);
+            return Ok(can.times && existing.modified == kept);
         }
         match self.content_there(&snapshot.path, snapshot.size).await? {
             Some(there) => Ok(there == content(file, Range::new(0, snapshot.size))?),
