@@ -201,8 +201,8 @@ const WINDOW: u64 = 8 << 20;
 /// The stream of a read: the request whose pieces come next, the one behind it, and what is left to request.
 struct Windows {
     file: Arc<PeerFile>,
-    now: Option<Reading>,
-    then: Option<Reading>,
+    current: Option<Reading>,
+    next: Option<Reading>,
     left: Range,
     is_over: bool,
 }
@@ -220,7 +220,7 @@ impl Windows {
     }
 
     async fn next(&mut self) -> Result<Option<Block>> {
-        if self.now.is_none()
+        if self.current.is_none()
             && !self.left.is_empty()
             && let Some(ahead) = &self.file.ahead
             && let Some(block) = ahead.take(self.left).await
@@ -230,21 +230,21 @@ impl Windows {
             return Ok(Some(block));
         }
         loop {
-            if self.now.is_none() {
-                self.now = match self.then.take() {
-                    Some(then) => Some(then),
+            if self.current.is_none() {
+                self.current = match self.next.take() {
+                    Some(next) => Some(next),
                     None => self.request().await?,
                 };
-                self.then = self.request().await?;
+                self.next = self.request().await?;
             }
-            let Some(now) = &mut self.now else { return Ok(None) };
-            if let Some(block) = now.next().await? {
+            let Some(current) = &mut self.current else { return Ok(None) };
+            if let Some(block) = current.next().await? {
                 return Ok(Some(block));
             }
-            if now.ended_early {
+            if current.ended_early {
                 return Ok(None);
             }
-            self.now = None;
+            self.current = None;
         }
     }
 }
@@ -303,7 +303,7 @@ impl ReadAt for Shared {
         let file = Arc::clone(&self.0);
         let end = range.end().min(file.identity.size).max(range.start());
         let left = Range::between(range.start(), end);
-        let windows = Windows { file, now: None, then: None, left, is_over: false };
+        let windows = Windows { file, current: None, next: None, left, is_over: false };
         Box::pin(stream::unfold(windows, step))
     }
 
