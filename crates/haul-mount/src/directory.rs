@@ -17,7 +17,7 @@ use crate::fuse::NAME_MAX;
 use crate::lock::lock;
 
 /// Entries that are held after they were passed.
-const HELD: u64 = 4096;
+const BUFFERED: u64 = 4096;
 
 /// Longest path of Linux in bytes, with the NUL at its end.
 const PATH_MAX: usize = 4096;
@@ -69,30 +69,41 @@ pub(crate) struct Directory {
     is_complete: bool,
     /// The position of the first entry that is held.
     first: u64,
-    held: VecDeque<Arc<Entry>>,
+    buffered: VecDeque<Arc<Entry>>,
     local: Local,
     /// Names of local entries that were listed.
-    seen: HashSet<Vec<u8>>,
+    listed_local: HashSet<Vec<u8>>,
     /// An error that is the last item so far.
     failed: Option<Error>,
     /// When it was requested; `None` once [`Directory::take_whole`] has returned it, or after [`Directory::fill`].
-    asked: Option<Duration>,
+    requested: Option<Duration>,
     /// Whether entries were left out.
     is_partial: bool,
 }
 
 impl std::fmt::Debug for Directory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Directory({}, {} entries held)", self.path, self.held.len())
+        write!(f, "Directory({}, {} entries held)", self.path, self.buffered.len())
     }
 }
 
 impl Directory {
     fn new(path: RelPath, local: Local) -> Self {
-        let (stream, held, failed) = (None, VecDeque::new(), None);
-        let seen = HashSet::new();
-        let (first, is_complete, asked, is_partial) = (0, false, None, false);
-        Self { path, stream, is_complete, first, held, local, seen, failed, asked, is_partial }
+        let (stream, buffered, failed) = (None, VecDeque::new(), None);
+        let listed_local = HashSet::new();
+        let (first, is_complete, requested, is_partial) = (0, false, None, false);
+        Self {
+            path,
+            stream,
+            is_complete,
+            first,
+            buffered,
+            local,
+            listed_local,
+            failed,
+            requested,
+            is_partial,
+        }
     }
 
     /// Its path.
@@ -102,22 +113,22 @@ impl Directory {
 
     /// Whether nothing of it is known, and nothing requested.
     pub(crate) fn is_new(&self) -> bool {
-        self.stream.is_none() && !self.is_complete && self.held.is_empty()
+        self.stream.is_none() && !self.is_complete && self.buffered.is_empty()
     }
 
     /// Fills the listing with entries that are known already, instead of requesting them.
     pub(crate) fn fill(&mut self, entries: &[Arc<Entry>]) {
         let usable = entries.iter().filter(|entry| is_usable(entry));
         let shown = self.shown(usable.cloned().collect());
-        self.held.extend(shown);
-        let unseen = self.unseen();
-        self.held.extend(unseen);
+        self.buffered.extend(shown);
+        let unlisted_local = self.unlisted_local();
+        self.buffered.extend(unlisted_local);
         self.is_complete = true;
     }
 
     /// The listing is about to be requested.
     pub(crate) fn begin(&mut self, now: Duration) {
-        (self.asked, self.is_partial) = (Some(now), false);
+        (self.requested, self.is_partial) = (Some(now), false);
     }
 
     /// All entries, and when they were requested. Returns them once, after the end of the listing; `None` if some were
@@ -126,7 +137,7 @@ impl Directory {
         if !self.is_complete || self.first > 0 || self.is_partial || !self.local.is_empty() {
             return None;
         }
-        Some((self.asked.take()?, self.held.iter().cloned().collect()))
+        Some((self.requested.take()?, self.buffered.iter().cloned().collect()))
     }
 
     /// What is shown of a batch: local entries instead of the storage's, and none of the files that haul has beside
@@ -140,7 +151,7 @@ impl Directory {
             let name = entry.path.name();
             match self.local.get(name) {
                 Some(local) => {
-                    self.seen.insert(name.to_vec());
+                    self.listed_local.insert(name.to_vec());
                     shown.push(Arc::clone(local));
                 }
                 None if is_part_name(name) => {}
@@ -151,20 +162,20 @@ impl Directory {
     }
 
     /// The local entries that the storage has not reported.
-    fn unseen(&self) -> Vec<Arc<Entry>> {
-        let is_unseen = |entry: &&Arc<Entry>| !self.seen.contains(entry.path.name());
-        self.local.values().filter(is_unseen).cloned().collect()
+    fn unlisted_local(&self) -> Vec<Arc<Entry>> {
+        let is_unlisted = |entry: &&Arc<Entry>| !self.listed_local.contains(entry.path.name());
+        self.local.values().filter(is_unlisted).cloned().collect()
     }
 
     /// The entry at a position, if it is held.
-    pub(crate) fn held(&self, position: u64) -> Option<Arc<Entry>> {
+    pub(crate) fn buffered(&self, position: u64) -> Option<Arc<Entry>> {
         let at = usize::try_from(position.checked_sub(self.first)?).ok()?;
-        self.held.get(at).cloned()
+        self.buffered.get(at).cloned()
     }
 
     /// Whether it is known without a request what is at a position.
     pub(crate) fn is_known(&self, position: u64) -> bool {
-        self.held(position).is_some() || (self.is_complete && position >= self.first)
+        self.buffered(position).is_some() || (self.is_complete && position >= self.first)
     }
 
     /// The entry at a position; `None` after the last. `note` gets the entries of each batch that was read for this.
@@ -193,7 +204,7 @@ impl Directory {
                     note(&batch);
                     self.failed = None;
                     let shown = self.shown(batch);
-                    self.held.extend(shown);
+                    self.buffered.extend(shown);
                 }
                 // It concerns one entry, or the listing ends with it.
                 Some(Err(error)) => {
@@ -205,21 +216,21 @@ impl Directory {
                         // The next request begins anew.
                         self.stream = None;
                         self.first = 0;
-                        self.held.clear();
-                        self.seen.clear();
+                        self.buffered.clear();
+                        self.listed_local.clear();
                         return Err(error);
                     }
                     self.is_complete = true;
                     self.stream = None;
-                    let unseen = self.unseen();
-                    self.held.extend(unseen);
+                    let unlisted_local = self.unlisted_local();
+                    self.buffered.extend(unlisted_local);
                 }
             }
-            while self.first + HELD < position && self.held.pop_front().is_some() {
+            while self.first + BUFFERED < position && self.buffered.pop_front().is_some() {
                 self.first += 1;
             }
         }
-        Ok(self.held(position))
+        Ok(self.buffered(position))
     }
 }
 
@@ -271,8 +282,8 @@ mod tests {
         name(&mut directory, &storage, 2).await.unwrap();
         assert!(!directory.is_new() && directory.take_whole().is_none());
         assert_eq!(name(&mut directory, &storage, 3).await, None);
-        let (asked, entries) = directory.take_whole().unwrap();
-        assert_eq!((asked, entries.len()), (Duration::from_secs(7), 3));
+        let (requested, entries) = directory.take_whole().unwrap();
+        assert_eq!((requested, entries.len()), (Duration::from_secs(7), 3));
         assert!(directory.take_whole().is_none());
         let local = Entry::new(RelPath::parse("d/3").unwrap(), EntryKind::File, 7);
         for (local, count) in [(Local::new(), 3), (by_name(vec![Arc::new(local)]), 4)] {
@@ -295,7 +306,7 @@ mod tests {
         let storage = many();
         let mut directory = Directory::new(RelPath::parse("d").unwrap(), Local::new());
         assert_eq!(name(&mut directory, &storage, 9_999).await.as_deref(), Some("d/09999"));
-        assert!(directory.held.len() < 6_000, "{}", directory.held.len());
+        assert!(directory.buffered.len() < 6_000, "{}", directory.buffered.len());
         assert_eq!(name(&mut directory, &storage, 10_000).await, None);
         assert_eq!(name(&mut directory, &storage, 3).await.as_deref(), Some("d/00003"));
         assert_eq!(name(&mut directory, &storage, 9_999).await.as_deref(), Some("d/09999"));
