@@ -372,7 +372,7 @@ impl Names {
     }
 
     /// The response to LOOKUP of the name of a path. The kernel gets a reference to the node.
-    pub(crate) fn found(&self, parent: u64, path: &RelPath, known: &Known) -> Answer {
+    pub(crate) fn lookup_response(&self, parent: u64, path: &RelPath, known: &Known) -> Answer {
         let Some(found) = &known.entry else { return no_entry(known.valid).into() };
         self.survey.found(path, found.is_dir());
         let name = path.name();
@@ -386,7 +386,7 @@ impl Names {
     }
 
     /// The response to GETATTR.
-    pub(crate) fn described(&self, node: u64, known: &Known) -> Answer {
+    pub(crate) fn getattr_response(&self, node: u64, known: &Known) -> Answer {
         match &known.entry {
             // If the root were once reported as anything else, the kernel would never use it again.
             Some(entry) if node == ROOT && !entry.is_dir() => Errno::NOTDIR.into(),
@@ -396,7 +396,7 @@ impl Names {
     }
 
     /// The response to GETATTR of an entry that was removed, and that a process has open.
-    pub(crate) fn removed(&self, node: u64, entry: &Entry) -> Answer {
+    pub(crate) fn removed_response(&self, node: u64, entry: &Entry) -> Answer {
         let removed = Attributes { links: 0, ..self.attributes(node, entry) };
         attributes(&removed, self.shown.ages.missing).into()
     }
@@ -523,7 +523,9 @@ mod tests {
         // A server may report anything.
         entry.links = 0;
         assert_eq!(names.attributes(9, &entry).links, 1);
-        let Body::Bytes(body) = names.removed(9, &entry).body else { panic!("no attributes") };
+        let Body::Bytes(body) = names.removed_response(9, &entry).body else {
+            panic!("no attributes")
+        };
         assert_eq!(body[80..84], 0_u32.to_ne_bytes());
     }
 

@@ -81,13 +81,13 @@ impl View {
         if !known.entry.as_ref().is_some_and(|entry| entry.is_file()) {
             self.files.expect_no_more(&path);
         }
-        Ok(names.found(parent, &path, &known))
+        Ok(names.lookup_response(parent, &path, &known))
     }
 
     async fn getattr(&self, node: u64) -> Result<Answer, Errno> {
         let path = self.names.path(node)?;
         let known = self.names.known(&path).await.map_err(|error| errno(&error))?;
-        Ok(self.names.described(node, &known))
+        Ok(self.names.getattr_response(node, &known))
     }
 
     async fn readlink(&self, node: u64) -> Result<Answer, Errno> {
@@ -259,7 +259,7 @@ impl View {
             return Some(answer);
         }
         let known = self.names.cached(&self.names.path(node).ok()?)?;
-        Some(self.names.described(node, &known))
+        Some(self.names.getattr_response(node, &known))
     }
 
     fn read_now(&self, handle: u64, range: Range) -> Option<Answer> {
@@ -291,7 +291,7 @@ impl Handler for View {
                 if is_file && !self.names.is_local(&path) {
                     self.files.expect(&path);
                 }
-                self.names.found(node, &path, &known)
+                self.names.lookup_response(node, &path, &known)
             }
             Operation::Getattr => return self.getattr_now(node),
             Operation::Readlink => {

@@ -43,7 +43,7 @@ impl Changes {
         }
         let path = self.names.path(node)?;
         let known = self.names.known(&path).await.map_err(|error| errno(&error))?;
-        Ok(self.names.described(node, &known))
+        Ok(self.names.getattr_response(node, &known))
     }
 
     async fn set_size(

@@ -232,7 +232,7 @@ impl Changes {
             Removed::Local(file) => Arc::new(file.nameless_entry()),
             Removed::Remote(entry) => entry,
         };
-        Some(self.names.removed(node, &entry))
+        Some(self.names.removed_response(node, &entry))
     }
 
     /// The kernel has dropped references to nodes.
