@@ -114,7 +114,7 @@ impl Survey {
         loop {
             match self.change(|plan, now| plan.read(directory, now))? {
                 Known::All(entries) => return Some(entries),
-                Known::Soon(waiter) => ended(waiter).await,
+                Known::InFlight(waiter) => ended(waiter).await,
                 Known::Nothing => return None,
             }
         }

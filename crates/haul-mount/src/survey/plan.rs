@@ -41,7 +41,7 @@ const MOST_REMEMBERED: usize = 1024;
 /// The score, which tells whether listings ahead are used: at first, at most, and what a used one adds. Each unused one
 /// subtracts 1.
 const AT_FIRST: i32 = 16;
-const SUREST: i32 = 32;
+const MAX_SCORE: i32 = 32;
 const USED: i32 = 4;
 
 /// The plan.
@@ -101,7 +101,7 @@ pub(super) enum Known<W> {
     /// All entries.
     All(Entries),
     /// It is being listed.
-    Soon(W),
+    InFlight(W),
     /// Nothing.
     Nothing,
 }
@@ -137,7 +137,7 @@ impl<W: Clone> Plan<W> {
         if !path.name().contains(&b'.') && self.score > 0 {
             self.want(path, PASSED, true, now);
         }
-        self.want_remembered(path, now);
+        self.prefetch_remembered(path, now);
     }
 
     /// A path was looked up, and is known.
@@ -157,23 +157,23 @@ impl<W: Clone> Plan<W> {
         // If it is not being listed yet, the program does so.
         self.waiting.retain(|waiting| waiting.directory != *directory);
         if let Some(parent) = directory.parent() {
-            self.hurry(&parent);
+            self.prioritize(&parent);
         }
         if let Some(entries) = self.listings.entries(directory, now) {
             self.use_up(directory);
-            self.continue_beside(directory, now);
-            self.spread(directory, READ, true, now);
-            self.hurry(directory);
+            self.prefetch_siblings(directory, now);
+            self.prefetch_below(directory, READ, true, now);
+            self.prioritize(directory);
             return Known::All(entries);
         }
         if let Some(running) = self.running.get(directory)
             && let Some(waiter) = running.waiter.clone()
         {
-            return Known::Soon(waiter);
+            return Known::InFlight(waiter);
         }
         if directory.parent().is_some_and(|parent| self.remembered.contains_key(&parent)) {
             // Listing it ahead would have helped.
-            self.score = (self.score + USED).min(SUREST);
+            self.score = (self.score + USED).min(MAX_SCORE);
         }
         Known::Nothing
     }
@@ -189,8 +189,8 @@ impl<W: Clone> Plan<W> {
         self.expire(now);
         if self.changed.is_none_or(|changed| changed < at) {
             self.put(directory, at, entries, HashSet::new(), (true, true));
-            self.spread(directory, READ, true, now);
-            self.hurry(directory);
+            self.prefetch_below(directory, READ, true, now);
+            self.prioritize(directory);
         }
     }
 
@@ -290,7 +290,7 @@ impl<W: Clone> Plan<W> {
             Listed::Whole(entries) => {
                 let flags = (running.is_wanted, running.is_counted);
                 self.put(directory, at, entries, running.changed, flags);
-                self.spread(directory, running.levels, running.is_counted, now);
+                self.prefetch_below(directory, running.levels, running.is_counted, now);
             }
             Listed::TooLong => self.avoid(directory, now + AFTER_TOO_LONG, now),
             Listed::Failed => self.avoid(directory, now + AFTER_FAILURE, now),
@@ -302,7 +302,7 @@ impl<W: Clone> Plan<W> {
         self.expire(now);
         if self.listings.has(directory, now) {
             if self.listings.taken(directory) == 0 {
-                self.spread(directory, levels, is_counted, now);
+                self.prefetch_below(directory, levels, is_counted, now);
             }
         } else if let Some(running) = self.running.get_mut(directory) {
             running.levels = running.levels.max(levels);
@@ -315,7 +315,7 @@ impl<W: Clone> Plan<W> {
 
     /// Lists what was in a directory when it was last listed: a program that looks the directory up will probably go
     /// on.
-    fn want_remembered(&mut self, directory: &RelPath, now: Duration) {
+    fn prefetch_remembered(&mut self, directory: &RelPath, now: Duration) {
         let mut found = vec![directory.clone()];
         let mut next = 0;
         while found.len() < MOST_AHEAD
@@ -328,23 +328,29 @@ impl<W: Clone> Plan<W> {
         found.truncate(MOST_AHEAD);
         for (number, directory) in found.into_iter().enumerate() {
             if number > 0 || self.remembered.contains_key(&directory) {
-                self.want_ahead(directory, 0, true, now);
+                self.prefetch(directory, 0, true, now);
             }
         }
     }
 
     /// Lists the first directories in a directory ahead, before those that wait already.
-    fn spread(&mut self, directory: &RelPath, levels: u32, is_counted: bool, now: Duration) {
+    fn prefetch_below(
+        &mut self,
+        directory: &RelPath,
+        levels: u32,
+        is_counted: bool,
+        now: Duration,
+    ) {
         if levels == 0 || self.score <= 0 {
             return;
         }
         for below in self.listings.take(directory, WIDTH).into_iter().rev() {
-            self.want_ahead(below, levels - 1, is_counted, now);
+            self.prefetch(below, levels - 1, is_counted, now);
         }
     }
 
     /// A program reads one of several directories in their parent: lists the next ones.
-    fn continue_beside(&mut self, directory: &RelPath, now: Duration) {
+    fn prefetch_siblings(&mut self, directory: &RelPath, now: Duration) {
         let Some(parent) = directory.parent().filter(|_| self.score > 0) else { return };
         let begun = self.listings.unused() + self.ahead + self.waiting.len();
         let more = MOST_UNUSED.saturating_sub(begun).min(2);
@@ -359,7 +365,7 @@ impl<W: Clone> Plan<W> {
     }
 
     /// A program reads a directory: what waits in it is listed before all else.
-    fn hurry(&mut self, directory: &RelPath) {
+    fn prioritize(&mut self, directory: &RelPath) {
         self.first(|waiting| {
             let is_in = waiting.directory.parent().as_ref() == Some(directory);
             waiting.is_near |= is_in;
@@ -378,7 +384,7 @@ impl<W: Clone> Plan<W> {
     }
 
     /// Lists a directory before those that wait already.
-    fn want_ahead(&mut self, directory: RelPath, levels: u32, is_counted: bool, now: Duration) {
+    fn prefetch(&mut self, directory: RelPath, levels: u32, is_counted: bool, now: Duration) {
         if !self.is_known(&directory, now) {
             let (since, is_near) = (now, false);
             let waiting = Waiting { directory, levels, is_counted, since, is_near };
@@ -431,7 +437,7 @@ impl<W: Clone> Plan<W> {
 
     fn use_up(&mut self, directory: &RelPath) {
         if self.listings.use_up(directory) {
-            self.score = (self.score + USED).min(SUREST);
+            self.score = (self.score + USED).min(MAX_SCORE);
         }
     }
 
