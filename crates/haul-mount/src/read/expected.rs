@@ -16,7 +16,7 @@ const AGE: Duration = Duration::from_secs(2);
 const MOST: usize = 16;
 
 /// The limit of the score, and what an open after a lookup adds to it.
-const SUREST: i32 = 4;
+const MAX_SCORE: i32 = 4;
 const HIT: i32 = 2;
 
 /// The prediction, and the files opened ahead.
@@ -31,7 +31,7 @@ pub(super) struct Expected<T> {
 
 impl<T> Default for Expected<T> {
     fn default() -> Self {
-        Self { score: SUREST, files: VecDeque::new(), last: None }
+        Self { score: MAX_SCORE, files: VecDeque::new(), last: None }
     }
 }
 
@@ -42,7 +42,7 @@ impl<T> Expected<T> {
         while let Some((_, at, _)) = self.files.front()
             && now.saturating_sub(*at) > AGE
         {
-            self.score = (self.score - 1).max(-SUREST);
+            self.score = (self.score - 1).max(-MAX_SCORE);
             unused.extend(self.files.pop_front().map(|(_, _, file)| file));
         }
         self.last = Some(path.clone());
@@ -59,7 +59,7 @@ impl<T> Expected<T> {
     /// A file is opened. Returns it, if that was done ahead and not long ago.
     pub(super) fn on_open(&mut self, path: &RelPath, now: Duration) -> Option<T> {
         if self.last.as_ref() == Some(path) {
-            self.score = (self.score + HIT).min(SUREST);
+            self.score = (self.score + HIT).min(MAX_SCORE);
         }
         let (at, file) = self.take(path)?;
         (now.saturating_sub(at) <= AGE).then_some(file)
