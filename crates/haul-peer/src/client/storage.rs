@@ -53,8 +53,8 @@ impl PeerStorage {
     /// If the peer cannot be reached, or refuses.
     pub async fn open(host: Arc<PeerHost>, location: Location, root: RelPath) -> Result<Arc<Self>> {
         let session = Arc::clone(&host.lane().await.map_err(|error| error.at(&location))?.session);
-        let far = session.welcome.capabilities.clone();
-        let capabilities = far.with(|can| {
+        let remote = session.welcome.capabilities.clone();
+        let capabilities = remote.with(|can| {
             can.medium = Medium::Link;
             can.pipelined_reads = true;
             can.pipelined_writes = true;
@@ -68,12 +68,12 @@ impl PeerStorage {
     }
 
     /// A path in the share.
-    fn far(&self, path: &RelPath) -> RelPath {
+    fn remote_path(&self, path: &RelPath) -> RelPath {
         self.root.join_path(path)
     }
 
     fn bytes(&self, path: &RelPath) -> Bytes {
-        path_bytes(&self.far(path))
+        path_bytes(&self.remote_path(path))
     }
 
     /// A path of the share as one below the root.
@@ -95,12 +95,12 @@ impl PeerStorage {
 
     async fn stat_some(&self, paths: &[RelPath]) -> Result<Vec<Outcome<Entry>>> {
         if let [only] = paths
-            && let Some(entry) = self.host.early_stat(&self.far(only)).await
+            && let Some(entry) = self.host.early_stat(&self.remote_path(only)).await
         {
             return Ok(vec![self.near(entry)]);
         }
-        let far = paths.iter().map(|path| self.bytes(path)).collect();
-        let request = to_server::Body::Stat(messages::Stat { paths: far });
+        let remote = paths.iter().map(|path| self.bytes(path)).collect();
+        let request = to_server::Body::Stat(messages::Stat { paths: remote });
         let (lane, mut responses) = self.host.send(request).await?;
         let _forget = Forget(&lane.session, responses.id);
         let mut found = Vec::new();
@@ -316,7 +316,7 @@ impl Storage for PeerStorage {
         let location = self.at(path);
         let request = messages::List { path: self.bytes(path) };
         let sent = async {
-            if let Some(early) = self.host.early_list(&self.far(path)).await {
+            if let Some(early) = self.host.early_list(&self.remote_path(path)).await {
                 return Ok(early);
             }
             let lane = self.host.lane().await?;
@@ -328,7 +328,7 @@ impl Storage for PeerStorage {
             lane,
             responses,
             root: self.root.clone(),
-            listed: self.far(path),
+            listed: self.remote_path(path),
             location,
             consumed: 0,
             is_over: false,
@@ -352,7 +352,7 @@ impl Storage for PeerStorage {
 
     async fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()> {
         let link = match link {
-            LinkKind::Hard(to) => LinkKind::Hard(self.far(to)),
+            LinkKind::Hard(to) => LinkKind::Hard(self.remote_path(to)),
             LinkKind::Symbolic(_) => link.clone(),
         };
         let link = Some((&link).into());
@@ -406,22 +406,24 @@ impl Storage for PeerStorage {
     }
 
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
-        let file = PeerFile::open(&self.host, &self.far(path), self.at(path), AHEAD).await?;
+        let file =
+            PeerFile::open(&self.host, &self.remote_path(path), self.at(path), AHEAD).await?;
         Ok(Arc::new(Shared(file)))
     }
 
     async fn open_reading(&self, path: &RelPath, first: Range) -> Result<Arc<dyn ReadAt>> {
         // A read from the start usually continues.
         let ahead = if first.start() > 0 || first.is_empty() { 0 } else { AHEAD };
-        let file = PeerFile::open(&self.host, &self.far(path), self.at(path), ahead).await?;
+        let file =
+            PeerFile::open(&self.host, &self.remote_path(path), self.at(path), ahead).await?;
         Ok(Arc::new(Shared(file)))
     }
 
     fn prefetch(&self, _: &RelPath) {}
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
-        let far = self.far(path);
-        Ok(Arc::new(PeerUpload::create(&self.host, &far, options, self.at(path)).await?))
+        let remote = self.remote_path(path);
+        Ok(Arc::new(PeerUpload::create(&self.host, &remote, options, self.at(path)).await?))
     }
 
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
