@@ -108,7 +108,7 @@ impl Access {
         exporter: [u8; 32],
         client_key: [u8; 32],
     ) -> Result<(Arc<Session>, Bytes), Refusal> {
-        if !hello.is_understood {
+        if !hello.has_common_version {
             return Err(Refusal::Version);
         }
         let binding = hello.binding(exporter, client_key, self.key);

@@ -22,7 +22,7 @@ pub(super) async fn hello(frames: &mut Frames<impl AsyncRead + Unpin>) -> Result
         return Err(refused("the first message is not a Hello"));
     };
     Ok(Hello {
-        is_understood: hello.min_version <= VERSION && hello.max_version >= MIN_VERSION,
+        has_common_version: hello.min_version <= VERSION && hello.max_version >= MIN_VERSION,
         session: match hello.session.is_empty() {
             true => None,
             false => Some(fixed(&hello.session, "session")?),
@@ -35,7 +35,7 @@ pub(super) async fn hello(frames: &mut Frames<impl AsyncRead + Unpin>) -> Result
 /// A checked Hello.
 pub(super) struct Hello {
     /// Whether there is a version that both speak.
-    pub(super) is_understood: bool,
+    pub(super) has_common_version: bool,
     pub(super) session: Option<[u8; 16]>,
     pub(super) proof: [u8; 32],
     pub(super) nonce: [u8; 32],

@@ -206,7 +206,7 @@ impl Caller {
     }
 
     fn register(&mut self, request: &messages::Register) -> Result<from_bridge::Body, Refusal> {
-        understood(request.min_version, request.max_version)?;
+        check_version(request.min_version, request.max_version)?;
         self.check_token(&request.token_proof)?;
         if request.rooms.is_empty() || request.rooms.len() > ROOMS_MAX {
             return Err(Refusal::Invalid);
@@ -233,7 +233,7 @@ impl Caller {
     }
 
     fn offer(&mut self, request: &messages::Offer) -> Result<from_bridge::Body, Refusal> {
-        understood(request.min_version, request.max_version)?;
+        check_version(request.min_version, request.max_version)?;
         self.check_token(&request.token_proof)?;
         if !matches!(self.role, Role::None) {
             return Err(Refusal::Invalid);
@@ -271,7 +271,7 @@ impl Caller {
     }
 
     async fn join(&mut self, request: &messages::Join) -> Result<from_bridge::Body, Refusal> {
-        understood(request.min_version, request.max_version)?;
+        check_version(request.min_version, request.max_version)?;
         if !matches!(self.role, Role::None) {
             return Err(Refusal::Invalid);
         }
@@ -306,7 +306,7 @@ impl Caller {
     /// Announces a client's connection to the sharer of a code. The client proves nothing to the bridge, does not learn
     /// the sharer's address, and has no room afterwards.
     async fn meet(&mut self, request: &messages::Meet) -> Result<from_bridge::Body, Refusal> {
-        understood(request.min_version, request.max_version)?;
+        check_version(request.min_version, request.max_version)?;
         if !matches!(self.role, Role::None) {
             return Err(Refusal::Invalid);
         }
@@ -450,7 +450,7 @@ fn expect(
     Ok((connections, crossings))
 }
 
-fn understood(min: u32, max: u32) -> Result<(), Refusal> {
+fn check_version(min: u32, max: u32) -> Result<(), Refusal> {
     if min <= VERSION && max >= MIN_VERSION { Ok(()) } else { Err(Refusal::Version) }
 }
 
