@@ -114,7 +114,7 @@ impl CodeAnswerer {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let Some(to_sharer::Body::Start(start)) = next(channel).await? else {
-            return Err(unexpected());
+            return Err(unexpected_message());
         };
         if start.min_version > VERSION || start.max_version < MIN_VERSION {
             return refuse(channel, CodeRefusal::Version).await;
@@ -125,7 +125,7 @@ impl CodeAnswerer {
         send(channel, from_sharer::Body::Reply(Reply { share })).await?;
         let Some(to_sharer::Body::Confirm(confirm)) = next(channel).await? else {
             // It has learnt nothing, and may try again.
-            return Err(unexpected());
+            return Err(unexpected_message());
         };
         if let Some(refusal) = self.judge(&keys, &confirm.mac, from) {
             return refuse(channel, refusal).await;
@@ -135,7 +135,7 @@ impl CodeAnswerer {
         send(channel, from_sharer::Body::Granted(Granted { mac, ticket })).await?;
         // If the ticket has not arrived, the receiver tries again.
         let Some(to_sharer::Body::Received(_)) = next(channel).await? else {
-            return Err(unexpected());
+            return Err(unexpected_message());
         };
         if self.end() {
             self.tell(Verdict::Given, from);
@@ -193,7 +193,8 @@ where
     send(channel, from_sharer::Body::Refused(Refused { code, text })).await
 }
 
-fn unexpected() -> Error {
+/// The error of a message that does not follow the protocol.
+pub(super) fn unexpected_message() -> Error {
     Error::new(ErrorKind::Protocol, "use the code")
         .because("the other side sent an unexpected message")
 }

@@ -13,6 +13,7 @@ use super::super::messages::{
 };
 use super::super::preamble::random_id;
 use super::super::signal::{PATIENCE, Signalling, introduce, key, refusal, tcp, unexpected};
+use super::answer::unexpected_message;
 use super::keys::{Half, Side};
 use super::messages::{
     self, CodeRefusal, Confirm, FromSharer, Start, ToSharer, from_sharer, to_sharer,
@@ -88,13 +89,13 @@ where
     };
     send(&mut channel, to_sharer::Body::Start(start)).await?;
     let from_sharer::Body::Reply(reply) = next(&mut channel).await? else {
-        return Err(strange());
+        return Err(unexpected_message());
     };
     let keys = half.finish(&reply.share)?;
     let mac = Bytes::copy_from_slice(&keys.mac(Side::Receiver));
     send(&mut channel, to_sharer::Body::Confirm(Confirm { mac })).await?;
     let from_sharer::Body::Granted(granted) = next(&mut channel).await? else {
-        return Err(strange());
+        return Err(unexpected_message());
     };
     if !keys.verify(Side::Sharer, &granted.mac) {
         return Err(Error::new(ErrorKind::Unauthenticated, "use the code")
@@ -120,7 +121,7 @@ where
             Err(refused_by_sharer(&refused))
         }
         Some(FromSharer { body: Some(body) }) => Ok(body),
-        Some(_) => Err(strange()),
+        Some(_) => Err(unexpected_message()),
         None => Err(lost(&io::ErrorKind::UnexpectedEof.into())),
     }
 }
@@ -149,9 +150,4 @@ fn refused_by_sharer(refused: &Refused) -> Error {
         Some(CodeRefusal::Wrong | CodeRefusal::Ended) => error.hinting(NEW_CODE_HINT),
         _ => error,
     }
-}
-
-fn strange() -> Error {
-    Error::new(ErrorKind::Protocol, "use the code")
-        .because("the other side sent an unexpected message")
 }
