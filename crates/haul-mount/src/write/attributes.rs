@@ -6,7 +6,8 @@ use haul_storage::{Metadata, RelPath, Result};
 use rustix::io::Errno;
 
 use super::changes::{Changes, change_errno, spool_errno};
-use super::pending::{Pending, now};
+use super::pending::Pending;
+use super::state::now;
 use crate::errno::errno;
 use crate::fuse::{Answer, NewAttributes, NewTime};
 
@@ -94,7 +95,7 @@ impl Changes {
     /// The metadata of a file in the spool has changed. It is uploaded with the content, or alone if there are no
     /// writers.
     async fn metadata_changed(&self, file: &Arc<Pending>) -> Result<(), Errno> {
-        if file.state().writers > 0 {
+        if file.state().handles.writers > 0 {
             return Ok(());
         }
         if file.is_recorded() {

@@ -244,7 +244,7 @@ impl Changes {
     pub(crate) fn pending(&self) -> usize {
         let is_pending = |file: &&Arc<Pending>| {
             let state = file.state();
-            state.writers == 0 || !state.is_uploaded()
+            state.handles.writers == 0 || !state.is_uploaded()
         };
         self.overlay.all().iter().filter(is_pending).count()
     }
@@ -289,9 +289,9 @@ impl Changes {
         for file in &files {
             let may_be_incomplete = {
                 let mut state = file.state();
-                let may_be_incomplete = !state.closed && !state.is_uploaded();
+                let may_be_incomplete = !state.handles.closed && !state.is_uploaded();
                 if !may_be_incomplete {
-                    state.writers = 0;
+                    state.handles.writers = 0;
                 }
                 may_be_incomplete
             };
@@ -310,7 +310,7 @@ impl Changes {
             is_live && !(state.is_uploaded() && state.is_metadata_uploaded())
         };
         let left = || files.iter().filter(is_left).count();
-        let is_waiting = |file: &Arc<Pending>| is_left(&file) && file.state().writers == 0;
+        let is_waiting = |file: &Arc<Pending>| is_left(&file) && file.state().handles.writers == 0;
         let (mut seen, mut since) = ((0, 0), Instant::now());
         while files.iter().any(is_waiting) {
             let now = (left(), self.uploader.sender.written());

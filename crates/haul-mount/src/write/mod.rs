@@ -26,6 +26,7 @@ mod rename;
 mod send;
 mod sent;
 mod spool;
+mod state;
 #[cfg(test)]
 mod tests;
 mod upload;

@@ -10,7 +10,8 @@ use rustix::io::Errno;
 use tokio::sync::OwnedMutexGuard;
 
 use super::changes::{Changes, Removed, change_errno};
-use super::pending::{Pending, now};
+use super::pending::Pending;
+use super::state::now;
 use crate::errno::errno;
 use crate::fuse::{Answer, entry};
 
@@ -146,8 +147,8 @@ impl Changes {
     async fn remove_stored(&self, file: &Pending, path: &RelPath) -> Result<(), Error> {
         let (has_base, size, may_exist) = {
             let state = file.state();
-            let has_base = state.base.is_some() || state.sent.is_some();
-            (has_base, state.size, state.failures > 0)
+            let has_base = state.base.is_some() || state.upload.sent.is_some();
+            (has_base, state.size, state.upload.failures > 0)
         };
         let storage = &self.names.storage;
         if !has_base {

@@ -5,21 +5,16 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::SystemTime;
 
 use haul_storage::{
-    Entry, EntryKind, Error, ErrorKind, Identity, KeptTimes, Metadata, Range, RangeSet, RelPath,
-    Result, Timestamp,
+    Entry, EntryKind, Error, Identity, KeptTimes, Metadata, Range, RelPath, Result,
 };
 use tokio::sync::Notify;
 
-use super::record::{MOST_RANGES, Present, Record, Version};
-use super::sent::Sent;
+use super::record::Record;
 use super::spool::{Spool, SpoolFile};
+use super::state::State;
 use crate::lock::lock;
-
-/// Most characters of an error message in a record.
-const MOST_FAILURE: usize = 1000;
 
 /// A file in the spool.
 #[derive(Debug)]
@@ -44,57 +39,6 @@ pub(crate) struct Pending {
     pub(super) hurry: Notify,
 }
 
-/// What is known about a file in the spool.
-#[derive(Debug, Default)]
-pub(super) struct State {
-    /// Its path in the storage; `None` once it is removed.
-    pub(super) path: Option<RelPath>,
-    pub(super) size: u64,
-    pub(super) mode: Option<u32>,
-    pub(super) modified: Timestamp,
-    /// The version that it replaces; `None` for a new file.
-    pub(super) base: Option<Identity>,
-    /// What was uploaded last, until the server has reported its version, which then is the base.
-    pub(super) sent: Option<Sent>,
-    /// What is not in the spool; `None` if everything is.
-    rest: Option<Rest>,
-    /// Counts changes of the content, those that are durable, and those that are uploaded.
-    pub(super) generation: u64,
-    durable: u64,
-    pub(super) uploaded: u64,
-    /// The generation of the last attempt to upload it.
-    pub(super) attempted: u64,
-    /// Counts changes of the metadata, and those that are uploaded.
-    pub(super) metadata_changes: u64,
-    pub(super) metadata_uploaded: u64,
-    /// It is uploaded and no longer in the spool; nothing may be written any more.
-    pub(super) has_left: bool,
-    /// The record differs from the durable one.
-    is_record_old: bool,
-    /// Handles that may write.
-    pub(super) writers: usize,
-    /// It was closed or synced, and has not changed since; otherwise it may be incomplete.
-    pub(super) closed: bool,
-    /// An earlier process ended while it was open.
-    pub(super) was_left_open: bool,
-    /// Counts reasons to stop an upload: it is renamed or removed.
-    pub(super) interrupts: u64,
-    /// Failed uploads in a row, and why the last one failed.
-    pub(super) failures: u32,
-    pub(super) failure: Option<Error>,
-    /// It has been given to the uploader and not been uploaded yet.
-    pub(super) is_queued: bool,
-    /// A program waits for its upload, although the file may be open.
-    pub(super) is_wanted: bool,
-}
-
-/// The bytes before `end` that are not `present` are those of the base.
-#[derive(Debug)]
-struct Rest {
-    end: u64,
-    present: RangeSet,
-}
-
 impl Pending {
     /// A file that replaces `base` (a new file without it), and begins with its content.
     ///
@@ -109,24 +53,7 @@ impl Pending {
         let size = base.and_then(Entry::known_size).unwrap_or(0);
         // The next process finds the size here.
         file.set_size(size)?;
-        let rest = (size > 0).then(|| Rest { end: size, present: RangeSet::new() });
-        let modified = base.and_then(|base| base.modified);
-        Ok(Self::with(
-            file,
-            times,
-            State {
-                path: Some(path),
-                size,
-                mode: base.and_then(|base| base.mode),
-                modified: modified.unwrap_or_else(now),
-                base: base.map(Entry::identity),
-                rest,
-                // A new file has to be uploaded even if nothing is written.
-                generation: u64::from(base.is_none()),
-                is_record_old: true,
-                ..State::default()
-            },
-        ))
+        Ok(Self::with(file, times, State::new(path, size, base)))
     }
 
     /// A file that an earlier process has left at `path`.
@@ -140,29 +67,7 @@ impl Pending {
         times: KeptTimes,
     ) -> std::io::Result<Arc<Self>> {
         let size = file.size()?;
-        let rest = record.present.as_ref().map(|present| {
-            let mut ranges = present.ranges();
-            ranges.remove(Range::between(size, u64::MAX));
-            Rest { end: present.end.min(size), present: ranges }
-        });
-        let (seconds, nanos) = record.modified;
-        let found = Self::with(
-            file,
-            times,
-            State {
-                path: Some(path),
-                size,
-                mode: record.mode,
-                modified: Timestamp { seconds, nanos },
-                base: record.base.as_ref().map(Identity::from),
-                rest,
-                generation: record.generation.max(1),
-                durable: record.generation,
-                closed: record.closed,
-                was_left_open: !record.closed,
-                ..State::default()
-            },
-        );
+        let found = Self::with(file, times, State::recovered(path, size, record));
         *lock(&found.last) = Some(record.clone());
         Ok(found)
     }
@@ -246,15 +151,7 @@ impl Pending {
     fn resize(&self, state: &mut State, size: u64) -> std::io::Result<()> {
         self.before_change(state)?;
         self.file.set_size(size)?;
-        if let Some(rest) = &mut state.rest {
-            rest.end = rest.end.min(size);
-            rest.present.remove(Range::between(size, u64::MAX));
-            if rest.present.prefix() >= rest.end {
-                state.rest = None;
-            }
-        }
-        state.size = size;
-        state.on_change();
+        state.resize(size);
         Ok(())
     }
 
@@ -340,26 +237,26 @@ impl Pending {
         if state.has_left {
             return false;
         }
-        state.writers += 1;
+        state.handles.writers += 1;
         true
     }
 
     /// A handle that may write is closed. Returns whether it was the last.
     pub(super) fn end_writing(&self) -> bool {
         let mut state = self.state();
-        state.writers = state.writers.saturating_sub(1);
-        state.writers == 0
+        state.handles.writers = state.handles.writers.saturating_sub(1);
+        state.handles.writers == 0
     }
 
     /// Its next upload replaces this version.
     pub(super) fn replaces(&self, base: Identity) {
         let mut state = self.state();
-        (state.base, state.sent, state.is_record_old) = (Some(base), None, true);
+        (state.base, state.upload.sent, state.is_record_old) = (Some(base), None, true);
     }
 
     /// Stops an upload of it that is in progress, as soon as that is possible without losing track of what is there.
     pub(super) fn interrupt(&self) {
-        self.state().interrupts += 1;
+        self.state().upload.interrupts += 1;
         self.changed.notify_waiters();
         self.hurry.notify_one();
     }
@@ -376,7 +273,7 @@ impl Pending {
         if let Some(modified) = metadata.modified {
             state.modified = modified;
         }
-        state.metadata_changes += 1;
+        state.generations.metadata += 1;
         state.is_record_old = true;
         true
     }
@@ -394,16 +291,17 @@ impl Pending {
         let _turn = self.settling.lock().await;
         let (record, generation) = {
             let mut state = self.state();
-            if (closed || state.writers == 0) && !state.closed {
-                (state.closed, state.is_record_old) = (true, true);
+            if (closed || state.handles.writers == 0) && !state.handles.closed {
+                (state.handles.closed, state.is_record_old) = (true, true);
             }
-            let is_durable = state.generation == state.durable && !state.is_record_old;
+            let is_durable =
+                state.generations.content == state.generations.durable && !state.is_record_old;
             if is_durable {
                 return Ok(());
             }
             let Some(record) = state.record(root) else { return Ok(()) };
             state.is_record_old = false;
-            (record, state.generation)
+            (record, state.generations.content)
         };
         let (own, spool) = (Arc::clone(self), Arc::clone(spool));
         let work = move || own.file.sync(&spool, record, |record| own.store(record, generation));
@@ -411,7 +309,7 @@ impl Pending {
         match done.and_then(|done| done) {
             Ok(()) => {
                 let mut state = self.state();
-                state.durable = state.durable.max(generation);
+                state.generations.durable = state.generations.durable.max(generation);
                 Ok(())
             }
             Err(error) => {
@@ -425,7 +323,7 @@ impl Pending {
     fn store(&self, mut record: Record, generation: u64) -> std::io::Result<()> {
         // A change that comes later waits for this lock, and finds the record.
         let state = self.state();
-        if state.generation != generation {
+        if state.generations.content != generation {
             record.reopen();
         }
         self.file.store(&record)?;
@@ -437,9 +335,9 @@ impl Pending {
     /// Records why the last upload failed; not durable, because nothing depends on it.
     pub(super) fn note_failure(&self, root: &RelPath, error: Error) {
         let mut state = self.state();
-        state.failures = state.failures.saturating_add(1);
-        state.failure = Some(error);
-        if state.durable < state.generation || state.is_record_old {
+        state.upload.failures = state.upload.failures.saturating_add(1);
+        state.upload.failure = Some(error);
+        if state.generations.durable < state.generations.content || state.is_record_old {
             return;
         }
         if let Some(mut record) = state.record(root) {
@@ -452,13 +350,12 @@ impl Pending {
 
     /// Whether a fetch of the rest in the background should begin: the file is incomplete, and none is running.
     pub(super) fn begins_to_fill(&self) -> bool {
-        self.state().rest.is_some() && !self.is_filling.swap(true, Ordering::AcqRel)
+        self.state().is_partial() && !self.is_filling.swap(true, Ordering::AcqRel)
     }
 
     /// Whether its map of ranges is too long for a record, so that the rest has to be fetched before it is durable.
     pub(super) fn has_long_map(&self) -> bool {
-        let state = self.state();
-        state.rest.as_ref().is_some_and(|rest| rest.present.iter().count() > MOST_RANGES)
+        self.state().has_long_map()
     }
 
     /// Removes it from the spool. Handles can still read and write it.
@@ -484,104 +381,9 @@ impl Pending {
     }
 }
 
-impl State {
-    /// The record of this moment. `root` is the mounted directory.
-    fn record(&self, root: &RelPath) -> Option<Record> {
-        let failure = self.failure.as_ref().map(Error::cause);
-        Some(Record {
-            path: below(root, self.path.as_ref()?)?,
-            base: self.base.as_ref().map(Version::from),
-            present: self.rest.as_ref().map(|rest| Present::of(&rest.present, rest.end)),
-            mode: self.mode,
-            modified: (self.modified.seconds, self.modified.nanos),
-            generation: self.generation,
-            // What an earlier process left open does not become complete by being settled.
-            closed: self.closed && !self.was_left_open,
-            digest: None,
-            // A server may send a long text, and a slot is short.
-            failure: failure.map(|text| text.chars().take(MOST_FAILURE).collect()),
-        })
-    }
-
-    /// It has another path, and replaces `base` there.
-    pub(super) fn move_to(&mut self, path: RelPath, base: Option<Identity>) {
-        if base != self.base {
-            self.sent = None;
-        }
-        (self.path, self.base, self.is_record_old) = (Some(path), base, true);
-    }
-
-    /// It is where it replaces nothing that is complete.
-    pub(super) const fn complete(&mut self) {
-        self.is_record_old |= self.was_left_open;
-        self.was_left_open = false;
-    }
-
-    /// Whether nothing of it is on the server, as far as is known.
-    pub(super) const fn is_new(&self) -> bool {
-        self.base.is_none() && self.uploaded == 0
-    }
-
-    /// A range is in the spool.
-    fn add(&mut self, range: Range) {
-        let Some(rest) = &mut self.rest else { return };
-        rest.present.insert(range);
-        if rest.present.prefix() >= rest.end {
-            self.rest = None;
-        }
-    }
-
-    /// The content has changed.
-    fn on_change(&mut self) {
-        self.generation += 1;
-        self.closed = false;
-        self.modified = now();
-    }
-
-    fn missing(&self, range: Range) -> Vec<Range> {
-        let Some(rest) = &self.rest else { return Vec::new() };
-        rest.present.gaps(range.intersection(Range::between(0, rest.end)))
-    }
-
-    /// Whether all changes are uploaded.
-    pub(super) const fn is_uploaded(&self) -> bool {
-        self.uploaded >= self.generation
-    }
-
-    /// Whether all changes of metadata are uploaded.
-    pub(super) const fn is_metadata_uploaded(&self) -> bool {
-        self.metadata_uploaded >= self.metadata_changes
-    }
-
-    /// Metadata to set on its upload.
-    pub(super) fn metadata(&self) -> Metadata {
-        let modified = Some(self.modified);
-        Metadata { mode: self.mode, modified, ..Metadata::default() }
-    }
-
-    /// The error of a failed upload, for who waits for it.
-    pub(super) fn failure(&self) -> Error {
-        let failure = self.failure.as_ref().map(Error::again);
-        failure.unwrap_or_else(|| Error::new(ErrorKind::Interrupted, "upload"))
-    }
-}
-
-/// The time of this moment.
-pub(super) fn now() -> Timestamp {
-    SystemTime::now().into()
-}
-
-/// A path relative to the directory `root` that contains it.
-fn below(root: &RelPath, path: &RelPath) -> Option<Vec<u8>> {
-    if root.is_root() {
-        return Some(path.as_bytes().to_vec());
-    }
-    let rest = path.as_bytes().strip_prefix(root.as_bytes())?;
-    Some(rest.strip_prefix(b"/")?.to_vec())
-}
-
 #[cfg(test)]
 mod tests {
+    use haul_storage::ErrorKind;
     use tempfile::TempDir;
 
     use super::*;
@@ -631,7 +433,7 @@ mod tests {
         assert_eq!(read(&found, 0, 100).unwrap(), b"\0\0\0abcdef");
         let entry = found.entry().unwrap();
         assert_eq!((entry.path.to_string(), entry.size), ("a/b".to_owned(), 9));
-        assert!(!found.is_uploaded() && found.state().closed);
+        assert!(!found.is_uploaded() && found.state().handles.closed);
     }
 
     #[tokio::test]
@@ -679,7 +481,7 @@ mod tests {
             assert!(!record.closed);
             let path = record.rel_path().unwrap();
             pending = Pending::recovered(file, path, &record, KeptTimes::ALL).unwrap();
-            assert!(pending.state().was_left_open);
+            assert!(pending.state().handles.was_left_open);
             pending.settle(&world.spool, &RelPath::root(), true).await.unwrap();
         }
         pending.state().complete();
@@ -693,7 +495,8 @@ mod tests {
         let pending = world.pending(None);
         pending.write(None, &vec![7; 2 << 20]).unwrap();
         let record = pending.state().record(&RelPath::root()).unwrap();
-        let (record, generation) = (Record { closed: true, ..record }, pending.state().generation);
+        let (record, generation) =
+            (Record { closed: true, ..record }, pending.state().generations.content);
         let closed = || world.spool.recover().unwrap().remove(0).1.closed;
         pending.store(record.clone(), generation).unwrap();
         assert!(closed());
@@ -760,13 +563,5 @@ mod tests {
         }
         pending.fill(0, b"0123456789").unwrap();
         assert_eq!(read(&pending, 0, 100).unwrap(), b"01\0\0\0\0\0\0\0\0");
-    }
-
-    #[test]
-    fn the_path_of_a_record_is_relative_to_the_mounted_directory() {
-        let path = |text| RelPath::parse(text).unwrap();
-        assert_eq!(below(&path("a"), &path("a/b/c")), Some(b"b/c".to_vec()));
-        assert_eq!(below(&RelPath::root(), &path("a/b")), Some(b"a/b".to_vec()));
-        assert_eq!(below(&path("a"), &path("ab/c")), None);
     }
 }

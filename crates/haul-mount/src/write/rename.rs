@@ -10,7 +10,8 @@ use rustix::io::Errno;
 
 use super::changes::{Changes, Removed, change_errno};
 use super::namespace::{Gate, hold};
-use super::pending::{Pending, now};
+use super::pending::Pending;
+use super::state::now;
 use crate::errno::errno;
 use crate::fuse::Answer;
 
@@ -79,7 +80,7 @@ impl Changes {
         let files: Vec<_> = moved.source.iter().chain(&moved.below).cloned().collect();
         drop(moved);
         // Their uploads were stopped.
-        let closed = files.iter().filter(|file| file.state().writers == 0);
+        let closed = files.iter().filter(|file| file.state().handles.writers == 0);
         closed.for_each(|file| self.uploader.queue(file));
         Ok(Answer::done())
     }
@@ -172,9 +173,9 @@ impl Changes {
             (Ok(()), _) => {}
             // It was removed on the server: only the version from here is left, if there is one.
             (Err(error), Some(file))
-                if error.kind() == ErrorKind::NotFound && file.state().generation > 0 =>
+                if error.kind() == ErrorKind::NotFound && file.state().generations.content > 0 =>
             {
-                file.state().uploaded = 0;
+                file.state().generations.uploaded = 0;
                 return self.rename_new(file, moved).await;
             }
             (Err(error), _) => return Err(change_errno(&error)),

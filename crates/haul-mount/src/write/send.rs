@@ -72,21 +72,21 @@ impl Snapshot {
     /// The version of this moment; `None` if it has no path. `strictly`: it is not sent if the file changes meanwhile.
     pub(super) fn of(file: &Pending, strictly: bool) -> Option<Self> {
         let mut state = file.state();
-        let generation = state.generation;
-        let attempted = std::mem::replace(&mut state.attempted, generation);
+        let generation = state.generations.content;
+        let attempted = std::mem::replace(&mut state.generations.attempted, generation);
         Some(Self {
             path: state.path.clone()?,
             base: state.base.clone(),
-            last: state.sent.clone(),
-            generation: state.generation,
-            metadata_changes: state.metadata_changes,
+            last: state.upload.sent.clone(),
+            generation: state.generations.content,
+            metadata_changes: state.generations.metadata,
             size: state.size,
             metadata: state.metadata(),
-            interrupts: state.interrupts,
+            interrupts: state.upload.interrupts,
             is_strict: strictly,
-            is_synced: state.is_wanted,
+            is_synced: state.upload.is_wanted,
             // A later one may have the time of this one: programs set times.
-            may_exist: state.failures > 0 && attempted == state.generation,
+            may_exist: state.upload.failures > 0 && attempted == state.generations.content,
         })
     }
 
@@ -98,8 +98,8 @@ impl Snapshot {
     /// Fails if it is not to be sent any more.
     fn check(&self, file: &Pending) -> Result<()> {
         let state = file.state();
-        let has_changed = self.is_strict && state.generation != self.generation;
-        if has_changed || state.interrupts != self.interrupts || state.path.is_none() {
+        let has_changed = self.is_strict && state.generations.content != self.generation;
+        if has_changed || state.upload.interrupts != self.interrupts || state.path.is_none() {
             return Err(Error::new(ErrorKind::Interrupted, "upload"));
         }
         Ok(())

@@ -21,10 +21,11 @@ use tokio::time::{Instant, sleep};
 use super::conflict::copy_path;
 use super::fill::Filler;
 use super::overlay::Overlay;
-use super::pending::{Pending, State};
+use super::pending::Pending;
 use super::send::{Sender, Snapshot};
 use super::sent::Sent;
 use super::spool::Spool;
+use super::state::{State, now};
 use super::warning::{Warning, Warnings};
 use crate::names::Names;
 
@@ -94,10 +95,10 @@ impl Uploader {
     pub(super) fn queue(self: &Arc<Self>, file: &Arc<Pending>) {
         {
             let mut state = file.state();
-            if state.is_queued || state.path.is_none() {
+            if state.upload.is_queued || state.path.is_none() {
                 return;
             }
-            state.is_queued = true;
+            state.upload.is_queued = true;
         }
         let (own, file) = (Arc::clone(self), Arc::clone(file));
         self.runtime.spawn(async move { own.run(&file).await });
@@ -110,8 +111,8 @@ impl Uploader {
     pub(super) async fn wait(self: &Arc<Self>, file: &Arc<Pending>) -> Result<()> {
         let (wanted, failures) = {
             let mut state = file.state();
-            state.is_wanted = true;
-            (state.generation, state.failures)
+            state.upload.is_wanted = true;
+            (state.generations.content, state.upload.failures)
         };
         file.hurry.notify_one();
         let started = Instant::now();
@@ -122,17 +123,17 @@ impl Uploader {
             {
                 let mut state = file.state();
                 // A removed file need not be uploaded.
-                if state.uploaded >= wanted || state.path.is_none() {
+                if state.generations.uploaded >= wanted || state.path.is_none() {
                     return Ok(());
                 }
-                if state.failures > failures {
+                if state.upload.failures > failures {
                     let failure = state.failure();
                     let is_late = started.elapsed() > self.names.shown.timeout;
                     if failure.retry() == Retry::Never || is_late {
                         return Err(failure);
                     }
                 }
-                state.is_wanted = true;
+                state.upload.is_wanted = true;
             }
             self.queue(file);
             changed.await;
@@ -187,7 +188,7 @@ impl Uploader {
         }
         let (is_uploaded, interrupts) = {
             let state = file.state();
-            (state.is_uploaded(), state.interrupts)
+            (state.is_uploaded(), state.upload.interrupts)
         };
         if is_uploaded {
             return self.finish(file).await;
@@ -202,7 +203,7 @@ impl Uploader {
         }
         file.settle(&self.spool, &self.names.root, false).await?;
         let Some(snapshot) = Snapshot::of(file, strictly) else { return Ok(Outcome::Again) };
-        if file.state().was_left_open && snapshot.base.is_some() {
+        if file.state().handles.was_left_open && snapshot.base.is_some() {
             // It may be incomplete, and must not replace what is complete.
             let warning = |path, copy| Warning::LeftOpen { path, copy };
             return self.put_beside(file, &snapshot, warning).await;
@@ -224,12 +225,12 @@ impl Uploader {
     fn is_due(&self, file: &Arc<Pending>) -> bool {
         {
             let mut state = file.state();
-            let is_open = state.writers > 0 && !state.is_wanted;
+            let is_open = state.handles.writers > 0 && !state.upload.is_wanted;
             let is_done = state.is_uploaded() && state.is_metadata_uploaded();
             if state.path.is_some() && !is_open && !is_done {
                 return true;
             }
-            state.is_queued = false;
+            state.upload.is_queued = false;
         }
         self.leave(file);
         false
@@ -248,12 +249,12 @@ impl Uploader {
         self.names.changed_in_parent(&snapshot.path);
         {
             let mut state = file.state();
-            (state.uploaded, state.metadata_uploaded) =
+            (state.generations.uploaded, state.generations.metadata_uploaded) =
                 (snapshot.generation, snapshot.metadata_changes);
-            state.sent = Some(snapshot.sent(digest));
-            (state.failures, state.failure) = (0, None);
+            state.upload.sent = Some(snapshot.sent(digest));
+            (state.upload.failures, state.upload.failure) = (0, None);
             state.complete();
-            state.is_wanted = false;
+            state.upload.is_wanted = false;
         }
         if self.leave(file) {
             file.changed.notify_waiters();
@@ -278,8 +279,8 @@ impl Uploader {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.names.record(&path, None, self.names.now());
                 let mut state = file.state();
-                state.metadata_uploaded = state.metadata_changes;
-                (state.is_queued, state.is_wanted) = (false, false);
+                state.generations.metadata_uploaded = state.generations.metadata;
+                (state.upload.is_queued, state.upload.is_wanted) = (false, false);
                 drop(state);
                 self.leave(file);
                 file.changed.notify_waiters();
@@ -296,7 +297,7 @@ impl Uploader {
         }
         let (mut metadata, changes, is_metadata_uploaded) = {
             let state = file.state();
-            (state.metadata(), state.metadata_changes, state.is_metadata_uploaded())
+            (state.metadata(), state.generations.metadata, state.is_metadata_uploaded())
         };
         if !is_base {
             // It is that of the version before, which another must not pass for.
@@ -305,11 +306,11 @@ impl Uploader {
         if !is_metadata_uploaded {
             self.names.storage.set_metadata(&path, &metadata).await?;
             self.publish(file, &path);
-            file.state().metadata_uploaded = changes;
+            file.state().generations.metadata_uploaded = changes;
             if is_base {
                 // In case that its version cannot be requested.
                 let sent = Sent { size, modified: metadata.modified, digest: None };
-                file.state().sent = Some(sent);
+                file.state().upload.sent = Some(sent);
                 file.replaces(self.present(&path).await?);
             }
         }
@@ -317,9 +318,9 @@ impl Uploader {
             let mut state = file.state();
             // A task that still waits queues it again.
             let is_done =
-                state.writers > 0 || (state.is_uploaded() && state.is_metadata_uploaded());
+                state.handles.writers > 0 || (state.is_uploaded() && state.is_metadata_uploaded());
             if is_done {
-                (state.is_queued, state.is_wanted) = (false, false);
+                (state.upload.is_queued, state.upload.is_wanted) = (false, false);
             }
             is_done
         };
@@ -339,7 +340,8 @@ impl Uploader {
     pub(super) fn leave(&self, file: &Arc<Pending>) -> bool {
         {
             let mut state = file.state();
-            let is_done = state.is_uploaded() && state.is_metadata_uploaded() && state.writers == 0;
+            let is_done =
+                state.is_uploaded() && state.is_metadata_uploaded() && state.handles.writers == 0;
             if !is_done || state.has_left {
                 return state.has_left;
             }
@@ -379,7 +381,7 @@ impl Uploader {
     /// A path for a conflict copy that nothing has yet.
     async fn free_copy(&self, path: &RelPath) -> Result<Option<RelPath>> {
         for number in 1..=MOST_COPIES {
-            let Some(copy) = copy_path(path, super::pending::now(), number) else { break };
+            let Some(copy) = copy_path(path, now(), number) else { break };
             if self.overlay.get(&copy).is_some() {
                 continue;
             }
@@ -396,7 +398,7 @@ impl Uploader {
 /// Whether the last failed uploads of a file are worth a warning.
 fn is_serious(state: &State) -> bool {
     let is_final = |error: &Error| error.retry() == Retry::Never;
-    state.failures >= PATIENCE || state.failure.as_ref().is_some_and(is_final)
+    state.upload.failures >= PATIENCE || state.upload.failure.as_ref().is_some_and(is_final)
 }
 
 /// Waits until there is a reason to stop the upload of a file.
@@ -404,7 +406,7 @@ async fn interrupted(file: &Pending, interrupts: u64) {
     loop {
         let mut changed = pin!(file.changed.notified());
         changed.as_mut().enable();
-        if file.state().interrupts != interrupts {
+        if file.state().upload.interrupts != interrupts {
             return;
         }
         changed.await;

@@ -1,0 +1,272 @@
+//! What is known about a file in the spool: its content and metadata, which changes are durable and uploaded, who may
+//! still write, and the progress of its upload. `Pending` holds it under a lock.
+
+use std::time::SystemTime;
+
+use haul_storage::{
+    Entry, Error, ErrorKind, Identity, Metadata, Range, RangeSet, RelPath, Timestamp,
+};
+
+use super::record::{MOST_RANGES, Present, Record, Version};
+use super::sent::Sent;
+
+/// Most characters of an error message in a record.
+const MOST_FAILURE: usize = 1000;
+
+/// What is known about a file in the spool.
+#[derive(Debug)]
+pub(super) struct State {
+    /// Its path in the storage; `None` once it is removed.
+    pub(super) path: Option<RelPath>,
+    pub(super) size: u64,
+    pub(super) mode: Option<u32>,
+    pub(super) modified: Timestamp,
+    /// The version that it replaces; `None` for a new file.
+    pub(super) base: Option<Identity>,
+    /// What is not in the spool; `None` if everything is.
+    rest: Option<Rest>,
+    pub(super) generations: Generations,
+    pub(super) handles: HandleState,
+    pub(super) upload: UploadState,
+    /// The record differs from the durable one.
+    pub(super) is_record_old: bool,
+    /// It is uploaded and no longer in the spool; nothing may be written any more.
+    pub(super) has_left: bool,
+}
+
+/// The bytes before `end` that are not `present` are those of the base.
+#[derive(Debug)]
+struct Rest {
+    end: u64,
+    present: RangeSet,
+}
+
+/// Counts of changes, and how many of them are durable and uploaded.
+#[derive(Debug, Default)]
+pub(super) struct Generations {
+    /// Changes of the content.
+    pub(super) content: u64,
+    /// Changes of the content that are durable.
+    pub(super) durable: u64,
+    /// Changes of the content that are uploaded.
+    pub(super) uploaded: u64,
+    /// The generation of the content at the last attempt to upload it.
+    pub(super) attempted: u64,
+    /// Changes of the metadata.
+    pub(super) metadata: u64,
+    /// Changes of the metadata that are uploaded.
+    pub(super) metadata_uploaded: u64,
+}
+
+/// Which handles are open, and whether the content is complete.
+#[derive(Debug, Default)]
+pub(super) struct HandleState {
+    /// Handles that may write.
+    pub(super) writers: usize,
+    /// It was closed or synced, and has not changed since; otherwise it may be incomplete.
+    pub(super) closed: bool,
+    /// An earlier process ended while it was open.
+    pub(super) was_left_open: bool,
+}
+
+/// The progress of its upload.
+#[derive(Debug, Default)]
+pub(super) struct UploadState {
+    /// What was uploaded last, until the server has reported its version, which then is the base.
+    pub(super) sent: Option<Sent>,
+    /// It has been given to the uploader and not been uploaded yet.
+    pub(super) is_queued: bool,
+    /// A program waits for its upload, although the file may be open.
+    pub(super) is_wanted: bool,
+    /// Counts reasons to stop an upload: it is renamed or removed.
+    pub(super) interrupts: u64,
+    /// Failed uploads in a row.
+    pub(super) failures: u32,
+    /// Why the last upload failed.
+    pub(super) failure: Option<Error>,
+}
+
+impl State {
+    /// A file that replaces `base` (a new file without it), and begins with its content.
+    pub(super) fn new(path: RelPath, size: u64, base: Option<&Entry>) -> Self {
+        let modified = base.and_then(|base| base.modified);
+        Self {
+            path: Some(path),
+            size,
+            mode: base.and_then(|base| base.mode),
+            modified: modified.unwrap_or_else(now),
+            base: base.map(Entry::identity),
+            rest: (size > 0).then(|| Rest { end: size, present: RangeSet::new() }),
+            generations: Generations {
+                // A new file has to be uploaded even if nothing is written.
+                content: u64::from(base.is_none()),
+                ..Generations::default()
+            },
+            handles: HandleState::default(),
+            upload: UploadState::default(),
+            is_record_old: true,
+            has_left: false,
+        }
+    }
+
+    /// A file that an earlier process has left at `path`; `size` is that of its content in the spool.
+    pub(super) fn recovered(path: RelPath, size: u64, record: &Record) -> Self {
+        let rest = record.present.as_ref().map(|present| {
+            let mut ranges = present.ranges();
+            ranges.remove(Range::between(size, u64::MAX));
+            Rest { end: present.end.min(size), present: ranges }
+        });
+        let (seconds, nanos) = record.modified;
+        Self {
+            path: Some(path),
+            size,
+            mode: record.mode,
+            modified: Timestamp { seconds, nanos },
+            base: record.base.as_ref().map(Identity::from),
+            rest,
+            generations: Generations {
+                content: record.generation.max(1),
+                durable: record.generation,
+                ..Generations::default()
+            },
+            handles: HandleState {
+                writers: 0,
+                closed: record.closed,
+                was_left_open: !record.closed,
+            },
+            upload: UploadState::default(),
+            is_record_old: false,
+            has_left: false,
+        }
+    }
+
+    /// The record of this moment. `root` is the mounted directory.
+    pub(super) fn record(&self, root: &RelPath) -> Option<Record> {
+        let failure = self.upload.failure.as_ref().map(Error::cause);
+        Some(Record {
+            path: below(root, self.path.as_ref()?)?,
+            base: self.base.as_ref().map(Version::from),
+            present: self.rest.as_ref().map(|rest| Present::of(&rest.present, rest.end)),
+            mode: self.mode,
+            modified: (self.modified.seconds, self.modified.nanos),
+            generation: self.generations.content,
+            // What an earlier process left open does not become complete by being settled.
+            closed: self.handles.closed && !self.handles.was_left_open,
+            digest: None,
+            // A server may send a long text, and a slot is short.
+            failure: failure.map(|text| text.chars().take(MOST_FAILURE).collect()),
+        })
+    }
+
+    /// It has another path, and replaces `base` there.
+    pub(super) fn move_to(&mut self, path: RelPath, base: Option<Identity>) {
+        if base != self.base {
+            self.upload.sent = None;
+        }
+        (self.path, self.base, self.is_record_old) = (Some(path), base, true);
+    }
+
+    /// It is where it replaces nothing that is complete.
+    pub(super) const fn complete(&mut self) {
+        self.is_record_old |= self.handles.was_left_open;
+        self.handles.was_left_open = false;
+    }
+
+    /// Whether nothing of it is on the server, as far as is known.
+    pub(super) const fn is_new(&self) -> bool {
+        self.base.is_none() && self.generations.uploaded == 0
+    }
+
+    /// A range is in the spool.
+    pub(super) fn add(&mut self, range: Range) {
+        let Some(rest) = &mut self.rest else { return };
+        rest.present.insert(range);
+        if rest.present.prefix() >= rest.end {
+            self.rest = None;
+        }
+    }
+
+    /// The length of the content has changed.
+    pub(super) fn resize(&mut self, size: u64) {
+        if let Some(rest) = &mut self.rest {
+            rest.end = rest.end.min(size);
+            rest.present.remove(Range::between(size, u64::MAX));
+            if rest.present.prefix() >= rest.end {
+                self.rest = None;
+            }
+        }
+        self.size = size;
+        self.on_change();
+    }
+
+    /// Whether a part of it is not in the spool.
+    pub(super) const fn is_partial(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// Whether its map of ranges is too long for a record.
+    pub(super) fn has_long_map(&self) -> bool {
+        self.rest.as_ref().is_some_and(|rest| rest.present.iter().count() > MOST_RANGES)
+    }
+
+    /// The content has changed.
+    pub(super) fn on_change(&mut self) {
+        self.generations.content += 1;
+        self.handles.closed = false;
+        self.modified = now();
+    }
+
+    pub(super) fn missing(&self, range: Range) -> Vec<Range> {
+        let Some(rest) = &self.rest else { return Vec::new() };
+        rest.present.gaps(range.intersection(Range::between(0, rest.end)))
+    }
+
+    /// Whether all changes are uploaded.
+    pub(super) const fn is_uploaded(&self) -> bool {
+        self.generations.uploaded >= self.generations.content
+    }
+
+    /// Whether all changes of metadata are uploaded.
+    pub(super) const fn is_metadata_uploaded(&self) -> bool {
+        self.generations.metadata_uploaded >= self.generations.metadata
+    }
+
+    /// Metadata to set on its upload.
+    pub(super) fn metadata(&self) -> Metadata {
+        let modified = Some(self.modified);
+        Metadata { mode: self.mode, modified, ..Metadata::default() }
+    }
+
+    /// The error of a failed upload, for who waits for it.
+    pub(super) fn failure(&self) -> Error {
+        let failure = self.upload.failure.as_ref().map(Error::again);
+        failure.unwrap_or_else(|| Error::new(ErrorKind::Interrupted, "upload"))
+    }
+}
+
+/// The time of this moment.
+pub(super) fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+/// A path relative to the directory `root` that contains it.
+fn below(root: &RelPath, path: &RelPath) -> Option<Vec<u8>> {
+    if root.is_root() {
+        return Some(path.as_bytes().to_vec());
+    }
+    let rest = path.as_bytes().strip_prefix(root.as_bytes())?;
+    Some(rest.strip_prefix(b"/")?.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_a_record_is_relative_to_the_mounted_directory() {
+        let path = |text| RelPath::parse(text).unwrap();
+        assert_eq!(below(&path("a"), &path("a/b/c")), Some(b"b/c".to_vec()));
+        assert_eq!(below(&RelPath::root(), &path("a/b")), Some(b"a/b".to_vec()));
+        assert_eq!(below(&path("a"), &path("ab/c")), None);
+    }
+}
