@@ -382,11 +382,7 @@ impl Listing {
             }
             if kept.found.len() > MOST_KEPT || bytes > MOST_BYTES_KEPT {
                 drop(lane.stop(data).await);
-                return Err(Error::new(ErrorKind::Unsupported, "list").because(format!(
-                    "its listing has more than {MOST_KEPT} entries or {} MiB, and the server has \
-                     no MLSD",
-                    MOST_BYTES_KEPT >> 20
-                )));
+                return Err(too_long());
             }
         }
     }
@@ -473,4 +469,12 @@ fn unless_known(server: &crate::server::Server, reply: &Reply, lesson: Lesson) {
     if reply.is_unknown_command() {
         server.learnt.learn(lesson);
     }
+}
+
+/// The error of a listing that does not fit into memory.
+fn too_long() -> Error {
+    Error::new(ErrorKind::Unsupported, "list").because(format!(
+        "its listing has more than {MOST_KEPT} entries or {} MiB, and the server has no MLSD",
+        MOST_BYTES_KEPT >> 20
+    ))
 }

@@ -165,13 +165,8 @@ async fn serve(
             }
             Reply::Cut(status, body) => (status, Vec::new(), body, 1000),
             Reply::Stall(status, headers, body, sent) => {
-                let mut text = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n", body.len());
-                for (name, value) in headers {
-                    write!(text, "{name}: {value}\r\n").unwrap();
-                }
-                text += "\r\n";
-                text += &body[..sent];
-                stream.write_all(text.as_bytes()).await.ok()?;
+                let head = response_head(status, &length(body.len()), &headers);
+                stream.write_all((head + &body[..sent]).as_bytes()).await.ok()?;
                 // Until the client disconnects.
                 drop(tokio::io::copy(&mut stream, &mut tokio::io::sink()).await);
                 return None;
@@ -183,21 +178,14 @@ async fn serve(
                 return None;
             }
             Reply::Endless(status, headers) => {
-                let mut text = format!("HTTP/1.1 {status} X\r\nTransfer-Encoding: chunked\r\n");
-                for (name, value) in headers {
-                    write!(text, "{name}: {value}\r\n").unwrap();
-                }
-                stream.write_all((text + "\r\n").as_bytes()).await.ok()?;
+                let head = response_head(status, "Transfer-Encoding: chunked", &headers);
+                stream.write_all(head.as_bytes()).await.ok()?;
                 // Until the client disconnects.
                 drop(stream.fill_buf().await);
                 return None;
             }
         };
-        let mut text = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n", body.len() + more);
-        for (name, value) in headers {
-            write!(text, "{name}: {value}\r\n").unwrap();
-        }
-        text += "\r\n";
+        let mut text = response_head(status, &length(body.len() + more), &headers);
         if !is_head {
             text += &body;
         }
@@ -209,6 +197,19 @@ async fn serve(
             return None;
         }
     }
+}
+
+fn length(bytes: usize) -> String {
+    format!("Content-Length: {bytes}")
+}
+
+/// The head of a response whose body is framed as the field `framing` says.
+fn response_head(status: u16, framing: &str, headers: &[(&str, String)]) -> String {
+    let mut text = format!("HTTP/1.1 {status} X\r\n{framing}\r\n");
+    for (name, value) in headers {
+        write!(text, "{name}: {value}\r\n").unwrap();
+    }
+    text + "\r\n"
 }
 
 async fn head(stream: &mut BufReader<TcpStream>) -> Option<Asked> {

@@ -207,33 +207,7 @@ impl Model<'_> {
             self.second_before_1970(name);
         }
         if verdicts.contains(&Verdict::Leave) {
-            // One that is left and has the source's size and compared time counts as the same file, and may have
-            // another content all the same.
-            let left_differs = names.iter().zip(&verdicts).any(|(name, verdict)| {
-                let left = self.wanted.tree.get(name).and_then(|want| want.kind.clone());
-                *verdict == Verdict::Leave
-                    && self.verdict(name, Overwrite::Different) == Verdict::Keep
-                    && left.is_some_and(|left| left != self.source.0[name].kind)
-            });
-            for (name, verdict) in names.iter().zip(&verdicts) {
-                self.rule(name, Rule::LeftNamesStay);
-                if *verdict == Verdict::Leave {
-                    if let Some(want) = self.wanted.tree.get_mut(name) {
-                        want.links_open = true;
-                    }
-                    continue;
-                }
-                let token = self.token();
-                self.put(name, token);
-                let Some(want) = self.wanted.tree.get_mut(name) else { continue };
-                want.links_open = true;
-                // It may now be a link to a file that was left unchanged, whose metadata is not compared.
-                (want.mode, want.user, want.group, want.attributes) = (None, None, None, None);
-                want.time = None;
-                if left_differs {
-                    want.kind = None;
-                }
-            }
+            self.group_with_left(names, &verdicts);
             return;
         }
         let kept = names.iter().zip(&verdicts).find(|(_, verdict)| **verdict == Verdict::Keep);
@@ -283,6 +257,37 @@ impl Model<'_> {
             let old = self.wanted.tree.insert(name.clone(), want.clone());
             if let (Some(old), true) = (old, self.options.preserve.mode) {
                 self.touched.entry(old.token).or_insert_with(|| name.clone());
+            }
+        }
+    }
+
+    /// Names of one file of the source, at least one of which is left as it is.
+    fn group_with_left(&mut self, names: &[Name], verdicts: &[Verdict]) {
+        // One that is left and has the source's size and compared time counts as the same file, and may have
+        // another content all the same.
+        let left_differs = names.iter().zip(verdicts).any(|(name, verdict)| {
+            let left = self.wanted.tree.get(name).and_then(|want| want.kind.clone());
+            *verdict == Verdict::Leave
+                && self.verdict(name, Overwrite::Different) == Verdict::Keep
+                && left.is_some_and(|left| left != self.source.0[name].kind)
+        });
+        for (name, verdict) in names.iter().zip(verdicts) {
+            self.rule(name, Rule::LeftNamesStay);
+            if *verdict == Verdict::Leave {
+                if let Some(want) = self.wanted.tree.get_mut(name) {
+                    want.links_open = true;
+                }
+                continue;
+            }
+            let token = self.token();
+            self.put(name, token);
+            let Some(want) = self.wanted.tree.get_mut(name) else { continue };
+            want.links_open = true;
+            // It may now be a link to a file that was left unchanged, whose metadata is not compared.
+            (want.mode, want.user, want.group, want.attributes) = (None, None, None, None);
+            want.time = None;
+            if left_differs {
+                want.kind = None;
             }
         }
     }

@@ -40,30 +40,7 @@ pub(crate) async fn run(
     places: &Places<'_>,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    if resolved.manifest.as_ref().is_some_and(|choice| choice.file.is_some()) {
-        let message = "many hosts cannot share one manifest: --manifest without a file writes one next to the \
-                       files of each";
-        return Err(Stop::Usage(message.to_owned()));
-    }
-    if resolved.rules.list().is_some() {
-        let message = "--files-from cannot be used with many hosts: a file missing on one of \
-                       them would go unnoticed";
-        return Err(Stop::Usage(message.to_owned()));
-    }
-    if resolved.engine.remove_source {
-        let message = "--remove-source-files cannot be used with many hosts; remove the files once every host has them";
-        return Err(Stop::Usage(message.to_owned()));
-    }
-    let mut resolved = resolved;
-    resolved.engine.shows_current = resolved.show.current && printer.can_draw();
-    if let Some(BackupChoice { directory, suffix }) = resolved.backup.take() {
-        if directory.is_some() {
-            let message = "--backup-dir cannot be used with many hosts; --backup keeps old \
-                           versions next to the files";
-            return Err(Stop::Usage(message.to_owned()));
-        }
-        resolved.engine.backup = Some(Backup { base: RelPath::root(), directory: None, suffix });
-    }
+    let resolved = adapted(resolved, printer)?;
     let mut failures = 0;
     let sources = match &many.ways {
         Ways::From(_) => None,
@@ -116,6 +93,34 @@ pub(crate) async fn run(
         }
         _ => Exit::Done,
     })
+}
+
+/// The settings as they are for many hosts. Refuses those that make sense for one host only.
+fn adapted(mut resolved: Resolved, printer: &Printer) -> Result<Resolved, Stop> {
+    if resolved.manifest.as_ref().is_some_and(|choice| choice.file.is_some()) {
+        let message = "many hosts cannot share one manifest: --manifest without a file writes one next to the \
+                       files of each";
+        return Err(Stop::Usage(message.to_owned()));
+    }
+    if resolved.rules.list().is_some() {
+        let message = "--files-from cannot be used with many hosts: a file missing on one of \
+                       them would go unnoticed";
+        return Err(Stop::Usage(message.to_owned()));
+    }
+    if resolved.engine.remove_source {
+        let message = "--remove-source-files cannot be used with many hosts; remove the files once every host has them";
+        return Err(Stop::Usage(message.to_owned()));
+    }
+    resolved.engine.shows_current = resolved.show.current && printer.can_draw();
+    if let Some(BackupChoice { directory, suffix }) = resolved.backup.take() {
+        if directory.is_some() {
+            let message = "--backup-dir cannot be used with many hosts; --backup keeps old \
+                           versions next to the files";
+            return Err(Stop::Usage(message.to_owned()));
+        }
+        resolved.engine.backup = Some(Backup { base: RelPath::root(), directory: None, suffix });
+    }
+    Ok(resolved)
 }
 
 /// The sources of a copy to many hosts; `None` if they come from a ticket, and the user declines them.

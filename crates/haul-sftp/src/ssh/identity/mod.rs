@@ -122,17 +122,7 @@ fn arrange(
         };
         let certificates: Vec<Certificate> = certificates.iter().filter(of_key).cloned().collect();
         // Keys in the agent are decrypted already.
-        let mut in_agent = Vec::new();
-        for slot in &mut unused {
-            let same = |identity: &&mut AgentIdentity| {
-                public
-                    .as_ref()
-                    .is_some_and(|key| key.key_data() == identity.public_key().key_data())
-            };
-            if slot.as_mut().filter(same).is_some() {
-                in_agent.extend(slot.take());
-            }
-        }
+        let mut in_agent = take_from_agent(&mut unused, public.as_ref());
         let mut add = |candidate: Candidate| from_files.push(Arc::new(candidate));
         if let Some(plain) =
             in_agent.iter().find(|one| matches!(one, AgentIdentity::PublicKey { .. }))
@@ -184,6 +174,23 @@ fn arrange(
         [others, from_files].concat()
     };
     identities
+}
+
+/// Removes the identities with this key from those of the agent, and returns them.
+fn take_from_agent(
+    unused: &mut [Option<AgentIdentity>],
+    public: Option<&PublicKey>,
+) -> Vec<AgentIdentity> {
+    let mut taken = Vec::new();
+    for slot in unused {
+        let is_same = |identity: &AgentIdentity| {
+            public.is_some_and(|key| key.key_data() == identity.public_key().key_data())
+        };
+        if slot.as_ref().is_some_and(is_same) {
+            taken.extend(slot.take());
+        }
+    }
+    taken
 }
 
 impl Identities {

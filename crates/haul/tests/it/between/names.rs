@@ -59,6 +59,27 @@ fn works_with_names(
     lines.sort_unstable();
     assert_eq!(lines, ["differs a.txt (content)", "missing new"]);
 
+    streams_and_moves(session, there, base, &run);
+
+    // Removed.
+    run(&format!("rm {base}to/src")).status(1).stderr_has("-r removes it");
+    run(&format!("rm {base}to/src/*.txt")).status(0);
+    assert!(!there.join("to/src/a.txt").exists() && there.join("to/src/c.log").exists());
+    run(&format!("rm -rn {base}to")).status(0);
+    assert!(there.join("to/src/c.log").exists());
+    run(&format!("rm -r {base}to")).status(0);
+    assert!(!there.join("to").exists());
+    run(&format!("rm {base}to")).status(1);
+    run(&format!("rm -f {base}to")).status(0);
+}
+
+/// `cat`, `cp` to the standard output, and `mv`, in the directory that [`works_with_names`] has made.
+fn streams_and_moves(
+    session: &Session,
+    there: &std::path::Path,
+    base: &str,
+    run: impl Fn(&str) -> Ran,
+) {
     // The standard streams.
     let big = "0123456789abcdef".repeat(150_000);
     session.write("big", &big);
@@ -88,17 +109,6 @@ fn works_with_names(
     run(&format!("mv {} {base}to/", there.join("to/local").display())).status(1);
     assert_eq!(std::fs::read(there.join("to/local/two/three")).unwrap(), b"3");
     assert_eq!(std::fs::read(there.join("to/local/one")).unwrap(), b"1");
-
-    // Removed.
-    run(&format!("rm {base}to/src")).status(1).stderr_has("-r removes it");
-    run(&format!("rm {base}to/src/*.txt")).status(0);
-    assert!(!there.join("to/src/a.txt").exists() && there.join("to/src/c.log").exists());
-    run(&format!("rm -rn {base}to")).status(0);
-    assert!(there.join("to/src/c.log").exists());
-    run(&format!("rm -r {base}to")).status(0);
-    assert!(!there.join("to").exists());
-    run(&format!("rm {base}to")).status(1);
-    run(&format!("rm -f {base}to")).status(0);
 }
 
 #[test]
