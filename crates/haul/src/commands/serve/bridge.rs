@@ -45,7 +45,9 @@ pub(crate) async fn run(args: &BridgeArgs, printer: &Printer) -> Result<Exit, St
     }
     let identity = Identity::read_or_create(&kept("bridge.pem", "XDG_STATE_HOME")?)?;
     let signals = Signals::listen(printer, "stopping");
+    let (observer, log_end) = Log::<BridgeEvent>::observer(printer)?;
     let mut builder = BridgeServer::builder()
+        .observer(observer)
         .token(token)
         .open(args.open)
         .max_sessions(args.max_sessions.as_usize())
@@ -57,12 +59,6 @@ pub(crate) async fn run(args: &BridgeArgs, printer: &Printer) -> Result<Exit, St
     }
     if args.listen.is_empty() {
         builder = builder.listen_anywhere(PORT);
-    }
-    let mut log_end = None;
-    if printer.is_verbose() {
-        let (log, end) = Log::start(printer)?;
-        builder = builder.observer(move |event| log.note(event));
-        log_end = Some(end);
     }
     let bridge = builder.bind(&identity).await?;
     let announcement = match args.announce {
@@ -76,9 +72,7 @@ pub(crate) async fn run(args: &BridgeArgs, printer: &Printer) -> Result<Exit, St
     signals.cancel().cancelled().await;
     announced::end(announcement).await;
     bridge.stop().await;
-    if let Some(end) = log_end {
-        end.wait();
-    }
+    log_end.wait();
     Ok(Exit::Done)
 }
 

@@ -43,13 +43,8 @@ pub(super) async fn run(args: &ServeDavArgs, printer: &Printer) -> Result<Exit, 
         printer.warning(&listen.to_string(), &message);
     }
     let signals = Signals::listen(printer, "stopping");
-    let mut builder = DavServer::builder(&args.directory);
-    let mut log_end = None;
-    if printer.is_verbose() {
-        let (log, end) = Log::start(printer)?;
-        builder = builder.observer(move |event| log.note(event));
-        log_end = Some(end);
-    }
+    let (observer, log_end) = Log::<ClientEvent>::observer(printer)?;
+    let mut builder = DavServer::builder(&args.directory).observer(observer);
     let user = credentials.as_ref().map(|credentials| credentials.user().to_owned());
     if let Some(credentials) = credentials {
         builder = builder.credentials(credentials);
@@ -80,9 +75,7 @@ pub(super) async fn run(args: &ServeDavArgs, printer: &Printer) -> Result<Exit, 
     print(&serving, printer);
     signals.cancel().cancelled().await;
     server.stop().await;
-    if let Some(end) = log_end {
-        end.wait();
-    }
+    log_end.wait();
     Ok(Exit::Done)
 }
 

@@ -44,9 +44,28 @@ pub(super) struct Log<E> {
 }
 
 /// Waits for the thread that prints events.
-pub(super) struct LogEnd(Receiver<()>);
+pub(super) struct LogEnd(Option<Receiver<()>>);
 
 impl<E: LogEvent> Log<E> {
+    /// An observer that prints the events of a server with `-v`, and ignores them otherwise.
+    pub(super) fn observer(
+        printer: &Printer,
+    ) -> Result<(impl Fn(E) + Send + Sync + use<E>, LogEnd), Error> {
+        let (log, end) = match printer.is_verbose() {
+            true => {
+                let (log, end) = Self::start(printer)?;
+                (Some(log), end)
+            }
+            false => (None, LogEnd(None)),
+        };
+        let observer = move |event| {
+            if let Some(log) = &log {
+                log.note(event);
+            }
+        };
+        Ok((observer, end))
+    }
+
     /// Starts the thread that prints events.
     pub(super) fn start(printer: &Printer) -> Result<(Self, LogEnd), Error> {
         let (queue, events) = sync_channel(QUEUE);
@@ -62,7 +81,7 @@ impl<E: LogEvent> Log<E> {
             .name("log".to_owned())
             .spawn(run)
             .map_err(|error| Error::from_io("start a thread", error))?;
-        Ok((Self { queue, lost }, LogEnd(end)))
+        Ok((Self { queue, lost }, LogEnd(Some(end))))
     }
 
     /// Queues an event, or drops it if the queue is full.
@@ -77,8 +96,10 @@ impl LogEnd {
     /// Waits until all events are printed, but not longer than [`PATIENCE`]. Drop the [`Log`] first: its thread ends
     /// only then.
     pub(super) fn wait(self) {
-        // Both errors (timeout, thread gone) mean that there is nothing more to wait for.
-        let _ = self.0.recv_timeout(PATIENCE);
+        if let Some(end) = self.0 {
+            // Both errors (timeout, thread gone) mean that there is nothing more to wait for.
+            let _ = end.recv_timeout(PATIENCE);
+        }
     }
 }
 

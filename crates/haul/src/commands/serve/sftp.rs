@@ -44,14 +44,9 @@ pub(super) async fn run(args: &ServeSftpArgs, printer: &Printer) -> Result<Exit,
         None => HostKey::read_or_create(&kept("sftp_host_ed25519_key", "--host-key FILE")?)?,
     };
     let signals = Signals::listen(printer, "stopping");
-    let mut builder = SftpServer::builder(&args.directory);
-    let mut log_end = None;
-    if printer.is_verbose() {
-        let (log, end) = Log::start(printer)?;
-        builder = builder.observer(move |event| log.note(event));
-        log_end = Some(end);
-    }
-    let server = builder
+    let (observer, log_end) = Log::<ClientEvent>::observer(printer)?;
+    let server = SftpServer::builder(&args.directory)
+        .observer(observer)
         .listen(listen)
         .credentials(credentials)
         .host_key(host_key)
@@ -74,9 +69,7 @@ pub(super) async fn run(args: &ServeSftpArgs, printer: &Printer) -> Result<Exit,
     print(&serving, printer);
     signals.cancel().cancelled().await;
     server.stop().await;
-    if let Some(end) = log_end {
-        end.wait();
-    }
+    log_end.wait();
     Ok(Exit::Done)
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 
-use haul_http::server::{Credentials, DavServer, DavServerBuilder, ServerTls};
+use haul_http::server::{ClientEvent, Credentials, DavServer, DavServerBuilder, ServerTls};
 use haul_sftp::server::Password;
 use haul_storage::{Error, Result};
 use serde::Serialize;
@@ -37,7 +37,7 @@ pub(super) struct Page {
 pub(super) struct Web {
     pub(super) page: Page,
     server: DavServer,
-    log_end: Option<LogEnd>,
+    log_end: LogEnd,
     /// Has the names of what is served, unless that is a directory. Removed when this is dropped.
     _names: Option<TempDir>,
 }
@@ -58,14 +58,10 @@ impl Web {
         };
         let fingerprint = tls.fingerprint().to_owned();
         let (_, password) = Password::random()?;
-        let (mut builder, names) = builder(root)?;
-        let mut log_end = None;
-        if printer.is_verbose() {
-            let (log, end) = Log::start(printer)?;
-            builder = builder.observer(move |event| log.note(event));
-            log_end = Some(end);
-        }
+        let (builder, names) = builder(root)?;
+        let (observer, log_end) = Log::<ClientEvent>::observer(printer)?;
         let server = builder
+            .observer(observer)
             .listen(listen)
             .credentials(Credentials::new(USER, &password))
             .tls(tls)
@@ -86,9 +82,7 @@ impl Web {
     /// Ends the page. Downloads in progress have two seconds.
     pub(super) async fn stop(self) {
         self.server.stop().await;
-        if let Some(end) = self.log_end {
-            end.wait();
-        }
+        self.log_end.wait();
     }
 }
 
