@@ -8,6 +8,7 @@ pub mod fuzzing;
 mod pace;
 pub mod pool;
 mod receive_budget;
+mod received;
 mod rtt;
 mod secret;
 mod server;
@@ -23,6 +24,7 @@ pub use authority::with_port;
 pub use dial::{DialOptions, Dialled, Family, Reach, dial};
 pub use pace::Pace;
 pub use receive_budget::{BudgetShare, COUNTS_RECEIVED_BYTES, ReceiveBudget};
+pub use received::Received;
 pub use rtt::{Hold, RttGauge, RttSample, queueing};
 pub use secret::{
     MOST_TYPED, NoPrompter, PasswordSource, Prompter, Secret, TRY_AGAIN, secret_variables,

@@ -1,8 +1,7 @@
 //! Frames: `u32 length | u8 kind | payload`, numbers in network byte order. The length counts kind and payload.
 
-use std::collections::VecDeque;
-
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use haul_net::Received;
 use haul_storage::Block;
 
 use super::WireError;
@@ -145,14 +144,13 @@ fn header(kind: u8, payload: usize) -> [u8; FRAME_HEADER] {
 #[derive(Debug)]
 pub struct Deframer {
     limits: Limits,
-    pieces: VecDeque<Bytes>,
-    held: usize,
+    received: Received,
 }
 
 impl Deframer {
     /// A deframer for frames within `limits`.
     pub const fn new(limits: Limits) -> Self {
-        Self { limits, pieces: VecDeque::new(), held: 0 }
+        Self { limits, received: Received::new() }
     }
 
     /// Changes the limits, also for frames that have been added but not returned yet.
@@ -162,11 +160,7 @@ impl Deframer {
 
     /// Adds received bytes. They are not copied, unless a message is split between several pieces.
     pub fn push(&mut self, bytes: impl Into<Bytes>) {
-        let bytes = bytes.into();
-        if !bytes.is_empty() {
-            self.held += bytes.len();
-            self.pieces.push_back(bytes);
-        }
+        self.received.push(bytes.into());
     }
 
     /// The next frame, if it is complete.
@@ -175,22 +169,22 @@ impl Deframer {
     /// If its length is out of range. The stream cannot be read beyond that.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, WireError> {
         let Some((kind, payload)) = self.peek()? else { return Ok(None) };
-        if self.held < FRAME_HEADER + payload {
+        if self.received.len() < FRAME_HEADER + payload {
             return Ok(None);
         }
-        drop(self.take(FRAME_HEADER));
+        drop(self.received.take(FRAME_HEADER));
         Ok(Some(match kind {
-            kind::MESSAGE => Frame::Message(self.take(payload).into_bytes()),
+            kind::MESSAGE => Frame::Message(self.received.take(payload).into_bytes()),
             kind::BULK => {
                 let header = self.take_bulk_header();
-                let data = self.take(payload - BULK_HEADER);
+                let data = self.received.take(payload - BULK_HEADER);
                 if header.offset.checked_add(data.len() as u64).is_none() {
                     return Err(WireError::Invalid("offset"));
                 }
                 Frame::Bulk(header, data)
             }
             _ => {
-                drop(self.take(payload));
+                drop(self.received.take(payload));
                 Frame::Skipped
             }
         }))
@@ -198,7 +192,7 @@ impl Deframer {
 
     /// Whether a frame is incomplete.
     pub const fn is_within_frame(&self) -> bool {
-        self.held > 0
+        !self.received.is_empty()
     }
 
     /// The number of bytes until the current frame is complete, as far as it is known: until its header is
@@ -206,15 +200,15 @@ impl Deframer {
     /// size of the next read: a frame received in one piece is not copied.
     pub fn missing(&self) -> usize {
         match self.peek() {
-            Ok(Some((_, payload))) => (FRAME_HEADER + payload).saturating_sub(self.held),
-            Ok(None) => FRAME_HEADER.saturating_sub(self.held),
+            Ok(Some((_, payload))) => (FRAME_HEADER + payload).saturating_sub(self.received.len()),
+            Ok(None) => FRAME_HEADER.saturating_sub(self.received.len()),
             Err(_) => 0,
         }
     }
 
     /// Kind and payload length of the current frame, within the limits, if its header has arrived.
     fn peek(&self) -> Result<Option<(u8, usize)>, WireError> {
-        let Some([a, b, c, d, kind]) = self.peek_header() else { return Ok(None) };
+        let Some([a, b, c, d, kind]) = self.received.first() else { return Ok(None) };
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
         let payload = length.checked_sub(1).ok_or(WireError::Empty)?;
         let limit = match kind {
@@ -230,44 +224,13 @@ impl Deframer {
         Ok(Some((kind, payload)))
     }
 
-    fn peek_header(&self) -> Option<[u8; FRAME_HEADER]> {
-        if let Some(header) = self.pieces.front().and_then(|piece| piece.first_chunk()) {
-            return Some(*header);
-        }
-        let mut header = [0; FRAME_HEADER];
-        let mut bytes = self.pieces.iter().flatten();
-        for byte in &mut header {
-            *byte = *bytes.next()?;
-        }
-        Some(header)
-    }
-
     /// Removes a bulk header, which must have arrived.
     fn take_bulk_header(&mut self) -> BulkHeader {
         let mut header = [0; BULK_HEADER];
         let mut rest = &mut header[..];
-        for piece in self.take(BULK_HEADER).pieces() {
+        for piece in self.received.take(BULK_HEADER).pieces() {
             rest.put_slice(piece);
         }
         BulkHeader::decode(&header)
-    }
-
-    /// Removes the next `bytes` bytes, which must have arrived.
-    fn take(&mut self, bytes: usize) -> Block {
-        let mut taken = Block::new();
-        let mut left = bytes;
-        while left > 0 {
-            let Some(piece) = self.pieces.front_mut() else { break };
-            if piece.len() <= left {
-                left -= piece.len();
-                taken.push(std::mem::take(piece));
-                self.pieces.pop_front();
-            } else {
-                taken.push(piece.split_to(left));
-                left = 0;
-            }
-        }
-        self.held -= taken.len();
-        taken
     }
 }

@@ -1,8 +1,7 @@
 //! Assembles packets from bytes as they arrive, without copying.
 
-use std::collections::VecDeque;
-
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
+use haul_net::Received;
 use haul_storage::Block;
 
 use super::{CodecError, kind};
@@ -22,14 +21,13 @@ pub struct Deframer {
     limit: u32,
     /// Limit for packets of names.
     names_limit: u32,
-    pieces: VecDeque<Bytes>,
-    held: usize,
+    received: Received,
 }
 
 impl Deframer {
     /// Accepts packets of at most `limit` bytes.
     pub const fn new(limit: u32) -> Self {
-        Self { limit, names_limit: limit, pieces: VecDeque::new(), held: 0 }
+        Self { limit, names_limit: limit, received: Received::new() }
     }
 
     /// Accepts packets of names of at most `limit` bytes: some servers list a directory in one
@@ -42,10 +40,7 @@ impl Deframer {
 
     /// Adds received bytes.
     pub fn push(&mut self, bytes: Bytes) {
-        if !bytes.is_empty() {
-            self.held += bytes.len();
-            self.pieces.push_back(bytes);
-        }
+        self.received.push(bytes);
     }
 
     /// The next packet, if it is complete.
@@ -53,11 +48,11 @@ impl Deframer {
     /// # Errors
     /// If its length is out of range.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, CodecError> {
-        let Some(head) = self.peek_head() else { return Ok(None) };
+        let Some(head) = self.received.first() else { return Ok(None) };
         let length = u32::from_be_bytes(head);
         if length > self.limit {
-            let limit = match self.peek_kind() {
-                None | Some(kind::NAME) => self.names_limit,
+            let limit = match self.received.first() {
+                None | Some([_, _, _, _, kind::NAME]) => self.names_limit,
                 Some(_) => self.limit,
             };
             if length > limit {
@@ -68,58 +63,16 @@ impl Deframer {
             return Err(CodecError::Empty);
         }
         let length = length as usize;
-        if self.held < 4 + length {
+        if self.received.len() < 4 + length {
             return Ok(None);
         }
-        self.skip(4);
-        let kind = self.pieces.front().map_or(0, |piece| piece[0]);
-        self.skip(1);
-        Ok(Some(Frame { kind, body: self.take(length - 1) }))
+        let Some([_, _, _, _, kind]) = self.received.first() else { return Ok(None) };
+        drop(self.received.take(5));
+        Ok(Some(Frame { kind, body: self.received.take(length - 1) }))
     }
 
     /// Whether a packet is incomplete.
     pub const fn is_within_frame(&self) -> bool {
-        self.held > 0
-    }
-
-    fn peek_head(&self) -> Option<[u8; 4]> {
-        if let Some(head) = self.pieces.front().and_then(|piece| piece.first_chunk()) {
-            return Some(*head);
-        }
-        let mut head = [0; 4];
-        let mut bytes = self.pieces.iter().flatten();
-        for byte in &mut head {
-            *byte = *bytes.next()?;
-        }
-        Some(head)
-    }
-
-    /// The type of the next packet, if it has arrived.
-    fn peek_kind(&self) -> Option<u8> {
-        self.pieces.iter().flatten().nth(4).copied()
-    }
-
-    fn skip(&mut self, bytes: usize) {
-        drop(self.take(bytes));
-    }
-
-    /// Removes the next `bytes` bytes, which must have arrived.
-    fn take(&mut self, bytes: usize) -> Block {
-        let mut taken = Block::new();
-        let mut left = bytes;
-        while left > 0 {
-            let Some(piece) = self.pieces.front_mut() else { break };
-            if piece.len() <= left {
-                left -= piece.len();
-                taken.push(std::mem::take(piece));
-                self.pieces.pop_front();
-            } else {
-                taken.push(piece.slice(..left));
-                piece.advance(left);
-                left = 0;
-            }
-        }
-        self.held -= taken.len();
-        taken
+        !self.received.is_empty()
     }
 }
