@@ -240,6 +240,38 @@ fn unusable(error: rustls::Error) -> Error {
     Error::new(ErrorKind::Other, "set up TLS").with_source(error)
 }
 
+/// The methods of a verifier of raw public keys that do not depend on its side: signatures are of Ed25519 keys, and
+/// TLS 1.2 is refused with this error.
+macro_rules! ed25519_signatures {
+    ($refusal:ident) => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _key: &CertificateDer<'_>,
+            _signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(PeerIncompatible::$refusal.into())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            key: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            verify_signature(message, key, signed, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
+}
+
 /// Accepts the server with the expected key, or any that owns its key if none is expected.
 #[derive(Debug)]
 struct ExpectedServer {
@@ -266,31 +298,7 @@ impl ServerCertVerifier for ExpectedServer {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _key: &CertificateDer<'_>,
-        _signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_signature(message, key, signed, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    ed25519_signatures!(ServerTlsVersionIsDisabledByOurConfig);
 }
 
 /// Accepts any client that owns its Ed25519 key.
@@ -320,29 +328,5 @@ impl ClientCertVerifier for AnyClient {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _key: &CertificateDer<'_>,
-        _signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(PeerIncompatible::Tls12NotOfferedOrEnabled.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_signature(message, key, signed, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    ed25519_signatures!(Tls12NotOfferedOrEnabled);
 }
