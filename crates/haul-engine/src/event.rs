@@ -178,17 +178,26 @@ pub struct Progress {
     pub moved_bytes: u64,
     /// Bytes per second over the last seconds.
     pub bytes_per_second: u64,
-    /// Open lanes; 0 between disks.
+    /// The link now.
+    pub link: LinkSummary,
+}
+
+/// What a transfer uses of its link, and what is known of that. Between disks, there are no lanes, and nothing is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkSummary {
+    /// Lanes: those that are open, or in a [`Summary`] the most that were open.
     pub lanes: usize,
     /// Bytes that may be in flight.
     pub window_bytes: u64,
-    /// Shortest RTT of the link.
+    /// Shortest RTT.
     pub rtt: Option<Duration>,
+    /// How long the first lane took to open.
+    pub connect: Option<Duration>,
     /// The path of the lanes: of the source, if both sides have one.
     pub path: Option<LinkPath>,
 }
 
-/// How a transfer ended.
+/// How a transfer ended: a plain record of counts, as `--json` and `--stats` print them.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
     /// Files of the plan that are at their destination now.
@@ -219,16 +228,8 @@ pub struct Summary {
     pub retries: u64,
     /// From start to end.
     pub elapsed: Duration,
-    /// The most lanes that were open.
-    pub lanes: usize,
-    /// The window at the end.
-    pub window_bytes: u64,
-    /// Shortest RTT of the link.
-    pub rtt: Option<Duration>,
-    /// How long the first lane took to open.
-    pub connect: Option<Duration>,
-    /// The path of the lanes at the end: of the source, if both sides have one.
-    pub path: Option<LinkPath>,
+    /// The link at the end.
+    pub link: LinkSummary,
     /// Whether the caller stopped it before its end; a rerun continues.
     pub interrupted: bool,
     /// Whether it ended early for lack of space, which counts as a failure; a rerun continues.

@@ -44,7 +44,7 @@ pub mod verify;
 pub mod window;
 
 pub use event::{
-    Action, CurrentFile, Event, EventSink, FileEvent, Phase, Progress, Reason, Summary,
+    Action, CurrentFile, Event, EventSink, FileEvent, LinkSummary, Phase, Progress, Reason, Summary,
 };
 pub use job::{Cancel, Job};
 pub use modes::ModeChanges;

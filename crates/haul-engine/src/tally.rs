@@ -8,7 +8,9 @@ use std::time::Duration;
 use haul_storage::{Error, Retry};
 
 use crate::flow::Flow;
-use crate::{Action, CurrentFile, Event, EventSink, FileEvent, Phase, Progress, Reason, Summary};
+use crate::{
+    Action, CurrentFile, Event, EventSink, FileEvent, LinkSummary, Phase, Progress, Reason, Summary,
+};
 
 /// The time over which a rate is averaged.
 const RATE_SPAN: Duration = Duration::from_secs(3);
@@ -209,8 +211,7 @@ impl Tally {
     /// Reports the progress of the transfer.
     pub fn progress(&self, flow: &Flow, phase: Option<Phase>) {
         let elapsed = flow.now();
-        let decision = flow.decision();
-        let (link, _) = flow.link();
+        let link = link(flow);
         let progress = {
             let mut state = self.lock();
             let moved = state.summary.moved_bytes;
@@ -239,10 +240,7 @@ impl Tally {
                 total_bytes,
                 moved_bytes: moved,
                 bytes_per_second: rate as u64,
-                lanes: link.open,
-                window_bytes: decision.window_bytes,
-                rtt: link.rtt,
-                path: link.path,
+                link,
             }
         };
         self.events.send(Event::Progress(progress));
@@ -250,19 +248,27 @@ impl Tally {
 
     /// The summary at the end.
     pub fn summary(&self, flow: &Flow, interrupted: bool) -> Summary {
-        let (link, lanes) = flow.link();
+        let (_, lanes) = flow.link();
         let mut summary = self.lock().summary.clone();
         summary.elapsed = flow.now();
         summary.interrupted = interrupted;
-        summary.lanes = lanes;
-        summary.window_bytes = flow.decision().window_bytes;
-        summary.rtt = link.rtt;
-        summary.connect = link.connect;
-        summary.path = link.path;
+        summary.link = LinkSummary { lanes, ..link(flow) };
         summary
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is known of the link now.
+fn link(flow: &Flow) -> LinkSummary {
+    let (status, _) = flow.link();
+    LinkSummary {
+        lanes: status.open,
+        window_bytes: flow.decision().window_bytes,
+        rtt: status.rtt,
+        connect: status.connect,
+        path: status.path,
     }
 }

@@ -17,7 +17,9 @@ use super::view::Sources;
 use crate::budget::LinkBudgets;
 use crate::retry::Retries;
 use crate::transfer::transfer_on;
-use crate::{Cancel, Event, EventSink, Filter, Job, Phase, Progress, Settings, Summary};
+use crate::{
+    Cancel, Event, EventSink, Filter, Job, LinkSummary, Phase, Progress, Settings, Summary,
+};
 
 /// The most hosts that can be served at once.
 pub const MOST_AT_ONCE: usize = MOST_SEATS;
@@ -310,14 +312,15 @@ fn sum(hosts: &[Option<Progress>], elapsed: Duration) -> Progress {
         sum.moved_bytes += host.moved_bytes;
         if host.phase != Phase::Ended {
             sum.bytes_per_second += host.bytes_per_second;
-            sum.lanes += host.lanes;
-            sum.window_bytes += host.window_bytes;
         }
         if host.phase == Phase::Planning {
             sum.phase = Phase::Planning;
         }
-        sum.rtt = shorter(sum.rtt, host.rtt);
-        sum.path = sum.path.or(host.path);
+        let link = match host.phase {
+            Phase::Ended => LinkSummary { lanes: 0, window_bytes: 0, ..host.link },
+            _ => host.link,
+        };
+        add_link(&mut sum.link, &link);
     }
     sum
 }
@@ -333,10 +336,7 @@ const fn nothing(phase: Phase, elapsed: Duration) -> Progress {
         total_bytes: 0,
         moved_bytes: 0,
         bytes_per_second: 0,
-        lanes: 0,
-        window_bytes: 0,
-        rtt: None,
-        path: None,
+        link: LinkSummary { lanes: 0, window_bytes: 0, rtt: None, connect: None, path: None },
     }
 }
 
@@ -354,11 +354,16 @@ fn add(total: &mut Summary, host: &Summary) {
     total.failed += host.failed;
     total.skipped += host.skipped;
     total.retries += host.retries;
+    add_link(&mut total.link, &host.link);
+}
+
+/// Adds a host's link. A link that is no longer used has no lanes and no window.
+fn add_link(total: &mut LinkSummary, host: &LinkSummary) {
     total.lanes += host.lanes;
     total.window_bytes += host.window_bytes;
     total.rtt = shorter(total.rtt, host.rtt);
-    total.path = total.path.or(host.path);
     total.connect = total.connect.max(host.connect);
+    total.path = total.path.or(host.path);
 }
 
 fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {

@@ -70,8 +70,8 @@ async fn a_long_link_is_kept_full_down_and_up() {
                 "{:<58} {way:>6} {:>5.1}% {:>6} {:>10}",
                 case.name,
                 share * 100.0,
-                outcome.summary.lanes,
-                outcome.summary.window_bytes
+                outcome.summary.link.lanes,
+                outcome.summary.link.window_bytes
             );
             low.extend((share < case.at_least).then(|| format!("{} {way}: {share:.3}", case.name)));
         }
@@ -89,7 +89,7 @@ async fn a_fixed_window_is_respected() {
         Settings { lanes: Auto::Fixed(2), window: Auto::Fixed(4 << 20), ..Settings::default() };
     let outcome = run(job(&far, &near), settings).await;
     outcome.assert_clean();
-    assert_eq!(outcome.summary.lanes, 2);
+    assert_eq!(outcome.summary.link.lanes, 2);
     let seconds = outcome.summary.elapsed.as_secs_f64();
     let most = (4 << 20) as f64 / 0.1;
     assert!((256 << 20) as f64 / seconds <= most * 1.05, "{seconds} s");

@@ -37,7 +37,7 @@ async fn each_lane_has_long_reads_and_all_end_together() {
     let outcome = run(job(&far, &near), Settings::default()).await;
     outcome.assert_clean();
     assert!(near.is_pattern("f", SIZE, 1));
-    let (reads, lanes) = (far.faults().count(Operation::Read), outcome.summary.lanes);
+    let (reads, lanes) = (far.faults().count(Operation::Read), outcome.summary.link.lanes);
     assert!(lanes >= 8, "{lanes} lanes");
     assert!(reads <= 5 * lanes as u64, "{reads} reads over {lanes} lanes");
     let share = SIZE as f64 / outcome.summary.elapsed.as_secs_f64() / (500e6 / 8.0);
@@ -139,7 +139,7 @@ async fn several_files_share_the_lanes() {
     for file in 0..FILES {
         assert!(near.is_pattern(format!("f{file}"), SIZE / FILES, file), "f{file}");
     }
-    let (reads, lanes) = (far.faults().count(Operation::Read), outcome.summary.lanes);
+    let (reads, lanes) = (far.faults().count(Operation::Read), outcome.summary.link.lanes);
     println!("{reads} reads over {lanes} lanes");
     assert!(reads <= 5 * lanes as u64, "{reads} reads over {lanes} lanes");
     let share = SIZE as f64 / outcome.summary.elapsed.as_secs_f64() / (500e6 / 8.0);

@@ -118,12 +118,12 @@ pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String
     }
     if verbose {
         parts.push(plural(summary.links, "link"));
-        if summary.lanes > 0 {
-            parts.push(plural(summary.lanes as u64, "lane"));
-            parts.push(format!("window {}", bytes(summary.window_bytes)));
+        if summary.link.lanes > 0 {
+            parts.push(plural(summary.link.lanes as u64, "lane"));
+            parts.push(format!("window {}", bytes(summary.link.window_bytes)));
         }
-        parts.extend(summary.rtt.map(latency));
-        parts.extend(summary.path.map(|path| format!("path {path}")));
+        parts.extend(summary.link.rtt.map(latency));
+        parts.extend(summary.link.path.map(|path| format!("path {path}")));
     }
     parts.join("; ")
 }
@@ -149,14 +149,14 @@ pub(crate) fn stats(summary: &Summary) -> Vec<String> {
         format!("rate: {}", rate(per_second(summary.moved_bytes, summary.elapsed))),
         format!("retries: {}", summary.retries),
     ];
-    if summary.lanes > 0 {
-        lines.push(format!("connections at once: {}", summary.lanes));
-        lines.push(format!("window: {} bytes", summary.window_bytes));
+    if summary.link.lanes > 0 {
+        lines.push(format!("connections at once: {}", summary.link.lanes));
+        lines.push(format!("window: {} bytes", summary.link.window_bytes));
     }
-    if let Some(connect) = summary.connect {
+    if let Some(connect) = summary.link.connect {
         lines.push(format!("time to connect: {:.0} ms", connect.as_secs_f64() * 1000.0));
     }
-    if let Some(rtt) = summary.rtt {
+    if let Some(rtt) = summary.link.rtt {
         lines.push(format!("round-trip time: {:.1} ms", rtt.as_secs_f64() * 1000.0));
     }
     lines

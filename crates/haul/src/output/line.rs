@@ -59,10 +59,10 @@ pub(crate) fn progress(progress: &Progress, verbose: bool, style: Style, width: 
     }
     let more = if known { "" } else { "+" };
     add(3, format!("{}/{}{more} files", progress.files, progress.total_files));
-    if verbose && progress.lanes > 0 {
-        add(4, plural(progress.lanes as u64, "lane"));
-        add(6, format!("window {}", bytes(progress.window_bytes)));
-        if let Some(rtt) = progress.rtt {
+    if verbose && progress.link.lanes > 0 {
+        add(4, plural(progress.link.lanes as u64, "lane"));
+        add(6, format!("window {}", bytes(progress.link.window_bytes)));
+        if let Some(rtt) = progress.link.rtt {
             add(7, latency(rtt));
         }
     }
@@ -110,6 +110,8 @@ fn fitted(mut parts: Vec<Part>, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use haul_engine::LinkSummary;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -124,10 +126,12 @@ mod tests {
             total_bytes: 143 * MIB,
             moved_bytes: 104 * MIB,
             bytes_per_second: 12 * MIB,
-            lanes: 8,
-            window_bytes: 24 * MIB,
-            rtt: Some(Duration::from_millis(200)),
-            path: None,
+            link: LinkSummary {
+                lanes: 8,
+                window_bytes: 24 * MIB,
+                rtt: Some(Duration::from_millis(200)),
+                ..LinkSummary::default()
+            },
         }
     }
 
