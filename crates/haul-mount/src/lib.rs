@@ -50,5 +50,5 @@ mod write;
 pub mod fuzzing;
 
 pub use mount::{Ended, Mount, MountBuilder, Observer};
-pub use status::{CacheStatus, OpenFile, Status};
+pub use status::{CacheStatus, MemoryStatus, OpenFile, ReadCounts, Status, WindowStatus};
 pub use write::{PendingFile, Warning, pending_files};

@@ -16,7 +16,7 @@ use crate::cache::Cache;
 use crate::names::{Names, Shown};
 use crate::read::{Context, Files, ReadOptions};
 use crate::session::{AttachOptions, Attached, End, Session, attach, checked};
-use crate::status::{OpenFile, Status};
+use crate::status::{MemoryStatus, OpenFile, Status};
 use crate::view::View;
 use crate::write::{Changes, Overlay, Spool, Warning, Warnings, WriteOptions};
 
@@ -52,7 +52,8 @@ impl Observer {
         let status = self.view.upgrade()?.status();
         let relative = |file: OpenFile| OpenFile { path: below(&self.root, &file.path), ..file };
         let files = status.files.into_iter().map(relative).collect();
-        Some(Status { files, most_memory: self.memory, ..status })
+        let memory = MemoryStatus { limit: self.memory, ..status.memory };
+        Some(Status { files, memory, ..status })
     }
 }
 

@@ -14,6 +14,22 @@ pub struct Status {
     pub open_files: usize,
     /// Files that wait to be uploaded.
     pub pending: usize,
+    /// What was read so far.
+    pub reads: ReadCounts,
+    /// File contents in memory.
+    pub memory: MemoryStatus,
+    /// What may be in flight, and is.
+    pub window: WindowStatus,
+    /// The link, as the storage reports it.
+    pub link: LinkStatus,
+    /// The cache on disk, if there is one.
+    pub cache: Option<CacheStatus>,
+}
+
+/// What was read so far.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct ReadCounts {
     /// Blocks of 128 KiB that programs wanted and that were in memory.
     pub hits: u64,
     /// Blocks that programs wanted and that were not in memory.
@@ -22,24 +38,32 @@ pub struct Status {
     pub disk_hits: u64,
     /// Bytes that arrived from the storage.
     pub fetched: u64,
-    /// Bytes of file contents in memory, in flight included.
-    pub memory: u64,
-    /// Most bytes of file contents in memory.
-    pub most_memory: u64,
-    /// Bytes that are read ahead: in flight, or in memory and not used yet.
+}
+
+/// File contents in memory, in bytes.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct MemoryStatus {
+    /// What is in memory, in flight included.
+    pub used: u64,
+    /// The most that may be.
+    pub limit: u64,
+    /// What is read ahead: in flight, or in memory and not used yet.
     pub ahead: u64,
-    /// Bytes that each file that is read sequentially may be read ahead.
+    /// What may be read ahead of each file that is read sequentially.
     pub read_ahead: u64,
+}
+
+/// What may be in flight, and is.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct WindowStatus {
     /// Bytes that may be in flight.
-    pub window: u64,
+    pub bytes: u64,
     /// Bytes in flight.
     pub in_flight: u64,
     /// Lanes that are wanted.
     pub lanes: usize,
-    /// The link, as the storage reports it.
-    pub link: LinkStatus,
-    /// The cache on disk, if there is one.
-    pub cache: Option<CacheStatus>,
 }
 
 /// An open file of a mount.

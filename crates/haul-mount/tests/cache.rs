@@ -119,7 +119,7 @@ fn the_state_of_a_mount_names_its_open_files() {
     let file = fs::File::open(point.path().join("file")).unwrap();
     std::io::copy(&mut &file, &mut std::io::sink()).unwrap();
     let status = observer.status().unwrap();
-    assert_eq!((status.open_files, status.most_memory), (1, 8 << 20));
+    assert_eq!((status.open_files, status.memory.limit), (1, 8 << 20));
     assert_eq!(status.files[0].path.as_bytes(), b"file");
     assert_eq!((status.files[0].size, status.files[0].read), (1000, 1000));
     assert!(status.cache.is_none());

@@ -13,7 +13,7 @@ use super::counters::Counters;
 use crate::cache::Cache;
 use crate::link;
 use crate::lock::lock;
-use crate::status::{OpenFile, Status};
+use crate::status::{MemoryStatus, OpenFile, ReadCounts, Status, WindowStatus};
 
 /// Longest single request that reads ahead.
 const MOST_RUN: u64 = 4 << 20;
@@ -110,17 +110,19 @@ impl Context {
             open_files,
             // `write` knows them.
             pending: 0,
-            hits: counters.hits.value(),
-            misses: counters.misses.value(),
-            disk_hits: counters.disk.value(),
-            fetched: counters.fetched.value(),
-            memory: held + taken,
-            most_memory: most,
-            ahead,
-            read_ahead: self.window(),
-            window: decision.window_bytes,
-            in_flight,
-            lanes: decision.lanes,
+            reads: ReadCounts {
+                hits: counters.hits.value(),
+                misses: counters.misses.value(),
+                disk_hits: counters.disk.value(),
+                fetched: counters.fetched.value(),
+            },
+            memory: MemoryStatus {
+                used: held + taken,
+                limit: most,
+                ahead,
+                read_ahead: self.window(),
+            },
+            window: WindowStatus { bytes: decision.window_bytes, in_flight, lanes: decision.lanes },
             link: self.storage.link(),
             cache: self.cache.as_ref().map(|cache| cache.status()),
         }

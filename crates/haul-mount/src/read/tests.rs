@@ -383,8 +383,8 @@ async fn blocks_on_disk_are_read_again_after_a_restart() {
     assert!(second.read(0..24).await == whole);
     assert_eq!(second.reads(), before);
     let status = second.files.status();
-    assert_eq!((status.disk_hits, status.fetched), (24, 0));
-    assert!(status.misses > 0 && status.hits + status.misses >= 24, "{status:?}");
+    assert_eq!((status.reads.disk_hits, status.reads.fetched), (24, 0));
+    assert!(status.reads.misses > 0 && status.reads.hits + status.reads.misses >= 24, "{status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -410,7 +410,7 @@ async fn only_blocks_that_are_not_on_disk_are_fetched() {
     let second = Cached::new(&storage, directory.path());
     assert!(second.read(0..24).await == whole);
     let status = second.files.status();
-    assert_eq!((status.disk_hits, status.fetched), (8, 16 * BLOCK));
+    assert_eq!((status.reads.disk_hits, status.reads.fetched), (8, 16 * BLOCK));
     assert_eq!(status.cache.unwrap().damaged, 8);
     // They are cached again.
     second.eventually(|status| status.blocks == 24).await;
@@ -429,7 +429,7 @@ async fn a_changed_file_is_not_mixed_with_old_blocks() {
     storage.add_file("file", &new);
     let second = Cached::new(&storage, directory.path());
     assert!(second.read(0..8).await == new);
-    assert_eq!(second.files.status().disk_hits, 0);
+    assert_eq!(second.files.status().reads.disk_hits, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -463,9 +463,9 @@ async fn the_status_counts_blocks_and_names_open_files() {
     assert!(world.files.read_now(opened.handle, range).is_some());
     let status = world.files.status();
     // The first block comes with the open, and may arrive after the first read.
-    assert!(status.hits >= 1 && status.hits + status.misses == 2, "{status:?}");
-    assert_eq!(status.fetched, BLOCK);
-    assert_eq!((status.open_files, status.memory), (1, BLOCK));
+    assert!(status.reads.hits >= 1 && status.reads.hits + status.reads.misses == 2, "{status:?}");
+    assert_eq!(status.reads.fetched, BLOCK);
+    assert_eq!((status.open_files, status.memory.used), (1, BLOCK));
     let file = &status.files[0];
     assert_eq!((file.path.as_bytes(), file.size, file.read), (&b"file"[..], BLOCK, 2000));
     world.files.release(opened.handle);
