@@ -60,7 +60,7 @@ impl Reach {
             Plan::Traversal(traversal, joiner) => {
                 match Box::pin(self.dial_by(traversal, joiner)).await {
                     Ok(dialled) => {
-                        lock(&self.reached).missed = 0;
+                        lock(&self.paths.reached).missed = 0;
                         on_rtt(dialled.rtt);
                         Ok(dialled)
                     }
@@ -69,7 +69,7 @@ impl Reach {
                         match Box::pin(self.dial_bridge(joiner, on_rtt)).await {
                             Ok(bridged) => Ok(self.reached(bridged)),
                             Err(other) => {
-                                *lock(&self.reached) = Reached::default();
+                                *lock(&self.paths.reached) = Reached::default();
                                 Err(all_failed(vec![error, other]))
                             }
                         }
@@ -82,7 +82,7 @@ impl Reach {
     /// A lane could not be opened the same way as those before it. After [`MISSED`] of them, the path counts as lost.
     fn missed(&self, traversal: Traversal, error: &Error) {
         self.events.failed(traversal.kind(), error);
-        let mut reached = lock(&self.reached);
+        let mut reached = lock(&self.paths.reached);
         reached.missed += 1;
         if reached.missed >= MISSED {
             // As if all addresses had failed just now.
@@ -151,8 +151,8 @@ impl Reach {
                     Some(_) => {}
                     None => finds = None,
                 },
-                () = self.found.arrived.notified() => {
-                    if let Some(found) = self.found.take() {
+                () = self.paths.found.arrived.notified() => {
+                    if let Some(found) = self.paths.found.take() {
                         on_rtt(found.rtt);
                         return Ok(found);
                     }
@@ -165,13 +165,13 @@ impl Reach {
             }
         }
         // The peer may have another address by now.
-        *lock(&self.reached) = Reached::default();
+        *lock(&self.paths.reached) = Reached::default();
         Err(all_failed(failures))
     }
 
     /// What to try now.
     fn plan(&self) -> Plan<'_> {
-        let mut guard = lock(&self.reached);
+        let mut guard = lock(&self.paths.reached);
         let reached = &mut *guard;
         let is_unreached = reached.failed.is_some_and(|at| at.elapsed() < UNREACHED);
         let joiner = self.joiner.as_ref();
@@ -204,7 +204,7 @@ impl Reach {
         if self.addresses.contains(&address) {
             return false;
         }
-        let mut reached = lock(&self.reached);
+        let mut reached = lock(&self.paths.reached);
         let is_new = !reached.tried.contains(&address);
         if is_new {
             reached.tried.push(address);
@@ -214,7 +214,7 @@ impl Reach {
 
     /// Records the path of a lane, unless that is the bridge and a better path was found meanwhile.
     fn reached(&self, dialled: Dialled) -> Dialled {
-        let mut reached = lock(&self.reached);
+        let mut reached = lock(&self.paths.reached);
         let known = reached.path.as_ref();
         let is_new = known != Some(&dialled.path);
         if dialled.path.is_bridge() {
@@ -250,7 +250,8 @@ impl Reach {
         on_rtt(dialled.rtt);
         lane::set(&dialled.stream).map_err(|error| lane::lost(&error))?;
         lane::adapt(&dialled.stream, dialled.rtt).map_err(|error| lane::lost(&error))?;
-        let stream = tls::connect(dialled.stream, Arc::clone(&self.tls), HANDSHAKE).await;
+        let stream =
+            tls::connect(dialled.stream, Arc::clone(&self.credentials.tls), HANDSHAKE).await;
         let stream = stream.map_err(|error| tls::explain(error, &address.to_string()))?;
         Ok(Dialled { stream, rtt: dialled.rtt, path: Path::Direct(address) })
     }
@@ -269,7 +270,7 @@ impl Reach {
         // The sharer may be as far from the bridge.
         on_rtt(2 * rtt);
         lane::adapt(&stream, rtt).map_err(|error| lane::lost(&error))?;
-        let handshake = tls::connect(stream, Arc::clone(&self.tls), HANDSHAKE);
+        let handshake = tls::connect(stream, Arc::clone(&self.credentials.tls), HANDSHAKE);
         tokio::select! {
             stream = handshake => {
                 let stream = stream.map_err(|error| tls::explain(error, &name))?;
@@ -398,7 +399,7 @@ mod tests {
         let reach = reach(&[of_ticket], Some(Finder::found(&[found], true)));
         assert!(reach.is_to_be_tried(found) && reach.is_to_be_tried(found));
         assert!(!reach.is_to_be_tried(of_ticket));
-        *lock(&reach.reached) = Reached {
+        *lock(&reach.paths.reached) = Reached {
             path: Some(Path::Bridge("bridge".to_owned())),
             failed: Some(Instant::now()),
             ..Reached::default()
@@ -414,7 +415,7 @@ mod tests {
         let World { host, .. } = World::new().await;
         let reach = &host.reach;
         let path = Path::SimultaneousOpen("192.0.2.1:7".parse().unwrap());
-        lock(&reach.reached).path = Some(path.clone());
+        lock(&reach.paths.reached).path = Some(path.clone());
         let error = Error::new(ErrorKind::Unreachable, "connect");
         for _ in 1..MISSED {
             reach.missed(Traversal::SimultaneousOpen, &error);
@@ -423,6 +424,6 @@ mod tests {
         reach.missed(Traversal::SimultaneousOpen, &error);
         assert_eq!(host.reached(), None);
         // As if all addresses had failed.
-        assert!(lock(&reach.reached).failed.is_some());
+        assert!(lock(&reach.paths.reached).failed.is_some());
     }
 }

@@ -28,19 +28,19 @@ impl PeerHost {
     /// Without effect if there is a session already.
     fn announce(&self, first: First) {
         if matches!(*self.reach.session.borrow(), Phase::None) {
-            *reach::lock(&self.reach.first) = Some(first);
+            *reach::lock(&self.reach.prefetch.first) = Some(first);
         }
     }
 
     /// Gives up what was requested early, since something is about to change.
     pub(super) async fn forget_early(&self) {
-        *self.reach.early.lock().await = None;
+        *self.reach.prefetch.early.lock().await = None;
     }
 
     /// The entry of a path, if it was requested early. A slow response delays only tasks that need it.
     pub(super) async fn early_stat(&self, path: &RelPath) -> Option<Entry> {
         let stat = {
-            let mut guard = self.reach.early.lock().await;
+            let mut guard = self.reach.prefetch.early.lock().await;
             Arc::clone(&current(&mut guard, path)?.stat)
         };
         let mut looked = stat.lock().await;
@@ -48,7 +48,7 @@ impl PeerHost {
             Looked::Sent(responses) => (entry_in(responses, path).await, true),
             Looked::Known(entry) => (Some((**entry).clone()), false),
         };
-        let mut guard = self.reach.early.lock().await;
+        let mut guard = self.reach.prefetch.early.lock().await;
         // Something may have changed meanwhile.
         let early = guard.as_mut().filter(|early| Arc::ptr_eq(&early.stat, &stat))?;
         match &entry {
@@ -64,7 +64,7 @@ impl PeerHost {
 
     /// The listing of a path, if it was requested early and is current.
     pub(super) async fn early_list(&self, path: &RelPath) -> Option<(Arc<Lane>, Responses)> {
-        let mut guard = self.reach.early.lock().await;
+        let mut guard = self.reach.prefetch.early.lock().await;
         let early = current(&mut guard, path)?;
         let list = early.list.take()?;
         (!early.lane.is_ended()).then(|| (Arc::clone(&early.lane), list))
@@ -72,7 +72,7 @@ impl PeerHost {
 
     /// The file at a path, if it was opened early and is current.
     pub(super) async fn early_open(self: &Arc<Self>, path: &RelPath) -> Option<Opened> {
-        let mut guard = self.reach.early.lock().await;
+        let mut guard = self.reach.prefetch.early.lock().await;
         let mut open = current(&mut guard, path)?.open.take()?;
         drop(guard);
         let to_client::Body::Opened(opened) = open.responses.message().await.ok()? else {

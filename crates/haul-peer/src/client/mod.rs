@@ -72,7 +72,7 @@ impl PeerHost {
         let opener = Opener { reach: Arc::clone(&reach), next: 0 };
         let lanes = Lanes::new(opener, runtime);
         let pool = Arc::downgrade(&lanes);
-        reach.found.on_put(move || {
+        reach.paths.found.on_put(move || {
             if let Some(lanes) = pool.upgrade() {
                 lanes.tend();
             }
@@ -90,12 +90,12 @@ impl PeerHost {
 
     /// A name by which no other machine is meant: the peer's public key.
     fn name(&self) -> String {
-        self.reach.server_key.iter().map(|byte| format!("{byte:02x}")).collect()
+        self.reach.credentials.server_key.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// How the peer was reached.
     pub fn reached(&self) -> Option<Path> {
-        reach::lock(&self.reach.reached).path.clone()
+        reach::lock(&self.reach.paths.reached).path.clone()
     }
 
     /// Sets a callback for events about how the peer is reached. To be called before a lane is opened. It must not
@@ -120,7 +120,7 @@ impl PeerHost {
     /// the runtime of the lanes is shut down; see [`PeerHost::is_closed`].
     pub fn close(&self) {
         // What was requested early holds its lane.
-        drop(self.reach.early.try_lock().ok().and_then(|mut early| early.take()));
+        drop(self.reach.prefetch.early.try_lock().ok().and_then(|mut early| early.take()));
         self.lanes.close();
     }
 

@@ -62,7 +62,7 @@ impl Connect for Opener {
     fn connect(&mut self, lanes: &Arc<Lanes<Self>>) -> Connecting<Accepted> {
         let (reach, lanes) = (Arc::clone(&self.reach), Arc::clone(lanes));
         // Taken at once: otherwise, further lanes would be opened for it.
-        let found = reach.found.take();
+        let found = reach.paths.found.take();
         Box::pin(async move {
             let on_rtt = |rtt: Duration| {
                 lanes.with(|_, _, supply| supply.on_path(rtt >= LONG_RTT));
@@ -103,7 +103,7 @@ impl Connect for Opener {
         let early = early.map(|early| early.on(&lane));
         // Only one lane has requested something early, and it is not taken before that lane is there.
         if early.is_some()
-            && let Ok(mut taken) = self.reach.early.try_lock()
+            && let Ok(mut taken) = self.reach.prefetch.early.try_lock()
         {
             *taken = early;
         }
@@ -120,7 +120,7 @@ impl Connect for Opener {
         }
         drop(close_excess(lanes, supply.wished()));
         // A better connection becomes a lane whatever the number of lanes.
-        usize::from(self.reach.found.is_there())
+        usize::from(self.reach.paths.found.is_there())
     }
 }
 
@@ -249,7 +249,7 @@ impl Reach {
 
     /// Whether lanes take another path than through the bridge.
     fn is_off_bridge(&self) -> bool {
-        lock(&self.reached).path.as_ref().is_some_and(|path| !path.is_bridge())
+        lock(&self.paths.reached).path.as_ref().is_some_and(|path| !path.is_bridge())
     }
 
     /// Why a dial has failed: after the sharer has ended the share, it cannot succeed.
@@ -343,7 +343,7 @@ impl Opening<'_> {
     /// Opens a session.
     async fn first(&mut self) -> Result<Arc<Session>> {
         let unopened = Unopened(self.reach);
-        let key = ProofKey::from_secret(self.reach.secret.expose())?;
+        let key = ProofKey::from_secret(self.reach.credentials.secret.expose())?;
         let welcome = self.greet(&key, None).await?;
         let id = fixed(&welcome.session, "session")?;
         let token = fixed::<32>(&welcome.token, "token")?;
@@ -374,8 +374,8 @@ impl Opening<'_> {
             .map_err(|_| Error::new(ErrorKind::Other, "generate random numbers"))?;
         let binding = Binding {
             exporter: self.exporter,
-            client_key: self.reach.client_key,
-            server_key: self.reach.server_key,
+            client_key: self.reach.credentials.client_key,
+            server_key: self.reach.credentials.server_key,
             session: session.unwrap_or_default(),
             nonce,
         };
@@ -391,7 +391,7 @@ impl Opening<'_> {
         let mut hello = frame(0, to_server::Body::Hello(hello))?.to_vec();
         if session.is_none() {
             // Once: a later session finds everything as it was.
-            self.early = lock(&self.reach.first).take();
+            self.early = lock(&self.reach.prefetch.first).take();
             if let Some(first) = &self.early {
                 hello.extend(early::frames(first)?);
             }
@@ -531,7 +531,7 @@ mod tests {
         supply.wish(4);
         let ((bridged, mut sent), (better, _rest)) = (lane(7, true), lane(8, false));
         let mut lanes = vec![bridged, better];
-        let take = |path| lock(&host.reach.reached).path = Some(path);
+        let take = |path| lock(&host.reach.paths.reached).path = Some(path);
         take(Path::Bridge("bridge:7".to_owned()));
         assert_eq!(opener.review(&mut lanes, &mut supply), 0);
         assert_eq!(lanes.len(), 2);

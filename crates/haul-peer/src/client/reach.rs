@@ -40,27 +40,44 @@ pub struct PeerOptions {
 #[derive(Debug)]
 pub(super) struct Reach {
     pub(super) addresses: Vec<SocketAddr>,
-    pub(super) tls: Arc<ClientConfig>,
-    pub(super) secret: Secret,
-    pub(super) client_key: [u8; 32],
-    pub(super) server_key: [u8; 32],
+    pub(super) credentials: Credentials,
     /// The path through the ticket's bridge.
     pub(super) joiner: Option<Joiner>,
     /// Finds further addresses on the local network.
     pub(super) finder: Option<Finder>,
+    pub(super) paths: Paths,
+    pub(super) events: Events,
+    /// Held by each lane until everything has been sent on it.
+    pub(super) unsent: Arc<()>,
+    pub(super) prefetch: Prefetch,
+    pub(super) session: watch::Sender<Phase>,
+    pub(super) runtime: Handle,
+}
+
+/// What both sides are authenticated by.
+#[derive(Debug)]
+pub(super) struct Credentials {
+    pub(super) tls: Arc<ClientConfig>,
+    pub(super) secret: Secret,
+    pub(super) client_key: [u8; 32],
+    pub(super) server_key: [u8; 32],
+}
+
+/// The paths to the peer, as far as they were tried.
+#[derive(Debug, Default)]
+pub(super) struct Paths {
     pub(super) reached: Mutex<Reached>,
     /// A better connection than through the bridge.
     pub(super) found: Found,
     /// Whether a path without the bridge is being sought.
     pub(super) is_seeking: AtomicBool,
-    pub(super) events: Events,
-    /// Held by each lane until everything has been sent on it.
-    pub(super) unsent: Arc<()>,
-    /// What the first lane requests with its Hello, and the responses.
+}
+
+/// What the first lane requests with its Hello, and the responses.
+#[derive(Debug, Default)]
+pub(super) struct Prefetch {
     pub(super) first: Mutex<Option<First>>,
     pub(super) early: tokio::sync::Mutex<Option<Early>>,
-    pub(super) session: watch::Sender<Phase>,
-    pub(super) runtime: Handle,
 }
 
 impl Reach {
@@ -84,17 +101,16 @@ impl Reach {
             addresses: ticket.addresses().iter().map(|address| address.socket()).collect(),
             joiner: joiner.transpose()?,
             finder: is_sought.then(|| Finder::new(ticket.secret.clone(), runtime.clone())),
-            tls: tls::client_config(identity.pkcs8(), &identity.spki(), server_key)?,
-            secret: ticket.secret.clone(),
-            client_key: *identity.key().as_bytes(),
-            server_key,
-            reached: Mutex::default(),
-            found: Found::default(),
-            is_seeking: AtomicBool::default(),
+            credentials: Credentials {
+                tls: tls::client_config(identity.pkcs8(), &identity.spki(), server_key)?,
+                secret: ticket.secret.clone(),
+                client_key: *identity.key().as_bytes(),
+                server_key,
+            },
+            paths: Paths::default(),
             events: Events::default(),
             unsent: Arc::default(),
-            first: Mutex::default(),
-            early: tokio::sync::Mutex::default(),
+            prefetch: Prefetch::default(),
             session: watch::Sender::new(Phase::None),
             runtime,
         })

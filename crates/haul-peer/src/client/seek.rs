@@ -50,14 +50,14 @@ impl Reach {
     pub(super) fn seek(self: &Arc<Self>) {
         if self.joiner.is_none()
             || self.addresses.is_empty()
-            || self.is_seeking.swap(true, Ordering::AcqRel)
+            || self.paths.is_seeking.swap(true, Ordering::AcqRel)
         {
             return;
         }
         let reach = Arc::clone(self);
         self.runtime.spawn(async move {
             reach.find().await;
-            reach.is_seeking.store(false, Ordering::Release);
+            reach.paths.is_seeking.store(false, Ordering::Release);
         });
     }
 
@@ -80,7 +80,7 @@ impl Reach {
 
     /// Leaves a connection to the next lane, unless a direct one was opened meanwhile.
     fn offer(&self, dialled: Dialled) {
-        let mut reached = lock(&self.reached);
+        let mut reached = lock(&self.paths.reached);
         if reached.path.as_ref().is_some_and(|path| !path.is_bridge()) {
             return;
         }
@@ -89,7 +89,7 @@ impl Reach {
         drop(reached);
         self.end_search();
         self.events.path(&dialled.path);
-        self.found.put(dialled);
+        self.paths.found.put(dialled);
     }
 
     pub(super) async fn dial_by(&self, traversal: Traversal, joiner: &Joiner) -> Result<Dialled> {
@@ -103,7 +103,7 @@ impl Reach {
         if let Some(rtt) = measured {
             lane::adapt(&stream, rtt).map_err(|error| lane::lost(&error))?;
         }
-        let stream = tls::connect(stream, Arc::clone(&self.tls), HANDSHAKE).await;
+        let stream = tls::connect(stream, Arc::clone(&self.credentials.tls), HANDSHAKE).await;
         let stream = stream.map_err(|error| tls::explain(error, &peer.to_string()))?;
         let rtt = measured.unwrap_or_else(|| start.elapsed());
         Ok(Dialled { stream, rtt, path: traversal.path(peer) })

@@ -48,7 +48,7 @@ impl World {
             gauge: None,
             path: LinkPath { kind: PathKind::Direct, address: "192.0.2.1:7".parse().unwrap() },
         });
-        *host.reach.early.lock().await = Some(early.on(&lane));
+        *host.reach.prefetch.early.lock().await = Some(early.on(&lane));
         Self { host, session, lane, path, sent }
     }
 }
