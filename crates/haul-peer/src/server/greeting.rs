@@ -67,7 +67,7 @@ pub(super) fn welcome(
     (name, token): (&str, &[u8; 32]),
 ) -> Result<Bytes> {
     let mut capabilities = session.storage.capabilities().clone();
-    capabilities.owner &= session.owners || !session.writable;
+    capabilities.owner &= session.rights.owners || !session.rights.writable;
     let capabilities = Some(Box::new((&capabilities).into()));
     let bytes = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
     let body = messages::Welcome {
@@ -76,7 +76,7 @@ pub(super) fn welcome(
         token: Bytes::copy_from_slice(token),
         proof: Bytes::copy_from_slice(&tls::prove(key, Role::Server, binding)),
         name: name.to_owned(),
-        writable: session.writable,
+        writable: session.rights.writable,
         capabilities,
         limits: Some(messages::Limits {
             message: bytes(Limits::FULL.message),

@@ -299,7 +299,7 @@ async fn receive(
 
 /// Counts a request. Waits while too many are unanswered, which stops the lane until the client reads responses.
 async fn counted(session: &Arc<Session>, lane: u64, id: u32) -> Result<Reply> {
-    let counted = Arc::clone(&session.unanswered).acquire_owned();
+    let counted = Arc::clone(&session.budgets.unanswered).acquire_owned();
     let counted = showing_life(session, lane, counted).await;
     let ended = |_| Error::new(ErrorKind::Interrupted, "execute the request");
     let counted = Arc::new(counted.map_err(ended)?);
@@ -324,7 +324,7 @@ async fn showing_life<T>(session: &Session, lane: u64, wait: impl Future<Output 
 /// Confirms a request that is never waited with: others may have to be cancelled for it to be counted. Without the
 /// response, the client repeats it when the lane is lost.
 fn confirm(session: &Arc<Session>, lane: u64, id: u32) {
-    if let Ok(counted) = Arc::clone(&session.unanswered).try_acquire_owned()
+    if let Ok(counted) = Arc::clone(&session.budgets.unanswered).try_acquire_owned()
         && id != 0
     {
         let reply = Reply { session: Arc::clone(session), lane, id, counted: Arc::new(counted) };
@@ -373,7 +373,7 @@ async fn write(session: &Arc<Session>, lane: u64, header: BulkHeader, data: Bloc
     }
     let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
     // The semaphore is never closed.
-    let room = Arc::clone(&session.received).acquire_many_owned(bytes);
+    let room = Arc::clone(&session.budgets.received).acquire_many_owned(bytes);
     let room = showing_life(session, lane, room).await;
     tokio::spawn(async move {
         requests::write(reply, header, data).await;

@@ -51,7 +51,8 @@ impl Reply {
         let Some(frame) = self.frame(body) else { return };
         let bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         // The semaphore is never closed, and has room for the longest message.
-        if let Ok(room) = Arc::clone(&self.session.answers).acquire_many_owned(bytes).await {
+        if let Ok(room) = Arc::clone(&self.session.budgets.answers).acquire_many_owned(bytes).await
+        {
             self.session.send(self.lane, &keeping(frame, room), false);
         }
     }
@@ -106,7 +107,7 @@ pub(super) async fn execute(running: Running, request: Request) {
         Request::ReadWhole(request) => read_whole(reply, &request).await,
         Request::Stat(request) => stat(reply, &request).await,
         request if request.is_once() => {
-            let outcome = match request.is_change() && !reply.session.writable {
+            let outcome = match request.is_change() && !reply.session.rights.writable {
                 true => Err(read_only()),
                 false => single(&reply.session, request).await,
             };
@@ -132,7 +133,7 @@ impl Drop for Running {
 /// Writes the data of a bulk frame.
 pub(super) async fn write(reply: Reply, header: BulkHeader, data: Block) {
     let outcome = async {
-        if !reply.session.writable {
+        if !reply.session.rights.writable {
             return Err(read_only());
         }
         let (writer, length) = (reply.session.writer(header.handle)?, data.len());
@@ -436,7 +437,7 @@ async fn read(reply: &Reply, request: &messages::Read) -> Result<()> {
         id => reply.session.opened_by(id).await?,
     };
     // The semaphore is never closed.
-    let _reading = reply.session.reading.acquire().await;
+    let _reading = reply.session.budgets.reading.acquire().await;
     let Source { file, seat } = reply.session.source(handle)?;
     reply.session.transfers(handle);
     let to = (handle, request.priority);

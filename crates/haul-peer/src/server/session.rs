@@ -41,21 +41,10 @@ pub(super) struct Session {
     pub(super) storage: Arc<dyn Storage>,
     /// The same storage, whose pieces it shares with other sessions.
     pub(super) fan: Arc<Fan>,
-    pub(super) writable: bool,
-    /// Whether the client may set owners and set-ID bits.
-    pub(super) owners: bool,
-    /// When it ends.
-    pub(super) expires: Option<SystemTime>,
+    pub(super) rights: Rights,
     pub(super) outbox: Outbox,
     pub(super) activity: Arc<Activity>,
-    /// Bytes received and not yet written.
-    pub(super) received: Arc<Semaphore>,
-    /// Bytes of long messages that are not yet sent.
-    pub(super) answers: Arc<Semaphore>,
-    /// Reads in progress: each holds a block of a file.
-    pub(super) reading: Semaphore,
-    /// Requests whose last response is not yet sent.
-    pub(super) unanswered: Arc<Semaphore>,
+    pub(super) budgets: Budgets,
     handles: Mutex<Handles>,
     outcomes: Mutex<Outcomes>,
     /// Notified when a request that opens a file has ended.
@@ -67,6 +56,40 @@ pub(super) struct Session {
     listings: Mutex<HashMap<u32, (u64, Arc<Semaphore>)>>,
     lanes: Mutex<Lanes>,
     end_others: OnceLock<EndOthers>,
+}
+
+/// What the client may do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rights {
+    pub(super) writable: bool,
+    /// Whether the client may set owners and set-ID bits.
+    pub(super) owners: bool,
+    /// When the session ends.
+    pub(super) expires: Option<SystemTime>,
+}
+
+/// What the client can make the server hold in memory.
+#[derive(Debug)]
+pub(super) struct Budgets {
+    /// Bytes received and not yet written.
+    pub(super) received: Arc<Semaphore>,
+    /// Bytes of long messages that are not yet sent.
+    pub(super) answers: Arc<Semaphore>,
+    /// Reads in progress: each holds a block of a file.
+    pub(super) reading: Semaphore,
+    /// Requests whose last response is not yet sent.
+    pub(super) unanswered: Arc<Semaphore>,
+}
+
+impl Budgets {
+    fn new() -> Self {
+        Self {
+            received: Arc::new(Semaphore::new(limits::RECEIVED)),
+            answers: Arc::new(Semaphore::new(limits::ANSWERS)),
+            reading: Semaphore::new(limits::READS),
+            unanswered: Arc::new(Semaphore::new(limits::REQUESTS)),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -93,15 +116,14 @@ impl Session {
             key,
             storage: Arc::clone(fan.storage()),
             fan,
-            writable: grant.writable,
-            owners: grant.owners,
-            expires: grant.expires,
+            rights: Rights {
+                writable: grant.writable,
+                owners: grant.owners,
+                expires: grant.expires,
+            },
             outbox: Outbox::new(limits::OUTBOX),
             activity: Activity::new(),
-            received: Arc::new(Semaphore::new(limits::RECEIVED)),
-            answers: Arc::new(Semaphore::new(limits::ANSWERS)),
-            reading: Semaphore::new(limits::READS),
-            unanswered: Arc::new(Semaphore::new(limits::REQUESTS)),
+            budgets: Budgets::new(),
             handles: Mutex::default(),
             outcomes: Mutex::default(),
             opened: Notify::new(),
@@ -136,13 +158,13 @@ impl Session {
 
     /// Whether its ticket has expired.
     pub(super) fn is_expired(&self) -> bool {
-        self.expires.is_some_and(|expires| expires <= SystemTime::now())
+        self.rights.expires.is_some_and(|expires| expires <= SystemTime::now())
     }
 
     /// Waits until its ticket expires, by the clock of this machine: the clock may be set, and a suspended machine
     /// continues later.
     pub(super) async fn expired(&self) {
-        let Some(expires) = self.expires else { return pending().await };
+        let Some(expires) = self.rights.expires else { return pending().await };
         while let Ok(rest) = expires.duration_since(SystemTime::now()) {
             if rest.is_zero() {
                 return;
@@ -153,7 +175,7 @@ impl Session {
 
     /// Metadata that a client may set.
     pub(super) fn permitted(&self, metadata: Metadata) -> Metadata {
-        match self.owners {
+        match self.rights.owners {
             true => metadata,
             false => Metadata { owner: None, ..metadata }.without_privileges(),
         }
@@ -430,7 +452,7 @@ impl Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("writable", &self.writable).finish_non_exhaustive()
+        f.debug_struct("Session").field("writable", &self.rights.writable).finish_non_exhaustive()
     }
 }
 
@@ -466,7 +488,7 @@ mod tests {
         let session = Session::new([1; 16], key, Fan::new(memory), &writable());
         let handle = session.add(Handle::Reader(Source::of_one(file))).unwrap();
         for runs in [false, true] {
-            let counted = Arc::clone(&session.unanswered).acquire_owned().await.unwrap();
+            let counted = Arc::clone(&session.budgets.unanswered).acquire_owned().await.unwrap();
             let counted = Arc::new(counted);
             let reply = Reply { session: Arc::clone(&session), lane: 0, id: 5, counted };
             let (task, registration) = AbortHandle::new_pair();
@@ -483,8 +505,8 @@ mod tests {
             session.cancel(5);
             timeout(Duration::from_secs(60), read).await.unwrap().unwrap().unwrap_err();
             assert!(lock(&session.running).is_empty() && lock(&session.reads).is_empty());
-            assert_eq!(session.unanswered.available_permits(), limits::REQUESTS);
-            assert_eq!(session.reading.available_permits(), limits::READS);
+            assert_eq!(session.budgets.unanswered.available_permits(), limits::REQUESTS);
+            assert_eq!(session.budgets.reading.available_permits(), limits::READS);
         }
     }
 
