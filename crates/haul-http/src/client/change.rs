@@ -42,7 +42,7 @@ impl Inner {
         let request = Request::new(method("MKCOL"), self.directory_url(path), "create directory");
         match self.tell(&request).await {
             Ok(()) => {
-                self.directories.learn(path.clone());
+                self.learnt.directories.learn(path.clone());
                 Ok(())
             }
             Err(error) => {
@@ -60,7 +60,7 @@ impl Inner {
     pub(super) async fn remove(&self, path: &RelPath) -> Result<()> {
         self.writable("remove", path)?;
         let at = |kind| Error::new(kind, "remove").at(self.location.display(path));
-        let url = match self.directories.has(path) {
+        let url = match self.learnt.directories.has(path) {
             true => self.directory_url(path),
             false => self.url(path),
         };
@@ -70,7 +70,7 @@ impl Inner {
             Inside::IsFile => self.url(path),
             Inside::IsEmpty => self.directory_url(path),
         };
-        self.directories.forget(path);
+        self.learnt.directories.forget(path);
         match self.tell(&Request::new(http::Method::DELETE, url, "remove")).await {
             Err(error) => Err(error.at(self.location.display(path))),
             Ok(()) => Ok(()),
@@ -126,11 +126,11 @@ impl Inner {
             };
             let error = match self.tell_where("MOVE", source, to, overwrite, condition).await {
                 Ok(()) => {
-                    self.directories.forget(from);
-                    self.directories.forget(to);
+                    self.learnt.directories.forget(from);
+                    self.learnt.directories.forget(to);
                     return Ok(());
                 }
-                Err(error) if self.moving.is_refused(to) => return Err(error),
+                Err(error) if self.learnt.moving.is_refused(to) => return Err(error),
                 Err(error) => error,
             };
             let lost = error.kind() == ErrorKind::Unreachable;
@@ -231,7 +231,7 @@ impl Inner {
             Ok(Some(_)) => ErrorKind::AlreadyExists,
             Ok(None) => {
                 if let Some(parent) = path.parent() {
-                    self.directories.forget(&parent);
+                    self.learnt.directories.forget(&parent);
                 }
                 match self.check_parent(path, error.operation()).await {
                     Err(missing) if missing.kind() != ErrorKind::Unreachable => return missing,

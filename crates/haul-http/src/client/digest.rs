@@ -31,7 +31,7 @@ impl Inner {
             first = self.ask_digest(path, None).await?;
             Ok::<_, Error>(first.is_some())
         };
-        let reports = *self.reports_digests.get_or_try_init(|| try_out).await?;
+        let reports = *self.learnt.reports_digests.get_or_try_init(|| try_out).await?;
         match first {
             None if reports => self.ask_digest(path, Some(PATIENCE)).await,
             first => Ok(first),

@@ -38,11 +38,17 @@ pub struct Inner {
     pub(super) capabilities: Capabilities,
     /// The directory of this machine with the journals of uploads.
     pub(super) journals: Option<PathBuf>,
-    /// What is known about MOVE on this server.
+    pub(super) learnt: Learnt,
+    pub(super) files: Files,
+}
+
+/// What was learnt of the server.
+#[derive(Debug, Default)]
+pub struct Learnt {
+    /// What is known about MOVE.
     pub(super) moving: Moving,
     /// Directories that are known to exist.
     pub(super) directories: Directories,
-    pub(super) files: Files,
     /// Whether the server reports digests on request, once that was tried.
     pub(super) reports_digests: OnceCell<bool>,
 }

@@ -189,7 +189,7 @@ impl Listing {
             }
         }
         for entry in entries.iter().filter(|entry| entry.is_dir()) {
-            self.inner.directories.learn(entry.path.clone());
+            self.inner.learnt.directories.learn(entry.path.clone());
         }
         if !entries.is_empty() {
             batch.push(Ok(entries));

@@ -258,7 +258,7 @@ impl Inner {
         match dav::entry(path.clone(), resource) {
             Some(entry) => {
                 if entry.is_dir() {
-                    self.directories.learn(path.clone());
+                    self.learnt.directories.learn(path.clone());
                 }
                 Ok(entry)
             }
@@ -292,7 +292,7 @@ impl Inner {
     /// Checks that the parent of `path` is a directory.
     pub(super) async fn check_parent(&self, path: &RelPath, operation: &'static str) -> Result<()> {
         let Some(parent) = path.parent() else { return Ok(()) };
-        if self.directories.has(&parent) || !self.quirks.moves {
+        if self.learnt.directories.has(&parent) || !self.quirks.moves {
             return Ok(());
         }
         let kind = match self.look_by_properties(&parent, operation).await? {

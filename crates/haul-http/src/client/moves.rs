@@ -19,7 +19,7 @@ const MOVED: Duration = Duration::from_secs(600);
 impl Inner {
     /// Whether `path` gets its name by MOVE.
     pub(super) fn moves(&self, path: &RelPath) -> bool {
-        self.quirks.moves && !self.moving.is_refused(path)
+        self.quirks.moves && !self.learnt.moving.is_refused(path)
     }
 
     /// Sends a MOVE or COPY of `source` to `to`. `overwrite` is `T` or `F`, and `condition` is about the version at `to`.
@@ -42,7 +42,7 @@ impl Inner {
             false => (self.url(&source.path), self.url(to)),
         };
         let mut refused = None;
-        for form in self.moving.forms() {
+        for form in self.learnt.moving.forms() {
             let Some(text) = written(&target, *form) else { continue };
             let destination = HeaderValue::try_from(text).map_err(|_| {
                 let error = Error::new(ErrorKind::InvalidInput, operation);
@@ -57,11 +57,11 @@ impl Inner {
             request.patience = Some(MOVED);
             let (status, url) = self.told(&request).await?;
             if status.is_success() {
-                self.moving.on_accepted(*form);
+                self.learnt.moving.on_accepted(*form);
                 return Ok(());
             }
             let error = error::of_status(status, operation, &url);
-            if self.moving.is_proven() || !may_be_the_form(status) {
+            if self.learnt.moving.is_proven() || !may_be_the_form(status) {
                 return Err(error);
             }
             refused.get_or_insert((status, error));
@@ -74,7 +74,7 @@ impl Inner {
         if self.look_by_properties(&source.path, operation).await?.is_none() || name != "MOVE" {
             return Err(error.at(at()));
         }
-        self.moving.on_refused(to, status);
+        self.learnt.moving.on_refused(to, status);
         Err(Error::new(ErrorKind::Unsupported, operation)
             .at(at())
             .because(format!("the server refuses to move files ({status})"))

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use super::connect::{Connected, Link};
 use super::head::Broken;
 use super::load::Load;
-use super::queued::{Alone, AsSent, Queued, Step, as_sent};
+use super::queued::{Alone, AsSent, Queued, Size, Step, as_sent};
 use super::reader::{Reader, Surroundings};
 use super::response::{Pending, response};
 use super::writer;
@@ -122,8 +122,7 @@ impl Pipe {
             head: as_sent(request),
             body: body.clone(),
             sink,
-            expected,
-            sent,
+            size: Size { expected, sent },
             alone,
             sending: None,
             is_continued: false,

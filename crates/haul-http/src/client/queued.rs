@@ -23,6 +23,15 @@ pub struct Alone {
     pub stream: Option<Stream>,
 }
 
+/// Bytes on the connection for a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// Expected in both directions together.
+    pub expected: u64,
+    /// Of these, the request's body.
+    pub sent: u64,
+}
+
 /// A request, and where its response goes.
 #[derive(Debug)]
 pub struct Queued {
@@ -34,10 +43,7 @@ pub struct Queued {
     pub body: Block,
     /// The receiver of the response.
     pub sink: Sink,
-    /// Expected bytes on the connection for this request, both directions.
-    pub expected: u64,
-    /// Of these, bytes of the request's body.
-    pub sent: u64,
+    pub size: Size,
     pub alone: Option<Alone>,
     pub sending: Option<Sending>,
     /// Whether the server has requested the body (100 Continue).
@@ -82,8 +88,7 @@ impl Queued {
             head,
             body: Block::new(),
             sink,
-            expected: 1,
-            sent: 0,
+            size: Size { expected: 1, sent: 0 },
             alone: None,
             sending: None,
             is_continued: false,

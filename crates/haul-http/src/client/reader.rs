@@ -168,7 +168,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         load.retire();
         requests.close();
         while let Some(queued) = requests.recv().await {
-            load.forget(queued.expected);
+            load.forget(queued.size.expected);
             queued.sink.fail(Broken::Lost { is_sent: true });
         }
     }
@@ -254,7 +254,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     /// Passes on a response. Returns whether the connection can be reused.
     async fn response(&mut self, queued: &mut Queued, load: &Load) -> Result<bool, Broken> {
-        let left = Outstanding::new(load, queued.expected);
+        let left = Outstanding::new(load, queued.size.expected);
         let mut framing = Framing::new(queued.url.clone(), queued.is_head());
         let head = self.head(queued, &mut framing).await?;
         self.number += 1;
@@ -263,8 +263,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             self.around.host.order.goes_on();
         }
         load.answered(self.number, more_requests(&head.headers));
-        if queued.sent > 0 {
-            self.meter.sent(load, queued.sent);
+        if queued.size.sent > 0 {
+            self.meter.sent(load, queued.size.sent);
         }
         let is_wanted = queued.alone.is_some()
             || matches!(head.status, StatusCode::PARTIAL_CONTENT | StatusCode::OK);
@@ -414,9 +414,9 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     async fn head(&mut self, queued: &mut Queued, framing: &mut Framing) -> Result<Head, Broken> {
         let limit = match &queued.alone {
             Some(alone) => alone.limit,
-            None => {
-                Some(self.around.host.waits.silence() + Duration::from_secs(queued.sent / SLOWEST))
-            }
+            None => Some(
+                self.around.host.waits.silence() + Duration::from_secs(queued.size.sent / SLOWEST),
+            ),
         };
         let waits = self.around.host.waits.clone();
         let mut until = limit.map(|limit| Instant::now() + limit);
@@ -483,7 +483,7 @@ impl Receiving<'_> {
     fn check(&mut self, framing: &Framing) -> Result<(), Broken> {
         let Self { queued, received, .. } = self;
         if queued.alone.is_none() {
-            let most = (queued.expected - queued.sent).saturating_add(SKIPPED_MOST);
+            let most = (queued.size.expected - queued.size.sent).saturating_add(SKIPPED_MOST);
             if framing.is_until_close() {
                 return Err(Broken::Unreadable("its length is unknown".to_owned()));
             }

@@ -14,16 +14,13 @@ use haul_storage::{
     Error, ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath,
     Result, SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
 };
-use tokio::sync::OnceCell;
 
-use super::directories::Directories;
 use super::error;
 use super::facts::Facts;
 use super::file::{Codings, HttpFile, Opened};
 use super::host::HttpHost;
-use super::inner::{Files, Inner, Manner};
+use super::inner::{Files, Inner, Learnt, Manner};
 use super::list::index;
-use super::moving::Moving;
 use super::quirks::{Quirks, of_web};
 use super::remote::whole;
 use super::space;
@@ -119,10 +116,8 @@ impl HttpStorage {
                 quirks,
                 capabilities,
                 journals,
-                moving: Moving::default(),
-                directories: Directories::default(),
+                learnt: Learnt::default(),
                 files: Files::default(),
-                reports_digests: OnceCell::new(),
             }),
         })
     }

@@ -188,7 +188,7 @@ fn send_marker(
 ) {
     let mut queued = Queued::marker(marker);
     buffer.push(std::mem::take(&mut queued.head).into());
-    load.marker_sent(queued.expected, requests);
+    load.marker_sent(queued.size.expected, requests);
     // If the reader has ended, there is nothing left to prove.
     let _ = written.send(queued);
 }
@@ -204,7 +204,7 @@ struct Announced {
 /// Takes the body of a request with exclusive use of the connection; `None` if it has no body.
 fn announced(request: &mut Queued) -> Option<Announced> {
     let stream = request.alone.as_mut()?.stream.take();
-    if stream.is_none() && request.sent == 0 {
+    if stream.is_none() && request.size.sent == 0 {
         return None;
     }
     let (wanted, is_wanted) = oneshot::channel();

@@ -271,7 +271,7 @@ impl WriteAt for RangeUpload {
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
         if self.part == self.path {
             self.fit(size).await?;
-            self.inner.moving.on_stored(&self.path);
+            self.inner.learnt.moving.on_stored(&self.path);
             return match options.metadata.modified {
                 Some(time) => self.inner.set_time(&self.path, time).await,
                 None => Ok(()),

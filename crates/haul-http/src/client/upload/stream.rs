@@ -273,7 +273,7 @@ impl WriteAt for StreamUpload {
             return self.inner.place(&self.target, &self.path, size, options).await;
         }
         self.finish(size).await?;
-        self.inner.moving.on_stored(&self.path);
+        self.inner.learnt.moving.on_stored(&self.path);
         match options.metadata.modified {
             Some(time) => self.inner.set_time(&self.path, time).await,
             None => Ok(()),

@@ -48,7 +48,9 @@ pub async fn write_whole(
     }
     match outcome {
         // The attempt has shown that the server refuses MOVE.
-        Err(_) if inner.moving.is_refused(path) => put_directly(inner, path, bytes, options).await,
+        Err(_) if inner.learnt.moving.is_refused(path) => {
+            put_directly(inner, path, bytes, options).await
+        }
         outcome => outcome,
     }
 }
@@ -84,7 +86,7 @@ async fn put_directly(
         let error = if in_the_way { refused(&error) } else { error };
         return Err(error);
     }
-    inner.moving.on_stored(path);
+    inner.learnt.moving.on_stored(path);
     Ok(())
 }
 
