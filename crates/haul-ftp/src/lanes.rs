@@ -110,8 +110,8 @@ impl Lanes {
     }
 
     /// Sets the number of lanes to use.
-    pub(crate) fn wish(&self, lanes: usize) {
-        self.pool.wish(lanes);
+    pub(crate) fn set_target(&self, lanes: usize) {
+        self.pool.set_target(lanes);
     }
 
     /// Announces a large transfer: over a long path at least `lanes` lanes are opened, or 8 if that is fewer.
@@ -144,7 +144,7 @@ impl Lanes {
     /// Whether to park a download that has reached the end of its range: with one lane the next range
     /// often begins there; with several, only if the last parked download was used.
     pub(crate) fn leave_standing(&self) -> bool {
-        self.pool.with(|opener, _, supply| supply.wished() == 1 || !opener.parked_in_vain)
+        self.pool.with(|opener, _, supply| supply.target() == 1 || !opener.parked_in_vain)
     }
 
     /// Spawns a task on the lanes' runtime.
@@ -205,19 +205,19 @@ struct Uses {
 }
 
 impl Uses {
-    /// Whether one more lane may be used for `purpose`, if `wished` lanes are requested.
-    fn may_have(&self, purpose: Purpose, wished: usize) -> bool {
-        let most = wished + self.stalled[purpose as usize];
+    /// Whether one more lane may be used for `purpose`, if `target` lanes are requested.
+    fn may_have(&self, purpose: Purpose, target: usize) -> bool {
+        let most = target + self.stalled[purpose as usize];
         purpose == Purpose::Command || self.taken[purpose as usize] < most
     }
 
     /// The same, if there are at most `most` lanes (`None`: more can be opened).
-    fn may_take(&self, purpose: Purpose, wished: usize, most: Option<usize>) -> bool {
+    fn may_take(&self, purpose: Purpose, target: usize, most: Option<usize>) -> bool {
         // Two uploads on the last two lanes would both wait for a lane that reads what they write.
         let written = self.taken[Purpose::Write as usize];
         let takes_last = most.is_some_and(|most| written > 0 && written + 1 >= most);
         let has_to_leave_it = purpose == Purpose::Write && self.reads > 0 && takes_last;
-        self.may_have(purpose, wished) && !has_to_leave_it
+        self.may_have(purpose, target) && !has_to_leave_it
     }
 
     /// Whether the first task waiting for `purpose` may take an idle lane and still leave one for each task
@@ -226,10 +226,10 @@ impl Uses {
         &self,
         purpose: Purpose,
         waiting: &[usize],
-        wished: usize,
+        target: usize,
         (idle, most): (usize, Option<usize>),
     ) -> bool {
-        let may_take = |purpose| self.may_take(purpose, wished, most);
+        let may_take = |purpose| self.may_take(purpose, target, most);
         let before = waiting.iter().take_while(|queue| **queue != purpose as usize);
         let before = before.filter(|queue| may_take(PURPOSES[**queue])).count();
         may_take(purpose) && before < idle
@@ -243,7 +243,7 @@ impl Uses {
     }
 
     /// How many lanes there may be when a task waits for `purpose`.
-    fn most_for(&self, purpose: Purpose, wished: usize) -> usize {
+    fn most_for(&self, purpose: Purpose, target: usize) -> usize {
         let stalled: usize = self.stalled.iter().sum();
         let others = if self.taken[purpose as usize] == 0 {
             let others = &self.taken[..pool::QUEUES];
@@ -251,16 +251,16 @@ impl Uses {
         } else {
             0
         };
-        wished + stalled + others
+        target + stalled + others
     }
 
     /// How many more lanes the waiting tasks need, given those that are open and opening.
-    fn missing(&self, waiting: &[usize], wished: usize, open: usize, opening: usize) -> usize {
+    fn missing(&self, waiting: &[usize], target: usize, open: usize, opening: usize) -> usize {
         let spare = opening + self.taken[Purpose::CatchUp as usize];
         let in_need = |there: usize| {
             let in_need = |queue: &&usize| {
                 let purpose = PURPOSES[**queue];
-                self.may_have(purpose, wished) && there < self.most_for(purpose, wished)
+                self.may_have(purpose, target) && there < self.most_for(purpose, target)
             };
             waiting.iter().filter(in_need).count()
         };
@@ -291,9 +291,9 @@ impl Opener {
         open: usize,
         supply: &mut Supply,
     ) -> Option<Session> {
-        let (waiting, wished) = (supply.waiting(), supply.wished());
+        let (waiting, target) = (supply.waiting(), supply.target());
         let there = (self.idle.len(), supply.is_refused().then_some(open));
-        let is_next = self.uses.is_next(purpose, &waiting, wished, there);
+        let is_next = self.uses.is_next(purpose, &waiting, target, there);
         let session = is_next.then(|| self.best(at, supply)).flatten()?;
         self.uses.taken[purpose as usize] += 1;
         Some(session)
@@ -385,13 +385,13 @@ impl Connect for Opener {
 
     fn review(&mut self, gauges: &mut Vec<Arc<RttGauge>>, supply: &mut Supply) -> usize {
         gauges.retain(|gauge| Arc::strong_count(gauge) > 1);
-        while gauges.len() > supply.wished() && !supply.is_waited_for() && !self.idle.is_empty() {
+        while gauges.len() > supply.target() && !supply.is_waited_for() && !self.idle.is_empty() {
             // The one that was returned first has been idle for the longest.
             let closed = self.idle.remove(0);
             gauges.retain(|gauge| !Arc::ptr_eq(gauge, closed.gauge()));
         }
-        let (waiting, wished) = (supply.waiting(), supply.wished());
-        self.uses.missing(&waiting, wished, gauges.len(), supply.opening())
+        let (waiting, target) = (supply.waiting(), supply.target());
+        self.uses.missing(&waiting, target, gauges.len(), supply.opening())
     }
 }
 

@@ -98,7 +98,7 @@ impl Storage for FtpStorage {
     }
 
     fn set_lanes(&self, lanes: usize) {
-        self.inner.host.lanes.wish(lanes);
+        self.inner.host.lanes.set_target(lanes);
     }
 
     fn link(&self) -> LinkStatus {

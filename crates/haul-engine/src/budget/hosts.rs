@@ -1,4 +1,4 @@
-//! The lanes of a host: as many as all paths over it wish for together.
+//! The lanes of a host: the sum of the targets of all paths over it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haul_storage::{LinkStatus, Storage};
 
-/// Lanes that each path wishes for, by the number of its budget.
+/// The target number of lanes of each path, by the number of its budget.
 #[derive(Debug, Default)]
 pub struct HostLanes {
-    wishes: Mutex<BTreeMap<u64, usize>>,
+    targets: Mutex<BTreeMap<u64, usize>>,
 }
 
 /// A host as one member of a budget reaches it.
@@ -17,7 +17,7 @@ pub struct HostLanes {
 pub struct HostLink {
     host: Arc<HostLanes>,
     storage: Arc<dyn Storage>,
-    /// The most lanes of several paths together, unless one of them wishes for more.
+    /// The most lanes of several paths together, unless the target of one of them is higher.
     most: usize,
     /// The number of lanes last set on the storage.
     set: AtomicUsize,
@@ -29,19 +29,19 @@ impl HostLink {
         Self { host, storage, most, set: AtomicUsize::new(0) }
     }
 
-    /// Wishes for `lanes` lanes for the path of `budget`, and sets the sum on the storage if that is new.
-    pub fn wish(&self, budget: u64, lanes: usize) {
-        let mut wishes = self.lock();
-        wishes.insert(budget, lanes);
-        self.apply(&wishes);
+    /// Sets the target of the path of `budget`, and the sum on the storage if that is new.
+    pub fn set_target(&self, budget: u64, lanes: usize) {
+        let mut targets = self.lock();
+        targets.insert(budget, lanes);
+        self.apply(&targets);
     }
 
     /// The state of the link as the path of `budget` sees it, with its part of the lanes.
     pub fn status(&self, budget: u64) -> LinkStatus {
         let link = self.storage.link();
-        let wishes = self.lock();
-        let all: usize = wishes.values().sum();
-        let own = wishes.get(&budget).copied().unwrap_or(all);
+        let targets = self.lock();
+        let all: usize = targets.values().sum();
+        let own = targets.get(&budget).copied().unwrap_or(all);
         if own == all {
             return link;
         }
@@ -49,20 +49,20 @@ impl HostLink {
         LinkStatus { open: part(link.open), opening: part(link.opening), ..link }
     }
 
-    /// Withdraws the wish of the path of `budget`. Without another path the lanes stay until the storage is
+    /// Removes the target of the path of `budget`. Without another path the lanes stay until the storage is
     /// closed.
     pub fn leave(&self, budget: u64) {
-        let mut wishes = self.lock();
-        wishes.remove(&budget);
-        if !wishes.is_empty() {
-            self.apply(&wishes);
+        let mut targets = self.lock();
+        targets.remove(&budget);
+        if !targets.is_empty() {
+            self.apply(&targets);
         }
     }
 
     /// Called with the lock held, so that the last number set is the current one.
-    fn apply(&self, wishes: &BTreeMap<u64, usize>) {
+    fn apply(&self, targets: &BTreeMap<u64, usize>) {
         let (all, largest) =
-            wishes.values().fold((0, 0), |(sum, most), lanes| (sum + lanes, most.max(*lanes)));
+            targets.values().fold((0, 0), |(sum, most), lanes| (sum + lanes, most.max(*lanes)));
         let lanes = all.min(self.most).max(largest);
         if self.set.swap(lanes, Ordering::Relaxed) != lanes {
             self.storage.set_lanes(lanes);
@@ -70,6 +70,6 @@ impl HostLink {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
-        self.host.wishes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.host.targets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -94,7 +94,7 @@ impl<T> Budget<T> {
         Decision { files, ..self.decision }
     }
 
-    /// Lanes wished for.
+    /// The target number of lanes.
     pub const fn lanes(&self) -> usize {
         self.decision.lanes
     }

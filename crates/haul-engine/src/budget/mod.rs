@@ -4,7 +4,7 @@
 //! ```text
 //! LinkBudgets (of a run) ──one for each path──► budget: Window + Grants, behind one lock
 //!        │                                          ▲
-//!        └─one for each host─► lanes wished         │ request, arrived, consumed, completed, tick
+//!        └─one for each host─► target lanes         │ request, arrived, consumed, completed, tick
 //!                   ▲                               │
 //!                   └────── sum of all paths ── LinkShare (one user: a transfer's `Flow`, or a reader)
 //! ```

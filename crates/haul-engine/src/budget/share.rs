@@ -73,7 +73,7 @@ impl LinkShare {
         };
         let last_lanes = AtomicUsize::new(lanes);
         let share = Self { budget, member, sources, destinations, lanes: last_lanes };
-        share.wish(lanes);
+        share.set_target(lanes);
         Arc::new(share)
     }
 
@@ -158,8 +158,8 @@ impl LinkShare {
         let status = self.status()?;
         let now = self.now();
         self.change(|state| state.on_link(now, status));
-        // Other paths of a host may have changed their wish.
-        self.wish(self.lanes.load(Ordering::Relaxed));
+        // Other paths of a host may have changed their target.
+        self.set_target(self.lanes.load(Ordering::Relaxed));
         Some(status)
     }
 
@@ -197,7 +197,7 @@ impl LinkShare {
             state.lanes()
         };
         if self.lanes.swap(lanes, Ordering::Relaxed) != lanes {
-            self.wish(lanes);
+            self.set_target(lanes);
         }
     }
 
@@ -216,8 +216,8 @@ impl LinkShare {
         }
     }
 
-    fn wish(&self, lanes: usize) {
-        self.hosts().for_each(|host| host.wish(self.budget.number, lanes));
+    fn set_target(&self, lanes: usize) {
+        self.hosts().for_each(|host| host.set_target(self.budget.number, lanes));
     }
 
     /// Releases the counts of a permit; `arrived` if its bytes were received, not abandoned.

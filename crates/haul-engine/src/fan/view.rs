@@ -25,7 +25,7 @@ pub struct Sources {
     known: Mutex<Vec<Arc<Source>>>,
 }
 
-/// One source, and what each host wishes of it.
+/// One source, and the target number of lanes of each host.
 #[derive(Debug)]
 struct Source {
     number: usize,
@@ -51,14 +51,14 @@ impl Sources {
 
 impl Source {
     /// The most that any host wants.
-    fn wish_lanes(&self, seat: usize, lanes: usize) {
+    fn set_target(&self, seat: usize, lanes: usize) {
         let most = {
-            let mut wishes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            if wishes.len() <= seat {
-                wishes.resize(seat + 1, 0);
+            let mut targets = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            if targets.len() <= seat {
+                targets.resize(seat + 1, 0);
             }
-            wishes[seat] = lanes;
-            wishes.iter().copied().max().unwrap_or(lanes)
+            targets[seat] = lanes;
+            targets.iter().copied().max().unwrap_or(lanes)
         };
         self.storage.set_lanes(most);
     }
@@ -184,7 +184,7 @@ impl ReadOnly for View {
     }
 
     fn set_lanes(&self, lanes: usize) {
-        self.source.wish_lanes(self.seat.number(), lanes);
+        self.source.set_target(self.seat.number(), lanes);
     }
 
     fn link(&self) -> LinkStatus {

@@ -135,7 +135,7 @@ impl Lanes {
 
     /// Halves the lanes for a busy server. Returns whether they could be reduced.
     pub(super) fn back_off(&mut self, now: Duration) -> bool {
-        let open = self.wish(now);
+        let open = self.target(now);
         if open <= 1 {
             return false;
         }
@@ -154,7 +154,7 @@ impl Lanes {
     }
 
     /// The number to request: what is wanted, below the ceiling, not too many at a time.
-    pub(super) fn wish(&self, now: Duration) -> usize {
+    pub(super) fn target(&self, now: Duration) -> usize {
         let ceiling = self.ceiling(now);
         let most = self.link.open.saturating_add(MOST_OPENING);
         self.wanted.min(ceiling).min(most).max(1)
@@ -211,7 +211,7 @@ impl Lanes {
 
     /// Whether some requested lanes are not open yet.
     pub(super) fn opening(&self, now: Duration) -> bool {
-        self.link.opening > 0 || self.open() < self.wish(now)
+        self.link.opening > 0 || self.open() < self.target(now)
     }
 
     fn ceiling(&self, now: Duration) -> usize {

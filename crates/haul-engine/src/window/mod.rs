@@ -296,7 +296,7 @@ impl Window {
     /// The current decision. Cheap; read it after every observation.
     pub fn decision(&self) -> Decision {
         Decision {
-            lanes: self.lanes.wish(self.now),
+            lanes: self.lanes.target(self.now),
             window_bytes: self.window_bytes(),
             range_bytes: self.range_after(self.range_halvings),
             files: self.files.at_once(),

@@ -52,8 +52,8 @@ impl HttpHost {
     }
 
     /// Sets the number of lanes to open or keep.
-    pub fn wish(&self, lanes: usize) {
-        self.exchange.transport().wish(lanes);
+    pub fn set_target(&self, lanes: usize) {
+        self.exchange.transport().set_target(lanes);
     }
 
     /// The cookies of this host, and of those that it has redirected to.

@@ -54,7 +54,7 @@ struct Opener {
     busy: usize,
     /// Busy lanes whose reader may take any time; others are opened in their place.
     held: usize,
-    wished: usize,
+    target: usize,
     when_long: Option<WhenLong>,
     /// The shortest RTT of a handshake.
     rtt: Option<Duration>,
@@ -113,7 +113,7 @@ impl Leases {
             idle: Vec::new(),
             busy: 0,
             held: 0,
-            wished: 1,
+            target: 1,
             when_long: None,
             rtt: None,
         };
@@ -126,14 +126,14 @@ impl Leases {
     }
 
     /// Sets the number of lanes; excess lanes are closed once they are idle.
-    pub fn wish(&self, lanes: usize) {
-        self.pool.with(|opener, _, _| opener.wished = lanes.max(1));
+    pub fn set_target(&self, lanes: usize) {
+        self.pool.with(|opener, _, _| opener.target = lanes.max(1));
         self.pool.tend();
     }
 
     /// Raises the number of lanes to at least `lanes`, until another number is set.
-    pub fn wish_at_least(&self, lanes: usize) {
-        self.pool.with(|opener, _, _| opener.wished = opener.wished.max(lanes));
+    pub fn raise_target(&self, lanes: usize) {
+        self.pool.with(|opener, _, _| opener.target = opener.target.max(lanes));
         self.pool.tend();
     }
 
@@ -198,7 +198,7 @@ impl Opener {
     /// Takes a lane back, if it is still needed.
     fn take_back(&mut self, lane: Option<Lane>, supply: &Supply) {
         self.busy -= 1;
-        let excess = self.idle.len() + self.busy >= self.wished + self.held;
+        let excess = self.idle.len() + self.busy >= self.target + self.held;
         self.idle.extend(lane.filter(|_| !excess || supply.is_waited_for()));
     }
 
@@ -247,9 +247,9 @@ impl Connect for Opener {
         pipes.retain(|pipe| Arc::strong_count(pipe) > 1);
         // Only as many as tasks wait for: most bytes go through other connections.
         let wanted = self.busy + supply.waiting().len();
-        supply.wish(self.wished);
+        supply.set_target(self.target);
         supply.cap(wanted);
-        let most = self.wished + self.held;
+        let most = self.target + self.held;
         most.min(wanted).saturating_sub(pipes.len() + supply.opening())
     }
 }

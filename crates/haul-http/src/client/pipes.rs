@@ -105,8 +105,8 @@ impl Pipes {
     }
 
     /// Sets the number of lanes; excess lanes are closed once nothing is in flight on them.
-    pub fn wish(&self, lanes: usize) {
-        self.pool.wish(lanes);
+    pub fn set_target(&self, lanes: usize) {
+        self.pool.set_target(lanes);
     }
 
     /// Sets the file of which each new lane requests one piece at once, starting with the second piece.
@@ -207,7 +207,7 @@ impl Connect for Opener {
                     opener.refused_at = Some(Instant::now());
                     supply.expect(0);
                     if error.retry() == Retry::Never && open.len() + supply.opening() > 1 {
-                        supply.wish(open.len());
+                        supply.set_target(open.len());
                     }
                 });
             })?;
@@ -243,7 +243,7 @@ impl Connect for Opener {
         let arrived = self.arrived(lanes);
         self.speed.arrived(Instant::now(), arrived);
         supply.cap(if self.speed.is_slow() { ENOUGH_FOR_SLOW } else { usize::MAX });
-        let closed = close_excess(lanes, supply.wished());
+        let closed = close_excess(lanes, supply.target());
         self.arrived_before += closed.iter().map(|lane| lane.arrived()).sum::<u64>();
         0
     }

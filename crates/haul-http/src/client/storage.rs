@@ -214,7 +214,7 @@ impl Storage for HttpStorage {
     }
 
     fn set_lanes(&self, lanes: usize) {
-        self.inner.host.wish(lanes);
+        self.inner.host.set_target(lanes);
     }
 
     fn link(&self) -> LinkStatus {

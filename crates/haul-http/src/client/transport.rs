@@ -39,7 +39,7 @@ struct State {
     /// The origin whose link is measured: the last one from which parts of files were requested.
     measured: Option<Origin>,
     expected: usize,
-    wished: usize,
+    target: usize,
 }
 
 impl Transport {
@@ -56,18 +56,18 @@ impl Transport {
     /// The lanes to an origin that carry one request at a time.
     pub fn leases(&self, origin: &Origin) -> Arc<Leases> {
         let mut state = self.lock();
-        let (wished, expected) = (state.wished, state.expected);
+        let (target, expected) = (state.target, state.expected);
         let leases = state.leases.entry(origin.clone()).or_insert_with(|| {
             let connector = Arc::clone(&self.connector);
             let leases = Leases::new(origin.clone(), connector, self.runtime.clone());
             if let Some(this) = self.this.upgrade().filter(|_| expected > 1) {
                 let origin = origin.clone();
                 leases.when_long(move |rtt| {
-                    this.leases(&origin).wish_at_least(FIRST_REQUESTS.min(expected));
+                    this.leases(&origin).raise_target(FIRST_REQUESTS.min(expected));
                     this.pipes(&origin).open_now(lanes_for(rtt, expected));
                 });
             }
-            leases.wish(wished);
+            leases.set_target(target);
             leases
         });
         Arc::clone(leases)
@@ -76,11 +76,11 @@ impl Transport {
     /// The shared lanes to an origin, which carry any number of requests.
     pub fn pipes(&self, origin: &Origin) -> Arc<Pipes> {
         let mut state = self.lock();
-        let wished = state.wished;
+        let target = state.target;
         let pipes = state.pipes.entry(origin.clone()).or_insert_with(|| {
             let connector = Arc::clone(&self.connector);
             let pipes = Pipes::new(origin.clone(), connector, self.runtime.clone());
-            pipes.wish(wished);
+            pipes.set_target(target);
             pipes
         });
         Arc::clone(pipes)
@@ -103,14 +103,14 @@ impl Transport {
     }
 
     /// Sets the number of lanes.
-    pub fn wish(&self, lanes: usize) {
+    pub fn set_target(&self, lanes: usize) {
         let (leases, pipes): (Vec<_>, Vec<_>) = {
             let mut state = self.lock();
-            state.wished = lanes;
+            state.target = lanes;
             (state.leases.values().cloned().collect(), state.pipes.values().cloned().collect())
         };
-        leases.iter().for_each(|one| one.wish(lanes));
-        pipes.iter().for_each(|one| one.wish(lanes));
+        leases.iter().for_each(|one| one.set_target(lanes));
+        pipes.iter().for_each(|one| one.set_target(lanes));
     }
 
     /// The state of the link to `origin`, or to the server that it has redirected to.

@@ -56,7 +56,7 @@ pub trait Connect: Debug + Send + Sized + 'static {
     ) -> Arc<Self::Lane>;
 
     /// Removes lanes that have ended or are too many, and reports that to `supply`. Returns how many lanes waiting
-    /// tasks need beyond the wished number.
+    /// tasks need beyond the target number.
     fn review(&mut self, lanes: &mut Vec<Arc<Self::Lane>>, supply: &mut Supply) -> usize;
 }
 
@@ -161,8 +161,8 @@ impl<C: Connect> Lanes<C> {
     }
 
     /// Sets the number of lanes to open or keep. Excess lanes are closed once nothing is outstanding on them.
-    pub fn wish(self: &Arc<Self>, lanes: usize) {
-        self.with(|_, _, supply| supply.wish(lanes));
+    pub fn set_target(self: &Arc<Self>, lanes: usize) {
+        self.with(|_, _, supply| supply.set_target(lanes));
         self.tend();
     }
 

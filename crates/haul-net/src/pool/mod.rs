@@ -2,7 +2,7 @@
 //! are replaced.
 //!
 //! ```text
-//!       wish, expect, RTT, refusals → Supply: how many to open now
+//!       target, expect, RTT, refusals → Supply: how many to open now
 //!                                                 ↓
 //!                 tasks → Lanes: each task picks a lane
 //!                                                 ↓

@@ -1,7 +1,7 @@
 //! Decides how many lanes a pool opens and when, without I/O and with the time passed in.
 //!
-//! Lanes are opened for waiting tasks and, once the first is open or opening, up to a target number (the
-//! *wish*). After a refusal no lane is opened for a pause, except when there is no lane and a task waits.
+//! Lanes are opened for waiting tasks and, once the first is open or opening, up to a target
+//! number. After a refusal no lane is opened for a pause, except when there is no lane and a task waits.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +21,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub struct Supply {
     most_opening: usize,
     opening: usize,
-    wished: usize,
-    /// Lanes to open at once on a long path, regardless of the wish, which starts low before the window has
+    target: usize,
+    /// Lanes to open at once on a long path, regardless of the target, which starts low before the window has
     /// measured.
     expected: usize,
     is_long: bool,
-    /// Maximum number of lanes, regardless of the wish.
+    /// Maximum number of lanes, regardless of the target.
     most: usize,
     refused: usize,
     refused_in_a_row: u32,
@@ -43,7 +43,7 @@ impl Supply {
         Self {
             most_opening,
             opening: 0,
-            wished: 1,
+            target: 1,
             expected: 0,
             is_long: false,
             most: usize::MAX,
@@ -57,8 +57,8 @@ impl Supply {
     }
 
     /// Sets the target number of lanes.
-    pub fn wish(&mut self, lanes: usize) {
-        self.wished = lanes;
+    pub fn set_target(&mut self, lanes: usize) {
+        self.target = lanes;
     }
 
     /// Expects a transfer that uses `lanes` lanes if the path is long; limited to `most_opening`.
@@ -76,15 +76,15 @@ impl Supply {
         self.is_long = is_long;
     }
 
-    /// Sets the maximum number of lanes, regardless of the wish.
+    /// Sets the maximum number of lanes, regardless of the target.
     pub fn cap(&mut self, lanes: usize) {
         self.most = lanes;
     }
 
     /// The target number of lanes, at least 1.
-    pub fn wished(&self) -> usize {
+    pub fn target(&self) -> usize {
         let expected = if self.is_long { self.expected } else { 0 };
-        self.wished.max(expected).clamp(1, self.most.max(1))
+        self.target.max(expected).clamp(1, self.most.max(1))
     }
 
     /// Records that a task waits in `queue`. Returns its number.
@@ -125,7 +125,7 @@ impl Supply {
     }
 
     /// How many lanes to open now; they count as opening from then on. `open` lanes are open, and the waiting tasks
-    /// need `missing` lanes beyond those that are open, opening or within the wish.
+    /// need `missing` lanes beyond those that are open, opening or within the target.
     pub fn to_open(&mut self, now: Instant, open: usize, missing: usize) -> usize {
         let there = open + self.opening;
         let first = usize::from(there == 0 && self.is_waited_for());
@@ -133,8 +133,8 @@ impl Supply {
         // Further lanes are of use only with a first one. If none is open after a refusal, those that are opening
         // have to end first: otherwise there would always be one, and waiting tasks would never get the error.
         let has_begun = open > 0 || (self.opening > 0 && !self.is_refused());
-        let wished = if has_begun { self.wished().saturating_sub(there) } else { 0 };
-        let more = if is_paused { first } else { first.max(missing).max(wished) };
+        let target = if has_begun { self.target().saturating_sub(there) } else { 0 };
+        let more = if is_paused { first } else { first.max(missing).max(target) };
         let more = more.min(self.most_opening.saturating_sub(self.opening));
         self.opening += more;
         more

@@ -95,7 +95,7 @@ impl Connect for Opener {
     fn review(&mut self, lanes: &mut Vec<Arc<TestLane>>, supply: &mut Supply) -> usize {
         let ended = lanes.extract_if(.., |lane| lane.has_ended.load(Relaxed)).count();
         supply.on_lost(ended);
-        close_excess(lanes, supply.wished());
+        close_excess(lanes, supply.target());
         0
     }
 }
@@ -151,7 +151,7 @@ fn release(pool: &TestLanes, lane: &TestLane) {
 async fn lanes_being_opened_are_limited_by_the_backend() {
     let (pool, server) = pool(100);
     choose(&pool).await.unwrap();
-    pool.wish(11);
+    pool.set_target(11);
     poll_status(&pool, ms(1000)).await;
     assert_eq!(pool.status().open, 11);
     assert_eq!(server.most_opening.load(Relaxed), MOST_OPENING);
@@ -161,7 +161,7 @@ async fn lanes_being_opened_are_limited_by_the_backend() {
 #[tokio::test(start_paused = true)]
 async fn no_lane_is_opened_before_a_task_needs_one() {
     let (pool, server) = pool(100);
-    pool.wish(4);
+    pool.set_target(4);
     poll_status(&pool, ms(1000)).await;
     assert!(server.tried.lock().unwrap().is_empty());
     assert_eq!(choose(&pool).await.unwrap().number, 1);
@@ -173,7 +173,7 @@ async fn no_lane_is_opened_before_a_task_needs_one() {
 async fn open_lanes_can_be_closed_while_others_are_being_opened() {
     let (pool, _server) = pool(100);
     let lane = Arc::downgrade(&choose(&pool).await.unwrap());
-    pool.wish(4);
+    pool.set_target(4);
     pool.tend();
     assert!(pool.with(|_, _, supply| supply.opening()) > 0);
     assert!(lane.upgrade().is_some());
@@ -186,7 +186,7 @@ async fn the_pause_after_refusals_doubles_up_to_30_s() {
     let (pool, server) = pool(0);
     choose(&pool).await.unwrap();
     server.refuses.store(true, Relaxed);
-    pool.wish(2);
+    pool.set_target(2);
     poll_status(&pool, Duration::from_secs(130)).await;
     let tried = server.tried.lock().unwrap().clone();
     let pauses = tried[1..].windows(2).map(|pair| (pair[1] - pair[0]).as_secs());
@@ -197,7 +197,7 @@ async fn the_pause_after_refusals_doubles_up_to_30_s() {
     assert_eq!(pool.status().open, 2);
     // One lane was admitted, so the next refusal counts as the first again.
     server.refuses.store(true, Relaxed);
-    pool.wish(3);
+    pool.set_target(3);
     poll_status(&pool, ms(1500)).await;
     assert_eq!(pool.status().refused, 11);
 }
@@ -249,7 +249,7 @@ async fn a_refusal_is_no_failure_while_another_lane_is_opening() {
 async fn a_lost_lane_is_replaced() {
     let (pool, _) = pool(100);
     choose(&pool).await.unwrap();
-    pool.wish(3);
+    pool.set_target(3);
     poll_status(&pool, ms(500)).await;
     lanes(&pool)[1].has_ended.store(true, Relaxed);
     let status = pool.status();
@@ -273,7 +273,7 @@ async fn the_first_lane_does_not_wait_for_a_pause_to_end() {
     let (pool, server) = pool(10);
     let first = choose(&pool).await.unwrap();
     server.refuses.store(true, Relaxed);
-    pool.wish(2);
+    pool.set_target(2);
     poll_status(&pool, ms(100)).await;
     server.refuses.store(false, Relaxed);
     first.has_ended.store(true, Relaxed);
@@ -286,11 +286,11 @@ async fn the_first_lane_does_not_wait_for_a_pause_to_end() {
 async fn excess_lanes_are_closed_once_nothing_is_outstanding() {
     let (pool, _) = pool(10);
     choose(&pool).await.unwrap();
-    pool.wish(4);
+    pool.set_target(4);
     poll_status(&pool, ms(100)).await;
     let all = lanes(&pool);
     all[1..].iter().for_each(|lane| lane.outstanding.store(1, Relaxed));
-    pool.wish(2);
+    pool.set_target(2);
     let open = || lanes(&pool).iter().map(|lane| lane.number).collect::<Vec<_>>();
     assert_eq!(open(), [2, 3, 4]);
     all[3].outstanding.store(0, Relaxed);
@@ -298,7 +298,7 @@ async fn excess_lanes_are_closed_once_nothing_is_outstanding() {
     assert_eq!(open(), [2, 3]);
     all[2].outstanding.store(0, Relaxed);
     pool.tend();
-    assert_eq!(open(), [2, 3], "they are as many as are wished for");
+    assert_eq!(open(), [2, 3], "they are as many as the target");
 }
 
 #[tokio::test(start_paused = true)]
@@ -306,9 +306,9 @@ async fn an_excess_lane_does_not_count_as_refused() {
     let (pool, server) = pool(10);
     choose(&pool).await.unwrap();
     server.is_too_much.store(true, Relaxed);
-    pool.wish(2);
+    pool.set_target(2);
     sleep(ms(100)).await;
-    pool.wish(1);
+    pool.set_target(1);
     let status = pool.status();
     assert_eq!((status.open, status.opening, status.refused), (1, 0, 0));
 }
@@ -329,7 +329,7 @@ async fn over_a_long_path_expected_lanes_are_opened_beside_the_first() {
     first.await.unwrap().unwrap();
     sleep(ms(200)).await;
     assert_eq!(pool.status().open, 3);
-    pool.wish(1);
+    pool.set_target(1);
     assert_eq!(pool.status().open, 3, "the window has not measured anything yet");
 }
 
@@ -339,7 +339,7 @@ async fn the_least_loaded_lane_is_chosen_and_full_lanes_are_awaited() {
     let first = choose(&pool).await.unwrap();
     first.load.store(ENOUGH, Relaxed);
     assert_eq!(choose(&pool).await.unwrap().number, 1, "there is no other to wait for");
-    pool.wish(2);
+    pool.set_target(2);
     assert_eq!(choose(&pool).await.unwrap().number, 2);
     lanes(&pool)[1].load.store(ENOUGH + 1, Relaxed);
     assert_eq!(choose(&pool).await.unwrap().number, 1);
@@ -421,7 +421,7 @@ async fn a_blocked_queue_does_not_delay_the_others() {
 /// An event of a supply.
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    Wish(usize),
+    Target(usize),
     Expect(usize),
     Path(bool),
     Cap(usize),
@@ -436,7 +436,7 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        1 => (0..12_usize).prop_map(Event::Wish),
+        1 => (0..12_usize).prop_map(Event::Target),
         1 => (0..12_usize).prop_map(Event::Expect),
         1 => any::<bool>().prop_map(Event::Path),
         1 => (0..12_usize).prop_map(Event::Cap),
@@ -462,7 +462,7 @@ proptest! {
         for event in events {
             let opening = supply.opening();
             match event {
-                Event::Wish(lanes) => supply.wish(lanes),
+                Event::Target(lanes) => supply.set_target(lanes),
                 Event::Expect(lanes) => supply.expect(lanes),
                 Event::Path(is_long) => supply.on_path(is_long),
                 Event::Cap(lanes) => supply.cap(lanes),
@@ -505,7 +505,7 @@ proptest! {
             prop_assert_eq!(supply.opening(), before + more);
             prop_assert!(supply.opening() <= MOST_OPENING);
             if more > 0 {
-                prop_assert!(open + supply.opening() <= supply.wished());
+                prop_assert!(open + supply.opening() <= supply.target());
                 let is_first = open + before == 0;
                 prop_assert!(!is_first || (more == 1 && !waiting.is_empty()));
                 prop_assert!(is_first || paused_until.is_none_or(|until| now >= until));

@@ -129,8 +129,8 @@ impl PeerHost {
         Arc::strong_count(&self.reach.unsent) == 1
     }
 
-    fn wish(&self, lanes: usize) {
-        self.lanes.wish(lanes);
+    fn set_target(&self, lanes: usize) {
+        self.lanes.set_target(lanes);
     }
 
     /// A lane for a message.

@@ -118,7 +118,7 @@ impl Connect for Opener {
             // They finish their requests; other lanes are opened in their place.
             lanes.retain(|lane| !lane.is_bridged());
         }
-        drop(close_excess(lanes, supply.wished()));
+        drop(close_excess(lanes, supply.target()));
         // A better connection becomes a lane whatever the number of lanes.
         usize::from(self.reach.paths.found.is_there())
     }
@@ -528,7 +528,7 @@ mod tests {
         };
         let mut opener = Opener { reach: Arc::clone(&host.reach), next: 0 };
         let mut supply = Supply::new(Opener::MOST_OPENING);
-        supply.wish(4);
+        supply.set_target(4);
         let ((bridged, mut sent), (better, _rest)) = (lane(7, true), lane(8, false));
         let mut lanes = vec![bridged, better];
         let take = |path| lock(&host.reach.paths.reached).path = Some(path);

@@ -280,7 +280,7 @@ impl Storage for PeerStorage {
     }
 
     fn set_lanes(&self, lanes: usize) {
-        self.host.wish(lanes);
+        self.host.set_target(lanes);
     }
 
     fn link(&self) -> LinkStatus {

@@ -87,8 +87,8 @@ impl Lanes {
     }
 
     /// Sets the number of lanes to open or keep. Excess lanes are closed once nothing is in flight on them.
-    pub(super) fn wish(&self, lanes: usize) {
-        self.pool.wish(lanes);
+    pub(super) fn set_target(&self, lanes: usize) {
+        self.pool.set_target(lanes);
     }
 
     /// Announces a large transfer, which needs at least `lanes` lanes over a long path. There they are opened in
@@ -286,7 +286,7 @@ impl Connect for Opener {
     fn review(&mut self, lanes: &mut Vec<Arc<Session>>, supply: &mut Supply) -> usize {
         let lost = lanes.extract_if(.., |lane| lane.is_ended()).count();
         supply.on_lost(lost);
-        close_excess(lanes, supply.wished());
+        close_excess(lanes, supply.target());
         0
     }
 }

@@ -132,9 +132,9 @@ impl Driver {
         self.link.open += 1;
     }
 
-    /// Closes lanes beyond `wished`; bytes in flight on them still arrive.
-    pub(super) fn close_lanes(&mut self, wished: usize) {
-        while self.link.open > wished {
+    /// Closes lanes beyond `target`; bytes in flight on them still arrive.
+    pub(super) fn close_lanes(&mut self, target: usize) {
+        while self.link.open > target {
             let last = self.lanes.iter().rposition(|lane| !lane.closed);
             let Some(last) = last else { return };
             self.lanes[last].closed = true;

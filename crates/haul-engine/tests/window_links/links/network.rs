@@ -231,9 +231,9 @@ impl Network {
 
     /// Lets the driver act after each event.
     fn act(&mut self) {
-        let wished = self.driver.decision().lanes;
+        let target = self.driver.decision().lanes;
         let link = self.driver.link;
-        let may_open = (wished - link.open.min(wished)).min(MOST_OPENING);
+        let may_open = (target - link.open.min(target)).min(MOST_OPENING);
         if may_open > link.opening {
             let opens = self.now + nanos(self.link.rtt * self.link.lane_cost);
             for _ in link.opening..may_open {
@@ -242,8 +242,8 @@ impl Network {
             }
             self.run.most_opening = self.run.most_opening.max(self.driver.link.opening);
             self.driver.tell_link(self.time());
-        } else if wished < link.open {
-            self.driver.close_lanes(wished);
+        } else if target < link.open {
+            self.driver.close_lanes(target);
             self.driver.tell_link(self.time());
         }
         while let Some((lane, bytes)) = self.driver.issue(self.time()) {
