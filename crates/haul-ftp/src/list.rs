@@ -94,7 +94,7 @@ impl Outbox {
 
 /// How a directory is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ListForm {
     /// `MLSD`.
     Facts,
     /// `LIST -a`.
@@ -110,7 +110,7 @@ enum Way {
 /// Lists a directory.
 pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStream> {
     let mut tries = inner.host.tries();
-    let (lane, way, data) = loop {
+    let (lane, form, data) = loop {
         match open(inner, path).await {
             Err(error) if tries.again(&error).await => {}
             outcome => break outcome.map_err(|error| inner.at(error, path))?,
@@ -122,7 +122,7 @@ pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
     inner.host.lanes.spawn(async move {
         let mut outbox = Outbox { sender, kept: Vec::new() };
         let outcome = match data {
-            Some(data) => listing.run(lane, way, data, &mut outbox).await,
+            Some(data) => listing.run(lane, form, data, &mut outbox).await,
             None => {
                 drop(lane);
                 Ok(())
@@ -139,32 +139,32 @@ pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
 }
 
 /// Begins a listing; no data if the server reports an empty directory.
-async fn open(inner: &Inner, path: &RelPath) -> Result<(Lane, Way, Option<Stream>)> {
+async fn open(inner: &Inner, path: &RelPath) -> Result<(Lane, ListForm, Option<Stream>)> {
     let on_server = inner.on_server(path);
     let mut lane = inner.host.lanes.reader(NO_OPENING, 0).await?;
     if inner.server.mlsd() {
         match lane.transfer(0, Command::new("MLSD", &on_server)?, "list").await {
-            Ok(data) => return Ok((lane, Way::Facts, Some(data))),
+            Ok(data) => return Ok((lane, ListForm::Facts, Some(data))),
             Err(error) if error.kind() == ErrorKind::Unsupported && lane.is_usable() => {
                 inner.server.learnt.learn(Lesson::NoMlsd);
             }
             // The server may refuse only this name.
             Err(error) if error.kind() == ErrorKind::InvalidInput && lane.is_usable() => {}
-            Err(error) => return why(inner, path, lane, Way::Facts, error).await,
+            Err(error) => return why(inner, path, lane, ListForm::Facts, error).await,
         }
     }
     // LIST may take its path for options or a pattern, CWD does not.
     let entered = lane.exchange(&[Command::new("CWD", &on_server)?]).await?;
     if let Some(reply) = entered.iter().find(|reply| !reply.is_done()) {
-        return why(inner, path, lane, Way::Plain, refused("list", reply)).await;
+        return why(inner, path, lane, ListForm::Plain, refused("list", reply)).await;
     }
     let learnt = &inner.server.learnt;
     if !learnt.knows(Lesson::ListPlain) {
         let known = learnt.knows(Lesson::ListAllWorks);
-        let way = if known { Way::All } else { Way::MaybeAll };
+        let form = if known { ListForm::All } else { ListForm::MaybeAll };
         match lane.transfer(0, Command::new("LIST", "-a")?, "list").await {
-            Ok(data) => return Ok((lane, way, Some(data))),
-            Err(error) if known && is_empty(&error, &on_server) => return Ok((lane, way, None)),
+            Ok(data) => return Ok((lane, form, Some(data))),
+            Err(error) if known && is_empty(&error, &on_server) => return Ok((lane, form, None)),
             Err(error) if error.kind() == ErrorKind::Unreachable || !lane.is_usable() => {
                 return Err(error);
             }
@@ -173,15 +173,15 @@ async fn open(inner: &Inner, path: &RelPath) -> Result<(Lane, Way, Option<Stream
                     if error.kind() != ErrorKind::Busy && !is_empty(&error, &on_server) {
                         learnt.learn(Lesson::ListPlain);
                     }
-                    return Ok((lane, Way::Plain, Some(data)));
+                    return Ok((lane, ListForm::Plain, Some(data)));
                 }
-                Err(error) => return why(inner, path, lane, Way::Plain, error).await,
+                Err(error) => return why(inner, path, lane, ListForm::Plain, error).await,
             },
         }
     }
     match lane.transfer(0, Command::bare("LIST"), "list").await {
-        Ok(data) => Ok((lane, Way::Plain, Some(data))),
-        Err(error) => why(inner, path, lane, Way::Plain, error).await,
+        Ok(data) => Ok((lane, ListForm::Plain, Some(data))),
+        Err(error) => why(inner, path, lane, ListForm::Plain, error).await,
     }
 }
 
@@ -190,11 +190,11 @@ async fn why(
     inner: &Inner,
     path: &RelPath,
     lane: Lane,
-    way: Way,
+    form: ListForm,
     error: Error,
-) -> Result<(Lane, Way, Option<Stream>)> {
+) -> Result<(Lane, ListForm, Option<Stream>)> {
     if is_empty(&error, &inner.on_server(path)) {
-        return Ok((lane, way, None));
+        return Ok((lane, form, None));
     }
     if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Busy) {
         return Err(error);
@@ -249,9 +249,15 @@ impl Buffered {
 }
 
 impl Listing {
-    async fn run(&self, mut lane: Lane, way: Way, data: Stream, outbox: &mut Outbox) -> Result<()> {
-        let Some(mut kept) = self.read(&mut lane, way, data, outbox).await? else { return Ok(()) };
-        if way == Way::MaybeAll {
+    async fn run(
+        &self,
+        mut lane: Lane,
+        form: ListForm,
+        data: Stream,
+        outbox: &mut Outbox,
+    ) -> Result<()> {
+        let Some(mut kept) = self.read(&mut lane, form, data, outbox).await? else { return Ok(()) };
+        if form == ListForm::MaybeAll {
             if kept.itself {
                 self.inner.server.learnt.learn(Lesson::ListAllWorks);
             } else if kept.too_many_errors || kept.found.len() <= MOST_DOUBTED {
@@ -269,7 +275,7 @@ impl Listing {
         let mut entries = kept.found.into_iter().peekable();
         while entries.peek().is_some() {
             let mut batch: Vec<_> = entries.by_ref().take(BATCH).collect();
-            self.complete(&mut lane, &mut batch, way != Way::Facts).await?;
+            self.complete(&mut lane, &mut batch, form != ListForm::Facts).await?;
             let batch = batch.into_iter().map(|(path, found)| found.entry(path)).collect();
             if !outbox.hand_on(&mut lane, Ok(batch)).await {
                 return Ok(());
@@ -294,7 +300,7 @@ impl Listing {
             Err(_) if !all.found.is_empty() && lane.is_usable() => return Ok(Some(all)),
             Err(error) => return Err(error),
         };
-        let Some(plain) = self.read(lane, Way::MaybePlain, data, outbox).await? else {
+        let Some(plain) = self.read(lane, ListForm::MaybePlain, data, outbox).await? else {
             return Ok(None);
         };
         if !all.includes(&plain) {
@@ -312,11 +318,11 @@ impl Listing {
     async fn read(
         &self,
         lane: &mut Lane,
-        way: Way,
+        form: ListForm,
         mut data: Stream,
         outbox: &mut Outbox,
     ) -> Result<Option<Buffered>> {
-        let doubted = matches!(way, Way::MaybeAll | Way::MaybePlain);
+        let doubted = matches!(form, ListForm::MaybeAll | ListForm::MaybePlain);
         let mut lines = Lines::default();
         let mut kept = Buffered::default();
         let mut batch = Vec::new();
@@ -342,11 +348,11 @@ impl Listing {
                         return Err(error);
                     }
                 };
-                match self.entry(&line, way == Way::Facts) {
+                match self.entry(&line, form == ListForm::Facts) {
                     Ok(None) => kept.itself |= line.ends_with(b" ."),
                     Ok(Some((path, found))) => {
                         let lacks_size = found.is_file() && found.size.is_none();
-                        if way == Way::Facts && !lacks_size {
+                        if form == ListForm::Facts && !lacks_size {
                             batch.push(found.entry(path));
                         } else if kept.found.last().is_none_or(|(last, _)| *last != path) {
                             // On VMS, further versions of a file have the same name.
@@ -357,7 +363,9 @@ impl Listing {
                     Err(error) if doubted && kept.errors.len() < MOST_ERRORS => {
                         kept.errors.push(error);
                     }
-                    Err(_) if way == Way::MaybeAll && !kept.itself => kept.too_many_errors = true,
+                    Err(_) if form == ListForm::MaybeAll && !kept.itself => {
+                        kept.too_many_errors = true;
+                    }
                     // It concerns one entry; the others are reported nevertheless.
                     Err(error) => {
                         if !outbox.hand_on(lane, Err(error)).await {

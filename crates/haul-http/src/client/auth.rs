@@ -69,7 +69,7 @@ impl Found {
 #[derive(Debug)]
 pub struct Trial {
     found: tokio::sync::OwnedMutexGuard<Found>,
-    way: Arc<Way>,
+    authorization: Arc<Authorization>,
     generation: u64,
     /// The server has not asked for credentials. If it accepts the request, that does not prove them right.
     is_unasked: bool,
@@ -86,16 +86,19 @@ impl Trial {
     /// # Errors
     /// They cannot be computed for this request.
     pub fn credentials(&self, method: &Method, url: &Url) -> Result<Credentials> {
-        Ok(Credentials { value: self.way.value(method, url)?, generation: self.generation })
+        Ok(Credentials {
+            value: self.authorization.value(method, url)?,
+            generation: self.generation,
+        })
     }
 }
 
 #[derive(Debug, Default)]
 struct State {
-    way: Option<Arc<Way>>,
-    /// The only URL to which `way` was sent preemptively so far; it applies to no other one.
+    authorization: Option<Arc<Authorization>>,
+    /// The only URL to which `authorization` was sent preemptively so far; it applies to no other one.
     only: Option<Url>,
-    /// Incremented when `way` changes.
+    /// Incremented when `authorization` changes.
     generation: u64,
     /// Why no more credentials are sent to an origin that was redirected to: a wrong password sent for
     /// each of many files could lock the account.
@@ -105,19 +108,19 @@ struct State {
 impl State {
     /// Whether requests to `url` are signed without a trial.
     fn is_for(&self, url: &Url) -> bool {
-        self.way.is_some() && self.only.as_ref().is_none_or(|only| only == url)
+        self.authorization.is_some() && self.only.as_ref().is_none_or(|only| only == url)
     }
 }
 
 /// How requests are signed.
 #[derive(Debug)]
-enum Way {
+enum Authorization {
     /// The same header field for all requests.
     Fixed(HeaderValue),
     Digest(DigestSession),
 }
 
-impl Way {
+impl Authorization {
     /// The header field for a request.
     fn value(&self, method: &Method, url: &Url) -> Result<HeaderValue> {
         match self {
@@ -221,16 +224,17 @@ impl SignIn {
         }
         let (known, generation) = {
             let state = self.lock();
-            (state.way.clone(), state.generation)
+            (state.authorization.clone(), state.generation)
         };
-        if let Some(way) = known {
-            return Ok(Some(Trial { found, way, generation, is_unasked: true }));
+        if let Some(authorization) = known {
+            return Ok(Some(Trial { found, authorization, generation, is_unasked: true }));
         }
-        let Some(way) = self.unasked(&mut found).await.map_err(|why| denied(url, why))? else {
+        let Some(authorization) = self.unasked(&mut found).await.map_err(|why| denied(url, why))?
+        else {
             return Ok(None);
         };
-        let (way, generation) = (Arc::new(way), generation + 1);
-        Ok(Some(Trial { found, way, generation, is_unasked: true }))
+        let (authorization, generation) = (Arc::new(authorization), generation + 1);
+        Ok(Some(Trial { found, authorization, generation, is_unasked: true }))
     }
 
     /// Waits while another request tries to sign in, and returns whether one still has to.
@@ -257,22 +261,22 @@ impl SignIn {
         if url.origin != self.origin {
             return Ok(None);
         }
-        let (way, generation) = {
+        let (authorization, generation) = {
             let state = self.lock();
-            (state.way.clone().filter(|_| state.is_for(url)), state.generation)
+            (state.authorization.clone().filter(|_| state.is_for(url)), state.generation)
         };
-        let Some(way) = way else { return Ok(None) };
-        Ok(Some(Credentials { value: way.value(method, url)?, generation }))
+        let Some(authorization) = authorization else { return Ok(None) };
+        Ok(Some(Credentials { value: authorization.value(method, url)?, generation }))
     }
 
     /// Notes that the server has not refused the credentials tried with a request to `url`.
     pub fn accepted(&self, url: &Url, trial: Trial) {
-        let Trial { way, found, is_unasked, .. } = trial;
-        let is_first = is_unasked && self.lock().way.is_none();
+        let Trial { authorization, found, is_unasked, .. } = trial;
+        let is_first = is_unasked && self.lock().authorization.is_none();
         if !is_unasked {
             self.accepted.store(true, Ordering::Relaxed);
         }
-        self.set(way, is_first.then(|| url.clone()));
+        self.set(authorization, is_first.then(|| url.clone()));
         // The other requests have waited until here.
         drop(found);
     }
@@ -280,7 +284,7 @@ impl SignIn {
     /// Whether a user name or credentials are known, but the server has not accepted any credentials so far.
     pub fn is_needed(&self) -> bool {
         (self.user.is_some() || self.token.is_some() || self.in_netrc(false).is_some())
-            && self.lock().way.is_none()
+            && self.lock().authorization.is_none()
     }
 
     /// Chooses credentials for a challenge; `credentials` are those sent with the request, and `trial` if they
@@ -297,13 +301,13 @@ impl SignIn {
     ) -> Result<Option<Trial>> {
         let url = &head.url;
         let (mut found, tried) = match trial {
-            Some(Trial { found, way, .. }) => (found, Some(way)),
+            Some(Trial { found, authorization, .. }) => (found, Some(authorization)),
             None => (Arc::clone(&self.finding).lock_owned().await, None),
         };
         let (known, generation) = {
             let state = self.lock();
             (
-                state.way.clone().filter(|_| credentials.is_some() || state.is_for(url)),
+                state.authorization.clone().filter(|_| credentials.is_some() || state.is_for(url)),
                 state.generation,
             )
         };
@@ -324,9 +328,10 @@ impl SignIn {
         let challenges = challenge::parse(values);
         if credentials.is_some() {
             match tried.as_deref().or(known.as_deref()) {
-                Some(Way::Digest(_)) if is_stale(&challenges) => {}
+                Some(Authorization::Digest(_)) if is_stale(&challenges) => {}
                 // Preemptive credentials may be right, and only their scheme wrong.
-                Some(Way::Fixed(_)) if found.login.is_some() && wants_digest_only(&challenges) => {}
+                Some(Authorization::Fixed(_))
+                    if found.login.is_some() && wants_digest_only(&challenges) => {}
                 _ if tried.is_some() && found.is_typed() && found.typed < MOST_TYPED => {
                     found.login = None;
                     self.prompter.notice(TRY_AGAIN).await;
@@ -334,13 +339,14 @@ impl SignIn {
                 _ => return Err(denied(url, self.refused(&mut found))),
             }
         }
-        let way = self.answer(&challenges, &mut found).await.map_err(|why| denied(url, why))?;
-        let way = Arc::new(way);
+        let authorization =
+            self.answer(&challenges, &mut found).await.map_err(|why| denied(url, why))?;
+        let authorization = Arc::new(authorization);
         if !is_accepted {
             let generation = generation + 1;
-            return Ok(Some(Trial { found, way, generation, is_unasked: false }));
+            return Ok(Some(Trial { found, authorization, generation, is_unasked: false }));
         }
-        self.set(way, None);
+        self.set(authorization, None);
         Ok(None)
     }
 
@@ -356,7 +362,7 @@ impl SignIn {
         if !self.accepted.load(Ordering::Relaxed) {
             *found = Found { refused: Some(cause.clone()), ..Found::default() };
             let mut state = self.lock();
-            state.way = None;
+            state.authorization = None;
             state.generation += 1;
             state.refused = self.is_redirected.then(|| cause.clone());
         }
@@ -365,7 +371,7 @@ impl SignIn {
 
     /// Preemptive credentials, sent only where [`Self::is_private`] holds: a token, or a user name and
     /// password. The `default` entry of a netrc names no server and is used only for servers that ask.
-    async fn unasked(&self, known: &mut Found) -> Result<Option<Way>, String> {
+    async fn unasked(&self, known: &mut Found) -> Result<Option<Authorization>, String> {
         if let Some(token) = &self.token {
             return self.bearer(token).await.map(Some);
         }
@@ -373,15 +379,19 @@ impl SignIn {
             return Ok(None);
         }
         let login = self.login(false, known).await?;
-        let way = Way::Fixed(header(
+        let authorization = Authorization::Fixed(header(
             &basic::authorization(&login.user, &login.password.0)
                 .map_err(|error| error.to_string())?,
         )?);
         known.login = Some(login);
-        Ok(Some(way))
+        Ok(Some(authorization))
     }
 
-    async fn answer(&self, challenges: &[Challenge], known: &mut Found) -> Result<Way, String> {
+    async fn answer(
+        &self,
+        challenges: &[Challenge],
+        known: &mut Found,
+    ) -> Result<Authorization, String> {
         let bearer = challenges.iter().any(|one| matches!(one, Challenge::Bearer { .. }));
         if let Some(token) = self.token.as_ref().filter(|_| bearer || challenges.is_empty()) {
             return self.bearer(token).await;
@@ -417,18 +427,18 @@ impl SignIn {
             Some(digest) => {
                 let session =
                     DigestSession::new(digest.clone(), &found.user, &found.password.0, &random()?);
-                Ok(Way::Digest(session.map_err(|error| error.to_string())?))
+                Ok(Authorization::Digest(session.map_err(|error| error.to_string())?))
             }
             None => {
                 let value = basic::authorization(&found.user, &found.password.0);
-                Ok(Way::Fixed(header(&value.map_err(|error| error.to_string())?)?))
+                Ok(Authorization::Fixed(header(&value.map_err(|error| error.to_string())?)?))
             }
         }
     }
 
-    async fn bearer(&self, token: &PasswordSource) -> Result<Way, String> {
+    async fn bearer(&self, token: &PasswordSource) -> Result<Authorization, String> {
         let token = token.fetch().await?;
-        Ok(Way::Fixed(header(&format!("Bearer {}", token.expose()))?))
+        Ok(Authorization::Fixed(header(&format!("Bearer {}", token.expose()))?))
     }
 
     /// A user name and a password; `asked` tells whether the server has sent a challenge.
@@ -482,13 +492,13 @@ impl SignIn {
         self.is_redirected || self.origin.scheme() == WebScheme::Https
     }
 
-    fn set(&self, way: Arc<Way>, only: Option<Url>) {
+    fn set(&self, authorization: Arc<Authorization>, only: Option<Url>) {
         let mut state = self.lock();
         // Applying the same credentials to further URLs does not change them.
-        if !state.way.as_ref().is_some_and(|known| Arc::ptr_eq(known, &way)) {
+        if !state.authorization.as_ref().is_some_and(|known| Arc::ptr_eq(known, &authorization)) {
             state.generation += 1;
         }
-        (state.way, state.only) = (Some(way), only);
+        (state.authorization, state.only) = (Some(authorization), only);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -128,46 +128,46 @@ impl Connector {
         let tcp = dial(to.host(), to.port(), &options).await?;
         dialled(tcp.rtt);
         let (gauge, hold) = RttGauge::of(&tcp.stream).ok().unzip();
-        let mut way = Way::Plain(tcp.stream);
+        let mut layers = Layered::Plain(tcp.stream);
         if let Some(proxy) = &proxy {
             if proxy.origin.scheme() == WebScheme::Https {
-                way = self.secure(way, &proxy.origin).await?;
+                layers = self.secure(layers, &proxy.origin).await?;
             }
             if origin.scheme() == WebScheme::Https {
-                let opened = timeout(silence, tunnel(&mut way, proxy, origin)).await;
+                let opened = timeout(silence, tunnel(&mut layers, proxy, origin)).await;
                 opened.unwrap_or_else(|_| Err(silent(proxy, silence)))?;
             }
         }
         if origin.scheme() == WebScheme::Https {
-            way = self.secure(way, origin).await?;
+            layers = self.secure(layers, origin).await?;
         }
         Ok(Connected {
-            stream: Link { way, feeder: None, waits: self.waits(origin), _hold: hold },
+            stream: Link { layers, feeder: None, waits: self.waits(origin), _hold: hold },
             rtt: tcp.rtt,
             gauge,
         })
     }
 
-    async fn secure(&self, way: Way, origin: &Origin) -> Result<Way> {
+    async fn secure(&self, layers: Layered, origin: &Origin) -> Result<Layered> {
         let config = self.tls()?;
         let silence = self.waits.silence();
         let name = tls::server_name(origin.host())?;
         let at = with_port(origin.host(), origin.port());
         let failed = |error| tls::explain(error, &at);
         let connector = TlsConnector::from(config);
-        match way {
-            Way::Plain(stream) => {
+        match layers {
+            Layered::Plain(stream) => {
                 let buffered = BufReader::with_capacity(tls::READ_AHEAD, stream);
                 let done = timeout(silence, connector.connect(name, buffered)).await;
                 let stream = in_time(done).map_err(failed)?;
-                Ok(Way::Tls(Box::new(stream)))
+                Ok(Layered::Tls(Box::new(stream)))
             }
             // TLS to a proxy, and within that TLS to the server.
             other => {
                 let inner: Box<dyn Stream> = Box::new(other);
                 let done = timeout(silence, connector.connect(name, inner)).await;
                 let stream = in_time(done).map_err(failed)?;
-                Ok(Way::Within(Box::new(stream)))
+                Ok(Layered::Within(Box::new(stream)))
             }
         }
     }
@@ -185,7 +185,7 @@ impl Connector {
 /// A connection, and what has to end with it.
 #[derive(Debug)]
 pub struct Link {
-    way: Way,
+    layers: Layered,
     /// This connection's share of the receive budget; bytes received count toward it.
     feeder: Option<BudgetShare>,
     waits: HostWaits,
@@ -195,7 +195,7 @@ pub struct Link {
 impl Link {
     /// From now on, bytes received count toward this receive budget.
     pub fn feed(&mut self, receive_budget: &Arc<ReceiveBudget>) {
-        self.feeder = self.way.socket().map(|socket| receive_budget.add_connection(socket));
+        self.feeder = self.layers.socket().map(|socket| receive_budget.add_connection(socket));
     }
 
     /// The socket accepted bytes, which counts as a sign of life of the far end.
@@ -208,7 +208,7 @@ impl Link {
     /// Bytes were received: updates the limit of bytes in flight.
     fn came(&mut self) {
         self.waits.heard();
-        let Some((socket, feeder)) = self.way.socket().zip(self.feeder.as_mut()) else { return };
+        let Some((socket, feeder)) = self.layers.socket().zip(self.feeder.as_mut()) else { return };
         let Some(most) = feeder.allowed_bytes(socket) else { return };
         // If there is no new limit now, later bytes bring one.
         haul_net::receive_at_most(socket, most);
@@ -216,13 +216,13 @@ impl Link {
 }
 
 #[derive(Debug)]
-enum Way {
+enum Layered {
     Plain(TcpStream),
     Tls(Box<TlsStream<BufReader<TcpStream>>>),
     Within(Box<TlsStream<Box<dyn Stream>>>),
 }
 
-impl Way {
+impl Layered {
     /// The TCP socket, unless it is hidden in TLS to a proxy.
     fn socket(&self) -> Option<&TcpStream> {
         match self {
@@ -253,7 +253,7 @@ impl AsyncRead for Link {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.way).poll_read(context, buffer);
+        let read = Pin::new(&mut self.layers).poll_read(context, buffer);
         if buffer.filled().len() > before {
             self.came();
         }
@@ -267,7 +267,7 @@ impl AsyncWrite for Link {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.way).poll_write(context, bytes);
+        let written = Pin::new(&mut self.layers).poll_write(context, bytes);
         self.taken(&written);
         written
     }
@@ -277,7 +277,7 @@ impl AsyncWrite for Link {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.way).poll_write_vectored(context, pieces);
+        let written = Pin::new(&mut self.layers).poll_write_vectored(context, pieces);
         self.taken(&written);
         written
     }
@@ -287,15 +287,15 @@ impl AsyncWrite for Link {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.way).poll_flush(context)
+        Pin::new(&mut self.layers).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.way).poll_shutdown(context)
+        Pin::new(&mut self.layers).poll_shutdown(context)
     }
 }
 
-impl AsyncRead for Way {
+impl AsyncRead for Layered {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -309,7 +309,7 @@ impl AsyncRead for Way {
     }
 }
 
-impl AsyncWrite for Way {
+impl AsyncWrite for Layered {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -369,7 +369,7 @@ mod tests {
         let (mut far, _) = listener.accept().await.unwrap();
         let receive_budget = ReceiveBudget::over(Duration::from_millis(20)).unwrap();
         let mut link = Link {
-            way: Way::Plain(stream),
+            layers: Layered::Plain(stream),
             feeder: None,
             waits: HostWaits::default(),
             _hold: None,

@@ -9,6 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
+use haul_peer::server::Route;
 use serde_json::Value;
 
 use self::lab::{BRIDGE, Host, Nat, Public};
@@ -16,27 +17,18 @@ use crate::content::content;
 use crate::serve::Serving;
 use crate::session::{Ran, Session};
 
-/// The path of most bytes of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Between the peers themselves.
-    Direct,
-    /// Through the bridge.
-    Bridge,
-}
-
 /// The expected path in each topology, for a download and an upload.
-const SAME_NETWORK: Way = Way::Direct;
-const IPV6_BLACK_HOLE: Way = Way::Direct;
-const HIDDEN_SHARER: Way = Way::Bridge;
-const RECEIVER_BEHIND_NAT: Way = Way::Direct;
-const SHARER_BEHIND_NAT: Way = Way::Direct;
-const FULL_CONE: Way = Way::Direct;
-const PORT_RESTRICTED: Way = Way::Direct;
-const SYMMETRIC: Way = Way::Bridge;
-const ONE_SYMMETRIC: Way = Way::Bridge;
+const SAME_NETWORK: Route = Route::Direct;
+const IPV6_BLACK_HOLE: Route = Route::Direct;
+const HIDDEN_SHARER: Route = Route::Bridge;
+const RECEIVER_BEHIND_NAT: Route = Route::Direct;
+const SHARER_BEHIND_NAT: Route = Route::Direct;
+const FULL_CONE: Route = Route::Direct;
+const PORT_RESTRICTED: Route = Route::Direct;
+const SYMMETRIC: Route = Route::Bridge;
+const ONE_SYMMETRIC: Route = Route::Bridge;
 /// The rest of a transfer that began through the bridge, once there is a direct path.
-const DIRECT_PATH_OPENS: Way = Way::Bridge;
+const DIRECT_PATH_OPENS: Route = Route::Bridge;
 
 /// Length of the file in bytes.
 const SIZE: u64 = 16 << 20;
@@ -116,29 +108,29 @@ impl World {
     }
 
     /// The path of most of `bytes`, given that the bridge had forwarded `before` earlier.
-    fn way(&self, before: u64, bytes: u64) -> Way {
+    fn route(&self, before: u64, bytes: u64) -> Route {
         let bridged = self.bridged() - before;
         eprintln!("{bytes} bytes, of which the bridge has forwarded {bridged}");
-        if bridged > bytes / 2 { Way::Bridge } else { Way::Direct }
+        if bridged > bytes / 2 { Route::Bridge } else { Route::Direct }
     }
 
-    /// Downloads the file to a host, and uploads it again. Asserts the way of each, and that of the first connection of
+    /// Downloads the file to a host, and uploads it again. Asserts the route of each, and that of the first connection of
     /// the download as `-v` prints it, if given.
     #[track_caller]
-    fn both_ways(&self, host: &Host, ticket: &str, expected: Way, first: Option<Way>) {
-        let copy = |from: &str, to: &str, made: &str, first: Option<Way>| {
+    fn both_ways(&self, host: &Host, ticket: &str, expected: Route, first: Option<Route>) {
+        let copy = |from: &str, to: &str, made: &str, first: Option<Route>| {
             let mut seen = Vec::new();
             for _ in 0..ATTEMPTS {
                 let before = self.bridged();
                 let line = format!("cp -v {RATE} {from} {to}");
                 let ran = host.haul(&self.session, &line).status(0);
                 self.same(made);
-                let found = (self.way(before, SIZE), reached(&ran));
+                let found = (self.route(before, SIZE), reached(&ran));
                 if found.0 == expected && first.is_none_or(|first| first == found.1) {
                     return;
                 }
                 // A worse path may be a matter of time, a better one is not.
-                let is_better = found.0 == Way::Direct && expected == Way::Bridge;
+                let is_better = found.0 == Route::Direct && expected == Route::Bridge;
                 assert!(!is_better, "{from} to {to} is expected {expected:?}: {found:?}");
                 seen.push(found);
                 std::fs::remove_file(self.session.path(made)).unwrap();
@@ -166,15 +158,15 @@ impl World {
     }
 }
 
-/// The way of the first connection, as `-v` prints it: `203.0.113.2:4180: connected in 1 ms`.
+/// The route of the first connection, as `-v` prints it: `203.0.113.2:4180: connected in 1 ms`.
 #[track_caller]
-fn reached(ran: &Ran) -> Way {
+fn reached(ran: &Ran) -> Route {
     let text = ran.err();
     let Some(line) = text.lines().find(|line| line.contains(": connected")) else {
         panic!("{text}")
     };
     eprintln!("{line}");
-    if line.contains(&format!("bridge {BRIDGE}:")) { Way::Bridge } else { Way::Direct }
+    if line.contains(&format!("bridge {BRIDGE}:")) { Route::Bridge } else { Route::Direct }
 }
 
 /// A running download, killed when dropped.
@@ -270,11 +262,11 @@ fn a_share_that_hides_its_addresses_is_reached() {
     let (sharer, receiver) = (world.public.host(2), world.public.host(3));
     let sharing = world.share_bridged(&sharer, "--bridge-only");
     assert!(sharing.addresses.is_empty(), "{:?}", sharing.addresses);
-    world.both_ways(&receiver, &sharing.ticket, HIDDEN_SHARER, Some(Way::Bridge));
+    world.both_ways(&receiver, &sharing.ticket, HIDDEN_SHARER, Some(Route::Bridge));
 }
 
 /// Copies both ways between two hosts, each behind a router if there is one.
-fn between(nats: [Option<Nat>; 2], expected: Way) {
+fn between(nats: [Option<Nat>; 2], expected: Route) {
     let Some(world) = World::new() else { return };
     let host = |nat: Option<Nat>, number| match nat {
         Some(nat) => world.public.host_behind(nat, number),
@@ -369,11 +361,11 @@ fn a_transfer_continues_through_the_bridge_when_the_direct_path_is_cut() {
     let before = world.bridged();
     let mut copying = world.start(&receiver, &sharing.ticket, SLOW);
     copying.until_moved(CHANGE);
-    assert_eq!(world.way(before, CHANGE), Way::Direct);
+    assert_eq!(world.route(before, CHANGE), Route::Direct);
     sharer.drop_incoming("ip saddr 203.0.113.3");
     let before = world.bridged();
     copying.finish();
-    assert_eq!(world.way(before, SIZE - CHANGE), Way::Bridge);
+    assert_eq!(world.route(before, SIZE - CHANGE), Route::Bridge);
     world.same("got");
 }
 
@@ -386,10 +378,10 @@ fn a_transfer_through_the_bridge_continues_when_a_direct_path_opens() {
     let before = world.bridged();
     let mut copying = world.start(&receiver, &sharing.ticket, NOT_SO_SLOW);
     copying.until_moved(CHANGE);
-    assert_eq!(world.way(before, CHANGE), Way::Bridge);
+    assert_eq!(world.route(before, CHANGE), Route::Bridge);
     sharer.pass_all();
     let before = world.bridged();
     copying.finish();
-    assert_eq!(world.way(before, SIZE - CHANGE), DIRECT_PATH_OPENS);
+    assert_eq!(world.route(before, SIZE - CHANGE), DIRECT_PATH_OPENS);
     world.same("got");
 }
