@@ -15,7 +15,7 @@ use http::{HeaderValue, StatusCode};
 use super::condition::Condition;
 use super::dav::{self, method};
 use super::error;
-use super::inner::{Inner, Manner};
+use super::inner::{Inner, ServerKind};
 use super::quirks::{KEPT_TIMES, Times};
 use super::request::Request;
 use super::response::Response;
@@ -266,9 +266,9 @@ impl Inner {
 
     /// Fails unless this storage can be written to.
     pub(super) fn writable(&self, operation: &'static str, path: &RelPath) -> Result<()> {
-        match self.manner {
-            Manner::Dav => Ok(()),
-            Manner::Web => Err(self.unsupported(operation, path)),
+        match self.server_kind {
+            ServerKind::Dav => Ok(()),
+            ServerKind::Web => Err(self.unsupported(operation, path)),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::parse::href::encode_path;
 
 /// The kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub enum ServerKind {
     /// A web server: files to read, and pages that list them.
     Web,
     /// WebDAV (RFC 4918).
@@ -33,7 +33,7 @@ pub struct Inner {
     pub(super) location: Location,
     /// The directory; it ends with a slash.
     pub(super) root: Url,
-    pub(super) manner: Manner,
+    pub(super) server_kind: ServerKind,
     pub(super) quirks: Quirks,
     pub(super) capabilities: Capabilities,
     /// The directory of this machine with the journals of uploads.
@@ -102,7 +102,7 @@ impl Inner {
 
     /// A file as the server's listings describe it.
     pub(super) fn as_listed(&self, file: HttpFile) -> HttpFile {
-        if self.manner == Manner::Dav { file.without_tag() } else { file }
+        if self.server_kind == ServerKind::Dav { file.without_tag() } else { file }
     }
 
     pub(super) fn opened(&self) -> MutexGuard<'_, HashMap<RelPath, HttpFile>> {

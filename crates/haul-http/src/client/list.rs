@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use self::apart::{ASKED, apart};
 use super::dav;
 use super::error;
-use super::inner::{Inner, Manner};
+use super::inner::{Inner, ServerKind};
 use super::response::Response;
 use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Resource, Target};
@@ -31,7 +31,7 @@ const REMEMBERED: usize = 1 << 18;
 
 impl Inner {
     pub(super) async fn list(self: Arc<Self>, path: &RelPath) -> Result<EntryStream> {
-        if self.manner == Manner::Web {
+        if self.server_kind == ServerKind::Web {
             let path = path.clone();
             return apart(async move { index::list(self, &path).await }).await;
         }

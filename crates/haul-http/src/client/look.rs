@@ -15,7 +15,7 @@ use super::facts::Facts;
 use super::file::{Codings, HttpFile, Opened};
 use super::head::Head;
 use super::host::HttpHost;
-use super::inner::{Inner, Manner};
+use super::inner::{Inner, ServerKind};
 use super::list::index;
 use super::page_cache::Page;
 use super::request::Request;
@@ -212,8 +212,8 @@ fn parent(url: &Url) -> Option<(Url, Vec<u8>)> {
 impl Inner {
     /// Describes one entry.
     pub(super) async fn look(&self, path: &RelPath) -> Result<Entry> {
-        match self.manner {
-            Manner::Web => {
+        match self.server_kind {
+            ServerKind::Web => {
                 let mut entry = self.look_by_head(path).await?;
                 // If the server sends something other than the file, HEAD reports the length of that, too:
                 // the size in its index page takes precedence.
@@ -224,7 +224,7 @@ impl Inner {
                 }
                 Ok(entry)
             }
-            Manner::Dav => self.look_by_properties(path, "access").await?.ok_or_else(|| {
+            ServerKind::Dav => self.look_by_properties(path, "access").await?.ok_or_else(|| {
                 Error::new(ErrorKind::NotFound, "access").at(self.location.display(path))
             }),
         }
@@ -233,9 +233,9 @@ impl Inner {
     /// The exact length of a file from its listing, if available. Errors are ignored: opening the file
     /// reports them.
     pub(super) async fn listed_size(&self, path: &RelPath) -> Option<u64> {
-        match self.manner {
-            Manner::Web => index::listed_size(self, path).await,
-            Manner::Dav => {
+        match self.server_kind {
+            ServerKind::Web => index::listed_size(self, path).await,
+            ServerKind::Dav => {
                 let entry = self.look_by_properties(path, "access").await;
                 entry.ok().flatten().and_then(|entry| entry.known_size())
             }

@@ -3,12 +3,12 @@
 use haul_storage::{RelPath, Result, Space};
 
 use super::dav;
-use super::inner::{Inner, Manner};
+use super::inner::{Inner, ServerKind};
 
 /// The space where `path` is or would be; `None` if the server does not report it. Each directory may
 /// have a quota of its own, so it is unknown which paths share this space (`volume`).
 pub(super) async fn at(inner: &Inner, path: &RelPath) -> Result<Option<Space>> {
-    if inner.manner == Manner::Web {
+    if inner.server_kind == ServerKind::Web {
         return Ok(None);
     }
     let mut directory = path.clone();

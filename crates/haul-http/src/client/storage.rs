@@ -19,7 +19,7 @@ use super::error;
 use super::facts::Facts;
 use super::file::{Codings, HttpFile, Opened};
 use super::host::HttpHost;
-use super::inner::{Files, Inner, Learnt, Manner};
+use super::inner::{Files, Inner, Learnt, ServerKind};
 use super::list::index;
 use super::quirks::{Quirks, of_web};
 use super::remote::whole;
@@ -44,7 +44,7 @@ impl HttpStorage {
     /// requested.
     pub fn open_web(host: Arc<HttpHost>, location: Location, root: Url, ranged: bool) -> Arc<Self> {
         let quirks = Quirks::unknown();
-        Self::with(host, location, root, Manner::Web, quirks, of_web(ranged), None)
+        Self::with(host, location, root, ServerKind::Web, quirks, of_web(ranged), None)
     }
 
     /// As [`HttpStorage::open_web`] if support for ranges is unknown: the first file that is not empty shows it.
@@ -95,14 +95,14 @@ impl HttpStorage {
     ) -> Result<Arc<Self>> {
         let quirks = Quirks::of(&host.options_headers(&root).await?, &root);
         let capabilities = quirks.capabilities();
-        Ok(Self::with(host, location, root, Manner::Dav, quirks, capabilities, journals))
+        Ok(Self::with(host, location, root, ServerKind::Dav, quirks, capabilities, journals))
     }
 
     fn with(
         host: Arc<HttpHost>,
         location: Location,
         root: Url,
-        manner: Manner,
+        server_kind: ServerKind,
         quirks: Quirks,
         capabilities: Capabilities,
         journals: Option<PathBuf>,
@@ -112,7 +112,7 @@ impl HttpStorage {
                 host,
                 location,
                 root,
-                manner,
+                server_kind,
                 quirks,
                 capabilities,
                 journals,
@@ -146,7 +146,7 @@ impl Inner {
     /// Finds out why a file cannot be read: rclone returns 405 for directories.
     async fn why_unreadable(&self, error: Error, path: &RelPath) -> Error {
         let unclear = matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied);
-        if self.manner == Manner::Dav
+        if self.server_kind == ServerKind::Dav
             && unclear
             && let Ok(Some(there)) = self.look_by_properties(path, error.operation()).await
             && there.is_dir()
@@ -195,7 +195,7 @@ impl Inner {
 
     fn whole(&self, facts: &Facts, bytes: Vec<u8>) -> Whole {
         let mut identity = facts.identity();
-        if self.manner == Manner::Dav && identity.modified.is_some() {
+        if self.server_kind == ServerKind::Dav && identity.modified.is_some() {
             identity.tag = None;
         }
         let metadata = Metadata { modified: identity.modified, ..Metadata::default() };
@@ -228,7 +228,7 @@ impl Storage for HttpStorage {
         if path.is_root() {
             return Ok(Entry::new(path.clone(), EntryKind::Directory, 0));
         }
-        if self.inner.manner == Manner::Web && self.inner.named().contains(path) {
+        if self.inner.server_kind == ServerKind::Web && self.inner.named().contains(path) {
             return self.inner.look_by_head(path).await;
         }
         self.inner.look(path).await
