@@ -78,37 +78,8 @@ impl SftpUpload {
             handles.open_ahead(Duration::ZERO);
             handles.any(0).await?;
         } else {
-            let open = async || {
-                let opened = open_part(inner, &part_on_server, PART_MODE, false).await;
-                opened.map_err(|error| inner.at(error, path))
-            };
-            let unknown = quirks.writes().is_none() && !inner.has_file_system();
-            let room = options.size.is_some_and(|size| size >= PROBE_BYTES);
-            let any_lane = !unknown && quirks.writes() != Some(Writes::InOrder);
-            if any_lane {
-                handles.open_ahead(CREATE_DELAY);
-            }
-            let (mut lane, mut handle, is_first) = open().await?;
-            if !is_first {
-                handles.open_anew();
-            }
-            if any_lane {
-                handles.open_on_new();
-            }
-            let writes = match unknown && room {
-                true => probe_order(inner, &lane, &handle).await?,
-                false => Writes::AnyOrder,
-            };
-            if writes == Writes::InOrder {
-                // The file is created again, so the outcome does not matter.
-                drop(lane.request(&Request::Close(handle)).answer().await);
-                (lane, handle, _) = open().await?;
-            }
-            handles.adopt(&lane, handle);
-            if quirks.writes() == Some(Writes::InOrder) {
-                handles.hold(&lane);
-            }
-            handles.keep(lane);
+            let has_room = options.size.is_some_and(|size| size >= PROBE_BYTES);
+            create_part(inner, &handles, path, &part_on_server, has_room).await?;
         }
         let in_order = quirks.writes() == Some(Writes::InOrder);
         if (in_order || quirks.are_handles_few()) && journal.held().is_recorded() {
@@ -409,6 +380,49 @@ impl WriteAt for SftpUpload {
         let removed = self.remove_part().await;
         removed.and(self.journal.remove().await)
     }
+}
+
+/// Creates the part file of `path`. If it is not known whether the server takes writes in any order, and the file
+/// `has_room` for that, this finds out.
+async fn create_part(
+    inner: &Inner,
+    handles: &Arc<Handles>,
+    path: &RelPath,
+    part: &Bytes,
+    has_room: bool,
+) -> Result<()> {
+    let quirks = &inner.host.quirks;
+    let open = async || {
+        let opened = open_part(inner, part, PART_MODE, false).await;
+        opened.map_err(|error| inner.at(error, path))
+    };
+    let unknown = quirks.writes().is_none() && !inner.has_file_system();
+    let any_lane = !unknown && quirks.writes() != Some(Writes::InOrder);
+    if any_lane {
+        handles.open_ahead(CREATE_DELAY);
+    }
+    let (mut lane, mut handle, is_first) = open().await?;
+    if !is_first {
+        handles.open_anew();
+    }
+    if any_lane {
+        handles.open_on_new();
+    }
+    let writes = match unknown && has_room {
+        true => probe_order(inner, &lane, &handle).await?,
+        false => Writes::AnyOrder,
+    };
+    if writes == Writes::InOrder {
+        // The file is created again, so the outcome does not matter.
+        drop(lane.request(&Request::Close(handle)).answer().await);
+        (lane, handle, _) = open().await?;
+    }
+    handles.adopt(&lane, handle);
+    if quirks.writes() == Some(Writes::InOrder) {
+        handles.hold(&lane);
+    }
+    handles.keep(lane);
+    Ok(())
 }
 
 /// Creates a part file, on any lane that allows it. Also returns whether its name was free.

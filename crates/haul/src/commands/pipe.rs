@@ -74,39 +74,16 @@ async fn print(
         if signals.cancel().is_cancelled() {
             break;
         }
-        if is_stream(location) {
-            let opened = tokio::select! {
-                opened = open(location) => opened,
-                () = signals.cancel().cancelled() => break,
-            };
-            match opened {
-                Ok(file) => {
-                    let source = PipeStorage::input_named(file, location);
-                    let job = job(source, name("stream")?, &storage)?;
-                    let summary = moved(&budgets, job, &resolved, &signals, printer).await?;
-                    failed |= summary.failed > 0 && !signals.cancel().is_cancelled();
-                }
-                Err(error) => {
-                    printer.failure(&error);
-                    failed = true;
-                }
-            }
-            continue;
-        }
-        let place = match places.existing(location).await {
-            Ok(place) if place.is_directory => {
-                printer.failure(&Error::new(ErrorKind::IsADirectory, "read").at(location));
-                failed = true;
-                continue;
-            }
-            Ok(place) => place,
+        let (source, path) = match source(location, places, &signals).await {
+            Ok(Some(found)) => found,
+            Ok(None) => break,
             Err(error) => {
                 printer.failure(&error);
                 failed = true;
                 continue;
             }
         };
-        let job = job(place.storage, place.path, &storage)?;
+        let job = job(source, path, &storage)?;
         let summary = moved(&budgets, job, &resolved, &signals, printer).await?;
         // It is not a failure if the reader of the output has seen enough.
         failed |= summary.failed > 0 && !signals.cancel().is_cancelled();
@@ -116,6 +93,27 @@ async fn print(
         None if failed => Exit::Failed,
         None => Exit::Done,
     })
+}
+
+/// Opens a file to print; `None` if it was interrupted while it waited for the writer of a pipe.
+async fn source(
+    location: &Location,
+    places: &Places<'_>,
+    signals: &Signals,
+) -> Result<Option<(Arc<dyn Storage>, RelPath)>> {
+    if is_stream(location) {
+        let file = tokio::select! {
+            opened = open(location) => opened?,
+            () = signals.cancel().cancelled() => return Ok(None),
+        };
+        let source: Arc<dyn Storage> = PipeStorage::input_named(file, location);
+        return Ok(Some((source, name("stream")?)));
+    }
+    let place = places.existing(location).await?;
+    if place.is_directory {
+        return Err(Error::new(ErrorKind::IsADirectory, "read").at(location));
+    }
+    Ok(Some((place.storage, place.path)))
 }
 
 fn job(source: Arc<dyn Storage>, path: RelPath, output: &Arc<PipeStorage>) -> Result<Job> {
