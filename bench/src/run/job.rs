@@ -60,7 +60,7 @@ pub(super) struct CommandSpec<'a> {
 
 impl Job {
     /// Starts a command. Its output goes to the files `stdout` and `stderr` in its home directory.
-    pub(super) fn start(spec: CommandSpec<'_>, stage: &Stage) -> io::Result<Self> {
+    pub(super) fn start(spec: &CommandSpec<'_>, stage: &Stage) -> io::Result<Self> {
         let stdout = if spec.piped {
             Stdio::piped()
         } else {

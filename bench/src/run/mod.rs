@@ -221,7 +221,7 @@ impl Scene<'_> {
             piped: measure == Measure::FirstByte,
             far: end.as_ref().map(FarEnd::id),
         };
-        let job = Job::start(spec, stage)?;
+        let job = Job::start(&spec, stage)?;
         let measured = match measure {
             Measure::Transfer | Measure::Connect => transfer(job, stage, result, home, limit, run)?,
             Measure::FirstByte => print(job, stage, home, limit, run)?,

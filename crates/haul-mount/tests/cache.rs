@@ -47,7 +47,7 @@ fn a_file_is_read_from_the_disk_by_the_next_mount() {
     let mount = try_mount(with_cache(), point.path()).unwrap();
     assert!(fs::read(&path).unwrap() == whole);
     assert_eq!(storage.faults().count(Operation::Read), reads);
-    assert_eq!(mount.observer().status().unwrap().disk_hits, 8);
+    assert_eq!(mount.observer().status().unwrap().reads.disk_hits, 8);
     // The same size, another content.
     let other: Vec<u8> = whole.iter().map(|byte| byte ^ 0xff).collect();
     storage.add_file("file", &other);

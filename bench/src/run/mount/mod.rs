@@ -50,7 +50,7 @@ pub(super) fn look(
         None => Err(format!("it did not mount: {}", last_words(home))),
         Some(ready) => visit.by(deadline).map(|view| View { ready, ..view }),
     };
-    if mounts_in(&point)?.iter().any(|mount| *mount == point) {
+    if mounts_in(&point)?.contains(&point) {
         unmount(&point, UnmountFlags::DETACH)?;
     }
     job.stop(Signal::TERM);

@@ -177,7 +177,8 @@ where
         let sink = self.sink(host);
         let settings = Settings { filter, ..self.settings.clone() };
         let stop = self.stop.clone();
-        HostOutcome::Moved(transfer_on(&self.pool, &budgets, jobs, settings, sink, stop).await)
+        let summary = transfer_on(&self.pool, &budgets, jobs, settings, sink, stop).await;
+        HostOutcome::Moved(Box::new(summary))
     }
 
     async fn open(&self, host: usize) -> Result<Opened> {

@@ -51,7 +51,7 @@ pub struct HostEnd {
 #[derive(Debug)]
 pub enum HostOutcome {
     /// Its transfer ended; the summary shows whether it succeeded.
-    Moved(Summary),
+    Moved(Box<Summary>),
     /// It could not be opened.
     Unopened(Error),
     /// Everything was stopped before its turn.

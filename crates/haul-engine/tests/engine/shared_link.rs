@@ -80,7 +80,7 @@ async fn a_second_transfer_needs_no_slow_start_and_no_further_lanes() {
     assert!(share > 0.85, "{share:.3} of the link");
     let together = far.traffic();
     assert_eq!(together.most_lanes, alone.most_lanes);
-    assert_eq!(second.lanes, alone.most_lanes);
+    assert_eq!(second.link.lanes, alone.most_lanes);
     assert!(together.most_in_flight <= alone.most_in_flight * 5 / 4, "{together:?} {alone:?}");
 }
 

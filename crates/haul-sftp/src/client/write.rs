@@ -79,7 +79,7 @@ impl SftpUpload {
             handles.any(0).await?;
         } else {
             let has_room = options.size.is_some_and(|size| size >= PROBE_BYTES);
-            create_part(inner, &handles, path, &part_on_server, has_room).await?;
+            create_and_probe(inner, &handles, path, &part_on_server, has_room).await?;
         }
         let in_order = quirks.writes() == Some(Writes::InOrder);
         if (in_order || quirks.are_handles_few()) && journal.held().is_recorded() {
@@ -384,7 +384,7 @@ impl WriteAt for SftpUpload {
 
 /// Creates the part file of `path`. If it is not known whether the server takes writes in any order, and the file
 /// `has_room` for that, this finds out.
-async fn create_part(
+async fn create_and_probe(
     inner: &Inner,
     handles: &Arc<Handles>,
     path: &RelPath,

@@ -67,13 +67,13 @@ impl<'a> Event<'a> {
 
     /// The result for one of many hosts. `error` is its first failure, `failed` their number.
     pub(crate) fn host(end: &HostEnd, failed: u64, error: Option<&'a str>) -> Self {
-        let none = Summary::default();
+        let none = &Summary::default();
         let (summary, status) = match &end.outcome {
-            HostOutcome::Moved(summary) if failed > 0 => (summary, "failed"),
-            HostOutcome::Moved(summary) if summary.interrupted => (summary, "stopped"),
-            HostOutcome::Moved(summary) => (summary, "done"),
-            HostOutcome::Unopened(_) => (&none, "failed"),
-            HostOutcome::NotBegun => (&none, "stopped"),
+            HostOutcome::Moved(summary) if failed > 0 => (&**summary, "failed"),
+            HostOutcome::Moved(summary) if summary.interrupted => (&**summary, "stopped"),
+            HostOutcome::Moved(summary) => (&**summary, "done"),
+            HostOutcome::Unopened(_) => (none, "failed"),
+            HostOutcome::NotBegun => (none, "stopped"),
         };
         Self::Host(HostFields {
             status,
