@@ -22,8 +22,9 @@ fn far_away(test: impl FnOnce(&Far) + Send) {
     let network = Network::new(&[way], Means::of_this_machine()).unwrap();
     let link = &network.links()[0];
     let sshd = || Sshd::builder().on(IpAddr::V4(link.address())).start();
-    let far = Far::on(link.server().within(sshd).unwrap());
-    network.client().within(|| test(&far)).unwrap();
+    // The server ends with the thread that starts it.
+    let from_there = || network.client().within(|| test(&Far::on(sshd()))).unwrap();
+    link.server().within(from_there).unwrap();
 }
 
 #[test]
