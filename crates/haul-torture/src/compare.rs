@@ -101,6 +101,7 @@ pub fn unexplained(differences: Vec<Difference>, wanted: &Wanted) -> Vec<Differe
                     | Rule::NoRoomWithoutDelete
                     | Rule::DeleteMakesRoom
                     | Rule::ReadOnlyDirectories
+                    | Rule::NoRoomForLinks
             )
         });
         reaches_below && is_below(&difference.name, name)

@@ -296,7 +296,7 @@ impl<'a> Episode<'a> {
     ) -> io::Result<Judged> {
         let target = self.target;
         let want = wanted(source, before, &step.options, &target.oracle_keeps, step.runner);
-        let ran = step.rsync()?;
+        let ran = step.rsync(want.rsync_may_hang)?;
         // 23 to 25: some files could not be transferred, vanished, or were not deleted. With any other status
         // rsync aborted, as rsync 3.5.0 does if an entry is in the way of a hard link. It also deletes nothing
         // after it could not list a directory: because it is a file, which --ignore-existing keeps in its place,
@@ -429,7 +429,7 @@ impl Step<'_> {
         Ok(ran)
     }
 
-    fn rsync(&mut self) -> io::Result<Ran> {
+    fn rsync(&mut self, may_hang: bool) -> io::Result<Ran> {
         let mut arguments = self.options.rsync();
         let slashed = |path: &Path| {
             let mut text = path.to_owned().into_os_string();
@@ -438,7 +438,7 @@ impl Step<'_> {
         };
         arguments.push(slashed(&self.target.source));
         arguments.push(slashed(&self.view_of(&self.target.oracle)));
-        let ran = self.programs.tool(self.runner, "rsync", &arguments)?;
+        let ran = self.programs.rsync(self.runner, &arguments, may_hang)?;
         self.lines.push(format!("{}   # {}", ran.line, ran.ended()));
         Ok(ran)
     }

@@ -30,8 +30,13 @@ pub enum Rule {
     /// nanoseconds here, copies it again.
     CoarseClock,
     /// haul writes to directories of an ordinary user that have, or get, no write permission, and sets their mode at
-    /// the end. rsync fails in some of them, and leaves others writable if an excluded entry stays in them.
+    /// the end. rsync fails in some of them, and leaves others writable if an excluded entry stays in them: also one
+    /// that is in the way of a file, and those below it.
     ReadOnlyDirectories,
+    /// As an ordinary user, rsync makes a read-only directory writable before it removes it to make room for a file,
+    /// but not for a symbolic link or for a further hard link of a file. Then what is directly in it stays, and what is
+    /// deeper is removed. haul removes such a directory for links, too.
+    NoRoomForLinks,
     /// rsync ignores a time within the second before 1970, and leaves the time of the copy.
     SecondBefore1970,
     /// A file of another user that is to get set-ID bits or capabilities is always copied; rsync sets them on the
@@ -42,8 +47,8 @@ pub enum Rule {
     SetIdGoesWithOwner,
     /// Two source files whose destinations are hard links of one file: the result depends on the order.
     SharedDestination,
-    /// As an ordinary user, rsync makes a read-only file writable before it removes a name of it, and its other names
-    /// show that mode.
+    /// As an ordinary user, rsync makes a read-only file writable before it removes a name of it, also to make room for
+    /// a directory, and its other names show that mode.
     RemovedNamesGetWritable,
 }
 

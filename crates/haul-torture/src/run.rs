@@ -15,6 +15,9 @@ use crate::model::Runner;
 /// Timeout of a run: even on a slow machine no run takes this long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How long rsync runs where it may wait for ever.
+const RSYNC_PATIENCE: Duration = Duration::from_secs(10);
+
 /// A signal sent to a program while it runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Kill {
@@ -64,6 +67,12 @@ impl Programs {
     /// Runs another program as `runner`.
     pub fn tool(&self, runner: Runner, program: &str, arguments: &[OsString]) -> io::Result<Ran> {
         self.run(runner, program.as_ref(), arguments, None)
+    }
+
+    /// Runs rsync as `runner`, and ends it after [`RSYNC_PATIENCE`] if it may wait for ever.
+    pub fn rsync(&self, runner: Runner, arguments: &[OsString], may_hang: bool) -> io::Result<Ran> {
+        let kill = Kill { signal: Signal::TERM, after: RSYNC_PATIENCE };
+        self.run(runner, "rsync".as_ref(), arguments, may_hang.then_some(kill))
     }
 
     fn run(

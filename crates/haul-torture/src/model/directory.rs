@@ -19,7 +19,7 @@ impl Model<'_> {
                 if self.options.overwrite == Overwrite::Never {
                     self.rule(name, Rule::DeleteMakesRoom);
                 }
-                self.wanted.tree.remove(name);
+                self.remove_one(name);
                 true
             }
             Some(_) => {
@@ -32,7 +32,8 @@ impl Model<'_> {
             let made = self.fresh_directory(name);
             self.wanted.tree.insert(name.to_vec(), made);
         }
-        let nodes = [self.before.0.get(name), self.source.0.get(name)];
+        let there = self.before.0.get(name).filter(|node| node.kind == Kind::Directory);
+        let nodes = [there, self.source.0.get(name)];
         let is_read_only = nodes.into_iter().flatten().any(|node| node.mode & 0o200 == 0);
         if self.runner.user != 0 && is_read_only {
             self.rule(name, Rule::ReadOnlyDirectories);
@@ -150,11 +151,41 @@ impl Model<'_> {
         if self.options.overwrite == Overwrite::Never {
             self.rule(name, Rule::DeleteMakesRoom);
         }
+        if self.is_no_room_for_link(name) {
+            self.rule(name, Rule::NoRoomForLinks);
+        }
         if self.remove(name) {
             return true;
         }
         self.fail(name, "the directory in the way has something excluded in it");
         false
+    }
+
+    /// Whether a directory is in the way of a link, and rsync removes nothing directly in it.
+    fn is_no_room_for_link(&self, name: &[u8]) -> bool {
+        let node = &self.source.0[name];
+        let is_link = match node.kind {
+            Kind::Link(_) => true,
+            // Which of a file's names are linked to another depends on the order.
+            Kind::File { .. } => self.is_grouped(node),
+            Kind::Directory | Kind::Special => false,
+        };
+        is_link && self.gets_writable(name) && self.before.children(name).next().is_some()
+    }
+
+    /// Whether rsync has to make an existing entry writable before it removes it or something in it.
+    fn gets_writable(&self, name: &[u8]) -> bool {
+        let node = self.before.0.get(name);
+        self.runner.user != 0 && node.is_some_and(|node| node.mode & 0o200 == 0)
+    }
+
+    /// Removes one entry.
+    fn remove_one(&mut self, name: &[u8]) {
+        let removed = self.wanted.tree.remove(name);
+        let is_directory = removed.is_some_and(|want| want.kind == Some(Kind::Directory));
+        if !is_directory && self.gets_writable(name) {
+            self.rule(name, Rule::RemovedNamesGetWritable);
+        }
     }
 
     /// Whether the source has an included entry of this name. Its type matters: `--exclude=build/` excludes `build`
@@ -204,18 +235,14 @@ impl Model<'_> {
                 stays.insert(other.clone());
             }
         }
-        let gone: Vec<Name> = below
-            .into_iter()
-            .chain([name.to_vec()])
-            .filter(|other| {
-                !stays.contains(other) && !stays.iter().any(|kept| is_below(kept, other))
-            })
-            .collect();
-        for other in &gone {
-            self.wanted.tree.remove(other);
-            let node = self.before.0.get(other);
-            if self.runner.user != 0 && node.is_some_and(|node| node.mode & 0o200 == 0) {
-                self.rule(other, Rule::RemovedNamesGetWritable);
+        for other in below.into_iter().chain([name.to_vec()]) {
+            if stays.contains(&other) {
+                continue;
+            }
+            if !stays.iter().any(|kept| is_below(kept, &other)) {
+                self.remove_one(&other);
+            } else if self.gets_writable(&other) {
+                self.rule(&other, Rule::ReadOnlyDirectories);
             }
         }
         stays.is_empty()

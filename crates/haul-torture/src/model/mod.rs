@@ -6,6 +6,8 @@
 
 mod directory;
 mod file;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -60,6 +62,8 @@ pub struct Wanted {
     pub failures: BTreeMap<Name, &'static str>,
     /// Where rsync may behave differently: at these names and, with some rules, at all below.
     pub rules: BTreeMap<Name, BTreeSet<Rule>>,
+    /// Whether rsync 3.5.0 may wait for ever, as it does if a directory stays in the way of one of a file's names.
+    pub rsync_may_hang: bool,
     /// Files whose content has to be moved (hard links count once).
     pub copies: u64,
     /// Lines of the manifest: included source files, except where a link stays in place of the file. Each name
@@ -155,7 +159,7 @@ impl Model<'_> {
         let mut groups: BTreeMap<u64, Vec<Name>> = BTreeMap::new();
         for name in &files {
             let node = &self.source.0[name];
-            if self.options.preserve.links && self.keeps.hard_links && node.links > 1 {
+            if self.is_grouped(node) {
                 groups.entry(node.inode).or_default().push(name.clone());
             } else {
                 self.file(name);
@@ -174,11 +178,19 @@ impl Model<'_> {
         self.spread_rules();
     }
 
+    /// Whether a file of the source is copied together with its other names.
+    fn is_grouped(&self, node: &Node) -> bool {
+        self.options.preserve.links && self.keeps.hard_links && node.links > 1
+    }
+
     fn rule(&mut self, name: &[u8], rule: Rule) {
         self.wanted.rules.entry(name.to_vec()).or_default().insert(rule);
     }
 
     fn fail(&mut self, name: &[u8], why: &'static str) {
+        let node = self.source.0.get(name);
+        let file = node.filter(|node| matches!(node.kind, Kind::File { .. }));
+        self.wanted.rsync_may_hang |= file.is_some_and(|node| self.is_grouped(node));
         self.wanted.failures.insert(name.to_vec(), why);
     }
 

@@ -43,4 +43,5 @@ pub const ALL: &[Kind] = &[
     Kind { name: "sftp-haul", short: true, make: server::haul_sftp },
     Kind { name: "sftp-openssh", short: true, make: server::openssh },
     Kind { name: "dav-haul", short: true, make: server::haul_dav },
+    Kind { name: "peer", short: true, make: server::haul_share },
 ];

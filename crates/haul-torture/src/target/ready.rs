@@ -93,7 +93,7 @@ impl Drop for Guard {
 pub struct Site<'a> {
     /// An empty directory.
     pub work: &'a Path,
-    /// The haul executable for `haul serve`.
+    /// The haul executable for `haul serve` and `haul share`.
     pub haul: &'a Path,
 }
 

@@ -45,6 +45,7 @@ pub(super) fn haul_sftp(site: &Site<'_>) -> io::Result<Made> {
     };
     let point = make_point(site.work)?;
     let arguments: Vec<OsString> = vec![
+        "serve".into(),
         "sftp".into(),
         point.clone().into(),
         "--listen=127.0.0.1:0".into(),
@@ -60,6 +61,7 @@ pub(super) fn haul_sftp(site: &Site<'_>) -> io::Result<Made> {
     let mut target = on("sftp-haul", site.work, &point)?;
     target.argument = format!("sftp://root@{address}/dst").into();
     target.arguments = client(&key, &known);
+    target.features.far_times = false;
     Ok(ready(target, SFTP, guard))
 }
 
@@ -106,6 +108,7 @@ pub(super) fn openssh(site: &Site<'_>) -> io::Result<Made> {
     target.argument =
         format!("sftp://root@127.0.0.1:{port}{}", target.destination.display()).into();
     target.arguments = client(&key, &known);
+    target.features.far_times = false;
     Ok(ready(target, SFTP, guard))
 }
 
@@ -113,20 +116,33 @@ pub(super) fn openssh(site: &Site<'_>) -> io::Result<Made> {
 pub(super) fn haul_dav(site: &Site<'_>) -> io::Result<Made> {
     let point = make_point(site.work)?;
     let arguments: Vec<OsString> =
-        vec!["dav".into(), point.clone().into(), "--listen=127.0.0.1:0".into()];
+        vec!["serve".into(), "dav".into(), point.clone().into(), "--listen=127.0.0.1:0".into()];
     let (guard, serving) = serve(site, &arguments)?;
     let mut target = on("dav-haul", site.work, &point)?;
     target.argument = format!("dav://{}/dst", text(&serving, "address")?).into();
     // haul's WebDAV server does not show pipes and sockets.
-    target.features = Features { symlinks: false, specials: false, ..target.features };
+    target.features =
+        Features { symlinks: false, specials: false, far_times: false, ..target.features };
     Ok(ready(target, DAV, guard))
+}
+
+/// `haul share`, whose ticket allows everything. It preserves what the file system below it does.
+pub(super) fn haul_share(site: &Site<'_>) -> io::Result<Made> {
+    let point = make_point(site.work)?;
+    let options = ["--writable", "--owners", "--ephemeral", "--no-lan", "--no-port-mapping"];
+    let mut arguments: Vec<OsString> = vec!["share".into(), "--listen=127.0.0.1:0".into()];
+    arguments.extend(options.map(OsString::from));
+    arguments.push(point.clone().into());
+    let (guard, sharing) = serve(site, &arguments)?;
+    let mut target = on("peer", site.work, &point)?;
+    target.argument = format!("{}/dst", text(&sharing, "ticket")?).into();
+    Ok(ready(target, Keeps::EXT4, guard))
 }
 
 fn ready(mut target: Target, keeps: Keeps, guard: Guard) -> Made {
     target.keeps = keeps;
     // rsync's copy is on the local disk.
     target.oracle_keeps = Keeps::EXT4;
-    target.features.far_times = false;
     target.users = false;
     target.is_server = true;
     target.guards.push(guard);
@@ -139,10 +155,10 @@ fn make_point(work: &Path) -> io::Result<std::path::PathBuf> {
     Ok(point)
 }
 
-/// Starts `haul serve`, and reads the line of JSON that it prints when it is ready.
+/// Starts `haul serve` or `haul share`, and reads the line of JSON that it prints when it is ready.
 fn serve(site: &Site<'_>, arguments: &[OsString]) -> io::Result<(Guard, serde_json::Value)> {
     let mut command = Command::new(site.haul);
-    command.arg("serve").args(arguments).arg("--json").env("HOME", site.work);
+    command.args(arguments).arg("--json").env("HOME", site.work);
     for name in ["HAUL_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME"] {
         command.env_remove(name);
     }
@@ -150,7 +166,7 @@ fn serve(site: &Site<'_>, arguments: &[OsString]) -> io::Result<(Guard, serde_js
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let (guard, line) = first_line(child)?;
     let serving = serde_json::from_str(&line)
-        .map_err(|error| io::Error::other(format!("haul serve printed '{line}': {error}")))?;
+        .map_err(|error| io::Error::other(format!("haul printed '{line}': {error}")))?;
     Ok((guard, serving))
 }
 
@@ -165,7 +181,7 @@ fn first_line(mut child: Child) -> io::Result<(Guard, String)> {
 fn text<'a>(object: &'a serde_json::Value, field: &str) -> io::Result<&'a str> {
     object[field]
         .as_str()
-        .ok_or_else(|| io::Error::other(format!("haul serve printed no {field}: {object}")))
+        .ok_or_else(|| io::Error::other(format!("haul printed no {field}: {object}")))
 }
 
 /// Generates a key and returns its path; `None` if ssh-keygen is missing.

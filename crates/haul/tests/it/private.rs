@@ -209,3 +209,47 @@ fn a_part_file_that_is_read_only_already_is_resumed_by_its_owner() {
     session.tool("cmp s/f d/f");
     assert_eq!(mode(&session, "d/f"), 0o444);
 }
+
+/// rsync 3.5.0 removes such a directory for a file, but neither for a link nor for a further name of a file.
+#[test]
+fn a_read_only_directory_in_the_way_is_removed_or_keeps_its_mode() {
+    if !is_root() {
+        eprintln!("skipped: to be somebody else needs root");
+        return;
+    }
+    let session = Session::new();
+    fs::set_permissions(session.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+    let as_user = format!("{NOBODY} env HOME={}", session.path("home").display());
+    let run = |line: &str| session.tool(&format!("{as_user} {line}"));
+    run("mkdir -p home s t/file/deep t/link/deep t/name/deep t/kept/deep");
+    for name in ["first", "file", "kept"] {
+        run(&format!("cp /etc/passwd s/{name}"));
+    }
+    run("ln -s first s/link");
+    run("ln s/first s/name");
+    run("cp -p s/first t/first");
+    for name in ["file", "link", "name", "kept"] {
+        run(&format!("cp /etc/group t/{name}/gone"));
+        run(&format!("cp /etc/group t/{name}/deep/gone"));
+    }
+    run("cp /etc/group t/kept/deep/log");
+    for name in ["file", "link", "name", "kept"] {
+        run(&format!("chmod 555 t/{name}/deep t/{name}"));
+    }
+    let haul = env!("CARGO_BIN_EXE_haul");
+    let line = format!("{as_user} {haul} sync -q --delete --exclude log s t");
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(words.next().unwrap());
+    let output = command.args(words).current_dir(session.path("")).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("a directory with excluded files is in the way"), "{message}");
+    assert_eq!(message.matches("in the way").count(), 1, "{message}");
+    session.tool("cmp s/file t/file");
+    assert_eq!(fs::read_link(session.path("t/link")).unwrap().to_str(), Some("first"));
+    let number = |path| fs::metadata(session.path(path)).unwrap().ino();
+    assert_eq!(number("t/name"), number("t/first"));
+    assert!(session.has("t/kept/deep/log"));
+    assert!(!session.has("t/kept/gone") && !session.has("t/kept/deep/gone"));
+    assert_eq!((mode(&session, "t/kept"), mode(&session, "t/kept/deep")), (0o555, 0o555));
+}

@@ -1,0 +1,158 @@
+//! Tests of the rules for entries that an ordinary user may not write to.
+
+use std::collections::BTreeSet;
+
+use super::{Runner, Wanted, wanted};
+use crate::chance::Chance;
+use crate::compare::{Difference, unexplained};
+use crate::filter::{self, Filter};
+use crate::options::{Form, Options, Overwrite, Preserve};
+use crate::rule::Rule;
+use crate::target::Keeps;
+use crate::tree::{Attributes, Kind, Node, Time, Tree};
+
+const USER: Runner = Runner { user: 1000, group: 1000 };
+const ROOT: Runner = Runner { user: 0, group: 0 };
+
+fn node(kind: Kind, mode: u32, inode: u64, links: u64) -> Node {
+    let time = Time { seconds: 1_700_000_000, nanos: 0 };
+    Node { kind, mode, owner: (1000, 1000), time, attributes: Attributes::new(), inode, links }
+}
+
+/// A file of its own.
+fn file(content: &str, inode: u64) -> Node {
+    one_of(content, 0o644, inode, 1)
+}
+
+/// One of the `links` names of a file.
+fn one_of(content: &str, mode: u32, inode: u64, links: u64) -> Node {
+    let bytes = content.as_bytes();
+    let kind = Kind::File { size: bytes.len() as u64, digest: blake3::hash(bytes) };
+    node(kind, mode, inode, links)
+}
+
+fn directory(mode: u32, inode: u64) -> Node {
+    node(Kind::Directory, mode, inode, 2)
+}
+
+fn link() -> Node {
+    node(Kind::Link(b"target".to_vec()), 0o777, 50, 1)
+}
+
+/// A tree with these entries below its root.
+fn tree(entries: &[(&str, Node)]) -> Tree {
+    let below = entries.iter().map(|(name, node)| (name.as_bytes().to_vec(), node.clone()));
+    Tree(below.chain([(Vec::new(), directory(0o755, 1))]).collect())
+}
+
+/// `sync --delete --exclude='*.keep'`.
+fn options() -> Options {
+    let mut options = Options::random(&mut Chance::new(1), false);
+    options.form = Form::Sync;
+    options.overwrite = Overwrite::Different;
+    options.preserve =
+        Preserve { mode: true, times: true, owner: false, xattrs: false, links: true };
+    options.delete = true;
+    options.filter = Filter(vec![filter::Rule { include: false, pattern: "*.keep".to_owned() }]);
+    options
+}
+
+fn sync(runner: Runner, source: &[(&str, Node)], before: &[(&str, Node)]) -> Wanted {
+    wanted(&tree(source), &tree(before), &options(), &Keeps::ALL, runner)
+}
+
+fn rules(wanted: &Wanted, name: &str) -> BTreeSet<Rule> {
+    wanted.rules.get(name.as_bytes()).cloned().unwrap_or_default()
+}
+
+fn mode(wanted: &Wanted, name: &str) -> Option<u32> {
+    wanted.tree[name.as_bytes()].mode
+}
+
+fn is_explained(wanted: &Wanted, name: &str) -> bool {
+    let difference = Difference { name: name.as_bytes().to_vec(), what: String::new() };
+    unexplained(vec![difference], wanted).is_empty()
+}
+
+/// Seed 910242 on ext4-128.
+#[test]
+fn a_read_only_directory_in_the_way_that_keeps_something_excluded_is_writable_after_rsync() {
+    let source = [("x", file("new", 2))];
+    let before =
+        [("x", directory(0o555, 3)), ("x/gone", file("1", 4)), ("x/log.keep", file("2", 5))];
+    let made = sync(USER, &source, &before);
+    assert!(made.failures.contains_key(&b"x"[..]));
+    assert_eq!(mode(&made, "x"), Some(0o555), "haul restores it");
+    assert!(made.tree.contains_key(&b"x/log.keep"[..]) && !made.tree.contains_key(&b"x/gone"[..]));
+    assert_eq!(rules(&made, "x"), BTreeSet::from([Rule::ReadOnlyDirectories]));
+    assert!(sync(ROOT, &source, &before).rules.is_empty(), "root needs no permission");
+}
+
+#[test]
+fn only_the_read_only_directories_in_the_way_are_left_writable_by_rsync() {
+    let before = [
+        ("x", directory(0o755, 3)),
+        ("x/emptied", directory(0o555, 4)),
+        ("x/excluded.keep", directory(0o555, 5)),
+        ("x/n", directory(0o555, 6)),
+        ("x/n/log.keep", file("2", 7)),
+    ];
+    for (name, entry) in [("a file", file("new", 2)), ("a link", link())] {
+        let made = sync(USER, &[("x", entry)], &before);
+        assert_eq!(mode(&made, "x/n"), Some(0o555), "{name}");
+        assert_eq!(rules(&made, "x/n"), BTreeSet::from([Rule::ReadOnlyDirectories]), "{name}");
+        for other in ["x", "x/emptied", "x/excluded.keep"] {
+            assert!(!is_explained(&made, other), "{other} in the way of {name}");
+        }
+    }
+}
+
+#[test]
+fn rsync_makes_no_room_for_links_in_the_place_of_a_read_only_directory() {
+    let before = [
+        ("first", one_of("new", 0o644, 10, 1)),
+        ("x", directory(0o555, 3)),
+        ("x/n", directory(0o755, 4)),
+        ("x/n/deep", file("1", 5)),
+        ("x/old", file("2", 6)),
+    ];
+    let names = [("first", one_of("new", 0o644, 2, 2)), ("x", one_of("new", 0o644, 2, 2))];
+    let symbolic = [("first", file("new", 2)), ("x", link())];
+    for source in [names.clone(), symbolic] {
+        let made = sync(USER, &source, &before);
+        assert!(made.failures.is_empty() && !made.tree.contains_key(&b"x/old"[..]));
+        assert_eq!(made.tree[&b"x"[..]].kind.as_ref(), Some(&source[1].1.kind), "haul makes room");
+        assert_eq!(rules(&made, "x"), BTreeSet::from([Rule::NoRoomForLinks]));
+        assert!(is_explained(&made, "x/old") && is_explained(&made, "x/n"));
+        assert!(!is_explained(&made, "first"));
+    }
+    let plain = [("first", file("new", 2)), ("x", file("new", 7))];
+    assert!(sync(USER, &plain, &before).rules.is_empty(), "rsync makes room for a file");
+    assert!(sync(ROOT, &names, &before).rules.is_empty(), "root needs no permission");
+    let empty = [("x", directory(0o555, 3))];
+    assert!(sync(USER, &[("x", link())], &empty).rules.is_empty(), "it needs none in itself");
+    let mut writable = before;
+    writable[1].1.mode = 0o755;
+    assert!(sync(USER, &names, &writable).rules.is_empty());
+}
+
+#[test]
+fn a_read_only_file_in_the_way_of_a_directory_is_writable_under_its_other_names_after_rsync() {
+    let of_one = |content| one_of(content, 0o444, 3, 2);
+    let before = [("x", of_one("old")), ("y", of_one("old"))];
+    let made = sync(USER, &[("x", directory(0o755, 5)), ("y", file("old", 6))], &before);
+    assert_eq!(made.tree[&b"x"[..]].kind, Some(Kind::Directory));
+    assert!(rules(&made, "y").contains(&Rule::RemovedNamesGetWritable));
+    // A link is renamed over it.
+    let made = sync(USER, &[("x", link()), ("y", file("old", 6))], &before);
+    assert!(made.rules.is_empty());
+}
+
+#[test]
+fn rsync_may_hang_if_a_directory_stays_in_the_way_of_one_of_a_files_names() {
+    let before = [("x", directory(0o755, 3)), ("x/log.keep", file("1", 4))];
+    let names = ["x", "y"].map(|name| (name, one_of("new", 0o644, 2, 2)));
+    assert!(sync(ROOT, &names, &before).rsync_may_hang);
+    assert!(!sync(ROOT, &[("x", file("new", 2))], &before).rsync_may_hang);
+    assert!(!sync(ROOT, &names, &before[..1]).rsync_may_hang, "it makes room");
+}
