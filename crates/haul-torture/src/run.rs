@@ -69,7 +69,7 @@ impl Programs {
         self.run(runner, program.as_ref(), arguments, None)
     }
 
-    /// Runs rsync as `runner`, and ends it after [`RSYNC_PATIENCE`] if it may wait for ever.
+    /// Runs rsync as `runner`, and ends it after `RSYNC_PATIENCE` if it may wait for ever.
     pub fn rsync(&self, runner: Runner, arguments: &[OsString], may_hang: bool) -> io::Result<Ran> {
         let kill = Kill { signal: Signal::TERM, after: RSYNC_PATIENCE };
         self.run(runner, "rsync".as_ref(), arguments, may_hang.then_some(kill))
