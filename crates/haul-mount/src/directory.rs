@@ -1,7 +1,7 @@
 //! Open directories: listings that are read as far as a process asks.
 //!
 //! Positions count entries from the start. Entries that were passed are dropped, so that a directory of any length
-//! takes bounded memory; a process that goes back further than they are held begins the listing anew.
+//! takes bounded memory; a process that goes back beyond the buffered ones begins the listing anew.
 //!
 //! What a server lists is not trusted: an entry without a name, or with a name or target for which no program has room,
 //! is left out. The kernel would fail the whole listing for the first, and give programs the second.
@@ -16,7 +16,7 @@ use haul_storage::{Entry, EntryKind, EntryStream, Error, RelPath, Result, Storag
 use crate::fuse::NAME_MAX;
 use crate::lock::lock;
 
-/// Entries that are held after they were passed.
+/// Entries that stay buffered after they were passed.
 const BUFFERED: u64 = 4096;
 
 /// Longest path of Linux in bytes, with the NUL at its end.
@@ -67,7 +67,7 @@ pub(crate) struct Directory {
     stream: Option<EntryStream>,
     /// Whether the listing has been read to its end.
     is_complete: bool,
-    /// The position of the first entry that is held.
+    /// The position of the first buffered entry.
     first: u64,
     buffered: VecDeque<Arc<Entry>>,
     local: Local,
@@ -83,7 +83,7 @@ pub(crate) struct Directory {
 
 impl std::fmt::Debug for Directory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Directory({}, {} entries held)", self.path, self.buffered.len())
+        write!(f, "Directory({}, {} entries buffered)", self.path, self.buffered.len())
     }
 }
 
@@ -167,7 +167,7 @@ impl Directory {
         self.local.values().filter(is_unlisted).cloned().collect()
     }
 
-    /// The entry at a position, if it is held.
+    /// The entry at a position, if it is buffered.
     pub(crate) fn buffered(&self, position: u64) -> Option<Arc<Entry>> {
         let at = usize::try_from(position.checked_sub(self.first)?).ok()?;
         self.buffered.get(at).cloned()

@@ -267,7 +267,8 @@ impl Names {
         }
     }
 
-    /// Whether programs may see a longer file than the one that a handle reads, whose end a read reaches.
+    /// Whether programs may see a longer file than the version that a handle reads. `ended`: path and length of that
+    /// version, if a read reaches its end.
     pub(crate) fn outgrows(&self, ended: Option<(RelPath, u64)>) -> bool {
         let Some((path, size)) = ended else { return false };
         match self.cached(&path).and_then(|known| known.entry) {

@@ -18,7 +18,7 @@ pub struct Status {
     pub reads: ReadCounts,
     /// File contents in memory.
     pub memory: MemoryStatus,
-    /// What may be in flight, and is.
+    /// The window: what may be in flight, and what is.
     pub window: WindowStatus,
     /// The link, as the storage reports it.
     pub link: LinkStatus,
@@ -46,7 +46,7 @@ pub struct ReadCounts {
 pub struct MemoryStatus {
     /// What is in memory, in flight included.
     pub used: u64,
-    /// The most that may be.
+    /// The most that may be in memory.
     pub limit: u64,
     /// What is read ahead: in flight, or in memory and not used yet.
     pub ahead: u64,
@@ -54,7 +54,7 @@ pub struct MemoryStatus {
     pub read_ahead: u64,
 }
 
-/// What may be in flight, and is.
+/// The window: what may be in flight, and what is.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct WindowStatus {

@@ -70,7 +70,7 @@ impl InitRequest {
 pub(crate) enum Negotiated {
     /// The connection is ready; the body of the response.
     Ready(Vec<u8>),
-    /// The kernel will ask again for this version; the body of the response.
+    /// The kernel repeats INIT with this version; the body of the response.
     Again(Vec<u8>),
     /// The kernel is too old.
     TooOld,
@@ -85,7 +85,7 @@ pub(crate) fn negotiate(offered: &InitRequest) -> Negotiated {
         return Negotiated::TooOld;
     }
     let mut out = Out::with_capacity(64);
-    // The kernel reads ahead at most as much as the `read_ahead_kb` of the mount says: 128 KiB unless root changes it.
+    // The kernel reads ahead at most the `read_ahead_kb` of the mount: 128 KiB unless root changes it.
     out.u32(MAJOR).u32(MINOR).u32(MAX_REQUEST).u32(offered.flags & WANTED);
     // Time in nanoseconds.
     out.u16(MAX_BACKGROUND).u16(CONGESTION).u32(MAX_REQUEST).u32(1);

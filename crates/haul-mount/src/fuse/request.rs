@@ -114,7 +114,7 @@ impl Request {
     /// Decodes a request. Bytes after the last known field are ignored: later versions add fields there.
     ///
     /// # Errors
-    /// If it is shorter than its fields, or has another length than its header says.
+    /// If it is shorter than its fields, or has another length than that in its header.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let mut fields = Fields::new(0, bytes);
         let length = fields.u32("length")?;

@@ -160,7 +160,7 @@ impl Version {
         Key { version: self.number, index }
     }
 
-    /// What reads it.
+    /// The open file that it is read from.
     pub(super) fn reader(&self) -> Arc<dyn ReadAt> {
         Arc::clone(&lock(&self.reader))
     }

@@ -50,7 +50,7 @@ struct Handles {
 struct Handle {
     path: RelPath,
     content: Mutex<Content>,
-    /// It is the kernel's: if the file grows, it reads what is added.
+    /// It is a handle of the kernel: if the file grows, it reads what is added.
     follows: bool,
     /// Bytes that were read.
     read: AtomicU64,

@@ -228,7 +228,7 @@ async fn a_file_that_is_read_as_a_whole_is_not_opened_ahead() {
     assert_eq!(world.read(handle, Range::new(0, MIB)).await, MIB);
 }
 
-/// The kernel still has the pages of the version before. Formerly, it was told to keep them.
+/// The kernel still has the pages of the version before. Formerly, the response to OPEN made it keep them.
 #[tokio::test(start_paused = true)]
 async fn a_version_that_was_only_opened_ahead_is_not_the_same_as_before() {
     let world = World::new(64 * MIB);

@@ -136,7 +136,7 @@ impl Sender {
         link::watch(&self.share, &self.begun).await;
     }
 
-    /// Sends a version of a file. Returns its digest if it was sent at once.
+    /// Sends a version of a file. Returns its digest if it was sent in one request.
     ///
     /// # Errors
     /// `AlreadyExists` if there is another version than the one that it replaces, `Interrupted` if it has changed, and
@@ -182,8 +182,8 @@ impl Sender {
         }
     }
 
-    /// The error, unless what is there is this version: the response to an earlier attempt may have been lost, also by an
-    /// earlier process.
+    /// Fails with `error`, unless the file on the server is this version: the response to an earlier attempt may have
+    /// been lost, also by an earlier process.
     async fn unless_sent(
         &self,
         file: &Pending,
@@ -343,18 +343,18 @@ impl Sender {
         Err(self.conflict(&snapshot.path))
     }
 
-    /// Whether what is there is what was sent before.
+    /// Whether the file on the server is what was sent before.
     async fn is_last(&self, snapshot: &Snapshot, existing: &Entry) -> Result<bool> {
         let Some(last) = &snapshot.last else { return Ok(false) };
         if let Some(is_last) = last.is(existing, self.storage.capabilities()) {
             return Ok(is_last);
         }
-        let content = self.content_there(&snapshot.path, last.size).await?;
+        let content = self.stored_content(&snapshot.path, last.size).await?;
         Ok(content.is_some_and(|content| last.has(&content)))
     }
 
     /// The content of a file on the server, if it still has this size.
-    async fn content_there(&self, path: &RelPath, size: u64) -> Result<Option<Bytes>> {
+    async fn stored_content(&self, path: &RelPath, size: u64) -> Result<Option<Bytes>> {
         match self.storage.read_whole(path, size).await {
             Ok(whole) => Ok(Some(whole.bytes)),
             Err(error) if error.kind() == ErrorKind::Changed => Ok(None),
@@ -375,8 +375,8 @@ impl Sender {
         if snapshot.size > MOST_COMPARED {
             return Ok(can.times && existing.modified == kept);
         }
-        match self.content_there(&snapshot.path, snapshot.size).await? {
-            Some(there) => Ok(there == content(file, Range::new(0, snapshot.size))?),
+        match self.stored_content(&snapshot.path, snapshot.size).await? {
+            Some(stored) => Ok(stored == content(file, Range::new(0, snapshot.size))?),
             None => Ok(false),
         }
     }

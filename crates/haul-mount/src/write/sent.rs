@@ -1,4 +1,4 @@
-//! What was uploaded, to recognize it on the server as long as that has not reported its version.
+//! What was uploaded, to recognize it on the server until the server has reported its version.
 
 use bytes::Bytes;
 use haul_storage::{Capabilities, Entry, Timestamp};
@@ -9,25 +9,25 @@ pub(super) struct Sent {
     pub(super) size: u64,
     /// Time of modification.
     pub(super) modified: Option<Timestamp>,
-    /// The BLAKE3 digest of a content that was sent at once.
+    /// The BLAKE3 digest of content that was sent in one request.
     pub(super) digest: Option<blake3::Hash>,
 }
 
 impl Sent {
-    /// Whether it is what the server has, as far as its entry tells; `None` if only the content can tell.
-    pub(super) fn is(&self, there: &Entry, can: &Capabilities) -> Option<bool> {
-        if !there.is_file() || there.size != self.size {
+    /// Whether it is what the server has, by the entry there; `None` if the content has to be compared.
+    pub(super) fn is(&self, existing: &Entry, can: &Capabilities) -> Option<bool> {
+        if !existing.is_file() || existing.size != self.size {
             return Some(false);
         }
         let kept = self.modified.map(|time| can.kept_times.kept(time));
         if can.times && kept.is_some() {
-            return Some(there.modified == kept);
+            return Some(existing.modified == kept);
         }
         // Without a digest, it counts as another one.
         self.digest.is_none().then_some(false)
     }
 
-    /// Whether it has this content.
+    /// Whether this content was sent.
     pub(super) fn has(&self, content: &Bytes) -> bool {
         self.digest == Some(blake3::hash(content))
     }

@@ -1,5 +1,5 @@
-//! What is known about a file in the spool: its content and metadata, which changes are durable and uploaded, who may
-//! still write, and the progress of its upload. `Pending` holds it under a lock.
+//! What is known about a file in the spool: its content and metadata, which changes are durable and uploaded, which
+//! handles may write, and the progress of its upload. `Pending` holds it under a lock.
 
 use std::time::SystemTime;
 
@@ -237,7 +237,7 @@ impl State {
         Metadata { mode: self.mode, modified, ..Metadata::default() }
     }
 
-    /// The error of a failed upload, for who waits for it.
+    /// The error of a failed upload, for a program that waits for the upload.
     pub(super) fn failure(&self) -> Error {
         let failure = self.upload.failure.as_ref().map(Error::again);
         failure.unwrap_or_else(|| Error::new(ErrorKind::Interrupted, "upload"))

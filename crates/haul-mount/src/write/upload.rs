@@ -275,7 +275,7 @@ impl Uploader {
     async fn finish(self: &Arc<Self>, file: &Arc<Pending>) -> Result<Outcome> {
         let Some(path) = file.state().path.clone() else { return Ok(Outcome::Again) };
         let found = match self.present(&path).await {
-            // It was removed there after its upload: there is no file left for its metadata.
+            // It was removed from the server after its upload: there is no file left for its metadata.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.names.record(&path, None, self.names.now());
                 let mut state = file.state();
@@ -308,7 +308,7 @@ impl Uploader {
             self.publish(file, &path);
             file.state().generations.metadata_uploaded = changes;
             if is_base {
-                // In case that its version cannot be requested.
+                // In case its version cannot be requested.
                 let sent = Sent { size, modified: metadata.modified, digest: None };
                 file.state().upload.sent = Some(sent);
                 file.replaces(self.present(&path).await?);

@@ -116,7 +116,8 @@ impl Port {
 }
 
 /// The pace of the attempts of all ports of a sharer or of a client: a peer that refuses at once is not flooded, however
-/// many ports connect to it. It is not that of the process: two endpoints of one process that take turns never meet.
+/// many ports connect to it. It is not that of the process: the attempts of two endpoints of one process
+/// would never coincide.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// When the next attempt may begin.

@@ -171,7 +171,7 @@ impl Joiner {
         &self.bridge
     }
 
-    /// Where the bridge sees both sides, as soon as it has said so.
+    /// Where the bridge sees both sides, once it has reported that.
     pub fn observed(&self) -> Option<Observed> {
         lock(&self.view).observed.clone()
     }

@@ -287,7 +287,7 @@ pub struct Incoming {
     /// Address and port from which the bridge sees the client.
     #[prost(string, tag = "2")]
     pub joiner_observed: String,
-    /// Addresses at which the client says it listens.
+    /// Addresses on which the client reports to listen.
     #[prost(string, repeated, tag = "3")]
     pub candidates: Vec<String>,
     /// Connections that the sharer is to open to a candidate, with the client's numbers.

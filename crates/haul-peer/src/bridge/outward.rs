@@ -60,8 +60,8 @@ impl Outward {
         Self { accept, is_wanted, opening, crosses: Expected::default(), pace: Arc::default() }
     }
 
-    /// Does what a client asks for if that is wanted, in the background. `bridge` is the bridge's address, `own` that of
-    /// this side as the bridge sees it.
+    /// Opens the connections that a client requests, if they are wanted, in the background. `bridge` is the bridge's
+    /// address, `own` that of this side as the bridge sees it.
     pub(super) fn incoming(&self, incoming: &Incoming, bridge: SocketAddr, own: Option<IpAddr>) {
         let joiner = incoming.joiner_observed.parse::<SocketAddr>().ok();
         let observed = (own, joiner.map(|joiner| joiner.ip()));

@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Formerly, the server was told to cancel a read that it had finished, for each small file.
+    /// Formerly, the client cancelled a read that the server had finished, for each small file.
     #[tokio::test]
     async fn a_read_is_cancelled_unless_all_of_it_has_been_taken() {
         let World { session, lane, mut sent, .. } = World::new().await;

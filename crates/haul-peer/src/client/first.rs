@@ -32,7 +32,7 @@ impl PeerHost {
         }
     }
 
-    /// Gives up what was requested early, since something is about to change.
+    /// Discards what was requested early, since something is about to change.
     pub(super) async fn forget_early(&self) {
         *self.reach.prefetch.early.lock().await = None;
     }
@@ -124,7 +124,7 @@ mod tests {
         respond(&world.session, OPEN, to_client::Body::Opened(opened));
     }
 
-    /// Whether the server is told to close the file.
+    /// Whether the open is cancelled, so that the server closes the file.
     fn closes_file(world: &mut World) -> bool {
         let cancel = messages::Cancel { id: OPEN, once: true };
         let expected = Some(to_server::Body::Cancel(cancel));

@@ -21,7 +21,7 @@ pub(super) fn send_on(lane: &Lane, body: to_server::Body) -> Result<Responses> {
     Ok(responses)
 }
 
-/// Sends what the server is to be told. What may be lost with the lane is sent again on another one.
+/// Sends the notices to the server. One that may be lost with the lane is sent again on another one.
 pub(super) fn send_notices(lane: &Lane) {
     let _turn = lane.session.notices_turn();
     for notice in lane.session.take_notices() {

@@ -21,7 +21,7 @@ const OUTBOX: usize = 16 << 20;
 /// The first number of requests: smaller ones are those that are sent with a Hello.
 const FIRST_NUMBER: u32 = 16;
 
-/// Outcomes that a server may be left to remember, before it is told that they have arrived.
+/// Most outcomes that a server has to remember before the client confirms that they have arrived.
 const MOST_UNCONFIRMED: usize = 64;
 
 /// Average length of the pieces of a long read, at least: each takes memory beside its data.
@@ -110,7 +110,7 @@ pub(super) const fn most_pieces(bytes: u64) -> u64 {
     64 + bytes / SHORTEST_PIECE
 }
 
-/// What the server is to be told, although no task waits for the response. It is sent with the next request.
+/// Requests to the server for whose response no task waits. They are sent with the next request.
 #[derive(Debug, Default)]
 struct Notices {
     requests: Vec<messages::ToServer>,
@@ -362,7 +362,7 @@ impl Session {
         *self.lock_notices() = Notices::default();
     }
 
-    /// Notes what the server is to be told: that a request is cancelled, or a file closed.
+    /// Adds a notice to the server: that a request is cancelled, or a file closed.
     pub(super) fn notice(&self, body: to_server::Body) {
         let notice = messages::ToServer { id: self.number(), body: Some(body), again: false };
         self.lock_notices().requests.push(notice);

@@ -205,7 +205,7 @@ struct Listing {
     /// The listed directory in the share.
     listed: RelPath,
     location: String,
-    /// Messages that the server has not been told to have been consumed.
+    /// Messages that were consumed since the last `More`.
     consumed: u32,
     is_over: bool,
 }

@@ -71,7 +71,7 @@ impl Router {
     /// Answers searches with the location of a description, which `page` sends.
     pub(super) fn upnp(mut self, location: &str, page: Page) -> Self {
         if location.starts_with("OWN") {
-            // The machine may be busy.
+            // This router responds, but late on a busy machine.
             self.search = Duration::from_secs(20);
         }
         let listener = TcpListener::bind((self.address, 0)).unwrap();
@@ -118,7 +118,7 @@ impl Drop for Router {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         for thread in self.answering.drain(..) {
-            // One that has panicked has failed its test otherwise.
+            // If it has panicked, the router has not responded, and its test has failed.
             drop(thread.join());
         }
     }

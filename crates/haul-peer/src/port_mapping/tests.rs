@@ -308,8 +308,8 @@ async fn endless_responses_are_cut_off() {
     }
 }
 
-/// Why there is no address, in the first of several attempts in which that took a second and not much more: the machine may
-/// stall.
+/// Asserts that one of several attempts is refused for this reason, within a second and not much more: the machine may
+/// stall in the others.
 async fn refusal_in_time(router: &Router, expected: &str) {
     let mut seen = Vec::new();
     for _ in 0..20 {

@@ -18,7 +18,7 @@ pub struct Grant {
     pub expires: Option<SystemTime>,
     /// Whether it admits one session only.
     pub one_use: bool,
-    /// The file that has the secret, if it outlives this process: it says whether the secret has been used or
+    /// The file that has the secret, if it outlives this process: it records whether the secret has been used or
     /// revoked, also by other processes.
     pub stored: Option<Shares>,
 }

@@ -135,7 +135,7 @@ impl Lanes {
         self.open.contains_key(&number)
     }
 
-    /// Sends a message on a lane. If that has ended, `falls_back` says whether another one may carry it: a part of a
+    /// Sends a message on a lane. If that has ended, `falls_back` is whether another one may carry it: a part of a
     /// response must not overtake the parts before it.
     pub(super) fn send(&self, lane: u64, message: &Bytes, falls_back: bool) {
         let sent =

@@ -317,7 +317,7 @@ fn commit_options(
 async fn opened(session: &Session, source: Source, at: Option<RelPath>) -> Result<Response> {
     let identity = Some(source.file.identity().into());
     let ranged = source.file.is_ranged();
-    // After an error, the client asks.
+    // After an error, the client requests it.
     let first = source.file.next_data(0).await.ok();
     let first = first.map(|range| messages::FoundRange { range: range.map(Into::into) });
     let handle = session.add(Handle::Reader(source))?;

@@ -53,8 +53,8 @@ impl Behind {
         self.proxy.cut_all();
     }
 
-    /// Requests a part file, and gives the request up `after` the server has begun to execute it.
-    async fn give_up_create(&self, file: &RelPath, after: Duration) {
+    /// Requests a part file, and abandons the request `after` the server has begun to execute it.
+    async fn abandon_create(&self, file: &RelPath, after: Duration) {
         let next = self.memory.faults().count(Operation::Create) + 1;
         let is_time = async {
             self.begun(Operation::Create, next).await;
@@ -199,17 +199,17 @@ async fn a_read_is_repeated_on_other_lanes_than_the_lost_one() {
 
 /// Formerly, the part file was in use until the session ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_part_file_that_its_creator_has_given_up_is_released() {
+async fn a_part_file_that_its_creator_has_abandoned_is_released() {
     let this = set_up().await;
     let file = path("file");
-    // Given up while it runs.
+    // Abandoned while it runs.
     this.memory.faults().on(Operation::Create).nth(1).delay(RUNS);
-    this.give_up_create(&file, Duration::ZERO).await;
+    this.abandon_create(&file, Duration::ZERO).await;
     this.create_when_free(&file).await;
     sleep(RUNS / 3).await;
-    // Given up when it is open.
+    // Abandoned when it is open.
     this.lose_responses();
-    this.give_up_create(&file, RUNS).await;
+    this.abandon_create(&file, RUNS).await;
     sleep(RUNS).await;
     this.proxy.cut_all();
     this.create_when_free(&file).await;

@@ -138,7 +138,7 @@ impl CodeAnswerer {
             return Err(unexpected_message());
         };
         if self.end() {
-            self.tell(Verdict::Given, from);
+            self.report(Verdict::Given, from);
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl CodeAnswerer {
         }
         if !keys.verify(Side::Receiver, mac) {
             state.has_ended = true;
-            self.tell(Verdict::Wrong, from);
+            self.report(Verdict::Wrong, from);
             return Some(CodeRefusal::Wrong);
         }
         let first = *state.granted.get_or_insert(from);
@@ -161,11 +161,11 @@ impl CodeAnswerer {
             return None;
         }
         state.has_ended = true;
-        self.tell(Verdict::Given, first);
+        self.report(Verdict::Given, first);
         Some(CodeRefusal::Ended)
     }
 
-    fn tell(&self, verdict: Verdict, from: SocketAddr) {
+    fn report(&self, verdict: Verdict, from: SocketAddr) {
         // The offer may have been dropped.
         let _ = self.verdicts.send((verdict, from));
     }

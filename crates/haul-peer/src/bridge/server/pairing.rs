@@ -1,4 +1,4 @@
-//! Data connections on their way to each other.
+//! Pairs data connections: each one of a client with one of its sharer.
 //!
 //! A client announces the numbers of its connections on its signalling connection; the bridge makes one more number for
 //! each, which it sends to the sharer. Connections may arrive before they are announced, and in any order.
@@ -85,7 +85,7 @@ pub(super) enum Arrival {
     Unclaimed,
     /// It waits for its counterpart.
     Waits,
-    /// Its counterpart was there.
+    /// Its counterpart had arrived.
     Paired(Arc<Pair>, Parked, Parked),
     /// There are too many like it, or another one has its number.
     Refused,
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_meet_in_any_order() {
+    async fn connections_are_paired_in_any_order() {
         let world = World::new(&BridgeLimits::default()).await;
         for order in 0..3 {
             let pair = world.pair();

@@ -454,7 +454,7 @@ fn check_version(min: u32, max: u32) -> Result<(), Refusal> {
     if min <= VERSION && max >= MIN_VERSION { Ok(()) } else { Err(Refusal::Version) }
 }
 
-/// Addresses that a client says it listens on: the sharer gets only what is an address.
+/// The addresses on which a client reports to listen: the sharer gets only valid addresses.
 fn candidates(texts: &[String]) -> Result<Vec<String>, Refusal> {
     if texts.len() > CANDIDATES_MAX || texts.iter().any(|text| text.len() > CANDIDATE_MAX) {
         return Err(Refusal::Invalid);

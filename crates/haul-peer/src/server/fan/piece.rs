@@ -31,7 +31,7 @@ pub(in crate::server) struct Filled {
 
 /// Why a piece has no data.
 enum Unread {
-    /// The file ends before it.
+    /// The file ends before the end of the piece.
     Short,
     Failed(Error),
 }

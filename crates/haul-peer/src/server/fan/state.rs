@@ -24,7 +24,7 @@ pub(super) struct Version {
     pub(super) identity: Identity,
 }
 
-/// Whose seat it is, and at what.
+/// The session of a seat, and its version of a file.
 #[derive(Debug)]
 pub(super) struct SeatNumber {
     /// The number of the version.
@@ -92,7 +92,7 @@ impl State {
         SeatNumber { file: number, session, since }
     }
 
-    /// Gives up a seat.
+    /// Releases a seat.
     pub(super) fn leave(&mut self, seat: &SeatNumber) {
         let Some(file) = self.files.get_mut(&seat.file) else { return };
         let Some(member) = file.members.get_mut(&seat.session) else { return };

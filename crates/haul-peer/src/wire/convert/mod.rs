@@ -1,6 +1,6 @@
 //! Messages to and from the types of [`haul_storage`].
 //!
-//! Encoding cannot fail; where a value exceeds what the other side accepts, the function says what is sent in
+//! Encoding cannot fail; where a value exceeds what the other side accepts, the function documents what is sent in
 //! its place. Decoding checks every field and fails with a [`WireError`]: numbers, lengths and counts against the
 //! limits below, paths with [`RelPath::parse`]. Values of later versions become the nearest known one where there is
 //! one; error texts are truncated rather than refused.

@@ -264,6 +264,7 @@ fn masked(mut body: to_client::Body) -> to_client::Body {
             welcome.token.clear();
             welcome.proof.clear();
             welcome.limits = None;
+            // The servers of earlier versions do not report it.
             if let Some(can) = &mut welcome.capabilities {
                 can.conditional_commits = false;
             }
