@@ -124,13 +124,14 @@ pub fn unshare_mounts() -> io::Result<bool> {
 /// As [`unshare_mounts`], but once for each thread: a mount of an earlier namespace would be in both.
 ///
 /// # Errors
-/// As of [`unshare_mounts`].
+/// Those of [`unshare_mounts`].
 pub fn unshare_mounts_once() -> io::Result<()> {
     thread_local! {
         static IS_DONE: Cell<bool> = const { Cell::new(false) };
     }
-    if !IS_DONE.replace(true) {
+    if !IS_DONE.get() {
         unshare_mounts()?;
+        IS_DONE.set(true);
     }
     Ok(())
 }

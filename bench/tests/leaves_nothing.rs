@@ -108,7 +108,7 @@ impl Bench {
         fs::create_dir(place.path().join("work")).expect("a directory");
         let (child, space, kept) = start_in_ipc_namespace(
             Command::new("unshare")
-                .args(["--ipc", "sh", "-c", WHEN_TOLD, "sh", env!("CARGO_BIN_EXE_haul-bench")])
+                .args(["--ipc", "sh", "-c", AFTER_INPUT, "sh", env!("CARGO_BIN_EXE_haul-bench")])
                 .args(["run", "--haul", "/bin/true", "--scenarios", "scenarios.toml"])
                 .args(["--tools-file", "tools.toml", "--work", "work", "--output", "results", "*"])
                 .current_dir(place.path())
@@ -183,9 +183,9 @@ impl Bench {
 }
 
 /// A shell script that prints a line, and becomes the program of its arguments once it has read one.
-const WHEN_TOLD: &str = "echo ready && read -r line && exec \"$@\" </dev/null >/dev/null";
+const AFTER_INPUT: &str = "echo ready && read -r line && exec \"$@\" </dev/null >/dev/null";
 
-/// Starts `command`, which runs [`WHEN_TOLD`] in an IPC namespace of its own. Returns the process, the link in `/proc`
+/// Starts `command`, which runs [`AFTER_INPUT`] in an IPC namespace of its own. Returns the process, the link in `/proc`
 /// to the namespace, and the namespace.
 fn start_in_ipc_namespace(command: &mut Command) -> (Child, PathBuf, File) {
     let mut child =

@@ -1,5 +1,5 @@
-//! The far end of a tool that connects to itself and not to a server: it is started for one run, where servers run, and is
-//! killed afterwards. Its start is not measured.
+//! The far end of a tool that connects to another copy of itself and not to a server: it is started for one run, where
+//! servers run, and is killed afterwards. Its start is not measured.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -54,7 +54,7 @@ async fn a_socket_and_a_device_are_recognised_and_refused() {
 }
 
 #[tokio::test]
-async fn an_open_file_that_grows_is_told_from_another_that_takes_its_name() {
+async fn an_open_file_that_grows_is_distinguished_from_another_that_takes_its_name() {
     let root = tempfile::tempdir().unwrap();
     for storage in both(root.path()) {
         let file = root.path().join("log");

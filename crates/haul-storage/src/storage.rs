@@ -174,7 +174,7 @@ pub trait ReadAt: Any + Debug + Send + Sync {
     async fn recheck(&self) -> Result<Identity>;
 
     /// If the file that was opened is longer by now, a reader of its present version. `None` if it is not, and where
-    /// another file that has taken its name cannot be told from it.
+    /// another file that has taken its name cannot be distinguished from it.
     async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>>;
 
     /// Reads a range in consecutive blocks. The stream is shorter than the range only at the end of the file.
@@ -346,7 +346,7 @@ pub struct LinkStatus {
     /// How much the current RTT exceeds [`Self::rtt`], because packets queue before the bottleneck or the path has
     /// become longer; `None` if it cannot be measured.
     pub queueing: Option<Duration>,
-    /// The path of the open lane that was opened last. `None` without one, and where there is only one way, as to a
+    /// The path of the open lane that was opened last. `None` without one, and where there is only one path, as to a
     /// server.
     pub path: Option<LinkPath>,
 }

@@ -65,7 +65,7 @@ const FLAWS: [(Flaw, &str); 58] = [
     (Flaw::AttributesAreLost, "metadata::extended_attributes_are_kept"),
     (Flaw::EveryLockIsGranted, "locks::a_lock_keeps_a_second_one_out"),
     (Flaw::LocksAreNeverReleased, "locks::a_lock_keeps_a_second_one_out"),
-    (Flaw::LanesBreakIt, "unsupported::any_wish_for_lanes_is_harmless"),
+    (Flaw::LanesBreakIt, "unsupported::any_number_of_lanes_is_harmless"),
     (Flaw::RecheckNeverEnds, "reading::an_unchanged_file_rechecks_the_same"),
     (Flaw::FilesAreReplacedInPlace, "links::replacing_one_name_spares_the_other"),
     (Flaw::PlantedPartFilesAreFollowed, "links::a_planted_part_file_is_not_written_through"),

@@ -119,7 +119,7 @@ impl Inner {
     }
 }
 
-/// Whether an entry is a version, as far as the properties of a listing tell.
+/// Whether an entry is a version, as far as the properties of a listing show.
 fn is_version(entry: &Entry, version: &Identity) -> bool {
     entry.is_file() && (entry.size, entry.modified) == (version.size, version.modified)
 }

@@ -159,8 +159,8 @@ fn the_observer_receives_every_client_action() {
         .collect();
     assert_eq!(requests, [("GET", "/file", 200, 0, 7), ("PUT", "/a%20b", 201, 2, 0)]);
     assert_eq!(actions.iter().filter(|action| **action == ClientAction::Connected).count(), 2);
-    let is_left = |action: &&ClientAction| matches!(action, ClientAction::Disconnected { .. });
-    assert_eq!(actions.iter().filter(is_left).count(), 2);
+    let is_end = |action: &&ClientAction| matches!(action, ClientAction::Disconnected { .. });
+    assert_eq!(actions.iter().filter(is_end).count(), 2);
 }
 
 #[test]

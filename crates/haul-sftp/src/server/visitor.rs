@@ -91,15 +91,15 @@ impl Visitor {
         // A client logs in only once: SSH ignores requests after the first success (RFC 4252, 5.1).
         drop(self.user.set(user.to_owned()));
         self.admitted.mark_authenticated();
-        self.tell(ClientAction::LoggedIn { user: user.to_owned(), with });
+        self.notify(ClientAction::LoggedIn { user: user.to_owned(), with });
     }
 
     pub(super) fn refused(&self, user: &str, with: Proof) {
-        self.tell(ClientAction::Refused { user: user.to_owned(), with });
+        self.notify(ClientAction::Refused { user: user.to_owned(), with });
     }
 
     pub(super) fn too_late(&self) {
-        self.tell(ClientAction::TooLate);
+        self.notify(ClientAction::TooLate);
     }
 
     /// Whether the client has logged in.
@@ -107,7 +107,7 @@ impl Visitor {
         self.user.get().is_some()
     }
 
-    fn tell(&self, action: ClientAction) {
+    fn notify(&self, action: ClientAction) {
         self.observer.notify(self.address, action);
     }
 }
@@ -115,6 +115,6 @@ impl Visitor {
 impl Drop for Visitor {
     fn drop(&mut self) {
         let (user, after) = (self.user.take(), self.since.elapsed());
-        self.tell(ClientAction::Disconnected { user, after });
+        self.notify(ClientAction::Disconnected { user, after });
     }
 }

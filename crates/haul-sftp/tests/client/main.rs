@@ -116,7 +116,7 @@ async fn a_recheck_detects_a_change_on_a_lane_that_opened_the_file_early() {
 }
 
 #[tokio::test]
-async fn an_open_file_that_grows_is_told_from_another_that_takes_its_name() {
+async fn an_open_file_that_grows_is_distinguished_from_another_that_takes_its_name() {
     let ([dir, _journals], storage) = storage(SftpServerProcess::default()).await;
     let path = dir.path().join("log");
     std::fs::write(&path, "first").unwrap();

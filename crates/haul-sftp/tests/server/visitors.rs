@@ -21,7 +21,7 @@ impl Log {
     }
 
     /// All events, once `count` clients have left.
-    async fn until_left(&self, count: usize) -> Vec<ClientEvent> {
+    async fn until_disconnected(&self, count: usize) -> Vec<ClientEvent> {
         loop {
             let events = self.0.lock().unwrap().clone();
             let is_end =
@@ -56,7 +56,7 @@ async fn connection_login_and_end_are_reported() {
     let log = Log::default();
     let site = Site::with(|builder| log.of(builder)).await;
     site.run(site.sftp("pwd")).await;
-    let events = log.until_left(1).await;
+    let events = log.until_disconnected(1).await;
     let mut list = site.command("ssh-keygen");
     list.args(["-l", "-f"]).arg(site.beside("key"));
     let listed = site.run(list).await;
@@ -90,7 +90,7 @@ async fn every_refused_login_is_reported_with_the_unescaped_name() {
     fs::rename(site.here("other.pub"), site.beside("key.pub")).unwrap();
     site.fails(site.sftp("pwd")).await;
     let refused: Vec<_> = log
-        .until_left(2)
+        .until_disconnected(2)
         .await
         .into_iter()
         .filter_map(|event| match event.action {
@@ -118,7 +118,7 @@ async fn only_clients_that_do_not_log_in_in_time_are_disconnected() {
     // One client that sends nothing, and one that does not authenticate after the handshake.
     let mut silent = TcpStream::connect(site.server.address()).unwrap();
     let waiting = connected(&site).await;
-    let events = log.until_left(2).await;
+    let events = log.until_disconnected(2).await;
     let too_late: Vec<_> =
         events.iter().filter(|event| event.action == ClientAction::TooLate).collect();
     assert_eq!(too_late.len(), 2, "{events:?}");
@@ -151,7 +151,7 @@ async fn excess_connections_are_refused_with_a_message() {
     assert_eq!(received, "haul: too many connections; try again later\r\n");
     inside.channel_open_session().await.unwrap();
     drop((held, inside));
-    let events = log.until_left(33).await;
+    let events = log.until_disconnected(33).await;
     assert_eq!(events.iter().filter(|event| event.action == ClientAction::TurnedAway).count(), 1);
     site.run(site.sftp("pwd")).await;
 }

@@ -269,7 +269,7 @@ cases! {
     }
     unsupported {
         undeclared_operations_are_unsupported;
-        any_wish_for_lanes_is_harmless;
+        any_number_of_lanes_is_harmless;
     }
     extension {
         find_returns_none_for_a_missing_path;

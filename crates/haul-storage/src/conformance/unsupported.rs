@@ -25,7 +25,7 @@ pub(super) async fn undeclared_operations_are_unsupported(fixture: Fixture) -> O
     fixture.has(&file, b"content").await
 }
 
-pub(super) async fn any_wish_for_lanes_is_harmless(fixture: Fixture) -> Outcome {
+pub(super) async fn any_number_of_lanes_is_harmless(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"content").await?;
     for lanes in [1, 4, 2, 0, 1] {
         fixture.storage.set_lanes(lanes);

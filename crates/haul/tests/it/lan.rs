@@ -128,7 +128,7 @@ fn command(space: &Namespace, session: &Session, line: &str) -> Command {
     command
 }
 
-/// The packets that arrive until a condition holds, or for too long.
+/// The packets that arrive until a condition holds, or until [`PATIENCE`] has passed.
 fn heard_until(socket: &UdpSocket, holds: impl Fn(&[Vec<u8>]) -> bool) -> Vec<Vec<u8>> {
     let until = Instant::now() + PATIENCE;
     let mut packets = Vec::new();

@@ -506,7 +506,7 @@ fn a_transfer_names_the_path_of_its_lanes() {
     assert!(address.starts_with("127.0.0.1:"), "{summary}");
     let text = session.haul(&format!("{copy} -v")).status(0).err();
     assert!(text.contains(&format!("; path {address} (direct)")), "{text}");
-    // Where there is no other way, none is named.
+    // Where there is only one path, none is named.
     let summary = session.haul("cp --json photos/big other").status(0).summary();
     assert!(summary["link_path"].is_null(), "{summary}");
     serving.end("INT");
