@@ -197,11 +197,11 @@ impl Uploader {
             filled = self.filler.fill(file, Range::new(0, u64::MAX)) => filled?,
             () = interrupted(file, interrupts) => return Ok(Outcome::Again),
         }
+        file.settle(&self.spool, &self.names.root, false).await?;
         // A program may have opened it again meanwhile: what it has written so far is not complete.
         if !self.is_due(file) {
             return Ok(Outcome::Done);
         }
-        file.settle(&self.spool, &self.names.root, false).await?;
         let Some(snapshot) = Snapshot::of(file, strictly) else { return Ok(Outcome::Again) };
         if file.state().handles.was_left_open && snapshot.base.is_some() {
             // It may be incomplete, and must not replace what is complete.
