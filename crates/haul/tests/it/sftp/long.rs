@@ -23,8 +23,11 @@ fn far_away(test: impl FnOnce(&Far) + Send) {
     let link = &network.links()[0];
     let sshd = || Sshd::builder().on(IpAddr::V4(link.address())).start();
     // The server ends with the thread that starts it.
-    let from_there = || network.client().within(|| test(&Far::on(sshd()))).unwrap();
-    link.server().within(from_there).unwrap();
+    let at_both_ends = || {
+        let far = Far::on(sshd());
+        network.client().within(|| test(&far)).unwrap();
+    };
+    link.server().within(at_both_ends).unwrap();
 }
 
 #[test]
