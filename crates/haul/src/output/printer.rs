@@ -237,6 +237,8 @@ impl Printer {
         if self.is_json() {
             self.log(&format!("haul: {}warning: {location}: {message}", human::prefix(host)));
             self.object(&json::OfHost::new(host, json::Event::Warning { location, message }));
+            // The next output, which would flush it, may be far off.
+            self.flush();
         } else {
             let prefix = human::prefix(host);
             self.note(format_args!("haul: {prefix}warning: {location}: {message}"));

@@ -476,7 +476,7 @@ fn a_move_from_a_ticket_begins_only_after_a_yes() {
     let (status, shown) = terminal.end();
     assert!(status == 1 && shown.contains("nothing was received"), "{status}: {shown}");
     assert!(!session.has("got") && session.has("photos/deep/er/two.jpg"));
-    let (status, shown) = Terminal::start(&session, &line.replace("mv", "mv -y")).end();
+    let (status, shown) = Terminal::start(&session, &format!("mv -y {ticket}/deep got")).end();
     assert!(status == 0 && !shown.contains("[y/N]"), "{status}: {shown}");
     assert!(session.has("got/er/two.jpg") && !session.has("photos/deep"));
     let mut terminal = Terminal::start(&session, &format!("cp {ticket}/one.jpg 'node[1-2]:'"));
