@@ -113,17 +113,12 @@ impl Part {
         if !resumed && name == part_name(path.name()) {
             // With the journal of a vanished part file, holes of the new one would look like data.
             // It is removed first, so that a journal never exists without its data.
-            let journal = journal_name(path.name());
-            match rustix::fs::unlinkat(&directory, &journal, AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => {
-                    if !existed {
-                        // The first error is the one to report.
-                        let _ = rustix::fs::unlinkat(&directory, &name, AtFlags::empty());
-                    }
-                    let journal = path.with_name(&journal).unwrap_or_else(|_| path.clone());
-                    return Err(volume.error("remove", &journal, errno));
+            if let Err(error) = remove_journal(&volume, &directory, path) {
+                if !existed {
+                    // The first error is the one to report.
+                    let _ = rustix::fs::unlinkat(&directory, &name, AtFlags::empty());
                 }
+                return Err(error);
             }
         }
         if existed && !resumed {
@@ -266,7 +261,7 @@ impl Part {
         if options.sync {
             sync_directory(directory).map_err(|errno| self.error("sync directory", errno))?;
         }
-        self.record.remove()
+        self.remove_journal()
     }
 
     pub(crate) fn abort(&self, keep: bool) -> Result<()> {
@@ -281,12 +276,33 @@ impl Part {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(self.error("remove part file", errno)),
         };
-        removed.and(self.record.remove())
+        removed.and(self.remove_journal())
+    }
+
+    /// Removes the journal. A writer without a source has none, but an earlier run may have left one beside the part
+    /// file that it continues.
+    fn remove_journal(&self) -> Result<()> {
+        match self.record.resumes() && !self.record.held().is_recorded() {
+            true => remove_journal(&self.volume, &self.directory, &self.path),
+            false => self.record.remove(),
+        }
     }
 }
 
 /// Permission bits until the commit, so that a private file is never readable by others.
 const PART_MODE: u32 = 0o600;
+
+/// Removes the journal of the file at `path`, if there is one.
+fn remove_journal(volume: &Volume, directory: &Directory, path: &RelPath) -> Result<()> {
+    let journal = journal_name(path.name());
+    match rustix::fs::unlinkat(directory, &journal, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => {
+            let journal = path.with_name(&journal).unwrap_or_else(|_| path.clone());
+            Err(volume.error("remove", &journal, errno))
+        }
+    }
+}
 
 /// Whether the journal beside a part file, if there is one, belongs to the same user and has no other name.
 fn has_own_journal(part: &OwnedFd, directory: &Directory, path: &RelPath) -> bool {

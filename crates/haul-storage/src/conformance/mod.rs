@@ -206,6 +206,8 @@ cases! {
         what_a_killed_run_has_recorded_is_held if |c| c.resume;
         nothing_is_held_of_another_source if |c| c.resume;
         what_was_committed_is_no_longer_recorded if |c| c.resume;
+        an_abort_removes_the_records_of_an_earlier_run if |c| c.resume;
+        a_commit_removes_the_records_of_an_earlier_run if |c| c.resume;
         records_of_several_files_do_not_mix if |c| c.resume;
     }
     reading {

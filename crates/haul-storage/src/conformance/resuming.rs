@@ -169,6 +169,32 @@ pub(super) async fn what_was_committed_is_no_longer_recorded(fixture: Fixture) -
     Ok(())
 }
 
+/// As for a name that an earlier run has begun to copy, and that this run makes a hard link.
+pub(super) async fn an_abort_removes_the_records_of_an_earlier_run(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
+    let Some(writer) = recorded_half(&fixture, &path).await? else { return Ok(()) };
+    writer.abort(true).await?;
+    drop(writer);
+    let writer = fixture.resume(&path).await?;
+    writer.abort(false).await?;
+    drop(writer);
+    let names = fixture.all_names(&fixture.dir).await?;
+    ensure!(names.is_empty(), "after giving up there is {names:?}");
+    let writer = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
+    holds_nothing(&*writer)?;
+    writer.abort(false).await?;
+    Ok(())
+}
+
+pub(super) async fn a_commit_removes_the_records_of_an_earlier_run(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
+    let Some(writer) = recorded_half(&fixture, &path).await? else { return Ok(()) };
+    writer.abort(true).await?;
+    drop(writer);
+    let writer = fixture.resume(&path).await?;
+    write_from(&fixture, &*writer, &path, HALF).await
+}
+
 pub(super) async fn records_of_several_files_do_not_mix(fixture: Fixture) -> Outcome {
     let long = "n".repeat(255);
     let other_long = format!("{}m", &long[1..]);

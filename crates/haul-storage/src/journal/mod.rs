@@ -150,12 +150,17 @@ impl Journal {
     /// # Errors
     /// If it cannot be removed.
     pub fn remove(&self) -> Result<()> {
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::from_io("remove the journal", error))
-            }
-            _ => Ok(()),
+        remove_at(&self.path)
+    }
+}
+
+/// Removes the journal at `path`, if it exists.
+fn remove_at(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::from_io("remove the journal", error))
         }
+        _ => Ok(()),
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 
-use super::Journal;
+use super::{Journal, remove_at};
 use crate::{
     CreateOptions, Error, ErrorKind, Held, RangeSet, Result, SourceVersion, WriteAt, Writes,
 };
@@ -21,6 +21,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct PartJournal {
     place: Option<(PathBuf, SourceVersion)>,
+    /// Without a source: where an earlier run may have left the journal of the part file that is resumed.
+    left: Option<PathBuf>,
     held: Held,
     resumes: bool,
     journal: OnceLock<Arc<Mutex<Journal>>>,
@@ -39,7 +41,8 @@ impl PartJournal {
         writes: Writes,
     ) -> Result<Self> {
         let Some(source) = options.source.clone() else {
-            return Ok(Self { resumes: found.is_some(), ..Self::default() });
+            let (resumes, left) = (found.is_some(), path.filter(|_| found.is_some()));
+            return Ok(Self { resumes, left, ..Self::default() });
         };
         let Some(path) = path else { return Ok(Self::default()) };
         let held = match found {
@@ -50,7 +53,7 @@ impl PartJournal {
             None => Held::Ranges(RangeSet::new()),
         };
         let resumes = found.is_some() && matches!(held, Held::Ranges(_));
-        Ok(Self { place: Some((path, source)), held, resumes, journal: OnceLock::new() })
+        Ok(Self { place: Some((path, source)), held, resumes, ..Self::default() })
     }
 
     /// Whether the existing part file is resumed. Otherwise it has to be emptied before [`Self::start`].
@@ -108,11 +111,14 @@ impl PartJournal {
         blocking(move || journal.mark_synced()).await
     }
 
-    /// Removes the journal.
+    /// Removes the journal, also that of an earlier run whose part file was resumed without a source.
     ///
     /// # Errors
     /// If it cannot be removed.
     pub async fn remove(&self) -> Result<()> {
+        if let Some(left) = self.left.clone() {
+            return blocking(move || remove_at(&left)).await;
+        }
         let Some(journal) = self.journal().await else { return Ok(()) };
         blocking(move || journal.remove()).await
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Identity, Timestamp};
+use crate::{CreateOptions, Identity, Timestamp};
 
 fn source(size: u64, name: &str) -> SourceVersion {
     let modified = Some(Timestamp { seconds: 7, nanos: 9 });
@@ -136,6 +136,25 @@ fn a_rewritten_journal_keeps_its_ranges() {
     assert_eq!(written(Journal::load(&path, &source(100, "a")).unwrap()), [Range::new(10, 25)]);
     journal.remove().unwrap();
     assert_eq!(Journal::load(&path, &source(100, "a")).unwrap(), Loaded::Nothing);
+}
+
+/// Formerly, the name of a file that the next run made a hard link kept its journal.
+#[tokio::test]
+async fn the_journal_of_a_part_file_that_is_resumed_without_a_source_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    for found in [Some(50), None] {
+        drop(Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap());
+        let options = CreateOptions { resume: true, ..CreateOptions::default() };
+        let look = PartJournal::look(Some(path.clone()), &options, found, Writes::AnyOrder);
+        let journal = look.await.unwrap();
+        assert_eq!((journal.resumes(), journal.held()), (found.is_some(), &Held::Unrecorded));
+        journal.remove().await.unwrap();
+        // Without a part file, it may be that of another run.
+        assert_eq!(path.exists(), found.is_none());
+        // It may be gone already.
+        journal.remove().await.unwrap();
+    }
 }
 
 #[test]

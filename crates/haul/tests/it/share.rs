@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
@@ -98,6 +98,29 @@ fn a_writable_share_takes_every_command() {
     session.haul(&format!("check photos {ticket}/photos")).status(0);
     session.haul(&format!("rm -r {ticket}/a")).status(0);
     assert!(!session.path("inbox/a").exists());
+    serving.end("INT");
+}
+
+/// Formerly, the journal of such a name stayed on the sharer.
+#[test]
+fn a_name_that_becomes_a_hard_link_keeps_no_part_file_and_no_journal_on_a_share() {
+    let session = Session::new().file("src/one", vec![1; 4 << 20]).directory("inbox");
+    fs::hard_link(session.path("src/one"), session.path("src/two")).unwrap();
+    let (serving, ticket) = share(&session, "--writable inbox");
+    session.haul(&format!("sync -q -a src {ticket}/dst")).status(0);
+    // A run that was killed had begun to copy one of them: either of them may be copied now, and the other is linked.
+    for name in ["one", "two"] {
+        fs::remove_file(session.path(format!("inbox/dst/{name}"))).unwrap();
+        session.write(format!("inbox/dst/.{name}.haul-part"), "begun");
+        session.write(format!("inbox/dst/.{name}.haul-journal"), "begun");
+    }
+    session.haul(&format!("sync -q -a src {ticket}/dst")).status(0);
+    let entries = fs::read_dir(session.path("inbox/dst")).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["one", "two"]);
+    assert_eq!(fs::metadata(session.path("inbox/dst/two")).unwrap().nlink(), 2);
+    session.haul(&format!("check --checksum src {ticket}/dst")).status(0);
     serving.end("INT");
 }
 
