@@ -295,18 +295,19 @@ impl<'a> Episode<'a> {
         before: &Tree,
     ) -> io::Result<Judged> {
         let target = self.target;
-        let want = wanted(source, before, &step.options, &target.oracle_keeps, step.runner);
+        let mut want = wanted(source, before, &step.options, &target.oracle_keeps, step.runner);
         let ran = step.rsync(want.rsync_may_hang)?;
         // 23 to 25: some files could not be transferred, vanished, or were not deleted. With any other status
-        // rsync aborted, as rsync 3.5.0 does if an entry is in the way of a hard link. It also deletes nothing
-        // after it could not list a directory: because it is a file, which --ignore-existing keeps in its place,
-        // or because its path is too long, which rsync does not open in steps.
-        let no_deletion = ["Not a directory", "File name too long"]
-            .iter()
-            .any(|cause| ran.errors.contains("opendir") && ran.errors.contains(cause));
-        if no_deletion || !matches!(ran.status, Some(0 | 23..=25)) {
+        // rsync aborted, as rsync 3.5.0 does if an entry is in the way of a hard link. Below a path that is too long,
+        // which rsync does not open in steps, it neither copies nor deletes.
+        let is_too_long =
+            ran.errors.contains("opendir") && ran.errors.contains("File name too long");
+        if is_too_long || !matches!(ran.status, Some(0 | 23..=25)) {
             self.counts.without_oracle += 1;
             return Ok(Ok(()));
+        }
+        if ran.output.contains("skipping file deletion") {
+            want.deletion_stopped(before);
         }
         let there = target.tree(&step.view_of(&target.oracle))?;
         let found = unexplained(differences(&want, &there), &want);

@@ -12,6 +12,13 @@ pub enum Rule {
     NoRoomWithoutDelete,
     /// `--delete` makes room regardless of `--overwrite`; rsync with `--ignore-existing` keeps the existing entry.
     DeleteMakesRoom,
+    /// rsync with `--ignore-existing` keeps a symbolic link where the source has a directory, and follows it to another
+    /// directory of the destination: it copies to that one, and with `--delete` also deletes in it. haul neither writes
+    /// nor deletes through a link.
+    ThroughKeptLink,
+    /// rsync deletes nothing any more after it failed to list a directory of the destination, as it does where
+    /// `--ignore-existing` keeps a file, or a link to a file or to itself, in the place of a directory.
+    NoDeletionAfterErrors,
     /// `--overwrite newer` replaces only files that were modified before the source, and does not change others.
     /// `rsync --update` also replaces files of the same time and another size, and sets mode and owner of the files
     /// that it skips.

@@ -18,12 +18,16 @@ impl Model<'_> {
             Some(_) if self.options.delete => {
                 if self.options.overwrite == Overwrite::Never {
                     self.rule(name, Rule::DeleteMakesRoom);
+                    self.keep_in_place_of_directory(name);
                 }
                 self.remove_one(name);
                 true
             }
             Some(_) => {
                 self.rule(name, Rule::NoRoomWithoutDelete);
+                if self.options.overwrite == Overwrite::Never {
+                    self.keep_in_place_of_directory(name);
+                }
                 self.fail(name, "something else is where a directory is needed");
                 return;
             }

@@ -6,6 +6,7 @@
 
 mod directory;
 mod file;
+mod kept_link;
 #[cfg(test)]
 mod tests;
 
@@ -62,7 +63,8 @@ pub struct Wanted {
     pub failures: BTreeMap<Name, &'static str>,
     /// Where rsync may behave differently: at these names and, with some rules, at all below.
     pub rules: BTreeMap<Name, BTreeSet<Rule>>,
-    /// Whether rsync 3.5.0 may wait for ever, as it does if a directory stays in the way of one of a file's names.
+    /// Whether rsync 3.5.0 may wait for ever, as it does if a directory stays in the way of one of a file's names, or
+    /// something else in the way of the directory of one.
     pub rsync_may_hang: bool,
     /// Files whose content has to be moved (hard links count once).
     pub copies: u64,
@@ -101,11 +103,21 @@ pub fn wanted(
         runner,
         wanted,
         files: Vec::new(),
+        kept_links: Vec::new(),
         touched: HashMap::new(),
         next: 0,
     };
     model.run();
     model.wanted
+}
+
+impl Wanted {
+    /// Notes that rsync deleted nothing any more after an error: entries of `before` that should be gone may be there.
+    pub fn deletion_stopped(&mut self, before: &Tree) {
+        for name in before.0.keys().filter(|name| !self.tree.contains_key(*name)) {
+            self.rules.entry(name.clone()).or_default().insert(Rule::NoDeletionAfterErrors);
+        }
+    }
 }
 
 impl Want {
@@ -147,6 +159,8 @@ struct Model<'a> {
     runner: Runner,
     wanted: Wanted,
     files: Vec<Name>,
+    /// Links that rsync keeps in the place of directories.
+    kept_links: Vec<Name>,
     /// Existing files whose metadata was adjusted, with the source that they were adjusted to.
     touched: HashMap<Token, Name>,
     next: u64,
@@ -175,6 +189,7 @@ impl Model<'_> {
         };
         self.wanted.files = files.iter().filter(is_file).count();
         self.open_what_shares();
+        self.follow_kept_links();
         self.spread_rules();
     }
 
@@ -202,6 +217,7 @@ impl Model<'_> {
     /// What rsync does to one name of a file affects its other names.
     fn spread_rules(&mut self) {
         self.spread_read_only();
+        self.spread_to_names(Rule::ThroughKeptLink);
         let mut of_file: HashMap<u64, BTreeSet<Rule>> = HashMap::new();
         for (name, rules) in &self.wanted.rules {
             if let Some(node) = self.before.0.get(name).filter(|node| node.links > 1) {
@@ -213,21 +229,22 @@ impl Model<'_> {
                 self.wanted.rules.entry(name.clone()).or_default().extend(rules);
             }
         }
-        self.spread_writable();
+        // New names of a file have the mode that it got when another name was removed.
+        self.spread_to_names(Rule::RemovedNamesGetWritable);
     }
 
-    /// New names of a file have the mode that it got when another name was removed.
-    fn spread_writable(&mut self) {
+    /// The rule of one name of a source file becomes one of its other names, which rsync links to it.
+    fn spread_to_names(&mut self, rule: Rule) {
         let source = self.source;
-        let is_writable = |name: &Name| {
+        let has_rule = |name: &Name| {
             let rules = self.wanted.rules.get(name);
-            rules.is_some_and(|rules| rules.contains(&Rule::RemovedNamesGetWritable))
+            rules.is_some_and(|rules| rules.contains(&rule))
         };
         let named = source.0.iter().filter(|(_, node)| node.links > 1);
-        let of_writable = named.clone().filter(|(name, _)| is_writable(name));
-        let files: BTreeSet<u64> = of_writable.map(|(_, node)| node.inode).collect();
+        let with_rule = named.clone().filter(|(name, _)| has_rule(name));
+        let files: BTreeSet<u64> = with_rule.map(|(_, node)| node.inode).collect();
         for (name, _) in named.filter(|(_, node)| files.contains(&node.inode)) {
-            self.rule(name, Rule::RemovedNamesGetWritable);
+            self.rule(name, rule);
         }
     }
 

@@ -1,4 +1,6 @@
-//! Tests of the rules for entries that an ordinary user may not write to.
+//! Tests of the rules for entries that an ordinary user may not write to, and what the other tests of the model share.
+
+mod kept_link;
 
 use std::collections::BTreeSet;
 
@@ -36,7 +38,11 @@ fn directory(mode: u32, inode: u64) -> Node {
 }
 
 fn link() -> Node {
-    node(Kind::Link(b"target".to_vec()), 0o777, 50, 1)
+    link_to("target")
+}
+
+fn link_to(target: &str) -> Node {
+    node(Kind::Link(target.as_bytes().to_vec()), 0o777, 50, 1)
 }
 
 /// A tree with these entries below its root.

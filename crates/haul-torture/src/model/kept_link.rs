@@ -1,0 +1,173 @@
+//! What rsync does with an entry that stays in the place of a source directory because of `--ignore-existing`. A
+//! symbolic link is followed, if it leads to a directory in the destination: rsync copies the source directory into that
+//! one, and with `--delete` removes from it what the source directory does not have. haul never follows it.
+//!
+//! Which entries rsync finds in such a directory depends on the order in which it visits them. The rule is given to all
+//! that may differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Model;
+use crate::rule::Rule;
+use crate::tree::{Kind, Name, Node, base, is_below, join, parent};
+
+/// More links in one path are an error for rsync, as for Linux.
+const MOST_LINKS: usize = 40;
+
+/// A source directory, and the directory of the destination to which rsync copies it.
+type Redirected = (Name, Name);
+
+/// Entries that rsync makes through links, with the kinds that they may have.
+#[derive(Default)]
+struct Made<'a>(BTreeMap<Name, Vec<&'a Kind>>);
+
+impl<'a> Made<'a> {
+    fn add(&mut self, name: &[u8], kind: &'a Kind) {
+        let kinds = self.0.entry(name.to_vec()).or_default();
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.0.values().map(Vec::len).sum()
+    }
+}
+
+impl<'a> Model<'a> {
+    /// Notes that rsync keeps the entry at `name`, where the source has a directory.
+    pub(super) fn keep_in_place_of_directory(&mut self, name: &[u8]) {
+        // rsync 3.5.0 waits for a name of a file that it could not look up to be copied, when it comes to another name.
+        let mut below = self.source.below(name).map(|other| &self.source.0[other]);
+        self.wanted.rsync_may_hang |= below.any(|node| self.is_grouped_file(node));
+        if self.before.0.get(name).is_some_and(|node| matches!(node.kind, Kind::Link(_))) {
+            self.kept_links.push(name.to_vec());
+        }
+    }
+
+    fn is_grouped_file(&self, node: &Node) -> bool {
+        matches!(node.kind, Kind::File { .. }) && self.is_grouped(node)
+    }
+
+    /// Notes what rsync copies and deletes through the links that it keeps in the place of directories.
+    pub(super) fn follow_kept_links(&mut self) {
+        let links = std::mem::take(&mut self.kept_links);
+        let mut made = Made::default();
+        loop {
+            let count = made.count();
+            let mut done: BTreeSet<Redirected> = BTreeSet::new();
+            let mut pending: Vec<Redirected> = Vec::new();
+            for name in &links {
+                pending.extend(self.led_elsewhere(name, name, &made));
+            }
+            while let Some(pair) = pending.pop() {
+                if done.insert(pair.clone()) {
+                    self.redirected(&pair, &mut made, &mut pending);
+                }
+            }
+            // A link that led nowhere may lead to what was made.
+            if made.count() == count {
+                return;
+            }
+        }
+    }
+
+    /// The other directories to which rsync copies the source directory `from` if it finds a link at `place`.
+    fn led_elsewhere(&self, from: &[u8], place: &[u8], made: &Made<'a>) -> Vec<Redirected> {
+        let found = self.resolve(parent(place), base(place), made).into_iter();
+        found.filter(|to| to != place).map(|to| (from.to_vec(), to)).collect()
+    }
+
+    /// Notes where rsync copies a source directory to one of another name.
+    fn redirected(
+        &mut self,
+        (from, to): &Redirected,
+        made: &mut Made<'a>,
+        pending: &mut Vec<Redirected>,
+    ) {
+        let (source, before, delete) = (self.source, self.before, self.options.delete);
+        // Also the time of the directory itself may change.
+        self.rule(to, Rule::ThroughKeptLink);
+        if delete {
+            self.rule_below(to);
+        }
+        for child in source.children(from) {
+            let (place, kind) = (join(to, base(child)), &source.0[child].kind);
+            // Other names of a copied file may be linked to it.
+            self.rule(child, Rule::ThroughKeptLink);
+            self.rule(&place, Rule::ThroughKeptLink);
+            // The source's own entry of that name finds this one in its place.
+            self.rule_below(&place);
+            if delete || !before.0.contains_key(&place) {
+                made.add(&place, kind);
+            }
+            if *kind == Kind::Directory {
+                let found = self.resolve(to, base(child), made);
+                pending.extend(found.into_iter().map(|to| (child.clone(), to)));
+            } else if source.0.get(&place).is_some_and(|node| node.kind == Kind::Directory) {
+                pending.extend(self.led_elsewhere(&place, &place, made));
+            }
+        }
+    }
+
+    fn rule_below(&mut self, directory: &[u8]) {
+        let names = self.before.0.keys().chain(self.source.0.keys());
+        for name in names.filter(|name| is_below(name, directory)) {
+            self.rule(name, Rule::ThroughKeptLink);
+        }
+    }
+
+    /// The directories to which `path`, seen from `directory`, may lead while rsync runs; none if it leads nowhere or out
+    /// of the destination, where rsync does not follow it.
+    fn resolve(&self, directory: &[u8], path: &[u8], made: &Made<'a>) -> BTreeSet<Name> {
+        let mut found = BTreeSet::new();
+        let mut visited = BTreeSet::new();
+        let mut pending = vec![(directory.to_vec(), components(path), 0)];
+        while let Some((at, mut rest, links)) = pending.pop() {
+            if links > MOST_LINKS || !visited.insert((at.clone(), rest.clone())) {
+                continue;
+            }
+            let Some(component) = rest.pop() else {
+                found.insert(at);
+                continue;
+            };
+            if component == b".." {
+                if !at.is_empty() {
+                    pending.push((parent(&at).to_vec(), rest, links));
+                }
+                continue;
+            }
+            let next = join(&at, &component);
+            for kind in self.kinds_during(&next, made) {
+                match kind {
+                    Kind::Directory => pending.push((next.clone(), rest.clone(), links)),
+                    Kind::Link(target) if !target.starts_with(b"/") => {
+                        let mut longer = rest.clone();
+                        longer.extend(components(target));
+                        pending.push((at.clone(), longer, links + 1));
+                    }
+                    Kind::Link(_) | Kind::File { .. } | Kind::Special => {}
+                }
+            }
+        }
+        found
+    }
+
+    /// What may be at `name` while rsync runs.
+    fn kinds_during(&self, name: &[u8], made: &Made<'a>) -> Vec<&'a Kind> {
+        let before = self.before.0.get(name).map(|node| &node.kind);
+        let mut kinds: Vec<&Kind> = before.into_iter().collect();
+        // What exists stays, unless it is deleted.
+        if kinds.is_empty() || self.options.delete {
+            kinds.extend(self.source.0.get(name).map(|node| &node.kind));
+            kinds.extend(made.0.get(name).into_iter().flatten());
+        }
+        kinds
+    }
+}
+
+/// The components of a path, the last one first.
+fn components(path: &[u8]) -> Vec<Name> {
+    let parts = path.split(|byte| *byte == b'/').rev();
+    parts.filter(|part| !matches!(*part, b"" | b".")).map(<[u8]>::to_vec).collect()
+}
