@@ -107,10 +107,12 @@ impl Seat {
     }
 
     /// Whether to read a range in shared pieces: another session has this version open, and the range is not shorter
-    /// than a piece, so that little more than the range is read. Otherwise, the session reads the range itself.
+    /// than a piece or is the last, short piece, so that little more than the range is read. Otherwise, the session reads
+    /// the range itself.
     pub(super) fn shares(&self, range: Range) -> bool {
         let mut state = self.fan.lock();
-        let shares = range.len() >= PIECE && state.is_shared(self.number.file);
+        let is_last = range.end() >= self.size && range.start().is_multiple_of(PIECE);
+        let shares = (range.len() >= PIECE || is_last) && state.is_shared(self.number.file);
         if !shares {
             // A piece counts with its last byte.
             let end = if range.end() >= self.size { u64::MAX } else { range.end() / PIECE };

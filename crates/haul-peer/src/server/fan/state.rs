@@ -121,9 +121,16 @@ impl State {
 
     /// A session reads these pieces itself.
     pub(super) fn pass(&mut self, seat: &SeatNumber, indices: Range) {
-        let file = self.files.get_mut(&seat.file);
-        if let Some(member) = file.and_then(|file| file.members.get_mut(&seat.session)) {
-            member.receive(indices);
+        let Some(file) = self.files.get_mut(&seat.file) else { return };
+        let Some(member) = file.members.get_mut(&seat.session) else { return };
+        member.receive(indices);
+        let is_spent = |(index, cached): &(&u64, &Cached)| {
+            (indices.start()..indices.end()).contains(*index)
+                && !file.is_needed(**index, cached.stamp)
+        };
+        let spent: Vec<u64> = file.pieces.iter().filter(is_spent).map(|(at, _)| *at).collect();
+        for index in spent {
+            self.drop_piece(seat.file, index);
         }
     }
 

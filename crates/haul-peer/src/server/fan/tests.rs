@@ -92,6 +92,24 @@ async fn a_short_read_is_not_extended_to_a_piece() {
     let seat = one.seat.unwrap();
     assert!(!seat.shares(Range::new(PIECE, 4096)));
     assert!(seat.shares(Range::new(4096, PIECE)));
+    // The last piece is short itself.
+    assert!(seat.shares(Range::between(40 * PIECE, SIZE)));
+    assert!(!seat.shares(Range::between(40 * PIECE + 1, SIZE)));
+}
+
+/// Formerly, it stayed in memory until a session left.
+#[tokio::test]
+async fn a_piece_that_the_last_session_has_read_itself_is_dropped() {
+    let (_, fan) = fan(SIZE);
+    let (one, two) = (open(&fan, 1).await, open(&fan, 2).await);
+    read(&one, Range::new(0, SIZE), 1).await;
+    assert_eq!(fan.lock().bytes(), SIZE);
+    for start in (0..SIZE).step_by(PIECE as usize / 2) {
+        let half = Range::new(start, PIECE / 2).intersection(Range::between(0, SIZE));
+        two.seat.as_ref().unwrap().shares(half);
+    }
+    // The last piece is shared.
+    assert_eq!(fan.lock().bytes(), SIZE % PIECE);
 }
 
 #[tokio::test]
