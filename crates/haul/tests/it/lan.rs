@@ -243,7 +243,7 @@ fn a_code_needs_no_bridge_option_where_a_bridge_announces_itself() {
             break ran;
         }
         // Each attempt at one of them counts as a guess there.
-        std::thread::sleep(Duration::from_secs(2));
+        sleep(Duration::from_secs(2));
     };
     ran.stderr_has("the local network has several").stderr_has(&key);
     for one in [second, sharing, bridge] {
