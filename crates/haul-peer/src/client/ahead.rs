@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::reading::Reading;
 
-/// Bytes that are read with the open: what a path carries while a request for more is on its way.
+/// Bytes that are read with the open: what a path carries while a request for more is in flight.
 pub(super) const AHEAD: u64 = 512 << 10;
 
 /// Blocks that were not taken yet, and the read that brings further ones.

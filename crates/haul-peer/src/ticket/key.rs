@@ -9,7 +9,7 @@ use super::base32;
 const FINGERPRINT_CONTEXT: &str = "haul 2025-11 peer key fingerprint v1";
 
 /// Points of small order, with the sign bit cleared, in canonical and other encodings. Anybody can make a signature
-/// that such a "key" verifies, so it identifies nobody. The list is libsodium's (`ge25519_has_small_order`).
+/// that such a "key" verifies, so it identifies no machine. The list is libsodium's (`ge25519_has_small_order`).
 const SMALL_ORDER: [[u8; 32]; 7] = [
     with_ends(0x00, 0x00, 0x00),
     with_ends(0x01, 0x00, 0x00),

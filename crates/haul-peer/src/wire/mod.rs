@@ -1,7 +1,7 @@
 //! The peer protocol on the wire, between decrypted bytes and the types of [`haul_storage`].
 //!
 //! [`Deframer`] cuts received bytes into frames, [`decode`] parses a frame's message
-//! ([`messages`]), and [`convert`] checks it field by field on its way to a type of `haul_storage`.
+//! ([`messages`]), and [`convert`] checks it field by field and converts it to a type of `haul_storage`.
 //! Bulk data bypasses the messages: it stays in the pieces in which it arrived, and its hash is
 //! checked by [`verify`].
 //!

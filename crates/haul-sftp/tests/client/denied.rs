@@ -29,7 +29,7 @@ fn file() -> RelPath {
     RelPath::parse("f").unwrap()
 }
 
-/// Once, a denial for a file of somebody else was stored as "the server does not set times".
+/// Once, a denial for a file of another user was stored as "the server does not set times".
 #[tokio::test]
 async fn a_denial_for_an_existing_file_is_its_error_and_not_the_servers() {
     let (storage, heard) = storage(|request| match request {

@@ -117,7 +117,7 @@ fn started(space: &Namespace, session: &Session, line: &str) -> (Serving, Value)
 /// A command that prints an object, of a user with a name.
 fn printing(space: &Namespace, session: &Session, line: &str) -> Command {
     let mut command = command(space, session, &format!("{line} --json"));
-    command.env("USER", "somebody");
+    command.env("USER", "walter");
     command
 }
 
@@ -265,7 +265,7 @@ fn announcements_reveal_no_names_and_differ_from_each_other() {
         packets.extend(heard(&socket, time));
         assert!(packets.iter().any(|packet| contains(packet, "_haul")), "nothing is announced");
         // A short name may appear by chance.
-        let forbidden = ["photos", "somebody", "one.jpg", host.trim()];
+        let forbidden = ["photos", "walter", "one.jpg", host.trim()];
         for text in forbidden.into_iter().filter(|text| text.len() > 4) {
             assert!(!packets.iter().any(|packet| contains(packet, text)), "{text}");
         }

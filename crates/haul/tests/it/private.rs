@@ -127,7 +127,7 @@ fn hard_links_to_the_source_are_up_to_date() {
 #[test]
 fn a_copy_in_read_only_directories_is_updated_by_their_owner() {
     if !is_root() {
-        eprintln!("skipped: to be somebody else needs root");
+        eprintln!("skipped: acting as another user needs root");
         return;
     }
     let session = Session::new();
@@ -173,7 +173,7 @@ fn a_copy_in_read_only_directories_is_updated_by_their_owner() {
 #[test]
 fn a_small_read_only_file_is_copied_with_its_attributes_by_its_owner() {
     if !is_root() {
-        eprintln!("skipped: to be somebody else needs root");
+        eprintln!("skipped: acting as another user needs root");
         return;
     }
     let session = Session::new().file("s/f", "content");
@@ -194,7 +194,7 @@ fn a_small_read_only_file_is_copied_with_its_attributes_by_its_owner() {
 #[test]
 fn a_part_file_that_is_read_only_already_is_resumed_by_its_owner() {
     if !is_root() {
-        eprintln!("skipped: to be somebody else needs root");
+        eprintln!("skipped: acting as another user needs root");
         return;
     }
     let session = Session::new().file("s/f", vec![1; 5 << 20]).directory("d");
@@ -214,7 +214,7 @@ fn a_part_file_that_is_read_only_already_is_resumed_by_its_owner() {
 #[test]
 fn a_read_only_directory_in_the_way_is_removed_or_keeps_its_mode() {
     if !is_root() {
-        eprintln!("skipped: to be somebody else needs root");
+        eprintln!("skipped: acting as another user needs root");
         return;
     }
     let session = Session::new();
