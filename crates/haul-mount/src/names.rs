@@ -207,9 +207,10 @@ impl Names {
         Ok(found)
     }
 
-    /// Records that an entry was changed or removed here, at `at`.
-    pub(crate) fn record(&self, path: &RelPath, entry: Option<Arc<Entry>>, at: Duration) {
-        lock(&self.cache).put(path, entry, at, self.now());
+    /// Records that an entry was changed or removed here, just now.
+    pub(crate) fn record(&self, path: &RelPath, entry: Option<Arc<Entry>>) {
+        let now = self.now();
+        lock(&self.cache).put(path, entry, now, now);
         self.changed(path);
     }
 
@@ -244,7 +245,7 @@ impl Names {
 
     /// An entry was removed here.
     pub(crate) fn forget_removed(&self, path: &RelPath) {
-        self.record(path, None, self.now());
+        self.record(path, None);
         self.changed_in_parent(path);
     }
 
@@ -499,7 +500,7 @@ mod tests {
         assert_eq!(names.cached(&file).unwrap().entry, None);
         storage.add_file("d/new", "");
         let entry = Arc::new(Entry::new(file.clone(), EntryKind::File, 0));
-        names.record(&file, Some(entry), names.now());
+        names.record(&file, Some(entry));
         names.forget(&file);
         assert_eq!(names.cached(&file), None);
         assert!(names.cached(&path("d/other")).is_some());
