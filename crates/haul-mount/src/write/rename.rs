@@ -68,10 +68,7 @@ impl Changes {
         self.files.changed_below(&moved.to);
         renamed?;
         let node = self.names.tree().rename((parent, name), (new_parent, new_name));
-        let replaced = replaced.map(|mut entry| {
-            Arc::make_mut(&mut entry).links = 0;
-            Removed::Remote(entry)
-        });
+        let replaced = replaced.map(Removed::Remote);
         if let Some(removed) = moved.target.clone().map(Removed::Local).or(replaced) {
             self.remember(node, removed);
         }
