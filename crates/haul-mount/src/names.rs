@@ -214,6 +214,14 @@ impl Names {
         self.changed(path);
     }
 
+    /// A file of this size was opened. If attributes show another size, it has changed since they were requested.
+    pub(crate) fn opened(&self, path: &RelPath, size: u64) {
+        let known = self.cached(path).and_then(|known| known.entry);
+        if known.is_some_and(|entry| entry.known_size() != Some(size)) {
+            self.forget(path);
+        }
+    }
+
     /// Forgets what the storage has reported about a path.
     pub(crate) fn forget(&self, path: &RelPath) {
         lock(&self.cache).change(path, self.now());
