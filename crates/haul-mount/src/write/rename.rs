@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::changes::{Changes, Removed, change_errno};
 use super::namespace::{Gate, hold};
 use super::pending::Pending;
-use super::state::now;
+use super::state::{below, now};
 use crate::errno::errno;
 use crate::fuse::Answer;
 
@@ -254,8 +254,7 @@ impl Changes {
 
 /// A path below `from`, after `from` was renamed to `to`.
 fn rebased(path: &RelPath, from: &RelPath, to: &RelPath) -> Option<RelPath> {
-    let rest = path.as_bytes().strip_prefix(from.as_bytes())?.strip_prefix(b"/")?;
-    Some(to.join_path(&RelPath::parse(rest).ok()?))
+    Some(to.join_path(&below(from, path)?))
 }
 
 #[cfg(test)]
