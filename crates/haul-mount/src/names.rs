@@ -193,12 +193,12 @@ impl Names {
                 directory.fill(&entries);
             }
         }
-        let asked = self.now();
+        let requested = self.now();
         if directory.is_new() {
-            directory.begin(asked);
+            directory.begin(requested);
         }
         let note = |batch: &[Arc<Entry>]| {
-            lock(&self.cache).put_listed(batch.iter(), asked, self.now());
+            lock(&self.cache).put_listed(batch.iter(), requested, self.now());
         };
         let found = directory.entry(&*self.storage, position, note).await?;
         if let Some((began, entries)) = directory.take_whole() {

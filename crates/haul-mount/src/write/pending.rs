@@ -23,9 +23,9 @@ pub(crate) struct Pending {
     state: Mutex<State>,
     /// How the storage will show its time.
     times: KeptTimes,
-    /// Held by who uploads, renames or removes it.
+    /// Held while it is uploaded, renamed or removed.
     pub(super) gate: Arc<tokio::sync::Mutex<()>>,
-    /// Held by who stores its record.
+    /// Held while its record is stored.
     settling: tokio::sync::Mutex<()>,
     /// The record that was stored last.
     last: Mutex<Option<Record>>,

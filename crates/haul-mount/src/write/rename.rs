@@ -219,8 +219,8 @@ impl Changes {
         }
     }
 
-    /// Renames where the server refuses that because of what is at the new path, which comes back if the second attempt
-    /// fails.
+    /// Renames on a server that refuses to replace what is at the new path. An empty directory there is removed first; a
+    /// file is moved aside, and moved back if the rename fails.
     async fn replace_on_server(
         &self,
         from: &RelPath,
