@@ -18,7 +18,7 @@ use crate::read::{Context, Files, ReadOptions};
 use crate::session::{AttachOptions, Attached, End, Session, attach, checked};
 use crate::status::{MemoryStatus, OpenFile, Status};
 use crate::view::View;
-use crate::write::{Changes, Overlay, Spool, Warning, Warnings, WriteOptions};
+use crate::write::{Changes, Overlay, Spool, Warning, Warnings, WriteOptions, below};
 
 /// Names whose attributes are held in memory, about 400 bytes each.
 const MOST_NAMES: usize = 50_000;
@@ -50,17 +50,14 @@ impl Observer {
     /// The state; `None` once the mount has ended.
     pub fn status(&self) -> Option<Status> {
         let status = self.view.upgrade()?.status();
-        let relative = |file: OpenFile| OpenFile { path: below(&self.root, &file.path), ..file };
+        let relative = |file: OpenFile| {
+            let path = below(&self.root, &file.path).unwrap_or_else(|| file.path.clone());
+            OpenFile { path, ..file }
+        };
         let files = status.files.into_iter().map(relative).collect();
         let memory = MemoryStatus { limit: self.memory, ..status.memory };
         Some(Status { files, memory, ..status })
     }
-}
-
-/// A path relative to a directory that contains it.
-fn below(root: &RelPath, path: &RelPath) -> RelPath {
-    let names: Vec<&[u8]> = path.components().skip(root.components().count()).collect();
-    RelPath::parse(names.join(&b'/')).unwrap_or_else(|_| path.clone())
 }
 
 /// The runtime of a mount. It ends without waiting for its tasks, so that it may be dropped within another runtime.

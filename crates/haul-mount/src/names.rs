@@ -193,12 +193,12 @@ impl Names {
                 directory.fill(&entries);
             }
         }
-        let asked = self.now();
+        let requested = self.now();
         if directory.is_new() {
-            directory.begin(asked);
+            directory.begin(requested);
         }
         let note = |batch: &[Arc<Entry>]| {
-            lock(&self.cache).put_listed(batch.iter(), asked, self.now());
+            lock(&self.cache).put_listed(batch.iter(), requested, self.now());
         };
         let found = directory.entry(&*self.storage, position, note).await?;
         if let Some((began, entries)) = directory.take_whole() {
@@ -207,10 +207,19 @@ impl Names {
         Ok(found)
     }
 
-    /// Records that an entry was changed or removed here, at `at`.
-    pub(crate) fn record(&self, path: &RelPath, entry: Option<Arc<Entry>>, at: Duration) {
-        lock(&self.cache).put(path, entry, at, self.now());
+    /// Records that an entry was changed or removed here, just now.
+    pub(crate) fn record(&self, path: &RelPath, entry: Option<Arc<Entry>>) {
+        let now = self.now();
+        lock(&self.cache).put(path, entry, now, now);
         self.changed(path);
+    }
+
+    /// A file of this size was opened. If attributes show another size, it has changed since they were requested.
+    pub(crate) fn opened(&self, path: &RelPath, size: u64) {
+        let known = self.cached(path).and_then(|known| known.entry);
+        if known.is_some_and(|entry| entry.known_size() != Some(size)) {
+            self.forget(path);
+        }
     }
 
     /// Forgets what the storage has reported about a path.
@@ -244,7 +253,7 @@ impl Names {
 
     /// An entry was removed here.
     pub(crate) fn forget_removed(&self, path: &RelPath) {
-        self.record(path, None, self.now());
+        self.record(path, None);
         self.changed_in_parent(path);
     }
 
@@ -499,7 +508,7 @@ mod tests {
         assert_eq!(names.cached(&file).unwrap().entry, None);
         storage.add_file("d/new", "");
         let entry = Arc::new(Entry::new(file.clone(), EntryKind::File, 0));
-        names.record(&file, Some(entry), names.now());
+        names.record(&file, Some(entry));
         names.forget(&file);
         assert_eq!(names.cached(&file), None);
         assert!(names.cached(&path("d/other")).is_some());

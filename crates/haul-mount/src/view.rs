@@ -101,11 +101,7 @@ impl View {
         let path = names.path(node)?;
         let file = names.retried(|| self.files.open(&path)).await;
         let file = file.map_err(|error| errno(&error))?;
-        let known = names.cached(&path).and_then(|known| known.entry);
-        if known.is_some_and(|entry| entry.known_size() != Some(file.size)) {
-            // The file has changed since.
-            names.forget(&path);
-        }
+        names.opened(&path, file.size);
         let (handle, keep_cache) = (file.handle, file.is_same);
         let opening = Opening { handle, keep_cache, direct: file.is_direct };
         // The kernel may have the size of an earlier version, or of a listing, and would read only up to that.

@@ -1,6 +1,6 @@
 //! Blocks in memory, within a budget; the least recently used make room.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ pub(super) const BLOCK: u64 = 128 << 10;
 const PAUSED: u64 = 256;
 
 /// A block of one version of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     /// The number of the version.
     pub(super) version: u64,
@@ -30,7 +30,8 @@ pub(crate) struct Blocks {
     /// Bytes that are read ahead: in flight, or held and not used yet.
     ahead: u64,
     used: u64,
-    slots: HashMap<Key, Slot>,
+    /// Ordered, so that the blocks of a version are found without a look at all others.
+    slots: BTreeMap<Key, Slot>,
     order: BTreeMap<u64, Key>,
 }
 
@@ -44,7 +45,7 @@ struct Slot {
 impl Blocks {
     /// No blocks. At most `budget` bytes are held, and at most half as many read ahead.
     pub(super) fn new(budget: u64) -> Self {
-        let (slots, order) = (HashMap::new(), BTreeMap::new());
+        let (slots, order) = (BTreeMap::new(), BTreeMap::new());
         Self { budget, held: 0, pinned: 0, ahead: 0, used: 0, slots, order }
     }
 
@@ -99,8 +100,9 @@ impl Blocks {
 
     /// No process reads this version any more: what was read ahead of it no longer counts.
     pub(super) fn settle(&mut self, version: u64) {
-        for (key, slot) in &mut self.slots {
-            if key.version == version && std::mem::replace(&mut slot.is_ahead, false) {
+        let of_version = Key { version, index: 0 }..=Key { version, index: u64::MAX };
+        for (_, slot) in self.slots.range_mut(of_version) {
+            if std::mem::replace(&mut slot.is_ahead, false) {
                 self.ahead = self.ahead.saturating_sub(slot.bytes.len() as u64);
             }
         }

@@ -71,7 +71,7 @@ fn as_root(point: &Path, options: &AttachOptions) -> Result<OwnedFd> {
     if options.allow_other {
         data.push_str(",allow_other,default_permissions");
     }
-    // A location has no NUL in it.
+    // Numbers and words have no NUL, so this never fails.
     let data = CString::new(data).unwrap_or_default();
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
     if options.noexec {

@@ -162,7 +162,7 @@ impl Changes {
         let runtime = self.runtime.clone();
         runtime.spawn(async move {
             let answer = self.changed(node, change).await.unwrap_or_else(Answer::from);
-            // If it is not received, dropping it releases what it gives.
+            // If it is not received, dropping it releases the references and the handle in it.
             drop(sender.send(Given { changes: self, answer: Some(answer) }));
         });
         let outcome = if may_last { Ok(receiver.await) } else { timeout(most, receiver).await };
@@ -174,7 +174,7 @@ impl Changes {
         }
     }
 
-    /// An answer was not delivered: releases what it would have given the kernel.
+    /// A response was not delivered: releases the references and the handle in it.
     fn undo(&self, answer: &Answer) {
         if let Some(handle) = answer.file() {
             self.undelivered(handle);
@@ -266,7 +266,7 @@ impl Changes {
     }
 }
 
-/// The answer to a change. Dropping it releases what it gives the kernel.
+/// The response to a change. Dropping it before it is taken releases the references and the handle in it.
 #[derive(Debug)]
 struct Given {
     changes: Arc<Changes>,

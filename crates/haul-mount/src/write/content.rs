@@ -58,11 +58,7 @@ impl Changes {
     async fn open_remote(&self, node: u64, path: &RelPath) -> Result<Answer, Errno> {
         let file = self.names.retried(|| self.files.open(path)).await;
         let file = file.map_err(|error| errno(&error))?;
-        let known = self.names.cached(path).and_then(|known| known.entry);
-        if known.is_some_and(|entry| entry.known_size() != Some(file.size)) {
-            // The file has changed since.
-            self.names.forget(path);
-        }
+        self.names.opened(path, file.size);
         // A process that has the file open keeps reading what was written here, also after the upload.
         let is_mixed = self.handles.reads_local(node);
         let handle = self.handles.add(Handle { remote: Some(file.handle), ..Handle::of(node) });

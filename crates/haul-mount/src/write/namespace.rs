@@ -119,14 +119,13 @@ impl Changes {
             }
             None => {
                 let found = self.names.known(&path).await.map_err(|error| errno(&error))?;
-                let mut found = found.entry.map(|found| (*found).clone()).ok_or(Errno::NOENT)?;
+                let found = found.entry.ok_or(Errno::NOENT)?;
                 if found.is_dir() {
                     return Err(Errno::ISDIR);
                 }
                 let storage = &self.names.storage;
                 storage.remove(&path).await.map_err(|error| change_errno(&error))?;
-                found.links = 0;
-                Removed::Remote(Arc::new(found))
+                Removed::Remote(found)
             }
         };
         self.names.forget_removed(&path);

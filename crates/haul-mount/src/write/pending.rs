@@ -23,9 +23,9 @@ pub(crate) struct Pending {
     state: Mutex<State>,
     /// How the storage will show its time.
     times: KeptTimes,
-    /// Held by who uploads, renames or removes it.
+    /// Held while it is uploaded, renamed or removed.
     pub(super) gate: Arc<tokio::sync::Mutex<()>>,
-    /// Held by who stores its record.
+    /// Held while its record is stored.
     settling: tokio::sync::Mutex<()>,
     /// The record that was stored last.
     last: Mutex<Option<Record>>,
@@ -94,17 +94,18 @@ impl Pending {
     /// The entry that is shown of it; `None` once it is removed.
     pub(super) fn entry(&self) -> Option<Entry> {
         let state = self.state();
-        let mut entry = Entry::new(state.path.clone()?, EntryKind::File, state.size);
-        (entry.mode, entry.modified) = (state.mode, Some(self.times.kept(state.modified)));
-        Some(entry)
+        Some(self.entry_at(state.path.clone()?, &state))
     }
 
     /// The entry of a removed file, which has no name.
     pub(super) fn nameless_entry(&self) -> Entry {
         let state = self.state();
-        let mut entry = Entry::new(RelPath::root(), EntryKind::File, state.size);
-        (entry.mode, entry.links) = (state.mode, 0);
-        entry.modified = Some(self.times.kept(state.modified));
+        self.entry_at(RelPath::root(), &state)
+    }
+
+    fn entry_at(&self, path: RelPath, state: &State) -> Entry {
+        let mut entry = Entry::new(path, EntryKind::File, state.size);
+        (entry.mode, entry.modified) = (state.mode, Some(self.times.kept(state.modified)));
         entry
     }
 

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::changes::{Changes, Removed, change_errno};
 use super::namespace::{Gate, hold};
 use super::pending::Pending;
-use super::state::now;
+use super::state::{below, now};
 use crate::errno::errno;
 use crate::fuse::Answer;
 
@@ -68,10 +68,7 @@ impl Changes {
         self.files.changed_below(&moved.to);
         renamed?;
         let node = self.names.tree().rename((parent, name), (new_parent, new_name));
-        let replaced = replaced.map(|mut entry| {
-            Arc::make_mut(&mut entry).links = 0;
-            Removed::Remote(entry)
-        });
+        let replaced = replaced.map(Removed::Remote);
         if let Some(removed) = moved.target.clone().map(Removed::Local).or(replaced) {
             self.remember(node, removed);
         }
@@ -222,8 +219,8 @@ impl Changes {
         }
     }
 
-    /// Renames where the server refuses that because of what is at the new path, which comes back if the second attempt
-    /// fails.
+    /// Renames on a server that refuses to replace what is at the new path. An empty directory there is removed first; a
+    /// file is moved aside, and moved back if the rename fails.
     async fn replace_on_server(
         &self,
         from: &RelPath,
@@ -257,8 +254,7 @@ impl Changes {
 
 /// A path below `from`, after `from` was renamed to `to`.
 fn rebased(path: &RelPath, from: &RelPath, to: &RelPath) -> Option<RelPath> {
-    let rest = path.as_bytes().strip_prefix(from.as_bytes())?.strip_prefix(b"/")?;
-    Some(to.join_path(&RelPath::parse(rest).ok()?))
+    Some(to.join_path(&below(from, path)?))
 }
 
 #[cfg(test)]

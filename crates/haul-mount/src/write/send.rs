@@ -78,7 +78,7 @@ impl Snapshot {
             path: state.path.clone()?,
             base: state.base.clone(),
             last: state.upload.sent.clone(),
-            generation: state.generations.content,
+            generation,
             metadata_changes: state.generations.metadata,
             size: state.size,
             metadata: state.metadata(),
@@ -86,7 +86,7 @@ impl Snapshot {
             is_strict: strictly,
             is_synced: state.upload.is_wanted,
             // A later one may have the time of this one: programs set times.
-            may_exist: state.upload.failures > 0 && attempted == state.generations.content,
+            may_exist: state.upload.failures > 0 && attempted == generation,
         })
     }
 

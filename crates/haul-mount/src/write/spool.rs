@@ -259,15 +259,25 @@ fn reserve_head(file: &File) -> io::Result<()> {
 }
 
 fn read_head(file: &File) -> io::Result<Vec<u8>> {
-    let mut head = vec![0; usize::try_from(HEAD).unwrap_or(0)];
+    let mut head = read_up_to(file, 0, HEAD)?;
+    head.resize(usize::try_from(HEAD).unwrap_or(0), 0);
+    Ok(head)
+}
+
+/// Reads `length` bytes from an offset; fewer at the end of the file.
+fn read_up_to(file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
     let mut filled = 0;
-    while let Some(rest) = head.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, filled as u64)? {
-            0 => break,
-            read => filled += read,
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
-    Ok(head)
+    bytes.truncate(filled);
+    Ok(bytes)
 }
 
 impl SpoolFile {
@@ -283,18 +293,7 @@ impl SpoolFile {
 
     /// Reads a range; shorter at the end of the content.
     pub(super) fn read(&self, range: Range) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; usize::try_from(range.len()).unwrap_or(usize::MAX)];
-        let mut filled = 0;
-        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match self.file.read_at(rest, HEAD + range.start() + filled as u64) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        bytes.truncate(filled);
-        Ok(bytes)
+        read_up_to(&self.file, HEAD + range.start(), range.len())
     }
 
     /// Writes bytes at an offset.

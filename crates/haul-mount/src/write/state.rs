@@ -144,7 +144,7 @@ impl State {
     pub(super) fn record(&self, root: &RelPath) -> Option<Record> {
         let failure = self.upload.failure.as_ref().map(Error::cause);
         Some(Record {
-            path: below(root, self.path.as_ref()?)?,
+            path: below(root, self.path.as_ref()?)?.as_bytes().to_vec(),
             base: self.base.as_ref().map(Version::from),
             present: self.rest.as_ref().map(|rest| Present::of(&rest.present, rest.end)),
             mode: self.mode,
@@ -249,13 +249,13 @@ pub(super) fn now() -> Timestamp {
     SystemTime::now().into()
 }
 
-/// A path relative to the directory `root` that contains it.
-fn below(root: &RelPath, path: &RelPath) -> Option<Vec<u8>> {
+/// A path relative to the directory `root` that contains it; `None` if it is not below that.
+pub(crate) fn below(root: &RelPath, path: &RelPath) -> Option<RelPath> {
     if root.is_root() {
-        return Some(path.as_bytes().to_vec());
+        return Some(path.clone());
     }
     let rest = path.as_bytes().strip_prefix(root.as_bytes())?;
-    Some(rest.strip_prefix(b"/")?.to_vec())
+    RelPath::parse(rest.strip_prefix(b"/")?).ok()
 }
 
 #[cfg(test)]
@@ -265,8 +265,8 @@ mod tests {
     #[test]
     fn the_path_of_a_record_is_relative_to_the_mounted_directory() {
         let path = |text| RelPath::parse(text).unwrap();
-        assert_eq!(below(&path("a"), &path("a/b/c")), Some(b"b/c".to_vec()));
-        assert_eq!(below(&RelPath::root(), &path("a/b")), Some(b"a/b".to_vec()));
+        assert_eq!(below(&path("a"), &path("a/b/c")), Some(path("b/c")));
+        assert_eq!(below(&RelPath::root(), &path("a/b")), Some(path("a/b")));
         assert_eq!(below(&path("a"), &path("ab/c")), None);
     }
 }

@@ -267,7 +267,7 @@ impl Uploader {
     /// describe what was there before.
     fn publish(&self, file: &Pending, path: &RelPath) {
         let shown = file.entry().map(|entry| Arc::new(entry.at(path.clone())));
-        self.names.record(path, shown, self.names.now());
+        self.names.record(path, shown);
     }
 
     /// Does what is left after the content was uploaded: metadata that has changed since, and the version that the next
@@ -277,7 +277,7 @@ impl Uploader {
         let found = match self.present(&path).await {
             // It was removed from the server after its upload: there is no file left for its metadata.
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                self.names.record(&path, None, self.names.now());
+                self.names.record(&path, None);
                 let mut state = file.state();
                 state.generations.metadata_uploaded = state.generations.metadata;
                 (state.upload.is_queued, state.upload.is_wanted) = (false, false);
