@@ -251,14 +251,10 @@ impl Sharer {
             })
         });
         let rooms = rooms.collect::<Result<_>>()?;
-        let prove = |token: &TokenKey| {
-            let proof = token.prove(&signalling.exporter, &signalling.client_key);
-            Bytes::copy_from_slice(&proof)
-        };
         Ok(to_bridge::Body::Register(Register {
             min_version: MIN_VERSION,
             max_version: VERSION,
-            token_proof: self.token.as_ref().map(prove).unwrap_or_default(),
+            token_proof: signalling.token_proof(self.token.as_ref()),
             rooms,
         }))
     }
