@@ -68,7 +68,7 @@ impl PrivateFile {
         if found.len() > MAX_LEN {
             return Err(self.refused("it is too large"));
         }
-        // With room for more than there is, so that it need not grow, which would leave copies behind.
+        // With spare capacity: a vector that grows leaves copies behind.
         let len = usize::try_from(found.len()).unwrap_or(0);
         let mut content = Zeroizing::new(Vec::<u8>::with_capacity(len + 64));
         io::Read::by_ref(&mut file).take(MAX_LEN).read_to_end(&mut content).map_err(failed)?;

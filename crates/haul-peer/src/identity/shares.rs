@@ -1,8 +1,8 @@
 //! The secrets that the sharer has handed out: which still admit, and to what.
 //!
-//! The file has a hash of each secret, not the secret: who reads it cannot connect. Only of shares that are to have
-//! the same ticket in a later run ([`Shares::keep`]) it has the secret itself. What is not in the file is refused, so
-//! an entry that has ended may be removed at any time.
+//! The file has a hash of each secret, with which a reader of the file cannot connect. Only a share that has the same
+//! ticket in every run ([`Shares::keep`]) has its secret there. A secret that is not in the file is refused, so an
+//! entry that has ended may be removed at any time.
 
 use std::fmt;
 use std::path::Path;

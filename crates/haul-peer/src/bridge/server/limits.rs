@@ -1,4 +1,4 @@
-//! What clients can make a bridge hold, and how often they may join.
+//! Limits of what a bridge holds for its clients, and of how often they may join.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
