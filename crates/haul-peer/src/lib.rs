@@ -13,6 +13,7 @@ pub mod client;
 pub mod identity;
 pub mod lan;
 mod lane;
+mod lock;
 mod outbox;
 pub mod port_mapping;
 pub mod server;

@@ -10,7 +10,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use haul_storage::{Error, ErrorKind, Result, Retry, io_cause};
@@ -22,6 +22,7 @@ use super::messages::Cross;
 use super::preamble::ConnectionId;
 use super::signal::introduce;
 use crate::lane;
+use crate::lock::lock;
 
 /// Time until the bridge is reached.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -127,7 +128,7 @@ pub(super) struct Pace {
 impl Pace {
     async fn turn(&self) {
         let at = {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = lock(&self.next);
             let now = Instant::now();
             let at = next.map_or(now, |next| next.max(now));
             *next = Some(at + BETWEEN);

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
 
 use super::preamble::ConnectionId;
+use crate::lock::lock;
 
 type Table<T> = Arc<Mutex<HashMap<ConnectionId, oneshot::Sender<T>>>>;
 
@@ -72,12 +73,6 @@ impl<T> fmt::Debug for Expected<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Expected({})", lock(&self.0).len())
     }
-}
-
-fn lock<T>(
-    table: &Mutex<HashMap<ConnectionId, oneshot::Sender<T>>>,
-) -> MutexGuard<'_, HashMap<ConnectionId, oneshot::Sender<T>>> {
-    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

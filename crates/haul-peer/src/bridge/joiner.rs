@@ -7,7 +7,7 @@ use std::fmt;
 use std::future::pending;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -34,6 +34,7 @@ use super::signal::{
     KEEPALIVE, PATIENCE, SILENCE, Signalling, introduce, key, refusal, tcp, unexpected,
 };
 use crate::lane;
+use crate::lock::lock;
 use crate::ticket::{Address, BridgeAddress, Secret};
 use crate::wire::convert::{clipped, fixed};
 
@@ -525,10 +526,6 @@ fn fail(outcomes: impl IntoIterator<Item = oneshot::Sender<Result<()>>>, error: 
 fn unavailable(cause: &str) -> Error {
     let error = Error::new(ErrorKind::Unreachable, "connect without the bridge");
     error.because(cause).with_retry(Retry::Later)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

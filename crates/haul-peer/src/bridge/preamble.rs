@@ -21,7 +21,8 @@ const REVERSE: [u8; 8] = *b"haulrv1\n";
 /// What is hashed before the number of a connection from a sharer to a client.
 const ANSWER: &[u8] = b"haul reverse 1";
 
-/// The number of a data connection. A connection that begins with it can take its place, so it is random and announced within TLS.
+/// The number of a data connection. Another connection with this number could take its place, so it is random, and
+/// announced within TLS.
 pub type ConnectionId = [u8; 32];
 
 /// A new number.

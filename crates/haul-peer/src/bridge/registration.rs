@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -33,6 +33,7 @@ use super::signal::{
     KEEPALIVE, PATIENCE, SILENCE, Signalling, introduce, key, refusal, unexpected,
 };
 use crate::lane;
+use crate::lock::lock;
 use crate::ticket::{BridgeAddress, Secret};
 use crate::wire::convert::{clipped, fixed};
 
@@ -90,7 +91,7 @@ impl Registration {
 
     /// Address and port from which the bridge sees this machine.
     pub fn observed(&self) -> String {
-        self.observed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.observed).clone()
     }
 }
 
@@ -228,7 +229,7 @@ impl Sharer {
         match signalling.ask(request).await.map_err(|error| error.at(&self.bridge))? {
             from_bridge::Body::Registered(registered) => {
                 let observed = clipped(&registered.observed);
-                let mut last = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut last = lock(&self.observed);
                 last.clone_from(&observed);
                 drop(last);
                 self.observer.notify(signalling.at, RegistrationEvent::Registered { observed });
@@ -251,14 +252,10 @@ impl Sharer {
             })
         });
         let rooms = rooms.collect::<Result<_>>()?;
-        let prove = |token: &TokenKey| {
-            let proof = token.prove(&signalling.exporter, &signalling.client_key);
-            Bytes::copy_from_slice(&proof)
-        };
         Ok(to_bridge::Body::Register(Register {
             min_version: MIN_VERSION,
             max_version: VERSION,
-            token_proof: self.token.as_ref().map(prove).unwrap_or_default(),
+            token_proof: signalling.token_proof(self.token.as_ref()),
             rooms,
         }))
     }
@@ -324,7 +321,7 @@ impl Sharer {
     /// Connects to a client as it asks for, if that is allowed.
     fn dial_back(&self, incoming: &Incoming, bridge: SocketAddr) {
         let Some(outward) = &self.outward else { return };
-        let observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
+        let observed = lock(&self.observed);
         let own = observed.parse::<SocketAddr>().ok().map(|own| own.ip());
         drop(observed);
         outward.incoming(incoming, bridge, own);

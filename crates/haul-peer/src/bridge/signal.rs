@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use haul_net::{DialOptions, Dialled, dial};
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use rustls::{AlertDescription, CertificateError};
@@ -15,6 +16,7 @@ use tokio_rustls::client::TlsStream;
 use super::channel::{Channel, lost};
 use super::messages::{FromBridge, Refusal, Refused, ToBridge, from_bridge, to_bridge};
 use super::preamble::{self, ConnectionId};
+use super::room::TokenKey;
 use crate::identity::Identity;
 use crate::lane;
 use crate::ticket::BridgeAddress;
@@ -53,6 +55,12 @@ impl Signalling {
         let exporter = tls::exporter(stream.get_ref().1)?;
         let client_key = *identity.key().as_bytes();
         Ok(Self { channel: Channel::new(stream), exporter, client_key, at })
+    }
+
+    /// The proof that this side knows the bridge's token; empty if it has none.
+    pub(super) fn token_proof(&self, token: Option<&TokenKey>) -> Bytes {
+        let prove = |token: &TokenKey| token.prove(&self.exporter, &self.client_key);
+        token.map(prove).map(|proof| Bytes::copy_from_slice(&proof)).unwrap_or_default()
     }
 
     /// Sends a request, and waits for its response.

@@ -4,13 +4,13 @@
 //! Everything here blocks, on the disk and up to [`LOCK_WAIT`] on another process.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use haul_storage::{Error, ErrorKind, Result};
+use haul_storage::{Error, ErrorKind, Result, replace_private};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -68,7 +68,7 @@ impl PrivateFile {
         if found.len() > MAX_LEN {
             return Err(self.refused("it is too large"));
         }
-        // With room for more than there is, so that it need not grow, which would leave copies behind.
+        // With spare capacity: a vector that grows leaves copies behind.
         let len = usize::try_from(found.len()).unwrap_or(0);
         let mut content = Zeroizing::new(Vec::<u8>::with_capacity(len + 64));
         io::Read::by_ref(&mut file).take(MAX_LEN).read_to_end(&mut content).map_err(failed)?;
@@ -114,17 +114,10 @@ impl PrivateFile {
     /// # Errors
     /// If it cannot be written. The file is unchanged then, unless only the sync of its directory failed.
     pub(super) fn replace(&self, content: &[u8], _lock: &FileLock) -> Result<()> {
-        let write = || -> io::Result<()> {
-            // Its mode is 0600, and it is removed if it does not get its name.
-            let mut file =
-                tempfile::Builder::new().prefix(".haul-").tempfile_in(self.directory())?;
-            file.write_all(content)?;
-            file.as_file().sync_all()?;
-            file.persist(&self.path).map_err(|error| error.error)?;
-            // Without this, a crash could bring back the old content.
-            File::open(self.directory())?.sync_all()
-        };
-        write().map_err(|error| Error::from_io(self.change, error).at(self.path.display()))
+        let replaced = replace_private(&self.path, content);
+        // Without the sync, a crash could bring back the old content.
+        let synced = replaced.and_then(|()| File::open(self.directory())?.sync_all());
+        synced.map_err(|error| Error::from_io(self.change, error).at(self.path.display()))
     }
 
     /// An error: the file or its content is not what it should be.

@@ -1,8 +1,8 @@
 //! The secrets that the sharer has handed out: which still admit, and to what.
 //!
-//! The file has a hash of each secret, not the secret: who reads it cannot connect. Only of shares that are to have
-//! the same ticket in a later run ([`Shares::keep`]) it has the secret itself. What is not in the file is refused, so
-//! an entry that has ended may be removed at any time.
+//! The file has a hash of each secret, with which a reader of the file cannot connect. Only a share that has the same
+//! ticket in every run ([`Shares::keep`]) has its secret there. A secret that is not in the file is refused, so an
+//! entry that has ended may be removed at any time.
 
 use std::fmt;
 use std::path::Path;
@@ -310,18 +310,6 @@ impl Shares {
         })
     }
 
-    /// Removes all secrets that ended before `time`: expired, used up or revoked. Returns their number.
-    ///
-    /// # Errors
-    /// As for [`Shares::list`], or if the file cannot be written.
-    pub fn remove_ended_before(&self, time: u64) -> Result<usize> {
-        self.change(|shares| {
-            let count = shares.len();
-            shares.retain(|share| share.ended().is_none_or(|ended| ended >= time));
-            Ok(count - shares.len())
-        })
-    }
-
     /// Changes the file under its lock; it is unchanged if `edit` fails.
     fn change<T>(&self, edit: impl FnOnce(&mut Vec<Share>) -> Result<T>) -> Result<T> {
         let lock = self.file.lock()?;
@@ -598,14 +586,17 @@ mod tests {
     }
 
     #[test]
-    fn ended_secrets_are_removed_and_do_not_admit_again() {
+    fn secrets_that_ended_a_month_ago_are_removed_and_do_not_admit_again() {
         let (_directory, shares) = in_new_directory();
         let (_, expired) = shares.hand_out(Terms { expires: Some(20), ..terms() }, 10).unwrap();
         let (_, used) = shares.hand_out(one_use(), 10).unwrap();
         let (_, lasting) = shares.hand_out(terms(), 10).unwrap();
         shares.consume(&used, 15).unwrap();
-        assert_eq!(shares.remove_ended_before(15).unwrap(), 0);
-        assert_eq!(shares.remove_ended_before(21).unwrap(), 2);
+        // The share that is kept is one more.
+        for (now, count) in [(15, 4), (21, 2)] {
+            shares.keep(&terms(), now + ENDED_LIFETIME).unwrap();
+            assert_eq!(shares.list().unwrap().len(), count);
+        }
         for secret in [expired, used] {
             assert!(matches!(shares.consume(&secret, 12), Err(Refusal::Unknown)));
         }

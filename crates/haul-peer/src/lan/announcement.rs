@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use haul_storage::Result;
@@ -15,6 +15,7 @@ use super::finder::TAG;
 use super::service::{BRIDGES, Daemon, Hosts, SHARES, ports};
 use super::tag::TagKey;
 use crate::bridge::room::epoch;
+use crate::lock::lock;
 use crate::ticket::{PeerKey, Secret};
 
 /// How often to check whether the day has changed, and how much the thread remembers. Clients know the tags of the day
@@ -165,10 +166,6 @@ impl Announced {
     fn current(&self) -> Arc<Daemon> {
         Arc::clone(&lock(&self.daemon))
     }
-}
-
-fn lock(daemon: &Mutex<Arc<Daemon>>) -> MutexGuard<'_, Arc<Daemon>> {
-    daemon.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -296,14 +296,10 @@ impl Sharer {
     /// Connects and asks for a number: this one, or any if it is 0.
     async fn offer(&self, number: u32, key: &[u8; 32]) -> Result<(Signalling, u32)> {
         let mut signalling = Box::pin(Signalling::open(&self.bridge)).await?;
-        let prove = |token: &TokenKey| {
-            let proof = token.prove(&signalling.exporter, &signalling.client_key);
-            Bytes::copy_from_slice(&proof)
-        };
         let request = Offer {
             min_version: MIN_VERSION,
             max_version: VERSION,
-            token_proof: self.token.as_ref().map(prove).unwrap_or_default(),
+            token_proof: signalling.token_proof(self.token.as_ref()),
             number,
             key: Bytes::copy_from_slice(key),
         };

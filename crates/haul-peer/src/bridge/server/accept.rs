@@ -1,4 +1,4 @@
-//! What a connection to a bridge is for: its first byte tells.
+//! Dispatches a connection to a bridge by its first byte: signalling or data.
 
 use std::io;
 use std::net::SocketAddr;

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use haul_net::network;
 
 use super::super::room::epoch;
+use crate::lock::lock;
 
 /// Bytes may exceed the rate for this long.
 const BURST: Duration = Duration::from_millis(100);
@@ -40,7 +41,7 @@ impl Accounts {
     pub(super) fn meter(&self, from: SocketAddr) -> Meter {
         let quota = self.quota.map(|most| {
             let today = epoch(SystemTime::now());
-            let mut days = self.days.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut days = lock(&self.days);
             if days.len() >= ADDRESSES {
                 days.retain(|_, day| Arc::strong_count(day) > 1 || lock(day).number == today);
             }
@@ -100,10 +101,6 @@ impl Schedule {
         self.next = self.next.max(earliest) + time;
         self.next.saturating_duration_since(now)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

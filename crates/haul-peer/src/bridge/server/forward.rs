@@ -30,7 +30,7 @@ pub(super) struct Flow<'a> {
     pub(super) idle: Duration,
 }
 
-/// Forwards until both sides have closed. That one has closed is passed on, and the other may continue.
+/// Forwards until both sides have closed. When one closes, the other one is notified, and may continue to send.
 ///
 /// # Errors
 /// If either is lost, nothing moves for too long, or the quota is used up.

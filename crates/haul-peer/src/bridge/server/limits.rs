@@ -1,11 +1,13 @@
-//! What clients can make a bridge hold, and how often they may join.
+//! Limits of what a bridge holds for its clients, and of how often they may join.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use haul_net::network;
+
+use crate::lock::lock;
 
 /// Limits of a bridge. The defaults suit a small server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +83,7 @@ impl JoinRate {
 
     /// Counts a join; `false` if there were too many.
     pub(super) fn allows(&self, from: SocketAddr, now: Instant) -> bool {
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = lock(&self.buckets);
         if buckets.len() >= ADDRESSES.0 {
             buckets.retain(|_, bucket| now.saturating_duration_since(bucket.at) < MINUTE);
         }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream as StdTcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use haul_net::{Admitted, network};
 use tokio::net::TcpStream;
@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use super::super::preamble::ConnectionId;
 use super::limits::BridgeLimits;
 use super::rooms::{Connected, ToPeer};
+use crate::lock::lock;
 
 /// A data connection without its counterpart. Nothing is read from it: its bytes stay in the kernel.
 #[derive(Debug)]
@@ -208,10 +209,6 @@ impl Table {
         }
         Some(parked)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

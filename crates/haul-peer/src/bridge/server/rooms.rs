@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use haul_net::network;
@@ -15,6 +15,7 @@ use super::super::messages::{NUMBER_MAX, Refusal, from_bridge};
 use super::super::room::{Room, RoomKey};
 use super::account::Meter;
 use super::limits::BridgeLimits;
+use crate::lock::lock;
 
 type Name = [u8; 32];
 
@@ -125,10 +126,6 @@ impl Rooms {
     fn lock(&self) -> MutexGuard<'_, Table> {
         lock(&self.table)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Table {

@@ -336,8 +336,9 @@ impl Caller {
             candidates: candidates(&request.candidates)?,
             to_joiner: Some(&to_joiner),
         };
+        let is_empty = announced.count() == 0;
         announce(&self.bridge, self.from, &sharer, announced).await?;
-        if announced_any(request) {
+        if !is_empty {
             // It may be refused now and then as long as it lasts.
             self.refusals = 0;
         }
@@ -361,10 +362,6 @@ impl Announced<'_> {
     const fn count(&self) -> usize {
         self.connections.len() + self.reverse.len() + self.crossings.len()
     }
-}
-
-fn announced_any(request: &messages::Connect) -> bool {
-    !(request.connections.is_empty() && request.reverse.is_empty() && request.crossings.is_empty())
 }
 
 /// Announces a client's connections to the sharer.

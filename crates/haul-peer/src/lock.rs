@@ -1,0 +1,8 @@
+//! Locking without poisoning: no state here is left half changed by a panic.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
