@@ -1,11 +1,17 @@
-//! Points in time, as `--min-age` and `--max-age` take them: an age or a date.
+//! Points in time: the current one, and those of `--min-age` and `--max-age`, which are an age or a date.
 
 use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use haul_storage::Timestamp;
 use jiff::Zoned;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+
+/// The current time, in seconds since 1970.
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
 
 /// An age, counted back from now (`90s`, `15m`, `36h`, `7d`, `2w`, `6M`, `1y`), or a date (`2026-01-31`,
 /// `2026-01-31T12:00`, in local time unless it has a UTC offset, `Z` or a time zone: `[Europe/Berlin]`).

@@ -122,12 +122,12 @@ fn address(text: &str) -> Result<Address, String> {
 const HELP: &str = "\
 Prints a ticket, then serves until Ctrl-C. Anyone who has the ticket has access: on the other
 machine it is a location, as in haul cp TICKET/ DIR. A terminal shows the connected clients and
-what they transfer. Ctrl-C ends the share: the clients' commands fail at once. A second Ctrl-C does
-not wait for them to be told.
+what they transfer. Ctrl-C ends the share: the clients' commands fail at once. A second Ctrl-C ends
+haul at once, without notifying them.
 
 On the local network, the share is announced to those who have the ticket, without any name. Behind
 a router, haul asks it to forward a port until Ctrl-C (PCP, NAT-PMP, UPnP), and the ticket has the
-router's address, too; -v prints what the router says.
+router's address, too; -v prints whether that works.
 
 The key is haul/identity.pem below $XDG_STATE_HOME or ~/.local/state, created on first use.
 Tickets of --keep are in shares.toml there.";

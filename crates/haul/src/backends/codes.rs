@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use haul_peer::bridge::code::{Code, fetch};
 use haul_peer::identity::Fetched;
@@ -15,6 +14,7 @@ use tokio::task::JoinError;
 
 use super::opened::Shared;
 use crate::args::BridgeArg;
+use crate::moment::unix_seconds;
 use crate::{directories, lan};
 
 /// The tickets of codes.
@@ -68,7 +68,9 @@ impl Codes {
     async fn ticket(&self, code: Code, text: &str, shared: &Shared) -> Result<Ticket> {
         let fetched = directories::state().map(|state| Fetched::at(&state.join("codes.toml")));
         // If the file cannot be used, only running the command again fails.
-        let known = fetched.as_ref().and_then(|fetched| fetched.ticket(text, now()).ok().flatten());
+        let known = fetched
+            .as_ref()
+            .and_then(|fetched| fetched.ticket(text, unix_seconds()).ok().flatten());
         if let Some(ticket) = known {
             return Ok(ticket);
         }
@@ -91,13 +93,8 @@ impl Codes {
         let fetching = shared.runtime()?.spawn(async move { fetch(&bridge, &code).await });
         let ticket = fetching.await.map_err(failed)??;
         if let Some(fetched) = fetched {
-            drop(fetched.store(text, &ticket, now()));
+            drop(fetched.store(text, &ticket, unix_seconds()));
         }
         Ok(ticket)
     }
-}
-
-/// Seconds since 1970.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

@@ -66,7 +66,7 @@ impl PeerPlaces {
         if location.has_trailing_slash() && !path.is_root() {
             return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
         }
-        self.file(ticket, location, &path, true).await
+        self.file(ticket, location, &path).await
     }
 
     /// The name that the sharer gave a share whose location was opened.
@@ -96,11 +96,10 @@ impl PeerPlaces {
         match found.kind {
             EntryKind::Directory if nearest == path => self.directory(ticket, location, path).await,
             EntryKind::File if nearest == path && !location.has_trailing_slash() => {
-                self.file(ticket, location, &path, true).await
+                self.file(ticket, location, &path).await
             }
             EntryKind::Directory => {
-                let storage = self.storage(ticket, location, RelPath::root()).await?;
-                Ok(Place { storage, path, is_directory: false, exists: false, local: None })
+                Ok(Place { storage: share, path, is_directory: false, exists: false, local: None })
             }
             EntryKind::File => Err(Error::new(ErrorKind::NotADirectory, "open").at(location)),
             _ => Err(Error::new(ErrorKind::AlreadyExists, "replace")
@@ -125,12 +124,11 @@ impl PeerPlaces {
         ticket: &TicketText,
         location: &Location,
         path: &RelPath,
-        exists: bool,
     ) -> Result<Place> {
         let directory = path.parent().unwrap_or_else(RelPath::root);
         let storage = self.storage(ticket, location, directory).await?;
         let path = RelPath::root().join(path.name()).map_err(|error| invalid(location, error))?;
-        Ok(Place { storage, path, is_directory: false, exists, local: None })
+        Ok(Place { storage, path, is_directory: false, exists: true, local: None })
     }
 
     async fn storage(

@@ -8,7 +8,7 @@
 //! | `peer:NAME`, `peer:NAME/path` | that of a known peer (`haul peers`) |
 //!
 //! `FILE` ends at the first part of the path that is not a directory. A local file whose name is the whole argument,
-//! with its `@`, goes before, and so does a `[remote.ticket]` or `[remote.peer]` of the configuration.
+//! with its `@`, takes precedence, and so does a `[remote.ticket]` or `[remote.peer]` of the configuration.
 
 use std::collections::HashMap;
 use std::env;

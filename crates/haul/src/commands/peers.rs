@@ -1,7 +1,6 @@
 //! `haul peers`: the other machines that are known by name.
 
 use std::ffi::OsStr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use haul_peer::identity::{Peer, Peers};
 use haul_peer::ticket::{Ticket, TicketError};
@@ -13,6 +12,7 @@ use crate::backends::Places;
 use crate::config::Config;
 use crate::directories;
 use crate::exit::{Exit, Stop};
+use crate::moment::unix_seconds;
 use crate::output::{Printer, human};
 
 /// A peer in JSON.
@@ -40,14 +40,12 @@ pub(crate) async fn run(
         Some(PeersAction::Add { name, ticket, bridge, no_lan }) => {
             // Before a code is used up.
             peers.check_name(name)?;
-            let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            let now = now.map_or(0, |time| time.as_secs());
             let mut remote = RemoteArgs::default();
             remote.network.bridge.clone_from(bridge);
             remote.network.no_lan = *no_lan;
             let places = Places::for_names(config, &remote, printer)?;
             let ticket = Box::pin(given(ticket, &places)).await?;
-            peers.add(name, &Peer::of_ticket(&ticket, now))?;
+            peers.add(name, &Peer::of_ticket(&ticket, unix_seconds()))?;
         }
         Some(PeersAction::Forget { name }) => peers.forget(name)?,
         Some(PeersAction::Rename { from, to }) => peers.rename(from, to)?,

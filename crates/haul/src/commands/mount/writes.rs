@@ -8,13 +8,12 @@ use haul_storage::{Location, Result, text};
 use serde::Serialize;
 
 use super::status;
-use crate::args::{MountArgs, TransferArgs};
+use crate::args::MountArgs;
 use crate::backends::Places;
 use crate::config::Config;
 use crate::directories;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
-use crate::settings;
 
 /// A file that waits to be uploaded.
 #[derive(Debug, Serialize)]
@@ -69,8 +68,6 @@ pub(super) fn apply(
             _ => return,
         };
         printer.warning(&location.display(path).to_string(), &message);
-        // The next output, which would flush it, may be far off.
-        printer.flush();
     };
     Ok(builder.writable(spools(args)?).sync_close(args.sync_close).on_warning(warn))
 }
@@ -98,10 +95,9 @@ pub(super) fn print_pending(
     config: &Config,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let resolved = settings::resolve(&TransferArgs::default(), config).map_err(Stop::Usage)?;
     let location = match &args.location {
         Some(named) => {
-            let places = Places::for_transfer(config, &resolved, &args.remote, printer)?;
+            let places = Places::for_names(config, &args.remote, printer)?;
             Some(match places.locate(named)? {
                 // A mount has the canonical path.
                 Location::Local(path) => Location::Local(status::absolute(&path)).to_string(),

@@ -110,7 +110,6 @@ pub(super) async fn offer(
 fn report(event: &CodeEvent, address: SocketAddr, printer: &Printer) {
     if printer.is_json() {
         printer.object(&object(event, address));
-        printer.flush();
     } else {
         match event {
             CodeEvent::Used => printer.note(format_args!("haul: {address} has used the code")),

@@ -8,7 +8,7 @@
 use std::future::pending;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use haul_peer::identity::{Identity, Kept, Shares, Terms};
 use haul_peer::port_mapping::PortMapping;
@@ -33,6 +33,7 @@ use super::watch::Watch;
 use super::web::{Page, Web};
 use crate::args::ShareArgs;
 use crate::exit::{Exit, Stop};
+use crate::moment::unix_seconds;
 use crate::output::{Printer, human};
 use crate::signals::Signals;
 use crate::units::{bytes, duration, per_second, rate};
@@ -224,7 +225,7 @@ fn has_moved(action: &ClientAction) -> bool {
 /// Waits until a ticket expires, in seconds since 1970: by the clock, which goes on while this machine is suspended.
 async fn expired(expires: Option<u64>) {
     let Some(expires) = expires else { return pending().await };
-    while now() < expires {
+    while unix_seconds() < expires {
         sleep(CLOCK).await;
     }
 }
@@ -234,8 +235,8 @@ fn revoke(path: &Path, printer: &Printer) -> Result<Exit, Stop> {
     let is_all = path == Path::new("all");
     let shares = Shares::at(&state_file("shares.toml")?);
     let count = match is_all {
-        true => shares.revoke_all(|_| true, now())?,
-        false => shares.revoke_all(labels_with(path)?, now())?,
+        true => shares.revoke_all(|_| true, unix_seconds())?,
+        false => shares.revoke_all(labels_with(path)?, unix_seconds())?,
     } as u64;
     if count == 0 && !is_all {
         return Err(Error::new(ErrorKind::NotFound, "revoke")
@@ -263,7 +264,7 @@ struct Admission {
 
 impl Admission {
     fn new(args: &ShareArgs, label: &str) -> Result<Self, Stop> {
-        let now = now();
+        let now = unix_seconds();
         let expires = args.expires.map(|seconds| now + seconds.0);
         if !args.keep {
             return Ok(Self { secret: Secret::generate()?, expires, kept: None });
@@ -337,7 +338,7 @@ fn print(
             writable: args.writable,
             one_use: args.one_use,
             kept: args.keep,
-            expires: ticket.expires.map(|expires| expires.saturating_sub(now())),
+            expires: ticket.expires.map(|expires| expires.saturating_sub(unix_seconds())),
             web: page,
         });
     } else {
@@ -357,7 +358,9 @@ fn print(
         }
         let word = code.unwrap_or("TICKET");
         printer.result(format!("On the other machine: haul cp {word}/ DIR"));
-        let left = ticket.expires.map(|expires| Duration::from_secs(expires.saturating_sub(now())));
+        let left = ticket
+            .expires
+            .map(|expires| Duration::from_secs(expires.saturating_sub(unix_seconds())));
         printer.result(access(args.one_use, args.keep, left));
         if let Some(page) = page {
             page.print(args.qr, printer)?;
@@ -395,11 +398,6 @@ fn listed(paths: &[String]) -> String {
 /// A file below the state directory.
 fn state_file(name: &str) -> Result<PathBuf, Stop> {
     kept(name, "XDG_STATE_HOME")
-}
-
-/// Seconds since 1970.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 impl LogEvent for ClientEvent {
