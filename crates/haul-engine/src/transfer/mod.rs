@@ -98,6 +98,8 @@ pub async fn transfer_on(
         () = count_ahead(&context, &named) => {}
         () = grace_over(&context) => {}
     }
+    // A short transfer may have ended before the first tick.
+    context.flow.tick();
     context.tally.progress(&context.flow, Some(Phase::Ended));
     let summary = context.tally.summary(&context.flow, cancel.is_cancelled());
     Summary { out_of_space: context.room.is_stopped(), ..summary }

@@ -529,6 +529,12 @@ fn a_transfer_names_the_path_of_its_lanes() {
     assert!(address.starts_with("127.0.0.1:"), "{summary}");
     let text = session.haul(&format!("{copy} -v")).status(0).err();
     assert!(text.contains(&format!("; path {address} (direct)")), "{text}");
+    // Formerly, a transfer that ended within milliseconds reported nothing of its link.
+    let line = format!("cp --json {ticket}/one.jpg got-one");
+    let summary = session.haul(&line).status(0).summary();
+    assert_eq!(summary["link_path"]["kind"], "direct", "{summary}");
+    assert_eq!(summary["lanes"], 1, "{summary}");
+    assert!(summary["connect_ms"].is_f64(), "{summary}");
     // Where there is only one path, none is named.
     let summary = session.haul("cp --json photos/big other").status(0).summary();
     assert!(summary["link_path"].is_null(), "{summary}");
