@@ -36,6 +36,8 @@ pub struct LinkCapabilities {
     pub long_reads: bool,
     /// True if all limit the bytes in flight of reads themselves.
     pub bounded_reads: bool,
+    /// The same for writes.
+    pub bounded_writes: bool,
 }
 
 impl Default for LinkCapabilities {
@@ -46,6 +48,7 @@ impl Default for LinkCapabilities {
             pipelined_writes: true,
             long_reads: false,
             bounded_reads: true,
+            bounded_writes: true,
         }
     }
 }
@@ -149,6 +152,7 @@ impl LinkCapabilities {
         self.pipelined_writes &= can.pipelined_writes;
         self.long_reads |= can.long_reads;
         self.bounded_reads &= can.bounded_reads;
+        self.bounded_writes &= can.bounded_writes;
     }
 }
 

@@ -79,6 +79,9 @@ pub struct Capabilities {
     /// True if the backend itself limits the bytes in flight of its reads, to slightly more than the bytes
     /// received per RTT, however many are requested.
     pub bounded_reads: bool,
+    /// True if written bytes wait in the memory of the backend until a connection accepts them, so that many of them in
+    /// flight do not fill the queues of the path.
+    pub bounded_writes: bool,
     /// Whether a listing contains every name that exists. If not, a server may serve files that its listings omit.
     pub complete_lists: bool,
     /// Preferred size of a write in bytes, for servers that open the file for each write request; 0 if any
@@ -118,6 +121,7 @@ impl Capabilities {
             pipelined_reads: false,
             pipelined_writes: false,
             bounded_reads: false,
+            bounded_writes: false,
             complete_lists: false,
             write_bytes: 0,
             max_lanes: None,

@@ -30,7 +30,7 @@ use super::warning::{Warning, Warnings};
 use crate::names::Names;
 
 /// Uploads at a time, of files that are sent at once and of others.
-const MOST_SMALL: usize = 64;
+const MOST_SMALL: usize = 256;
 const MOST_LONG: usize = 4;
 
 /// The pause after a failed upload; it doubles each time, up to the longest.

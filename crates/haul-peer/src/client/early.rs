@@ -1,5 +1,5 @@
 //! Requests that a client sends behind its first Hello, so that their responses come with the Welcome: what a location
-//! is, what it contains, and how the file begins. Nothing of it changes anything, and only the owner of the ticket's key
+//! is, what it contains, and how the file begins; of a destination, how much space it has. Nothing of it changes anything, and only the owner of the ticket's key
 //! receives it. What fails here is requested again.
 
 use std::fmt;
@@ -26,12 +26,13 @@ const STAT: u32 = 1;
 const LIST: u32 = 2;
 pub(super) const OPEN: u32 = 3;
 const READ: u32 = 4;
+const SPACE: u32 = 5;
 
 /// The location that a command looks at first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct First {
     pub(super) path: RelPath,
-    /// Whether it is listed or read, too.
+    /// Whether it is listed or read, too. If not, it is written, and its space is requested.
     pub(super) is_read: bool,
 }
 
@@ -44,8 +45,12 @@ pub(super) fn frames(first: &First) -> Result<Vec<u8>> {
         (OPEN, to_server::Body::Open(messages::Open { path })),
         (READ, to_server::Body::Read(read())),
     ];
+    let space =
+        [(SPACE, to_server::Body::Space(messages::PathOf { path: path_bytes(&first.path) }))];
+    let reading = reading.into_iter().filter(|_| first.is_read);
+    let space = space.into_iter().filter(|_| !first.is_read);
     let mut frames = Vec::new();
-    for (id, body) in look.into_iter().chain(reading.into_iter().filter(|_| first.is_read)) {
+    for (id, body) in look.into_iter().chain(reading).chain(space) {
         frames.extend_from_slice(&frame(id, body)?);
     }
     Ok(frames)
@@ -63,6 +68,7 @@ fn read() -> messages::Read {
 pub(super) struct Sent {
     path: RelPath,
     stat: Responses,
+    space: Option<Responses>,
     reading: Option<SentReading>,
 }
 
@@ -84,12 +90,13 @@ impl Sent {
             open: session.register_as(OPEN, Some(lane), Expects::ONE),
             read: expects(READ, to_server::Body::Read(read())),
         });
-        Self { path, stat, reading }
+        let space = (!is_read).then(|| session.register_as(SPACE, Some(lane), Expects::ONE));
+        Self { path, stat, space, reading }
     }
 
     /// What they bring, on a lane that runs.
     pub(super) fn on(self, lane: &Arc<Lane>) -> Early {
-        let Self { path, stat, reading } = self;
+        let Self { path, stat, space, reading } = self;
         let (list, open) = reading
             .map(|SentReading { list, open, read }| {
                 let range = haul_storage::Range::new(0, AHEAD);
@@ -100,7 +107,7 @@ impl Sent {
             .unzip();
         let since = Instant::now();
         let stat = Arc::new(Mutex::new(Looked::Sent(stat)));
-        Early { path, lane: Arc::clone(lane), since, stat, list, open }
+        Early { path, lane: Arc::clone(lane), since, stat, space, list, open }
     }
 }
 
@@ -112,13 +119,15 @@ pub(super) struct Early {
     pub(super) since: Instant,
     /// Locked by the task that waits for the entry. Only tasks that need the entry wait for this lock.
     pub(super) stat: Arc<Mutex<Looked>>,
+    pub(super) space: Option<Responses>,
     pub(super) list: Option<Responses>,
     pub(super) open: Option<Opening>,
 }
 
 pub(super) enum Looked {
     Sent(Responses),
-    Known(Box<Entry>),
+    /// The entry, or that there is none.
+    Known(Box<Result<Entry>>),
 }
 
 /// The request that opens the file.
@@ -160,7 +169,8 @@ impl fmt::Debug for Early {
 /// A listing that is not taken is cancelled.
 impl Drop for Early {
     fn drop(&mut self) {
-        for id in [Some(STAT), self.list.as_ref().map(|list| list.id)].into_iter().flatten() {
+        let [space, list] = [&self.space, &self.list].map(|sent| sent.as_ref().map(|sent| sent.id));
+        for id in [Some(STAT), space, list].into_iter().flatten() {
             if self.lane.session.forget(id) && id == LIST {
                 cancel(&self.lane, id);
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use haul_storage::{Entry, RelPath, Result};
+use haul_storage::{Entry, ErrorKind, RelPath, Result};
 use tokio::time::Instant;
 
 use super::early::{Early, First, Looked, OPEN};
@@ -20,7 +20,7 @@ impl PeerHost {
         self.announce(First { path: path.clone(), is_read: true });
     }
 
-    /// Announces that a location will be looked at. The request is sent with the Hello of the first lane.
+    /// Announces that a location will be looked at and written to. Its requests are sent with the Hello of the first lane.
     pub fn look_first_at(&self, path: &RelPath) {
         self.announce(First { path: path.clone(), is_read: false });
     }
@@ -37,8 +37,8 @@ impl PeerHost {
         *self.reach.prefetch.early.lock().await = None;
     }
 
-    /// The entry of a path, if it was requested early. A slow response delays only tasks that need it.
-    pub(super) async fn early_stat(&self, path: &RelPath) -> Option<Entry> {
+    /// The entry of a path, or that there is none, if it was requested early. A slow response delays only tasks that need it.
+    pub(super) async fn early_stat(&self, path: &RelPath) -> Option<Result<Entry>> {
         let stat = {
             let mut guard = self.reach.prefetch.early.lock().await;
             Arc::clone(&current(&mut guard, path)?.stat)
@@ -46,7 +46,7 @@ impl PeerHost {
         let mut looked = stat.lock().await;
         let (entry, is_new) = match &mut *looked {
             Looked::Sent(responses) => (entry_in(responses, path).await, true),
-            Looked::Known(entry) => (Some((**entry).clone()), false),
+            Looked::Known(outcome) => (Some(again(outcome)), false),
         };
         let mut guard = self.reach.prefetch.early.lock().await;
         // Something may have changed meanwhile.
@@ -54,7 +54,7 @@ impl PeerHost {
         match &entry {
             Some(entry) if is_new => {
                 early.since = Instant::now();
-                *looked = Looked::Known(Box::new(entry.clone()));
+                *looked = Looked::Known(Box::new(again(entry)));
             }
             Some(_) => {}
             None => *guard = None,
@@ -68,6 +68,14 @@ impl PeerHost {
         let early = current(&mut guard, path)?;
         let list = early.list.take()?;
         (!early.lane.is_ended()).then(|| (Arc::clone(&early.lane), list))
+    }
+
+    /// The response with the space at a path, if it was requested early and is current.
+    pub(super) async fn early_space(&self, path: &RelPath) -> Option<to_client::Body> {
+        let mut guard = self.reach.prefetch.early.lock().await;
+        let mut space = current(&mut guard, path)?.space.take()?;
+        drop(guard);
+        space.message().await.ok()
     }
 
     /// The file at a path, if it was opened early and is current.
@@ -85,12 +93,24 @@ impl PeerHost {
     }
 }
 
-/// The entry in a response; `None` if the request has failed.
-async fn entry_in(responses: &mut Responses, path: &RelPath) -> Option<Entry> {
+/// The same outcome once more.
+fn again(outcome: &Result<Entry>) -> Result<Entry> {
+    match outcome {
+        Ok(entry) => Ok(entry.clone()),
+        Err(error) => Err(error.again()),
+    }
+}
+
+/// The entry in a response, or that there is none; `None` if the request has failed.
+async fn entry_in(responses: &mut Responses, path: &RelPath) -> Option<Result<Entry>> {
     let to_client::Body::Entries(entries) = responses.message().await.ok()? else { return None };
     let is_whole = entries.last;
-    let entry = convert::entries(entries).pop().and_then(Result::ok);
-    entry.filter(|entry| is_whole && entry.path == *path)
+    let outcome = convert::entries(entries).pop().filter(|_| is_whole)?;
+    match &outcome {
+        Ok(entry) if entry.path == *path => Some(outcome),
+        Err(error) if error.kind() == ErrorKind::NotFound => Some(outcome),
+        _ => None,
+    }
 }
 
 /// What was requested early, if it is for this path. It is given up once it is not current any more.
@@ -106,7 +126,7 @@ mod tests {
     use std::time::Duration;
 
     use bytes::Bytes;
-    use haul_storage::EntryKind;
+    use haul_storage::{EntryKind, Error};
     use tokio::time::{advance, timeout};
 
     use super::super::early::CURRENT;
@@ -135,13 +155,42 @@ mod tests {
     async fn early_responses_are_taken_once() {
         let mut world = World::new().await;
         respond_all(&world);
-        assert_eq!(world.host.early_stat(&world.path).await.unwrap().size, 7);
+        assert_eq!(world.host.early_stat(&world.path).await.unwrap().unwrap().size, 7);
         let (handle, opened, _) = world.host.early_open(&world.path).await.unwrap();
         assert_eq!(opened.handle, 7);
         assert!(world.host.early_open(&world.path).await.is_none());
         world.host.forget_early().await;
         assert!(!closes_file(&mut world));
         drop(handle);
+    }
+
+    /// Formerly, it was requested once more.
+    #[tokio::test(start_paused = true)]
+    async fn a_path_where_nothing_is_is_looked_up_once() {
+        let mut world = World::new().await;
+        let missing = Err(Error::new(ErrorKind::NotFound, "find"));
+        let outcomes = vec![convert::entry_outcome(&missing)];
+        let entries = messages::Entries { outcomes, last: true };
+        respond(&world.session, 1, to_client::Body::Entries(entries));
+        for _ in 0..2 {
+            let outcome = world.host.early_stat(&world.path).await.unwrap();
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::NotFound);
+        }
+        assert!(requests(&mut world.sent).is_empty());
+        // Something has been created.
+        world.host.forget_early().await;
+        assert!(world.host.early_stat(&world.path).await.is_none());
+    }
+
+    /// Other errors may pass.
+    #[tokio::test(start_paused = true)]
+    async fn an_early_request_that_fails_is_sent_again() {
+        let world = World::new().await;
+        let busy = Err(Error::new(ErrorKind::Busy, "find"));
+        let outcomes = vec![convert::entry_outcome(&busy)];
+        let entries = messages::Entries { outcomes, last: true };
+        respond(&world.session, 1, to_client::Body::Entries(entries));
+        assert!(world.host.early_stat(&world.path).await.is_none());
     }
 
     /// Formerly, an entry counted as current from the first time that it was asked for, and a file that was not taken
@@ -172,7 +221,7 @@ mod tests {
         };
         let both = async { tokio::join!(stat, world.host.early_stat(&world.path), other) };
         let (first, second, ()) = timeout(Duration::from_secs(1), both).await.unwrap();
-        assert_eq!((first.unwrap().size, second.unwrap().size), (7, 7));
+        assert_eq!((first.unwrap().unwrap().size, second.unwrap().unwrap().size), (7, 7));
         // If something changed while the response was in flight, the entry is requested again.
         let world = World::new().await;
         let change = async {

@@ -60,6 +60,7 @@ impl PeerStorage {
             can.pipelined_writes = true;
             can.long_reads = false;
             can.bounded_reads = false;
+            can.bounded_writes = true;
             can.lock = false;
             can.max_lanes = None;
             can.whole_limit = WHOLE;
@@ -95,9 +96,9 @@ impl PeerStorage {
 
     async fn stat_some(&self, paths: &[RelPath]) -> Result<Vec<Outcome<Entry>>> {
         if let [only] = paths
-            && let Some(entry) = self.host.early_stat(&self.remote_path(only)).await
+            && let Some(outcome) = self.host.early_stat(&self.remote_path(only)).await
         {
-            return Ok(vec![self.near(entry)]);
+            return Ok(vec![outcome.and_then(|entry| self.near(entry))]);
         }
         let remote = paths.iter().map(|path| self.bytes(path)).collect();
         let request = to_server::Body::Stat(messages::Stat { paths: remote });
@@ -346,6 +347,14 @@ impl Storage for PeerStorage {
     }
 
     async fn create_dir_as(&self, path: &RelPath, mode: Option<u32>) -> Result<()> {
+        if let Some(Ok(entry)) = self.host.early_stat(&self.remote_path(path)).await
+            && entry.is_dir()
+        {
+            // Without a request: it was there just now.
+            return Err(
+                Error::new(ErrorKind::AlreadyExists, "create the directory").at(self.at(path))
+            );
+        }
         let request = messages::CreateDir { path: self.bytes(path), mode };
         self.tell(path, to_server::Body::CreateDir(request)).await
     }
@@ -459,8 +468,14 @@ impl Storage for PeerStorage {
     }
 
     async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
-        let request = messages::PathOf { path: self.bytes(path) };
-        match self.ask(path, to_server::Body::Space(request)).await? {
+        let response = match self.host.early_space(&self.remote_path(path)).await {
+            Some(response) => response,
+            None => {
+                let request = messages::PathOf { path: self.bytes(path) };
+                self.ask(path, to_server::Body::Space(request)).await?
+            }
+        };
+        match response {
             to_client::Body::SpaceIs(messages::SpaceIs { space }) => {
                 let mut space: Option<Space> =
                     space.map(|space| (*space).try_into()).transpose()?;

@@ -14,7 +14,7 @@ use super::entry;
 use super::error;
 use super::inner::Inner;
 use super::opening::{Lane, Opening};
-use super::part::{Part, Pieces, read};
+use super::part::{Part, Pieces, read, reads};
 use super::prefetch::PIECE;
 use super::quirks::may_be_too_many;
 use super::session::{Pending, Room, Session};
@@ -372,20 +372,15 @@ impl Handles {
         if self.flags != OpenFlags::READ || self.version.get().is_some() {
             return Vec::new();
         }
-        let Some(mut rest) = first else {
+        let Some(first) = first else {
             if self.is_first_known.load(Ordering::Relaxed) {
                 return Vec::new();
             }
             let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
             return vec![Range::new(number * PIECE, PIECE)];
         };
-        let mut parts = Vec::new();
-        while !rest.is_empty() {
-            let (part, after) = rest.split_at(most);
-            parts.push(part);
-            rest = after;
-        }
-        parts
+        // Only over long paths is anything requested along with the open.
+        reads(first, most, true)
     }
 
     async fn opened_by(

@@ -7,6 +7,13 @@ use haul_storage::{Identity, Range};
 use super::session::{Pending, Session};
 use crate::codec::{Handle, Request};
 
+/// Longest range whose first READs are short on a long path.
+const SHORT_RANGE: u64 = 512 << 10;
+
+/// Length of its first READ: what a program reads first through a mount, which is about what a new TCP connection
+/// carries in its first RTT.
+const FIRST_READ: u64 = 16 << 10;
+
 /// A READ in flight.
 #[derive(Debug)]
 pub(super) struct Part {
@@ -37,6 +44,21 @@ impl Part {
         let (session, handle) = (Arc::clone(session), handle.clone());
         Self { range, requested: range.len(), is_guessed: true, session, handle, pending }
     }
+}
+
+/// Divides a range into READs of at most `most` bytes. On a long path, those of a short range begin short and double: the
+/// bytes of a response can be used once all of it has arrived, which takes RTTs over a connection that is new or was idle.
+pub(super) fn reads(range: Range, most: u64, is_long: bool) -> Vec<Range> {
+    let mut length =
+        if is_long && range.len() <= SHORT_RANGE { FIRST_READ.min(most) } else { most };
+    let (mut reads, mut rest) = (Vec::new(), range);
+    while !rest.is_empty() {
+        let (read, after) = rest.split_at(length);
+        reads.push(read);
+        rest = after;
+        length = length.saturating_mul(2).min(most);
+    }
+    reads
 }
 
 /// The request for a range, which must not be longer than the server's limit (a 32-bit number).
@@ -76,5 +98,31 @@ impl Pieces {
         let mut part = pieces.swap_remove(at).1;
         part.range = part.range.intersection(range);
         (!part.range.is_empty()).then_some(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1 << 10;
+
+    fn lengths(range: Range, most: u64, is_long: bool) -> Vec<u64> {
+        let reads = reads(range, most, is_long);
+        assert_eq!(reads.first().map(|read| read.start()), Some(range.start()));
+        assert!(reads.windows(2).all(|pair| pair[0].end() == pair[1].start()));
+        assert_eq!(reads.last().map(|read| read.end()), Some(range.end()));
+        reads.iter().map(|read| read.len() / KIB).collect()
+    }
+
+    #[test]
+    fn a_short_range_begins_with_short_reads_on_a_long_path() {
+        let block = Range::new(7 * KIB, 128 * KIB);
+        assert_eq!(lengths(block, 256 * KIB, true), [16, 32, 64, 16]);
+        assert_eq!(lengths(block, 256 * KIB, false), [128]);
+        assert_eq!(lengths(block, 8 * KIB, true), [8; 16]);
+        let long = Range::new(0, 1024 * KIB);
+        assert_eq!(lengths(long, 256 * KIB, true), [256; 4]);
+        assert!(reads(Range::new(5, 0), 1, true).is_empty());
     }
 }

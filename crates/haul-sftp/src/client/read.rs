@@ -16,7 +16,7 @@ use super::entry;
 use super::error;
 use super::handles::Handles;
 use super::inner::Inner;
-use super::part::Part;
+use super::part::{Part, reads};
 use crate::codec::{OpenFlags, Request, Response, Status};
 
 /// A file opened for reading.
@@ -253,11 +253,8 @@ impl Reading {
                 false => self.handles.any(rest.len()).await?,
             };
             let most = u64::from(room.server().await?.read);
-            while !rest.is_empty() {
-                let (range, after) = rest.split_at(most);
-                parts.push_back(Part::ask(&room, &handle, range));
-                rest = after;
-            }
+            let reads = reads(rest, most, room.is_far());
+            parts.extend(reads.into_iter().map(|range| Part::ask(&room, &handle, range)));
         }
         for part in &parts {
             self.handles.look_behind(part);

@@ -159,7 +159,7 @@ impl Session {
     }
 
     /// Whether saving an RTT is worth some bytes requested in vain.
-    fn is_far(&self) -> bool {
+    pub(super) fn is_far(&self) -> bool {
         self.rtt().is_some_and(|rtt| rtt >= LONG)
     }
 

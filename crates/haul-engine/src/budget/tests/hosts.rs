@@ -66,6 +66,23 @@ fn share(
     budgets.join(settings, &Links::of(&[job]), up, on_disk)
 }
 
+/// Over a long path, uploads to a peer began with 6 MiB in flight, for a second and longer.
+#[tokio::test(start_paused = true)]
+async fn writes_that_wait_in_the_backend_begin_with_all_that_lanes_can_carry() {
+    let first_window = async |bounded_writes| {
+        let link = SimulatedLink::new(Duration::from_millis(200), 50_000_000);
+        let far = MemoryStorage::builder().with_link(link);
+        let far = far.with_capabilities(|can| can.bounded_writes = bounded_writes).build();
+        let (budgets, settings) = (LinkBudgets::default(), Settings::default());
+        let [up, down] = [true, false].map(|up| share(&budgets, &settings, &far, up));
+        settle(&[&up, &down]).await;
+        [up, down].map(|share| share.decision().window_bytes)
+    };
+    let ([up, down], [wide_up, other]) = (first_window(false).await, first_window(true).await);
+    assert!(wide_up >= 3 * up, "{up} and {wide_up}");
+    assert_eq!(down, other, "reads are not affected");
+}
+
 /// Lets lanes open and windows follow.
 async fn settle(shares: &[&Arc<LinkShare>]) {
     for _ in 0..200 {

@@ -170,6 +170,12 @@ impl FileInMotion {
         }
         loop {
             if let Some(action) = self.ready.pop_front() {
+                if matches!(action, Action::Record(_)) && self.has_arrived() {
+                    // It would delay the commit, by an RTT where the other side keeps the journal.
+                    self.operations -= 1;
+                    self.records.skip();
+                    continue;
+                }
                 return action;
             }
             if !std::mem::take(&mut self.flags.is_due) {
@@ -275,8 +281,16 @@ impl FileInMotion {
     }
 
     fn is_done(&self) -> bool {
-        let has_more = self.schedule.has_unassigned() || self.holes.next().is_some();
-        self.ranges.is_empty() && self.operations == 0 && (self.is_stopped() || !has_more)
+        self.ranges.is_empty() && self.operations == 0 && (self.is_stopped() || !self.has_more())
+    }
+
+    fn has_more(&self) -> bool {
+        self.schedule.has_unassigned() || self.holes.next().is_some()
+    }
+
+    /// Whether all of the file has reached the destination.
+    fn has_arrived(&self) -> bool {
+        self.ranges.is_empty() && !self.has_more() && !self.is_stopped()
     }
 
     fn on_timer(&mut self, timer: Timer, now: Duration) {

@@ -73,6 +73,11 @@ impl Records {
         self.due()
     }
 
+    /// The record that was due is not written: the file is complete.
+    pub fn skip(&mut self) {
+        self.recording.take().into_iter().flatten().for_each(Permit::consumed);
+    }
+
     /// Whether a record is being written.
     pub const fn is_recording(&self) -> bool {
         self.recording.is_some()

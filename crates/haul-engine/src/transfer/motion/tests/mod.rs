@@ -155,6 +155,18 @@ fn a_file_of_unknown_length_ends_when_its_stream_breaks() {
     assert_eq!(failure, Some(Retry::Later), "it is begun anew");
 }
 
+/// Once, the commit waited for one more record, for an RTT where the other side keeps the journal.
+#[test]
+fn a_file_that_is_complete_is_not_recorded() {
+    for (size, recorded) in [(1 << 20, 0), (8 << 20, 1 << 20)] {
+        let mut case = Case::new(3, size, Reads::Ranges);
+        (case.mode.journal, case.window, case.late) = (true, 16 << 20, 0);
+        let outcome = case.run();
+        assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+        assert!((recorded..size).contains(&outcome.recorded), "{} bytes", outcome.recorded);
+    }
+}
+
 /// Once, the last 64 KiB were read with a request of their own.
 #[test]
 fn a_long_read_in_order_is_one_request() {
