@@ -53,6 +53,51 @@ impl Place<'_> {
     }
 }
 
+/// Options of OpenSSH that concern nothing that haul does: terminals, forwarding, shared connections, messages. A file may
+/// have any option; on the command line, one in no list is taken for a mistake.
+const WITHOUT_EFFECT: [&str; 40] = [
+    "addkeystoagent",
+    "clearallforwardings",
+    "controlmaster",
+    "controlpath",
+    "controlpersist",
+    "dynamicforward",
+    "enableescapecommandline",
+    "escapechar",
+    "exitonforwardfailure",
+    "forkafterauthentication",
+    "forwardagent",
+    "forwardx11",
+    "forwardx11timeout",
+    "forwardx11trusted",
+    "gatewayports",
+    "ignoreunknown",
+    "ipqos",
+    "localcommand",
+    "localforward",
+    "loglevel",
+    "logverbose",
+    "obscurekeystroketiming",
+    "permitlocalcommand",
+    "permitremoteopen",
+    "protocol",
+    "remoteforward",
+    "requesttty",
+    "sendenv",
+    "sessiontype",
+    "setenv",
+    "stdinnull",
+    "streamlocalbindmask",
+    "streamlocalbindunlink",
+    "syslogfacility",
+    "tcpkeepalive",
+    "tunnel",
+    "tunneldevice",
+    "updatehostkeys",
+    "visualhostkey",
+    "xauthlocation",
+];
+
 impl<'a, W: World> Reader<'a, W> {
     /// Starts with nothing set.
     pub fn new(world: &'a W, query: &'a Query) -> Self {
@@ -79,6 +124,7 @@ impl<'a, W: World> Reader<'a, W> {
         }
         match self.apply(&line, || Origin::CommandLine) {
             Ok(true) => Ok(()),
+            Ok(false) if WITHOUT_EFFECT.contains(&line.keyword.as_str()) => Ok(()),
             Ok(false) => Err(refuse(format!("haul does not know the option {}", line.keyword))),
             Err(refusal) => Err(refuse(refusal.cause())),
         }

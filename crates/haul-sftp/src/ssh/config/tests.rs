@@ -259,6 +259,15 @@ fn an_unknown_option_on_the_command_line_is_an_error() {
     }
 }
 
+/// Once, they were refused as unknown, although the same lines in a file were accepted.
+#[test]
+fn options_without_effect_on_haul_are_accepted_on_the_command_line() {
+    for option in ["LogLevel=ERROR", "ControlMaster no", "TCPKeepAlive=yes", "SendEnv=LANG"] {
+        let options = SshOptions { options: vec![option.to_owned()], ..SshOptions::default() };
+        resolve_in(&Fake::default(), &query("h"), None, None, &options).unwrap();
+    }
+}
+
 #[test]
 fn a_configuration_file_named_on_the_command_line_must_exist() {
     let options = SshOptions { config: ConfigFile::from("/nowhere"), ..SshOptions::default() };
