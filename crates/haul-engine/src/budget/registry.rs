@@ -122,6 +122,10 @@ fn window(limits: Limits, links: &Links, writes: bool) -> Window {
     let pipelined = if writes { can.pipelined_writes } else { can.pipelined_reads };
     let window = if pipelined { window } else { window.one_request_a_lane() };
     let window = if !writes && can.long_reads { window.of_long_reads() } else { window };
-    let bounded = if writes { can.bounded_writes } else { can.bounded_reads };
+    let bounded = match writes {
+        // What is read from another server at the same time is not bounded by writing it.
+        true => can.bounded_writes && links.sources().is_empty(),
+        false => can.bounded_reads,
+    };
     if bounded { window.bounded_elsewhere() } else { window }
 }

@@ -1,9 +1,9 @@
 //! Uploads files of the spool: when, how often, and what follows.
 //!
 //! ```text
-//! queue ─► a task for each file ─► room (64 small ones, 4 long ones) ─► gate of the file ─► send ─┬─► done: leaves
-//!             ▲                                                                  │ conflict       │   the spool
-//!             └───────────── pause, doubling ◄── failure ◄───────────────────────┴► copy beside ──┘
+//! queue ─► a task for each file ─► room (some small ones, 4 long) ─► gate of the file ─► send ─┬─► done: leaves
+//!             ▲                                                               │ conflict       │   the spool
+//!             └───────────── pause, doubling ◄── failure ◄────────────────────┴► copy beside ──┘
 //! ```
 //!
 //! A file is uploaded once it is closed, or when a process waits for that (fsync). One that changes while it is
@@ -29,8 +29,13 @@ use super::state::{State, now};
 use super::warning::{Warning, Warnings};
 use crate::names::Names;
 
-/// Uploads at a time, of files that are sent at once and of others.
-const MOST_SMALL: usize = 256;
+/// Bytes of files that are sent at once and uploaded at a time. Other requests may have to wait behind them.
+const MOST_SMALL: u32 = 8 << 20;
+
+/// What each of them counts at least: so at most 256 are uploaded at a time.
+const LEAST_SMALL: u64 = 32 << 10;
+
+/// Uploads at a time of longer files.
 const MOST_LONG: usize = 4;
 
 /// The pause after a failed upload; it doubles each time, up to the longest.
@@ -86,7 +91,7 @@ impl Uploader {
             sender: Arc::new(sender),
             warnings,
             runtime: runtime.clone(),
-            small: Arc::new(Semaphore::new(MOST_SMALL)),
+            small: Arc::new(Semaphore::new(MOST_SMALL as usize)),
             long: Arc::new(Semaphore::new(MOST_LONG)),
         })
     }
@@ -179,9 +184,12 @@ impl Uploader {
 
     /// Tries to upload a file once. `strictly`: not if it changes meanwhile.
     async fn attempt(self: &Arc<Self>, file: &Arc<Pending>, strictly: bool) -> Result<Outcome> {
-        let is_small = file.state().size <= self.sender.whole_limit();
-        let room = if is_small { &self.small } else { &self.long };
-        let _room = room.acquire().await;
+        let size = file.state().size;
+        let (room, counted) = match size <= self.sender.whole_limit() {
+            true => (&self.small, u32::try_from(size.max(LEAST_SMALL)).unwrap_or(MOST_SMALL)),
+            false => (&self.long, 1),
+        };
+        let _room = room.acquire_many(counted.min(MOST_SMALL)).await;
         let _gate = file.gate.lock().await;
         if !self.is_due(file) {
             return Ok(Outcome::Done);

@@ -351,6 +351,7 @@ impl Opening<'_> {
         let welcomed = Welcomed {
             name: clipped(&welcome.name),
             capabilities: convert::capabilities(*capabilities)?,
+            is_writable: welcome.writable,
         };
         let session = Session::new(id, ProofKey::from_token(&token)?, welcomed);
         self.reach.session.send_replace(Phase::Open(Arc::clone(&session)));

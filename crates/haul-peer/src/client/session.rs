@@ -32,6 +32,7 @@ const SHORTEST_PIECE: u64 = 4 << 10;
 pub(super) struct Welcomed {
     pub(super) name: String,
     pub(super) capabilities: Capabilities,
+    pub(super) is_writable: bool,
 }
 
 /// A session.
@@ -476,7 +477,7 @@ mod tests {
 
     fn session(lanes: usize) -> Arc<Session> {
         let capabilities = Capabilities::least(Medium::Link);
-        let welcome = Welcomed { name: String::new(), capabilities };
+        let welcome = Welcomed { name: String::new(), capabilities, is_writable: true };
         let session = Session::new([1; 16], ProofKey::from_token(&[1; 32]).unwrap(), welcome);
         session.lanes.store(lanes, Ordering::Relaxed);
         session

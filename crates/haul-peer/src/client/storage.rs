@@ -38,6 +38,7 @@ pub struct PeerStorage {
     /// The root's path in the share.
     root: RelPath,
     capabilities: Capabilities,
+    is_writable: bool,
 }
 
 impl fmt::Debug for PeerStorage {
@@ -65,7 +66,8 @@ impl PeerStorage {
             can.max_lanes = None;
             can.whole_limit = WHOLE;
         });
-        Ok(Arc::new(Self { host, location, root, capabilities }))
+        let is_writable = session.welcome.is_writable;
+        Ok(Arc::new(Self { host, location, root, capabilities, is_writable }))
     }
 
     /// A path in the share.
@@ -347,7 +349,8 @@ impl Storage for PeerStorage {
     }
 
     async fn create_dir_as(&self, path: &RelPath, mode: Option<u32>) -> Result<()> {
-        if let Some(Ok(entry)) = self.host.early_stat(&self.remote_path(path)).await
+        if self.is_writable
+            && let Some(Ok(entry)) = self.host.early_stat(&self.remote_path(path)).await
             && entry.is_dir()
         {
             // Without a request: it was there just now.

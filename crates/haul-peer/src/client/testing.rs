@@ -34,7 +34,7 @@ impl World {
         let ticket = Ticket::new(identity.key(), Secret::generate().unwrap());
         let host = PeerHost::new(&ticket, &identity, Handle::current()).unwrap();
         let capabilities = Capabilities::least(Medium::Link);
-        let welcome = Welcomed { name: String::new(), capabilities };
+        let welcome = Welcomed { name: String::new(), capabilities, is_writable: true };
         let session = Session::new([1; 16], ProofKey::from_token(&[1; 32]).unwrap(), welcome);
         let path = RelPath::parse("file").unwrap();
         let early = Sent::register(&session, 0, First { path: path.clone(), is_read: true });

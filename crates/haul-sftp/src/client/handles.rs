@@ -359,9 +359,12 @@ impl Handles {
         });
         let (attrs, handle) = self.opened_by(session, look, open).await?;
         let pending = ahead.map(|ahead| ahead.of(&handle)).unwrap_or_default();
+        let found = self.found(&attrs);
         for (range, pending) in ranges.into_iter().zip(pending) {
-            let part = Part::guessed(session, &handle, range, pending);
-            self.pieces.put(self.found(&attrs), part);
+            // Those beyond the end of the file are not needed, and would count as requests of the lane.
+            if range.start() < found.size {
+                self.pieces.put(found.clone(), Part::guessed(session, &handle, range, pending));
+            }
         }
         Ok((attrs, handle))
     }
