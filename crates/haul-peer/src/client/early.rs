@@ -1,6 +1,6 @@
 //! Requests that a client sends behind its first Hello, so that their responses come with the Welcome: what a location
-//! is, what it contains, and how the file begins; of a destination, how much space it has. Nothing of it changes anything, and only the owner of the ticket's key
-//! receives it. What fails here is requested again.
+//! is, what it contains, and how the file begins; of a destination, how much space it has. Nothing of it changes anything,
+//! and only the owner of the ticket's key receives it. What fails here is requested again.
 
 use std::fmt;
 use std::sync::Arc;

@@ -173,7 +173,7 @@ impl FileInMotion {
                 if matches!(action, Action::Record(_)) && self.has_arrived() {
                     // It would delay the commit, by an RTT where the other side keeps the journal.
                     self.operations -= 1;
-                    self.records.skip();
+                    self.records.release();
                     continue;
                 }
                 return action;

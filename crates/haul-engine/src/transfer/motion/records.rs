@@ -69,12 +69,12 @@ impl Records {
 
     /// The last record was written. Returns the next if there is enough for one.
     pub fn on_recorded(&mut self) -> Option<RangeSet> {
-        self.recording.take().into_iter().flatten().for_each(Permit::consumed);
+        self.release();
         self.due()
     }
 
-    /// The record that was due is not written: the file is complete.
-    pub fn skip(&mut self) {
+    /// Releases the permits of the record: it was written, or need not be because the file is complete.
+    pub fn release(&mut self) {
         self.recording.take().into_iter().flatten().for_each(Permit::consumed);
     }
 
