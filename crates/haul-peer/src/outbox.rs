@@ -1,5 +1,8 @@
 //! Bulk data that a session has to send. All its lanes take from one queue, so the next piece goes to
 //! whichever lane can send it first, and no slow lane holds up the others. Pieces leave by priority.
+//!
+//! If several lanes wait, the one that has waited longest gets the next piece: the others may still have packets in
+//! flight, and a lane that was idle sends only 14 KiB in the first RTT.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use haul_storage::{Block, Error, ErrorKind, Result};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::wire::PIECE;
 
@@ -16,6 +19,9 @@ const SHORTEST: u64 = 8 << 10;
 
 /// Length of the last pieces where many lanes share a path: each has one that is not yet sent.
 const LONGEST_OF_MANY: u64 = 64 << 10;
+
+/// A read of at most this length is spread over all lanes: a process probably waits for it.
+const SHORT_READ: u64 = 256 << 10;
 
 /// Lanes that are expected at first: the second one comes an RTT after the first.
 const EXPECTED_LANES: usize = 16;
@@ -37,19 +43,41 @@ pub(crate) struct Outgoing {
 /// The queue of a session.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    queue: Mutex<VecDeque<Outgoing>>,
-    added: Notify,
+    state: Mutex<State>,
     room: Arc<Semaphore>,
     /// Bytes that lanes have taken so far.
     taken: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Outgoing>,
+    /// Lanes that wait for a piece, the longest waiting first. If any does, the queue is empty.
+    idle: VecDeque<oneshot::Sender<Outgoing>>,
+}
+
+/// A lane that waits for a piece.
+struct Turn<'a> {
+    outbox: &'a Outbox,
+    given: oneshot::Receiver<Outgoing>,
+}
+
+/// What was given to a lane that no longer waits goes to another one.
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.given.close();
+        match self.given.try_recv() {
+            Ok(piece) => self.outbox.add(piece, true),
+            Err(_) => self.outbox.lock().idle.retain(|lane| !lane.is_closed()),
+        }
+    }
 }
 
 impl Outbox {
     /// A queue for at most `bytes` bytes, including those that lanes are sending.
     pub(crate) fn new(bytes: usize) -> Self {
         Self {
-            queue: Mutex::default(),
-            added: Notify::new(),
+            state: Mutex::default(),
             room: Arc::new(Semaphore::new(bytes)),
             taken: AtomicU64::new(0),
         }
@@ -67,65 +95,90 @@ impl Outbox {
 
     /// The length of the next piece, if it begins at a multiple of it, with that many lanes. It grows with what a lane has
     /// sent: TCP sends 14 KiB in the first RTT and doubles that, so a lane that has just been opened would need
-    /// several RTTs for a long piece, while others have nothing to send.
-    pub(crate) fn piece(&self, lanes: usize) -> u64 {
+    /// several RTTs for a long piece, while others have nothing to send. Of a short read of `length` bytes, each lane
+    /// sends a part.
+    pub(crate) fn piece(&self, lanes: usize, length: u64) -> u64 {
         let each = self.taken.load(Ordering::Relaxed) / lanes.max(EXPECTED_LANES) as u64;
         let longest = if lanes > EXPECTED_LANES / 2 { LONGEST_OF_MANY } else { PIECE };
-        (each / 4).next_power_of_two().clamp(SHORTEST, longest)
+        let part = match length {
+            ..=SHORT_READ => length / lanes.max(1) as u64,
+            _ => longest,
+        };
+        (each / 4).min(part).next_power_of_two().clamp(SHORTEST, longest)
     }
 
-    /// Adds a piece behind all others of at least its priority.
+    /// Gives a piece to the lane that has waited longest, or adds it behind all others of at least its priority.
     pub(crate) fn push(&self, piece: Outgoing) {
-        let mut queue = self.lock();
-        let lower = queue.iter().rev().take_while(|other| other.priority < piece.priority).count();
-        let at = queue.len() - lower;
-        queue.insert(at, piece);
-        drop(queue);
-        self.added.notify_one();
+        self.add(piece, false);
+    }
+
+    /// `is_first` if the piece precedes those of its priority.
+    fn add(&self, piece: Outgoing, is_first: bool) {
+        let mut state = self.lock();
+        let mut piece = piece;
+        while let Some(lane) = state.idle.pop_front() {
+            match lane.send(piece) {
+                Ok(()) => return,
+                // It waits no longer.
+                Err(back) => piece = back,
+            }
+        }
+        let precedes = |other: &&Outgoing| match is_first {
+            true => other.priority <= piece.priority,
+            false => other.priority < piece.priority,
+        };
+        let after = state.queue.iter().rev().take_while(precedes).count();
+        let at = state.queue.len() - after;
+        state.queue.insert(at, piece);
     }
 
     /// Takes the next piece; waits for one.
     pub(crate) async fn next(&self) -> Outgoing {
         loop {
-            let added = self.added.notified();
-            if let Some(piece) = self.take() {
-                return piece;
+            let mut turn = {
+                let mut state = self.lock();
+                if let Some(piece) = state.queue.pop_front() {
+                    return self.count(piece);
+                }
+                let (lane, given) = oneshot::channel();
+                state.idle.push_back(lane);
+                Turn { outbox: self, given }
+            };
+            if let Ok(piece) = (&mut turn.given).await {
+                return self.count(piece);
             }
-            added.await;
         }
     }
 
     /// Takes the next piece, if there is one.
     pub(crate) fn take(&self) -> Option<Outgoing> {
-        let mut queue = self.lock();
-        let piece = queue.pop_front();
-        let bytes = piece.as_ref().map_or(0, |piece| piece.data.len() as u64);
-        self.taken.fetch_add(bytes, Ordering::Relaxed);
-        if !queue.is_empty() {
-            // A lane that waits may have missed a notification, since only one is stored.
-            self.added.notify_one();
-        }
+        let piece = self.lock().queue.pop_front();
+        piece.map(|piece| self.count(piece))
+    }
+
+    fn count(&self, piece: Outgoing) -> Outgoing {
+        self.taken.fetch_add(piece.data.len() as u64, Ordering::Relaxed);
         piece
     }
 
     /// Drops what is left of a request.
     pub(crate) fn cancel(&self, id: u32) {
-        self.lock().retain(|piece| piece.id != id);
+        self.lock().queue.retain(|piece| piece.id != id);
     }
 
     /// Drops everything that waits.
     pub(crate) fn clear(&self) {
-        self.lock().clear();
+        self.lock().queue.clear();
     }
 
     /// Drops everything; nothing can be added any more.
     pub(crate) fn close(&self) {
         self.room.close();
-        self.lock().clear();
+        self.lock().queue.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Outgoing>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,6 +186,7 @@ impl Outbox {
 mod tests {
     use std::time::Duration;
 
+    use futures_util::FutureExt as _;
     use tokio::time::timeout;
 
     use super::*;
@@ -172,7 +226,7 @@ mod tests {
         let mut lengths = Vec::new();
         for _ in 0..64 {
             outbox.push(piece(&outbox, 1, 1 << 20).await);
-            lengths.push((outbox.piece(32) >> 10, outbox.piece(1) >> 10));
+            lengths.push((outbox.piece(32, 1 << 20) >> 10, outbox.piece(1, 1 << 20) >> 10));
             drop(outbox.take());
         }
         lengths.dedup();
@@ -207,6 +261,50 @@ mod tests {
         for lane in lanes {
             timeout(Duration::from_secs(60), lane).await.unwrap().unwrap();
         }
+    }
+
+    /// Formerly, the lane that had just sent a piece took the next one, before those that waited woke up.
+    #[tokio::test]
+    async fn pieces_are_spread_over_the_lanes_that_wait() {
+        let outbox = Outbox::new(100);
+        let mut lanes: Vec<_> = (0..3).map(|_| Box::pin(outbox.next())).collect();
+        for lane in &mut lanes {
+            assert!(lane.now_or_never().is_none());
+        }
+        for id in 0..4 {
+            outbox.push(piece(&outbox, id, 1).await);
+        }
+        assert_eq!(outbox.take().unwrap().id, 3);
+        assert!(outbox.take().is_none());
+        let left: Vec<_> = lanes.into_iter().map(|lane| lane.now_or_never().unwrap().id).collect();
+        assert_eq!(left, [0, 1, 2]);
+    }
+
+    #[tokio::test]
+    async fn a_lane_that_waits_no_longer_loses_no_piece() {
+        let outbox = Outbox::new(100);
+        let mut lane = Box::pin(outbox.next());
+        assert!((&mut lane).now_or_never().is_none());
+        for id in 1..3 {
+            outbox.push(piece(&outbox, id, 1).await);
+        }
+        // Piece 1 was given to it.
+        drop(lane);
+        assert_eq!((outbox.take().unwrap().id, outbox.take().unwrap().id), (1, 2));
+        for _ in 0..5 {
+            assert!(outbox.next().now_or_never().is_none());
+        }
+        assert!(outbox.lock().idle.is_empty());
+    }
+
+    #[test]
+    fn a_short_read_is_spread_over_all_lanes() {
+        let outbox = Outbox::new(100);
+        outbox.taken.store(1 << 30, Ordering::Relaxed);
+        let lengths =
+            [(4, 64 << 10), (4, 128 << 10), (48, 128 << 10), (48, 1 << 20), (1, 128 << 10)];
+        let pieces = lengths.map(|(lanes, length)| outbox.piece(lanes, length) >> 10);
+        assert_eq!(pieces, [16, 32, 8, 64, 128]);
     }
 
     #[tokio::test]

@@ -227,12 +227,16 @@ fn a_short_path_gets_no_more_than_it_can_use() {
 
 #[test]
 fn a_long_path_gets_many_files_at_once() {
-    let files = |rtt_ms| {
-        let mut window = Window::new(Limits::default());
+    let files = |window: Window, rtt_ms| {
+        let mut window = window;
         window.on_link(Duration::ZERO, link(1, 0, 0, rtt_ms));
         window.decision().files
     };
-    assert_eq!((files(0), files(1), files(50), files(500)), (8, 11, 158, 256));
+    let pipelined = [0, 1, 50, 500].map(|rtt_ms| files(Window::new(Limits::default()), rtt_ms));
+    assert_eq!(pipelined, [64, 64, 158, 256]);
+    let others = [0, 1, 50, 500]
+        .map(|rtt_ms| files(Window::new(Limits::default()).one_request_a_lane(), rtt_ms));
+    assert_eq!(others, [8, 11, 158, 256]);
 }
 
 #[test]

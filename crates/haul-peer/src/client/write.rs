@@ -154,7 +154,8 @@ impl WriteAt for PeerUpload {
         let mut offset = offset;
         let mut pieces = Vec::new();
         while !block.is_empty() {
-            let piece = self.session.outbox.piece(self.session.lanes.load(Ordering::Relaxed));
+            let lanes = self.session.lanes.load(Ordering::Relaxed);
+            let piece = self.session.outbox.piece(lanes, u64::MAX);
             let until = usize::try_from(piece - offset % piece).unwrap_or(usize::MAX);
             let later = match block.len() > until {
                 true => block.split_off(until),

@@ -465,7 +465,7 @@ async fn read_alone(reply: &Reply, to: (u32, u32), file: &dyn ReadAt, range: Ran
     while let Some(block) = blocks.next().await {
         rest.append(block?);
         loop {
-            let length = reply.session.piece();
+            let length = reply.session.piece(range.len());
             let until = usize::try_from(length - offset % length).unwrap_or(usize::MAX);
             if rest.len() < until {
                 break;
@@ -494,7 +494,7 @@ async fn read_shared(
         let Some(filled) = seat.piece(file, offset, end).await? else { break };
         let until = end.min(filled.end());
         while offset < until {
-            let length = reply.session.piece();
+            let length = reply.session.piece(range.len());
             let next = until.min(offset.saturating_add(length - offset % length));
             let part = Range::between(offset, next);
             let data = filled.part(part);

@@ -199,9 +199,9 @@ impl Session {
         }
     }
 
-    /// The length of the next piece of a read.
-    pub(super) fn piece(&self) -> u64 {
-        self.outbox.piece(lock(&self.lanes).count())
+    /// The length of the next piece of a read of `length` bytes.
+    pub(super) fn piece(&self, length: u64) -> u64 {
+        self.outbox.piece(lock(&self.lanes).count(), length)
     }
 
     /// Removes a lane: nothing is sent on it any more.

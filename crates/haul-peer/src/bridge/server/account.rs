@@ -13,7 +13,7 @@ use crate::lock::lock;
 /// Bytes may exceed the rate for this long.
 const BURST: Duration = Duration::from_millis(100);
 
-/// Addresses above which those without traffic today are forgotten.
+/// Addresses above which some are forgotten: those without traffic today, or else the half with the least traffic.
 const ADDRESSES: usize = 4096;
 
 /// Traffic of all sharers. Those behind one address (or /64 network) share a quota: a sharer has a new key in each run, so
@@ -43,12 +43,27 @@ impl Accounts {
             let today = epoch(SystemTime::now());
             let mut days = lock(&self.days);
             if days.len() >= ADDRESSES {
-                days.retain(|_, day| Arc::strong_count(day) > 1 || lock(day).number == today);
+                make_room(&mut days, today);
             }
             (most, Arc::clone(days.entry(network(from.ip())).or_default()))
         });
         let rate = self.rate.map(|rate| Mutex::new(Schedule { rate, next: Instant::now() }));
         Meter { quota, rate }
+    }
+}
+
+/// Forgets addresses without a sharer.
+fn make_room(days: &mut HashMap<IpAddr, Arc<Mutex<Day>>>, today: u64) {
+    days.retain(|_, day| Arc::strong_count(day) > 1 || lock(day).number == today);
+    if days.len() < ADDRESSES {
+        return;
+    }
+    let without_sharer = days.iter().filter(|(_, day)| Arc::strong_count(day) == 1);
+    let mut idle: Vec<_> =
+        without_sharer.map(|(address, day)| (lock(day).bytes, *address)).collect();
+    idle.sort_unstable();
+    for (_, address) in &idle[..idle.len().div_ceil(2)] {
+        days.remove(address);
     }
 }
 
@@ -125,6 +140,18 @@ mod tests {
             Accounts::new(None, None).meter(from("[::1]:1")).count(1 << 60),
             Some(Duration::ZERO)
         );
+    }
+
+    #[test]
+    fn the_addresses_of_a_day_are_bounded() {
+        let accounts = Accounts::new(Some(100), None);
+        let network = |number: u16| format!("[2001:db8:0:{number:x}::1]:1");
+        assert_eq!(accounts.meter(from(&network(0))).count(90), Some(Duration::ZERO));
+        for number in 1..10_000 {
+            assert!(!accounts.meter(from(&network(number))).is_used_up());
+        }
+        assert!(lock(&accounts.days).len() <= ADDRESSES);
+        assert_eq!(accounts.meter(from(&network(0))).count(10), None, "the busiest is kept");
     }
 
     #[test]

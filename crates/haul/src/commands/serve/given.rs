@@ -79,11 +79,11 @@ pub(super) fn own_name() -> String {
         .unwrap_or_else(|| "haul".to_owned())
 }
 
-/// The default path of a key of the server. `instead` is the option that sets another path.
+/// The default path of a file that outlives a server: a key, or the list of shares. `instead` is what else sets a path.
 pub(super) fn kept(name: &str, instead: &str) -> Result<PathBuf, Stop> {
     let state = directories::state().ok_or_else(|| {
         Stop::Usage(format!(
-            "neither XDG_STATE_HOME nor HOME is set, so the server's key has no default path; \
+            "neither XDG_STATE_HOME nor HOME is set, so {name} has no place; \
              use {instead}"
         ))
     })?;
