@@ -18,6 +18,12 @@ use crate::status::{MemoryStatus, OpenFile, ReadCounts, Status, WindowStatus};
 /// Longest single request that reads ahead.
 const MOST_RUN: u64 = 4 << 20;
 
+/// Shortest part of a request that is spread over lanes.
+const LEAST_PART: u64 = 16 << 10;
+
+/// From this RTT on, requests are spread.
+const LONG_RTT: Duration = Duration::from_millis(20);
+
 /// Limits of reading, and the cache on disk.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadOptions {
@@ -126,6 +132,18 @@ impl Context {
             link: self.storage.link(),
             cache: self.cache.as_ref().map(|cache| cache.status()),
         }
+    }
+
+    /// Length of the parts in which `bytes` bytes are requested that a process waits for. On a long path, each lane carries
+    /// a part: TCP sends 14 KiB in the first RTT over a connection that was idle.
+    pub(super) fn part(&self, bytes: u64) -> u64 {
+        let link = self.storage.link();
+        let is_pipelined = self.storage.capabilities().pipelined_reads;
+        if !is_pipelined || link.rtt.is_none_or(|rtt| rtt < LONG_RTT) {
+            return bytes;
+        }
+        let lanes = link.open.max(1) as u64;
+        bytes.div_ceil(lanes).next_multiple_of(LEAST_PART)
     }
 
     /// Length of a request that reads `ahead` bytes ahead, in blocks.

@@ -1,15 +1,18 @@
 //! Fetches blocks of one version of a file: which are in flight, which tasks wait for them, and the requests.
 
 use std::collections::HashMap;
+use std::future::ready;
 use std::ops::Range as Indices;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _, stream};
 use haul_engine::budget::{Permit, Priority};
-use haul_storage::{Error, ErrorKind, Identity, Range, ReadAt, RelPath, Result, Retry};
+use haul_storage::{
+    Block, BlockStream, Error, ErrorKind, Identity, Range, ReadAt, RelPath, Result, Retry,
+};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -24,6 +27,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The pause between two requests that confirm a version for the cache on disk.
 const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest range that is spread over the lanes.
+const MOST_SPREAD: u64 = 2 * BLOCK;
 
 /// A task that waits for a block.
 #[derive(Debug)]
@@ -281,7 +287,7 @@ impl Flight {
         let mut permit = self.permit(&context, range.len()).await;
         context.requested();
         let (issued, mut first_byte, mut arrived) = (share.now(), None, 0);
-        let mut arriving = self.version.reader().read_at(range);
+        let mut arriving = self.arriving(range);
         let mut block: Vec<u8> = Vec::new();
         while let Some(bytes) = self.within(&context, arriving.next()).await? {
             first_byte.get_or_insert_with(|| share.now());
@@ -319,6 +325,16 @@ impl Flight {
         }
         permit.consumed();
         Ok(())
+    }
+
+    /// Requests a range. What a process waits for is spread over the lanes of a long path, except the start of the file:
+    /// that was requested with the open.
+    fn arriving(&self, range: Range) -> BlockStream {
+        let reader = self.version.reader();
+        match self.is_ahead || range.start() == 0 || range.len() > MOST_SPREAD {
+            true => reader.read_at(range),
+            false => spread(reader, range, self.version.context.part(range.len())),
+        }
     }
 
     /// Waits for room in the window. What is read ahead waits behind all else, until a process waits for it.
@@ -437,9 +453,53 @@ impl Flight {
     }
 }
 
+/// Reads a range in parts, which are all requested at once.
+fn spread(reader: Arc<dyn ReadAt>, range: Range, part: u64) -> BlockStream {
+    if range.len() <= part {
+        return reader.read_at(range);
+    }
+    let starts = (range.start()..range.end()).step_by(usize::try_from(part).unwrap_or(usize::MAX));
+    let parts = starts.map(move |start| {
+        let part = Range::between(start, range.end().min(start + part));
+        let blocks = reader.read_at(part).try_fold(Block::new(), |mut whole, block| async move {
+            whole.append(block);
+            Ok(whole)
+        });
+        blocks.map(move |block| (part.len(), block))
+    });
+    until_short(stream::iter(parts).buffered(usize::MAX)).boxed()
+}
+
+/// Blocks up to the first that is shorter than requested: the file ends there. If it has grown since, what follows is
+/// not the continuation.
+fn until_short(
+    parts: impl Stream<Item = (u64, Result<Block>)>,
+) -> impl Stream<Item = Result<Block>> {
+    parts.scan(true, |goes_on, (length, block)| {
+        let was_whole = std::mem::replace(
+            goes_on,
+            block.as_ref().is_ok_and(|block| block.len() as u64 == length),
+        );
+        ready(was_whole.then_some(block))
+    })
+}
+
 impl Drop for Flight {
     fn drop(&mut self) {
         // Waiters see that their channels are closed.
         drop(self.abandon());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn parts_behind_a_short_one_are_not_joined_to_it() {
+        let part = |length: usize| (3, Ok(Block::from(Bytes::from(vec![7; length]))));
+        let parts = stream::iter([part(3), part(2), part(3)]);
+        let lengths: Vec<_> = until_short(parts).map(|block| block.unwrap().len()).collect().await;
+        assert_eq!(lengths, [3, 2]);
     }
 }
