@@ -13,7 +13,7 @@ use super::meter::Sample;
 const FIRST_FILES: usize = 8;
 
 /// Files in flight at the start over a link: with fewer, on a short path, client and server switch between processes for
-/// each request. On loopback, 64 take two thirds of the time of 8, and 128 the same.
+/// each request. Measured over SFTP on loopback: 8 files at once take 2.9 s up and 2.2 s down, 64 and 128 take 1.5 s.
 const FIRST_OF_LINK: usize = 64;
 
 /// Further files per ms of RTT. At 50 ms, 158 files of four RTTs each are 790 per second before the first
