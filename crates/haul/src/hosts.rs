@@ -31,12 +31,12 @@ pub(crate) struct Many {
     /// Their names, each once, in the order in which they were given.
     pub(crate) hosts: Vec<String>,
     /// The locations of each host, in the same order.
-    pub(crate) ways: Ways,
+    pub(crate) direction: Direction,
 }
 
 /// The direction of the copy, with the locations.
 #[derive(Debug)]
-pub(crate) enum Ways {
+pub(crate) enum Direction {
     /// Every host's DEST.
     To(Vec<Location>),
     /// Every host's SOURCEs and DEST.
@@ -83,8 +83,8 @@ fn to_many(
     };
     let hosts = wanted(&list, &args.hosts)?;
     let located = hosts.iter().map(|host| places.locate_listed(&destination.with(host), 0));
-    let ways = Ways::To(located.collect::<Result<_, _>>()?);
-    Ok(Many { hosts, ways })
+    let direction = Direction::To(located.collect::<Result<_, _>>()?);
+    Ok(Many { hosts, direction })
 }
 
 fn from_many(
@@ -109,14 +109,14 @@ fn from_many(
         lists.push(wanted.into_iter().collect::<HashSet<_>>());
     }
     let hosts = each_once(hosts);
-    let mut ways = Vec::new();
+    let mut locations = Vec::new();
     for host in &hosts {
         let own =
             sources.iter().zip(&lists).enumerate().filter(|(_, (_, list))| list.contains(host));
         let own = own.map(|(at, (source, _))| places.locate_listed(&source.with(host), at));
-        ways.push((own.collect::<Result<_, _>>()?, directory_of(&base, host)));
+        locations.push((own.collect::<Result<_, _>>()?, directory_of(&base, host)));
     }
-    Ok(Many { hosts, ways: Ways::From(ways) })
+    Ok(Many { hosts, direction: Direction::From(locations) })
 }
 
 /// The hosts of a list that are not excluded, each once.

@@ -20,7 +20,7 @@ pub struct HttpHost {
     origin: Origin,
     exchange: Arc<Exchange>,
     /// Header fields of the prefetched response to OPTIONS, with the URL of the request.
-    said: Mutex<Option<(Url, HeaderMap)>>,
+    prefetched: Mutex<Option<(Url, HeaderMap)>>,
 }
 
 impl HttpHost {
@@ -33,7 +33,7 @@ impl HttpHost {
         runtime: Handle,
     ) -> Arc<Self> {
         let exchange = Exchange::new(origin.clone(), user, options, prompter, runtime);
-        Arc::new(Self { origin, exchange, said: Mutex::default() })
+        Arc::new(Self { origin, exchange, prefetched: Mutex::default() })
     }
 
     /// The origin of the host as text.
@@ -68,8 +68,8 @@ impl HttpHost {
     /// Sends OPTIONS for `url` ahead of need, for a storage that may be opened there.
     pub(super) async fn prefetch(&self, url: &Url) {
         // Errors are ignored: the request is sent again when its response is needed, and that reports them.
-        if let Ok(said) = self.options(url).await {
-            *self.said() = Some((url.clone(), said));
+        if let Ok(headers) = self.options(url).await {
+            *self.prefetched() = Some((url.clone(), headers));
         }
     }
 
@@ -80,9 +80,9 @@ impl HttpHost {
     /// Those of [`Exchange::patiently`], and if its last response reports a transient failure.
     pub(super) async fn options_headers(&self, root: &Url) -> Result<HeaderMap> {
         let below = |url: &Url| url.origin == root.origin && url.path().starts_with(root.path());
-        let said = self.said().take_if(|(url, _)| below(url));
-        match said {
-            Some((_, said)) => Ok(said),
+        let prefetched = self.prefetched().take_if(|(url, _)| below(url));
+        match prefetched {
+            Some((_, headers)) => Ok(headers),
             None => self.options(root).await,
         }
     }
@@ -91,7 +91,7 @@ impl HttpHost {
         let request = Request::new(Method::OPTIONS, url.with_path(url.path()), "open");
         let response = self.exchange.patiently(&request).await?;
         let status = response.status;
-        // What a busy server does not say now must not count for the whole run. Some servers respond 500 to
+        // What a busy server does not return now must not count for the whole run. Some servers respond 500 to
         // any method that they do not know.
         if may_pass(status) && status != StatusCode::INTERNAL_SERVER_ERROR {
             return Err(error::of_status(status, "open", &response.url));
@@ -101,7 +101,7 @@ impl HttpHost {
         Ok(headers)
     }
 
-    fn said(&self) -> MutexGuard<'_, Option<(Url, HeaderMap)>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn prefetched(&self) -> MutexGuard<'_, Option<(Url, HeaderMap)>> {
+        self.prefetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -180,7 +180,7 @@ impl PeerHost {
     }
 
     /// Sends a request whose response is that it was done.
-    async fn tell(&self, body: to_server::Body) -> Result<()> {
+    async fn execute(&self, body: to_server::Body) -> Result<()> {
         done(&self.ask(body).await?)
     }
 }

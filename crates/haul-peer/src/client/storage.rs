@@ -92,8 +92,8 @@ impl PeerStorage {
         self.host.ask(body).await.map_err(|error| error.at(self.at(path)))
     }
 
-    async fn tell(&self, path: &RelPath, body: to_server::Body) -> Result<()> {
-        self.host.tell(body).await.map_err(|error| error.at(self.at(path)))
+    async fn execute(&self, path: &RelPath, body: to_server::Body) -> Result<()> {
+        self.host.execute(body).await.map_err(|error| error.at(self.at(path)))
     }
 
     async fn stat_some(&self, paths: &[RelPath]) -> Result<Vec<Outcome<Entry>>> {
@@ -359,7 +359,7 @@ impl Storage for PeerStorage {
             );
         }
         let request = messages::CreateDir { path: self.bytes(path), mode };
-        self.tell(path, to_server::Body::CreateDir(request)).await
+        self.execute(path, to_server::Body::CreateDir(request)).await
     }
 
     async fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()> {
@@ -369,17 +369,17 @@ impl Storage for PeerStorage {
         };
         let link = Some((&link).into());
         let request = messages::CreateLink { path: self.bytes(path), link, replace };
-        self.tell(path, to_server::Body::CreateLink(request)).await
+        self.execute(path, to_server::Body::CreateLink(request)).await
     }
 
     async fn remove(&self, path: &RelPath) -> Result<()> {
         let request = messages::PathOf { path: self.bytes(path) };
-        self.tell(path, to_server::Body::Remove(request)).await
+        self.execute(path, to_server::Body::Remove(request)).await
     }
 
     async fn rename(&self, from: &RelPath, to: &RelPath) -> Result<()> {
         let request = messages::Rename { from: self.bytes(from), to: self.bytes(to) };
-        self.tell(from, to_server::Body::Rename(request)).await
+        self.execute(from, to_server::Body::Rename(request)).await
     }
 
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
@@ -387,7 +387,7 @@ impl Storage for PeerStorage {
             return Err(self.unsupported("copy", from));
         }
         let request = messages::CopyFile { from: self.bytes(from), to: self.bytes(to) };
-        self.tell(from, to_server::Body::Copy(request)).await
+        self.execute(from, to_server::Body::Copy(request)).await
     }
 
     async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
@@ -414,7 +414,7 @@ impl Storage for PeerStorage {
     async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
         let metadata = Some(metadata.into());
         let request = messages::SetMetadata { path: self.bytes(path), metadata };
-        self.tell(path, to_server::Body::SetMetadata(request)).await
+        self.execute(path, to_server::Body::SetMetadata(request)).await
     }
 
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
@@ -459,7 +459,7 @@ impl Storage for PeerStorage {
         }
         let (path_of, options) = (self.bytes(path), Some(options.into()));
         let request = messages::WriteWhole { path: path_of, data: bytes, options };
-        self.tell(path, to_server::Body::WriteWhole(request)).await
+        self.execute(path, to_server::Body::WriteWhole(request)).await
     }
 
     async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {

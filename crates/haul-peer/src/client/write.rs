@@ -87,7 +87,7 @@ impl PeerUpload {
         outcome.await.map_err(|error: Error| error.at(&self.location))
     }
 
-    async fn tell(&self, body: to_server::Body) -> Result<()> {
+    async fn execute(&self, body: to_server::Body) -> Result<()> {
         done(&self.ask(body).await?).map_err(|error| error.at(&self.location))
     }
 
@@ -147,7 +147,7 @@ impl WriteAt for PeerUpload {
         }
         let ranges = Some((&ranges).into());
         let handle = self.handle;
-        self.tell(to_server::Body::Record(messages::Record { handle, ranges })).await
+        self.execute(to_server::Body::Record(messages::Record { handle, ranges })).await
     }
 
     async fn write_at(&self, offset: u64, mut block: Block) -> Result<()> {
@@ -176,7 +176,7 @@ impl WriteAt for PeerUpload {
     }
 
     async fn sync(&self) -> Result<()> {
-        self.tell(to_server::Body::Sync(messages::SyncPart { handle: self.handle })).await
+        self.execute(to_server::Body::Sync(messages::SyncPart { handle: self.handle })).await
     }
 
     async fn reopen(&self, uncached: bool) -> Result<Arc<dyn ReadAt>> {
@@ -193,14 +193,14 @@ impl WriteAt for PeerUpload {
 
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
         let (handle, options) = (self.handle, Some(options.into()));
-        self.tell(to_server::Body::Commit(messages::Commit { handle, size, options })).await?;
+        self.execute(to_server::Body::Commit(messages::Commit { handle, size, options })).await?;
         self.is_closed.store(true, Ordering::Relaxed);
         Ok(())
     }
 
     async fn abort(&self, keep: bool) -> Result<()> {
         let handle = self.handle;
-        self.tell(to_server::Body::Abort(messages::Abort { handle, keep })).await?;
+        self.execute(to_server::Body::Abort(messages::Abort { handle, keep })).await?;
         self.is_closed.store(true, Ordering::Relaxed);
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::receive;
 use crate::args::CpArgs;
 use crate::backends::Places;
 use crate::exit::{Exit, Stop};
-use crate::hosts::{Many, Ways};
+use crate::hosts::{Direction, Many};
 use crate::manifest::Manifest;
 use crate::output::{Printer, human, json};
 use crate::plan::{self, Plan, Sources};
@@ -42,9 +42,9 @@ pub(crate) async fn run(
 ) -> Result<Exit, Stop> {
     let resolved = adapted(resolved, printer)?;
     let mut failures = 0;
-    let sources = match &many.ways {
-        Ways::From(_) => None,
-        Ways::To(_) => match opened(args, resolved.engine.dry_run, places, printer).await? {
+    let sources = match &many.direction {
+        Direction::From(_) => None,
+        Direction::To(_) => match opened(args, resolved.engine.dry_run, places, printer).await? {
             None => return Ok(Exit::Failed),
             sources => sources,
         },
@@ -170,14 +170,14 @@ async fn open(context: &FanContext<'_>, host: usize) -> Result<Opened, Error> {
 
 async fn plan(context: &FanContext<'_>, host: usize) -> Result<Plan, Stop> {
     let FanContext { many, places, resolved, sources, .. } = context;
-    match (&many.ways, sources) {
-        (Ways::To(destinations), Some(sources)) => {
+    match (&many.direction, sources) {
+        (Direction::To(destinations), Some(sources)) => {
             plan::copy_opened(places, sources, &destinations[host], &resolved.rules).await
         }
-        (Ways::To(destinations), None) => {
+        (Direction::To(destinations), None) => {
             plan::copy(places, &[], &destinations[host], &resolved.rules).await
         }
-        (Ways::From(ways), _) => plan_from(context, &ways[host]).await,
+        (Direction::From(locations), _) => plan_from(context, &locations[host]).await,
     }
 }
 
