@@ -54,6 +54,7 @@ struct State {
     queue: VecDeque<Outgoing>,
     /// Lanes that wait for a piece, the longest waiting first. If any does, the queue is empty.
     idle: VecDeque<oneshot::Sender<Outgoing>>,
+    is_closed: bool,
 }
 
 /// A lane that waits for a piece.
@@ -115,6 +116,9 @@ impl Outbox {
     /// `is_first` if the piece precedes those of its priority.
     fn add(&self, piece: Outgoing, is_first: bool) {
         let mut state = self.lock();
+        if state.is_closed {
+            return;
+        }
         let mut piece = piece;
         while let Some(lane) = state.idle.pop_front() {
             match lane.send(piece) {
@@ -174,7 +178,9 @@ impl Outbox {
     /// Drops everything; nothing can be added any more.
     pub(crate) fn close(&self) {
         self.room.close();
-        self.lock().queue.clear();
+        let mut state = self.lock();
+        state.is_closed = true;
+        state.queue.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -18,8 +18,11 @@ use crate::status::{MemoryStatus, OpenFile, ReadCounts, Status, WindowStatus};
 /// Longest single request that reads ahead.
 const MOST_RUN: u64 = 4 << 20;
 
-/// Shortest part of a request that is spread over lanes.
-const LEAST_PART: u64 = 16 << 10;
+/// Shortest part of a request that is spread over lanes: a little less than TCP sends in the first RTT.
+const LEAST_PART: u64 = 12 << 10;
+
+/// Parts are multiples of this.
+const PART_UNIT: u64 = 4 << 10;
 
 /// From this RTT on, requests are spread.
 const LONG_RTT: Duration = Duration::from_millis(20);
@@ -143,7 +146,7 @@ impl Context {
             return bytes;
         }
         let lanes = link.open.max(1) as u64;
-        bytes.div_ceil(lanes).next_multiple_of(LEAST_PART)
+        bytes.div_ceil(lanes).next_multiple_of(PART_UNIT).max(LEAST_PART)
     }
 
     /// Length of a request that reads `ahead` bytes ahead, in blocks.

@@ -1,17 +1,16 @@
 //! Fetches blocks of one version of a file: which are in flight, which tasks wait for them, and the requests.
 
 use std::collections::HashMap;
-use std::future::ready;
 use std::ops::Range as Indices;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _, stream};
+use futures_util::StreamExt as _;
 use haul_engine::budget::{Permit, Priority};
 use haul_storage::{
-    Block, BlockStream, Error, ErrorKind, Identity, Range, ReadAt, RelPath, Result, Retry,
+    BlockStream, Error, ErrorKind, Identity, Range, ReadAt, RelPath, Result, Retry,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
@@ -19,6 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::blocks::{BLOCK, Key};
 use super::context::Context;
 use super::disk::Disk;
+use super::spread::spread;
 use crate::lock::lock;
 
 /// The pause before a request is repeated; it doubles each time.
@@ -224,6 +224,8 @@ pub(super) struct Flight {
     is_ahead: bool,
     /// Whether a process got the start of the next block already.
     is_used: bool,
+    /// Whether a request has failed.
+    is_retry: bool,
 }
 
 impl Flight {
@@ -233,7 +235,8 @@ impl Flight {
         if is_ahead {
             version.context.blocks().begin_ahead((end - next) * BLOCK);
         }
-        Self { version: Arc::clone(version), next, end, is_ahead, is_used: false }
+        let version = Arc::clone(version);
+        Self { version, next, end, is_ahead, is_used: false, is_retry: false }
     }
 
     /// Fetches them, with retries until there was no progress for the timeout.
@@ -251,6 +254,7 @@ impl Flight {
                 (progress, pause) = (Instant::now(), FIRST_PAUSE);
             }
             let Err(error) = outcome else { continue };
+            self.is_retry = true;
             let is_late = progress.elapsed() + pause > self.version.context.timeout;
             if error.retry() == Retry::Never || is_late {
                 return self.fail(&error);
@@ -328,12 +332,18 @@ impl Flight {
     }
 
     /// Requests a range. What a process waits for is spread over the lanes of a long path, except the start of the file:
-    /// that was requested with the open.
+    /// it usually comes along with the open.
     fn arriving(&self, range: Range) -> BlockStream {
         let reader = self.version.reader();
-        match self.is_ahead || range.start() == 0 || range.len() > MOST_SPREAD {
-            true => reader.read_at(range),
-            false => spread(reader, range, self.version.context.part(range.len())),
+        let is_spread = !self.is_ahead
+            && !self.is_retry
+            && range.start() > 0
+            && range.len() <= MOST_SPREAD
+            // A server may have refused ranges meanwhile: then each part would begin at the start of the file.
+            && reader.is_ranged();
+        match is_spread {
+            true => spread(&*reader, range, self.version.context.part(range.len())),
+            false => reader.read_at(range),
         }
     }
 
@@ -453,53 +463,9 @@ impl Flight {
     }
 }
 
-/// Reads a range in parts, which are all requested at once.
-fn spread(reader: Arc<dyn ReadAt>, range: Range, part: u64) -> BlockStream {
-    if range.len() <= part {
-        return reader.read_at(range);
-    }
-    let starts = (range.start()..range.end()).step_by(usize::try_from(part).unwrap_or(usize::MAX));
-    let parts = starts.map(move |start| {
-        let part = Range::between(start, range.end().min(start + part));
-        let blocks = reader.read_at(part).try_fold(Block::new(), |mut whole, block| async move {
-            whole.append(block);
-            Ok(whole)
-        });
-        blocks.map(move |block| (part.len(), block))
-    });
-    until_short(stream::iter(parts).buffered(usize::MAX)).boxed()
-}
-
-/// Blocks up to the first that is shorter than requested: the file ends there. If it has grown since, what follows is
-/// not the continuation.
-fn until_short(
-    parts: impl Stream<Item = (u64, Result<Block>)>,
-) -> impl Stream<Item = Result<Block>> {
-    parts.scan(true, |goes_on, (length, block)| {
-        let was_whole = std::mem::replace(
-            goes_on,
-            block.as_ref().is_ok_and(|block| block.len() as u64 == length),
-        );
-        ready(was_whole.then_some(block))
-    })
-}
-
 impl Drop for Flight {
     fn drop(&mut self) {
         // Waiters see that their channels are closed.
         drop(self.abandon());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn parts_behind_a_short_one_are_not_joined_to_it() {
-        let part = |length: usize| (3, Ok(Block::from(Bytes::from(vec![7; length]))));
-        let parts = stream::iter([part(3), part(2), part(3)]);
-        let lengths: Vec<_> = until_short(parts).map(|block| block.unwrap().len()).collect().await;
-        assert_eq!(lengths, [3, 2]);
     }
 }

@@ -23,6 +23,7 @@ mod fetch;
 mod files;
 mod pattern;
 mod source;
+mod spread;
 #[cfg(test)]
 mod tests;
 

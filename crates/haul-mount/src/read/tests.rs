@@ -93,8 +93,8 @@ async fn a_random_read_takes_one_round_trip_and_fetches_no_more() {
         let before = (Instant::now(), world.storage.faults().count(Operation::Read));
         world.read(handle, Range::new(at * MIB, 64 << 10)).await;
         assert!(before.0.elapsed() < RTT * 3 / 2, "{:?}", before.0.elapsed());
-        // One block, in parts of 16 KiB.
-        assert_eq!(world.storage.faults().count(Operation::Read), before.1 + 8);
+        // One block, in parts of 12 KiB.
+        assert_eq!(world.storage.faults().count(Operation::Read), before.1 + 11);
     }
 }
 

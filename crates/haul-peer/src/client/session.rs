@@ -56,7 +56,7 @@ pub(super) struct Session {
 /// A request without its last response.
 #[derive(Debug)]
 struct Waiting {
-    /// The lane that the request went out on; `None` while it is in the outbox.
+    /// The lane that the request went out on; `None` until a lane has taken it from the outbox.
     lane: Option<u64>,
     caller: Caller,
 }

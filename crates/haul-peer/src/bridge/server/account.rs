@@ -62,7 +62,7 @@ fn make_room(days: &mut HashMap<IpAddr, Arc<Mutex<Day>>>, today: u64) {
     let mut idle: Vec<_> =
         without_sharer.map(|(address, day)| (lock(day).bytes, *address)).collect();
     idle.sort_unstable();
-    for (_, address) in &idle[..idle.len().div_ceil(2)] {
+    for (_, address) in &idle[..idle.len() / 2] {
         days.remove(address);
     }
 }

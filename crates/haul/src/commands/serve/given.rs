@@ -83,8 +83,8 @@ pub(super) fn own_name() -> String {
 pub(super) fn kept(name: &str, instead: &str) -> Result<PathBuf, Stop> {
     let state = directories::state().ok_or_else(|| {
         Stop::Usage(format!(
-            "neither XDG_STATE_HOME nor HOME is set, so {name} has no place; \
-             use {instead}"
+            "neither XDG_STATE_HOME nor HOME is set, so there is no default place for \
+             {name}; use {instead}"
         ))
     })?;
     Ok(state.join(name))
