@@ -91,7 +91,7 @@ impl HttpHost {
         let request = Request::new(Method::OPTIONS, url.with_path(url.path()), "open");
         let response = self.exchange.patiently(&request).await?;
         let status = response.status;
-        // What a busy server does not return now must not count for the whole run. Some servers respond 500 to
+        // A refusal by a server that is busy now must not count for the whole run. Some servers respond 500 to
         // any method that they do not know.
         if may_pass(status) && status != StatusCode::INTERNAL_SERVER_ERROR {
             return Err(error::of_status(status, "open", &response.url));
