@@ -1,30 +1,25 @@
 //! The conformance suite on the example backend of `docs/backends.md`, over loopback.
 
-#[path = "../examples/tcp_store/client.rs"]
-mod client;
-#[path = "../examples/tcp_store/file.rs"]
-mod file;
-#[path = "../examples/tcp_store/server.rs"]
-mod server;
-#[path = "../examples/tcp_store/storage.rs"]
-mod storage;
-#[path = "../examples/tcp_store/wire.rs"]
-mod wire;
+#[path = "../examples/tcp_store/backend.rs"]
+mod backend;
+#[path = "../examples/tcp_store/toy/mod.rs"]
+mod toy;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use backend::TcpStorage;
 use bytes::Bytes;
-use client::Client;
-use file::Download;
 use futures_util::StreamExt;
 use haul_storage::{
-    CreateOptions, Entry, EntryKind, ErrorKind, Range, ReadAt, RelPath, Retry, Storage, StorageExt,
+    CommitOptions, CreateOptions, ErrorKind, Metadata, Range, RelPath, Retry, Storage, StorageExt,
     conformance,
 };
-use storage::TcpStorage;
 use tokio::net::TcpListener;
+use toy::client::{Client, Failure};
+use toy::wire::{Op, Refusal, Request};
+use toy::{server, wire};
 
 #[tokio::test]
 async fn the_example_conforms() {
@@ -37,20 +32,25 @@ async fn the_example_conforms() {
 #[test]
 fn the_excerpts_in_the_documentation_match_the_example() {
     let page = include_str!("../../../docs/backends.md");
-    let sources = [
-        include_str!("../examples/tcp_store/client.rs"),
-        include_str!("../examples/tcp_store/storage.rs"),
-    ];
+    let source = include_str!("../examples/tcp_store/backend.rs");
     // The suite's own example is compiled as a documentation test.
     let suite = include_str!("../src/conformance/mod.rs").replace("//! ", "");
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let code = plain(&(sources.concat() + &suite));
+    let code = plain(&(source.to_owned() + &suite));
     let excerpts: Vec<_> = page.split("```rust\n").skip(1).collect();
     assert!(excerpts.len() >= 4, "{}", excerpts.len());
     for excerpt in excerpts {
         let (excerpt, _) = excerpt.split_once("```").unwrap();
         assert!(code.contains(&plain(excerpt)), "not in the example:\n{excerpt}");
     }
+}
+
+#[test]
+fn a_backend_has_fewer_than_300_lines_of_code() {
+    let source = include_str!("../examples/tcp_store/backend.rs");
+    let lines = source.lines().map(str::trim).filter(|line| !line.is_empty());
+    let code = lines.filter(|line| !line.starts_with("//")).count();
+    assert!(code < 300, "{code}");
 }
 
 #[tokio::test]
@@ -89,22 +89,39 @@ async fn a_lost_connection_is_reopened() {
 #[tokio::test]
 async fn a_part_does_not_outlive_its_client() {
     let address = server::start().await.unwrap();
-    let (writing, reading) = (TcpStorage::new(address), Arc::new(Client::new(address)));
+    let (writing, reading) = (TcpStorage::new(address), Client::new(address));
     let path = RelPath::parse("file").unwrap();
     let writer = writing.create(&path, &CreateOptions::default()).await.unwrap();
     writer.write_at(0, Bytes::from_static(b"content").into()).await.unwrap();
     // The first content of a server has the id 1.
-    let part = Download::new(&reading, Entry::new(path, EntryKind::File, 7), 1);
-    let block = part.read_at(Range::new(0, 7)).next().await.unwrap().unwrap();
-    assert_eq!(block.into_bytes(), "content");
+    let request = Request::new(Op::Read, b"file").number(1).number(0).number(7);
+    assert_eq!(reading.ask(&request).await.unwrap(), "content");
     drop((writer, writing));
     let gone = async {
         loop {
-            if let Err(error) = part.read_at(Range::new(0, 7)).next().await.unwrap() {
-                break error;
+            if let Err(failure) = reading.ask(&request).await {
+                break failure;
             }
         }
     };
-    let error = tokio::time::timeout(Duration::from_secs(30), gone).await.unwrap();
+    let failure = tokio::time::timeout(Duration::from_secs(30), gone).await.unwrap();
+    assert!(matches!(failure, Failure::Refused(Refusal::Gone)), "{failure}");
+}
+
+#[tokio::test]
+async fn content_that_is_gone_has_changed() {
+    let address = server::start().await.unwrap();
+    let storage = TcpStorage::new(address);
+    let path = RelPath::parse("file").unwrap();
+    let how = CommitOptions {
+        metadata: Metadata::default(),
+        replace: false,
+        sync: false,
+        expected: None,
+    };
+    storage.write_whole(&path, Bytes::from_static(b"old"), &how).await.unwrap();
+    let reader = storage.open(&path).await.unwrap();
+    storage.remove(&path).await.unwrap();
+    let error = reader.read_at(Range::new(0, 3)).next().await.unwrap().unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Changed, Retry::FromStart), "{error}");
 }

@@ -17,9 +17,10 @@ const FIRST_FILES: usize = 8;
 /// 1.5 s.
 const FIRST_OF_LINK: usize = 64;
 
-/// Further files per ms of RTT. At 50 ms, 158 files of four RTTs each are 790 per second before the first
-/// step up.
-const FILES_PER_MS: f64 = 3.0;
+/// Further files per ms of RTT. At 50 ms, 256 files of four RTTs each are 1 280 per second. 2 000 files of 16 KiB at
+/// 50 ms and 500 Mbit/s, with 3 files per ms and with 5: SFTP down 1.59 and 1.35 s, up 2.16 and 1.78 s; HTTP down 1.34
+/// and 1.20 s; WebDAV up 1.19 and 1.02 s.
+const FILES_PER_MS: f64 = 5.0;
 
 /// The most files at the start, on any path.
 const MOST_FIRST_FILES: usize = 256;

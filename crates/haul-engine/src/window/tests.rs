@@ -232,11 +232,11 @@ fn a_long_path_gets_many_files_at_once() {
         window.on_link(Duration::ZERO, link(1, 0, 0, rtt_ms));
         window.decision().files
     };
-    let pipelined = [0, 1, 50, 500].map(|rtt_ms| files(Window::new(Limits::default()), rtt_ms));
-    assert_eq!(pipelined, [64, 64, 158, 256]);
-    let others = [0, 1, 50, 500]
+    let pipelined = [0, 1, 20, 50, 500].map(|rtt_ms| files(Window::new(Limits::default()), rtt_ms));
+    assert_eq!(pipelined, [64, 64, 108, 256, 256]);
+    let others = [0, 1, 20, 50, 500]
         .map(|rtt_ms| files(Window::new(Limits::default()).one_request_a_lane(), rtt_ms));
-    assert_eq!(others, [8, 11, 158, 256]);
+    assert_eq!(others, [8, 13, 108, 256, 256]);
 }
 
 #[test]

@@ -1,12 +1,9 @@
-//! An example backend: a tree in the memory of a server, over TCP. `docs/backends.md` explains it;
-//! `storage` and `file` implement the traits. This program starts the server and runs the conformance
-//! suite against the backend.
+//! An example backend: a tree in the memory of a server, over TCP. `docs/backends.md` explains it.
+//! `backend` is all that a new backend needs beyond the client library of its service; `toy` is the service.
+//! This program starts the server and runs the conformance suite against the backend.
 
-mod client;
-mod file;
-mod server;
-mod storage;
-mod wire;
+mod backend;
+mod toy;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,8 +13,8 @@ use haul_storage::{Storage, conformance};
 #[expect(clippy::print_stdout, reason = "a program that prints its results")]
 #[tokio::main]
 async fn main() -> std::io::Result<ExitCode> {
-    let address = server::start().await?;
-    let storage: Arc<dyn Storage> = Arc::new(storage::TcpStorage::new(address));
+    let address = toy::server::start().await?;
+    let storage: Arc<dyn Storage> = Arc::new(backend::TcpStorage::new(address));
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for case in conformance::cases() {
         if !case.applies(storage.capabilities()) {

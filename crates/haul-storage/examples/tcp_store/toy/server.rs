@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use bytes::{Buf, BufMut, Bytes, TryGetError};
-use haul_storage::{ErrorKind, Timestamp};
+use bytes::{Buf, BufMut, Bytes};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::wire::{self, MAX_FILE, MAX_FRAME, Op, REFUSALS, get_bytes, get_time, put_bytes};
+use super::wire::{self, MAX_FILE, MAX_FRAME, Op, Refusal, Time, get_bytes, get_time, put_bytes};
 
 /// Serves an empty tree on loopback for as long as the runtime lives.
 pub async fn start() -> io::Result<SocketAddr> {
@@ -47,25 +46,10 @@ async fn answer_all(
             let mut tree = tree.lock().unwrap_or_else(PoisonError::into_inner);
             tree.answer(request, parts, &mut response)
         };
-        if let Err(Refusal(kind)) = outcome {
-            let status = REFUSALS.iter().position(|known| *known == kind);
-            response = vec![status.map_or(u8::MAX, |n| n as u8 + 1)];
+        if let Err(refusal) = outcome {
+            response = vec![refusal as u8];
         }
         wire::send(stream, &response[..]).await?;
-    }
-}
-
-struct Refusal(ErrorKind);
-
-impl From<ErrorKind> for Refusal {
-    fn from(kind: ErrorKind) -> Self {
-        Self(kind)
-    }
-}
-
-impl From<TryGetError> for Refusal {
-    fn from(_: TryGetError) -> Self {
-        Self(ErrorKind::Protocol)
     }
 }
 
@@ -74,7 +58,7 @@ type Outcome<T = ()> = Result<T, Refusal>;
 struct Node {
     /// The id of a file's content; `None` for a directory.
     content: Option<u64>,
-    modified: Timestamp,
+    modified: Time,
 }
 
 struct Content {
@@ -107,7 +91,7 @@ impl Tree {
             _ if is(Op::Remove) => self.remove(&path),
             _ if is(Op::Rename) => self.rename(&path, &get_bytes(&mut request)?),
             _ if is(Op::SetTime) => {
-                let node = self.nodes.get_mut(&path).ok_or(ErrorKind::NotFound)?;
+                let node = self.nodes.get_mut(&path).ok_or(Refusal::NotFound)?;
                 node.modified = given_time(&mut request)?.unwrap_or(node.modified);
                 Ok(())
             }
@@ -140,12 +124,12 @@ impl Tree {
                 self.discard(id);
                 outcome
             }
-            _ => Err(ErrorKind::Protocol.into()),
+            _ => Err(Refusal::Malformed),
         }
     }
 
     fn read(&self, mut request: Bytes, out: &mut Vec<u8>) -> Outcome {
-        let content = self.contents.get(&request.try_get_u64()?).ok_or(ErrorKind::Changed)?;
+        let content = self.contents.get(&request.try_get_u64()?).ok_or(Refusal::Gone)?;
         let (start, length) = (request.try_get_u64()?, request.try_get_u64()?);
         let end = start.saturating_add(length.min(MAX_FRAME as u64 / 2));
         let size = content.bytes.len() as u64;
@@ -155,11 +139,11 @@ impl Tree {
 
     fn write(&mut self, mut request: Bytes) -> Outcome {
         let content = self.contents.get_mut(&request.try_get_u64()?);
-        let part = content.filter(|content| !content.named).ok_or(ErrorKind::Changed)?;
+        let part = content.filter(|content| !content.named).ok_or(Refusal::Gone)?;
         let start = request.try_get_u64()?;
         let end = start.saturating_add(request.len() as u64);
         if end > MAX_FILE {
-            return Err(ErrorKind::NoSpace.into());
+            return Err(Refusal::NoSpace);
         }
         let (start, end) = (start as usize, end as usize);
         part.bytes.resize(part.bytes.len().max(end), 0);
@@ -186,17 +170,17 @@ impl Tree {
         id: u64,
         size: u64,
         replace: bool,
-        modified: Option<Timestamp>,
+        modified: Option<Time>,
     ) -> Outcome {
         match self.nodes.get(&path) {
             Some(Node { content: Some(_), .. }) if replace => self.check_parent(&path)?,
             _ => self.check_free(&path)?,
         }
         if size > MAX_FILE {
-            return Err(ErrorKind::NoSpace.into());
+            return Err(Refusal::NoSpace);
         }
         let part = self.contents.get_mut(&id).filter(|content| !content.named);
-        let part = part.ok_or(ErrorKind::Changed)?;
+        let part = part.ok_or(Refusal::Gone)?;
         part.bytes.resize(size as usize, 0);
         part.named = true;
         let node = Node { content: Some(id), modified: modified.unwrap_or_else(now) };
@@ -207,15 +191,16 @@ impl Tree {
     }
 
     fn describe(&self, path: &[u8], out: &mut Vec<u8>) -> Outcome {
-        let root = Node { content: None, modified: Timestamp::default() };
+        let root = Node { content: None, modified: Time::default() };
         let node = if path.is_empty() { Some(&root) } else { self.nodes.get(path) };
-        let node = node.ok_or(ErrorKind::NotFound)?;
+        let node = node.ok_or(Refusal::NotFound)?;
         // Ids of contents start at 1.
         out.put_u64(node.content.unwrap_or(0));
         let content = node.content.and_then(|id| self.contents.get(&id));
         out.put_u64(content.map_or(0, |content| content.bytes.len() as u64));
-        out.put_i64(node.modified.seconds);
-        out.put_u32(node.modified.nanos);
+        let (seconds, nanos) = node.modified;
+        out.put_i64(seconds);
+        out.put_u32(nanos);
         Ok(())
     }
 
@@ -241,7 +226,7 @@ impl Tree {
     fn get(&self, path: &[u8], limit: u64, out: &mut Vec<u8>) -> Outcome {
         let content = self.content(path)?;
         if content.bytes.len() as u64 > limit.min(MAX_FRAME as u64 / 2) {
-            return Err(ErrorKind::Changed.into());
+            return Err(Refusal::Gone);
         }
         self.describe(path, out)?;
         out.put_slice(&content.bytes);
@@ -253,29 +238,29 @@ impl Tree {
         let id = match self.nodes.get(path) {
             Some(node) => node.content,
             None if path.is_empty() => None,
-            None => return Err(ErrorKind::NotFound.into()),
+            None => return Err(Refusal::NotFound),
         };
         let content = id.and_then(|id| self.contents.get(&id));
-        Ok(content.ok_or(ErrorKind::IsADirectory)?)
+        content.ok_or(Refusal::IsDirectory)
     }
 
     fn remove(&mut self, path: &[u8]) -> Outcome {
         if self.below(path).next().is_some() {
-            return Err(ErrorKind::NotEmpty.into());
+            return Err(Refusal::NotEmpty);
         }
-        let node = self.nodes.remove(path).ok_or(ErrorKind::NotFound)?;
+        let node = self.nodes.remove(path).ok_or(Refusal::NotFound)?;
         self.contents.remove(&node.content.unwrap_or(0));
         Ok(())
     }
 
     fn rename(&mut self, from: &Bytes, to: &Bytes) -> Outcome {
-        let source = self.nodes.get(from).ok_or(ErrorKind::NotFound)?;
+        let source = self.nodes.get(from).ok_or(Refusal::NotFound)?;
         self.check_parent(to)?;
         if from == to {
             return Ok(());
         }
         if to.starts_with(&[from, &b"/"[..]].concat()) {
-            return Err(ErrorKind::InvalidInput.into());
+            return Err(Refusal::Invalid);
         }
         match (source.content, self.nodes.get(to).map(|node| node.content)) {
             (_, None) => {}
@@ -294,8 +279,8 @@ impl Tree {
 
     fn check_dir(&self, path: &[u8]) -> Outcome {
         match self.nodes.get(path) {
-            None if !path.is_empty() => Err(ErrorKind::NotFound.into()),
-            Some(Node { content: Some(_), .. }) => Err(ErrorKind::NotADirectory.into()),
+            None if !path.is_empty() => Err(Refusal::NotFound),
+            Some(Node { content: Some(_), .. }) => Err(Refusal::NotDirectory),
             _ => Ok(()),
         }
     }
@@ -306,7 +291,7 @@ impl Tree {
 
     fn check_free(&self, path: &[u8]) -> Outcome {
         if path.is_empty() || self.nodes.contains_key(path) {
-            return Err(ErrorKind::AlreadyExists.into());
+            return Err(Refusal::Exists);
         }
         self.check_parent(path)
     }
@@ -317,16 +302,17 @@ fn parent(path: &[u8]) -> &[u8] {
 }
 
 /// Commit options: whether the file may replace another, and its time.
-fn appearance(from: &mut Bytes) -> Outcome<(bool, Option<Timestamp>)> {
+fn appearance(from: &mut Bytes) -> Outcome<(bool, Option<Time>)> {
     Ok((from.try_get_u64()? != 0, given_time(from)?))
 }
 
-fn given_time(from: &mut Bytes) -> Outcome<Option<Timestamp>> {
+fn given_time(from: &mut Bytes) -> Outcome<Option<Time>> {
     let is_given = from.try_get_u8()? != 0;
     let time = get_time(from)?;
     Ok(is_given.then_some(time))
 }
 
-fn now() -> Timestamp {
-    SystemTime::now().into()
+fn now() -> Time {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since_1970.as_secs() as i64, since_1970.subsec_nanos())
 }

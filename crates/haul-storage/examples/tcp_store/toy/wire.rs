@@ -4,7 +4,6 @@
 use std::io;
 
 use bytes::{Buf, BufMut, Bytes, TryGetError};
-use haul_storage::{CommitOptions, Entry, EntryKind, ErrorKind, RelPath, Timestamp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -12,18 +11,49 @@ use tokio::net::TcpStream;
 pub const MAX_FRAME: usize = 64 << 20;
 /// The longest file: the server keeps it in memory.
 pub const MAX_FILE: u64 = 4 << 30;
-/// Status 0 is success, and status n is the nth of these.
-pub const REFUSALS: [ErrorKind; 9] = [
-    ErrorKind::NotFound,
-    ErrorKind::AlreadyExists,
-    ErrorKind::IsADirectory,
-    ErrorKind::NotADirectory,
-    ErrorKind::NotEmpty,
-    ErrorKind::NoSpace,
-    ErrorKind::Changed,
-    ErrorKind::Protocol,
-    ErrorKind::InvalidInput,
-];
+
+/// A time: seconds since 1970, and nanoseconds.
+pub type Time = (i64, u32);
+
+/// Why a request was refused: the status of the response. Status 0 is success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    NotFound = 1,
+    Exists,
+    IsDirectory,
+    NotDirectory,
+    NotEmpty,
+    NoSpace,
+    /// The content is not there any more, or is too long.
+    Gone,
+    Malformed,
+    Invalid,
+}
+
+impl Refusal {
+    /// The refusal with this status.
+    pub fn of(status: u8) -> Option<Self> {
+        use Refusal::*;
+        let all = [
+            NotFound,
+            Exists,
+            IsDirectory,
+            NotDirectory,
+            NotEmpty,
+            NoSpace,
+            Gone,
+            Malformed,
+            Invalid,
+        ];
+        all.into_iter().find(|refusal| *refusal as u8 == status)
+    }
+}
+
+impl From<TryGetError> for Refusal {
+    fn from(_: TryGetError) -> Self {
+        Self::Malformed
+    }
+}
 
 /// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,43 +119,44 @@ pub fn get_exactly(from: &mut Bytes, length: u64) -> Result<Bytes, TryGetError> 
 }
 
 /// Takes a time.
-pub fn get_time(from: &mut Bytes) -> Result<Timestamp, TryGetError> {
-    Ok(Timestamp { seconds: from.try_get_i64()?, nanos: from.try_get_u32()? })
+pub fn get_time(from: &mut Bytes) -> Result<Time, TryGetError> {
+    Ok((from.try_get_i64()?, from.try_get_u32()?))
 }
 
-/// Takes an entry: the id of its content (0 for a directory), length and time.
-pub fn get_entry(path: &RelPath, from: &mut Bytes) -> Result<(Entry, u64), TryGetError> {
+/// What the server knows about a name.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts {
+    /// The id of a file's content, which never changes; 0 for a directory.
+    pub content: u64,
+    pub size: u64,
+    pub modified: Time,
+}
+
+/// Takes facts.
+pub fn get_facts(from: &mut Bytes) -> Result<Facts, TryGetError> {
     let (content, size) = (from.try_get_u64()?, from.try_get_u64()?);
-    let kind = if content == 0 { EntryKind::Directory } else { EntryKind::File };
-    let mut entry = Entry::new(path.clone(), kind, size);
-    entry.modified = Some(get_time(from)?);
-    // Content with a name never changes, it is only replaced.
-    entry.tag = (content != 0).then(|| content.to_string());
-    Ok((entry, content))
+    Ok(Facts { content, size, modified: get_time(from)? })
 }
 
 /// Takes all entries of a directory, each preceded by its name.
-pub fn get_entries(from: &mut Bytes) -> Result<Vec<(Bytes, Entry)>, TryGetError> {
+pub fn get_entries(from: &mut Bytes) -> Result<Vec<(Bytes, Facts)>, TryGetError> {
     let mut entries = Vec::new();
     while !from.is_empty() {
-        entries.push((get_bytes(from)?, get_entry(&RelPath::root(), from)?.0));
+        entries.push((get_bytes(from)?, get_facts(from)?));
     }
     Ok(entries)
 }
 
-/// A request. Each has a path, if only for its errors.
+/// A request.
+#[derive(Debug)]
 pub struct Request {
-    pub op: Op,
-    pub path: RelPath,
     fields: Vec<u8>,
     payload: Bytes,
 }
 
 impl Request {
-    pub fn new(op: Op, path: &RelPath) -> Self {
-        let mut fields = vec![op as u8];
-        put_bytes(&mut fields, path.as_bytes());
-        Self { op, path: path.clone(), fields, payload: Bytes::new() }
+    pub fn new(op: Op, path: &[u8]) -> Self {
+        Self { fields: vec![op as u8], payload: Bytes::new() }.field(path)
     }
 
     pub fn field(mut self, field: &[u8]) -> Self {
@@ -139,16 +170,17 @@ impl Request {
     }
 
     /// A time, or none.
-    pub fn time(mut self, time: Option<Timestamp>) -> Self {
+    pub fn time(mut self, time: Option<Time>) -> Self {
         self.fields.put_u8(time.is_some().into());
-        self.fields.put_i64(time.map_or(0, |time| time.seconds));
-        self.fields.put_u32(time.map_or(0, |time| time.nanos));
+        let (seconds, nanos) = time.unwrap_or_default();
+        self.fields.put_i64(seconds);
+        self.fields.put_u32(nanos);
         self
     }
 
-    /// Commit options.
-    pub fn commit(self, options: &CommitOptions) -> Self {
-        self.number(options.replace.into()).time(options.metadata.modified)
+    /// How a file appears: whether it may replace another, and its time.
+    pub fn appearance(self, replace: bool, modified: Option<Time>) -> Self {
+        self.number(replace.into()).time(modified)
     }
 
     /// The bytes of a file; they come last and are not copied.
