@@ -2,7 +2,7 @@
 //!
 //! The kernel passes segments of up to 64 KiB to the device unsplit, along with the size of the pieces that they
 //! must be split into (`struct virtio_net_hdr`, virtio 1.2, section 5.1.6). A real link carries each piece with
-//! headers of its own, so these are counted.
+//! headers of its own, so the headers of each piece are counted.
 
 /// Bytes of `virtio_net_hdr` before every packet.
 pub(super) const VNET_HEADER: usize = 10;
@@ -12,7 +12,7 @@ pub(super) const MAX_PACKET: usize = VNET_HEADER + 65_536;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
-/// Flag in the same byte: explicit congestion notification.
+/// Flag in the same byte (`gso_type`) as the types above: explicit congestion notification.
 const GSO_ECN: u8 = 0x80;
 
 /// The size of a packet on the wire.
@@ -25,7 +25,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// The size of `packet` as read from the device, `virtio_net_hdr` first. `None` if it contains no IP packet.
+    /// The size of `packet` as read from the device, `virtio_net_hdr` first. `None` if nothing follows that header.
     pub(super) fn of(packet: &[u8]) -> Option<Self> {
         let (header, ip) = packet.split_at_checked(VNET_HEADER)?;
         if ip.is_empty() {

@@ -75,7 +75,7 @@ fn table_html(title: &str, table: &Table) -> String {
     let heads: String = table
         .heads
         .iter()
-        .map(|head| format!("<th scope=\"col\">{}</th>", unit_kept(head)))
+        .map(|head| format!("<th scope=\"col\">{}</th>", keep_unit_on_line(head)))
         .collect();
     let rows: String = table.rows.iter().map(|row| row_html(row, table.heads.len())).collect();
     format!(
@@ -85,7 +85,7 @@ fn table_html(title: &str, table: &Table) -> String {
 }
 
 /// A column head with non-breaking spaces before its unit and around operators.
-fn unit_kept(head: &str) -> String {
+fn keep_unit_on_line(head: &str) -> String {
     let head = escaped(head).replace(" = ", "&nbsp;=&nbsp;").replace(" / ", "&nbsp;/ ");
     match head.rsplit_once(", ") {
         Some((quantity, unit)) if unit.len() <= "MB/s".len() => format!("{quantity},&nbsp;{unit}"),

@@ -1,6 +1,6 @@
-//! The plots of a scenario: bars of what it measures; for transfers over a link, the rate on the wire over time; for files
-//! read through a mount, the rate at which the program received them over time; and if haul reported progress, its lanes,
-//! window and RTT.
+//! The plots of a scenario: bars of what it measures; for transfers over a link, the rate on the wire over time; for
+//! files read through a mount, the rate at which the program received them over time; and if haul reported progress,
+//! its lanes, window and RTT.
 //!
 //! The line of a tool is its median run, with rates in short bins: a mean of several runs would hide stalls.
 

@@ -74,7 +74,7 @@ impl Results {
 }
 
 impl ScenarioResults {
-    /// The names of what is timed in a mount, in the order in which it happens.
+    /// The names of the steps that are timed in a mount, in the order in which they run.
     pub(super) fn part_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for (name, _) in self.rows.iter().flat_map(|row| &row.parts) {

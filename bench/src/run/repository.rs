@@ -29,7 +29,7 @@ pub(super) fn make(data: &Dataset) -> io::Result<()> {
         &["config", "core.fileMode", "false"],
         &["add", "--all"],
         &["commit", "--quiet", "--message=files"],
-        // Few files instead of one an object: what is walked later are the files of the data set.
+        // One pack file instead of a file per object: a later walk visits mainly the files of the data set.
         &["gc", "--quiet"],
     ];
     for arguments in steps {
@@ -57,7 +57,7 @@ mod tests {
     use crate::data::DataSpec;
 
     #[test]
-    fn a_repository_of_a_data_set_is_clean_and_its_copy_too() {
+    fn a_copied_repository_of_a_data_set_is_clean() {
         if on_path("git").is_none() {
             eprintln!("skipped: git is not installed");
             return;

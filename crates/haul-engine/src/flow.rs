@@ -135,9 +135,9 @@ impl Flow {
         self.limit.as_ref().map(|limit| limit.range_bytes)
     }
 
-    /// Bytes that a lane delivers in `round_trips` RTTs, from the measured goodput; 0 between disks.
-    pub fn bytes_a_lane(&self, round_trips: u32) -> u64 {
-        self.share.bytes_a_lane(round_trips)
+    /// Bytes that a lane delivers in `rtts` RTTs, from the measured goodput; 0 between disks.
+    pub fn bytes_a_lane(&self, rtts: u32) -> u64 {
+        self.share.bytes_a_lane(rtts)
     }
 
     /// The RTT of the path; zero between disks.
@@ -237,14 +237,14 @@ mod tests {
     use super::*;
     use crate::Auto;
 
-    fn gate() -> Arc<Flow> {
+    fn flow() -> Arc<Flow> {
         let settings = Settings { window: Auto::Fixed(1 << 20), ..Settings::default() };
         Flow::new(&LinkBudgets::default(), &settings, &Links::default(), false)
     }
 
     #[tokio::test]
     async fn a_grant_to_a_dropped_task_is_released() {
-        let flow = gate();
+        let flow = flow();
         let first = flow.acquire(1 << 20).await;
         let mut second = Box::pin(flow.acquire(512 << 10));
         assert!((&mut second).now_or_never().is_none(), "the window is full");
@@ -255,7 +255,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_dropped_waiter_does_not_block_the_queue() {
-        let flow = gate();
+        let flow = flow();
         let first = flow.acquire(1 << 20).await;
         let mut second = Box::pin(flow.acquire(512 << 10));
         assert!((&mut second).now_or_never().is_none(), "the window is full");
@@ -266,7 +266,7 @@ mod tests {
 
     #[tokio::test]
     async fn overdrawn_bytes_are_released_before_the_next_grant() {
-        let flow = gate();
+        let flow = flow();
         let first = flow.acquire(1 << 20).await;
         let over = flow.overdraw(256 << 10);
         drop(first);

@@ -175,7 +175,7 @@ async fn the_output_of_sha256sum_is_parsed() {
     }
 }
 
-/// A server may generate a manifest, or compress it on the way. Formerly, all bytes seemed not to have arrived.
+/// A server may generate a manifest, or compress it on the way. Formerly, it was taken for incomplete.
 #[tokio::test]
 async fn a_manifest_of_unknown_length_is_read_to_its_end() {
     let storage = MemoryStorage::builder().without_sizes().with_read_block(10).build();

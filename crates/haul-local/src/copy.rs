@@ -11,7 +11,7 @@ use crate::read::Opened;
 use crate::volume::{Volume, umask};
 use crate::write::Part;
 
-/// A copy in progress. It is removed if it is dropped before its end.
+/// A copy in progress. Dropping it before its end removes the partial file.
 #[derive(Debug)]
 pub(crate) struct Copying {
     volume: Arc<Volume>,
@@ -19,8 +19,9 @@ pub(crate) struct Copying {
     part: Part,
     /// Whether a step was done.
     begun: bool,
-    /// What is left of a run of data, and its end, where the next one is looked for.
+    /// The part of the current range of data (not a hole) that is still to be copied.
     rest: Range,
+    /// The end of the current range, from which on the next one is sought.
     end: u64,
 }
 
@@ -34,8 +35,8 @@ impl Copying {
         Ok(Self { volume, source, part, begun: false, rest, end: 0 })
     }
 
-    /// Copies about `bytes` bytes. Returns `None` once the copy has its name, with the mode of the
-    /// source, less the umask, and the current time.
+    /// Copies about `bytes` bytes. Returns `None` once the copy is committed under its name, with
+    /// the mode of the source less the umask, and the current time.
     pub(crate) fn step(mut self, bytes: u64) -> Result<Option<Self>> {
         if !self.copy_data(bytes)? {
             return Ok(Some(self));
@@ -85,7 +86,8 @@ impl Copying {
 
 impl Drop for Copying {
     fn drop(&mut self) {
-        // Nothing to remove after the commit. Otherwise the first error is the one to report.
+        // After the commit there is nothing to remove. Before it, the error that ended the copy is
+        // the one to report, so an error here is ignored.
         let _ = self.part.abort(false);
     }
 }

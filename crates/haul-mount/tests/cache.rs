@@ -105,7 +105,8 @@ fn a_full_disk_stops_caching_but_no_read() {
         assert!((1..8).contains(&cached_blocks(&mount)));
         mount.unmount().unwrap();
     }
-    assert!(Command::new("umount").arg(cache.path()).status().unwrap().success());
+    let unmount = || Command::new("umount").arg(cache.path()).status().unwrap().success();
+    eventually(PATIENCE, "still busy", unmount);
 }
 
 #[test]

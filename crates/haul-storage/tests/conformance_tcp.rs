@@ -5,7 +5,7 @@ mod backend;
 #[path = "../examples/tcp_store/toy/mod.rs"]
 mod toy;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use haul_storage::{
     CommitOptions, CreateOptions, ErrorKind, Metadata, Range, RelPath, Retry, Storage, StorageExt,
     conformance,
 };
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use toy::client::{Client, Failure};
 use toy::wire::{Op, Refusal, Request};
 use toy::{server, wire};
@@ -55,10 +55,10 @@ fn a_backend_has_fewer_than_300_lines_of_code() {
 
 #[tokio::test]
 async fn a_missing_server_is_unreachable_and_retried_later() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address: SocketAddr = listener.local_addr().unwrap();
-    drop(listener);
-    let storage = TcpStorage::new(address);
+    // A socket that is bound and does not listen: no other program can take its port.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let storage = TcpStorage::new(socket.local_addr().unwrap());
     let error = storage.stat(&RelPath::root()).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later), "{error}");
     assert_eq!((storage.link().open, storage.link().refused), (0, 1));

@@ -16,7 +16,7 @@ pub enum Rule {
     /// directory of the destination: it copies to that one, and with `--delete` also deletes in it. haul neither writes
     /// nor deletes through a link.
     ThroughKeptLink,
-    /// rsync deletes nothing any more after it failed to list a directory of the destination, as it does where
+    /// rsync deletes nothing any more after it failed to list a directory of the destination, as happens where
     /// `--ignore-existing` keeps a file, or a link to a file or to itself, in the place of a directory.
     NoDeletionAfterErrors,
     /// `--overwrite newer` replaces only files that were modified before the source, and does not change others.
@@ -37,8 +37,8 @@ pub enum Rule {
     /// nanoseconds here, copies it again.
     CoarseClock,
     /// haul writes to directories of an ordinary user that have, or get, no write permission, and sets their mode at
-    /// the end. rsync fails in some of them, and leaves others writable if an excluded entry stays in them: also one
-    /// that is in the way of a file, and those below it.
+    /// the end. rsync fails in some of them, and leaves others writable if an excluded entry stays in them. That
+    /// includes a directory that is in the way of a file, and the directories below it.
     ReadOnlyDirectories,
     /// As an ordinary user, rsync makes a read-only directory writable before it removes it to make room for a file,
     /// but not for a symbolic link or for a further hard link of a file. Then what is directly in it stays, and what is

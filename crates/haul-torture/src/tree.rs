@@ -31,7 +31,7 @@ pub enum Kind {
     },
     /// A symbolic link, with its target.
     Link(Vec<u8>),
-    /// A pipe, socket or device.
+    /// A pipe or socket. Trees contain no devices.
     Special,
 }
 

@@ -61,7 +61,7 @@ impl Walker {
         Ok(View::of_parts([(name, time)], wrong))
     }
 
-    /// What the program's output lacks.
+    /// Why the program's output is wrong; `None` if it shows all files of `data`, unchanged.
     fn missed(self, output: &str, data: &Dataset) -> Option<String> {
         match self {
             Self::Find => {
@@ -92,7 +92,7 @@ mod tests {
     use crate::record::Outcome;
 
     #[test]
-    fn a_walk_over_all_files_is_right_and_one_without_a_file_is_wrong() {
+    fn a_walk_over_all_files_is_right_and_one_that_misses_a_file_is_wrong() {
         let place = tempfile::tempdir().expect("a directory");
         let spec = DataSpec { files: 6, bytes: 10, directories: 2, sparse_size: None };
         let data = spec.make(&place.path().join("data")).expect("writable");

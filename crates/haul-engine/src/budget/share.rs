@@ -60,7 +60,8 @@ pub struct LinkShare {
 }
 
 impl LinkShare {
-    /// Joins the budget of a path between these hosts, none if both sides are disks. `memory` is in bytes.
+    /// Joins the budget of a path between these hosts; both lists are empty if both sides are disks. `memory` is in
+    /// bytes.
     pub(super) fn join(
         budget: Arc<LinkBudget>,
         memory: u64,
@@ -119,13 +120,13 @@ impl LinkShare {
         self.lock().would_grant(self.member, priority, bytes)
     }
 
-    /// The clock of the budget: the time since the path was first used.
+    /// The clock of the budget: the time since it was created.
     pub fn now(&self) -> Duration {
         self.budget.started.elapsed()
     }
 
-    /// The current decision of the window. Its files are those of this share: users that move something at the same
-    /// time get equal parts.
+    /// The current decision of the window for this share: its number of files is divided equally among the users that
+    /// hold or wait for permits.
     pub fn decision(&self) -> Decision {
         self.lock().decision(self.member)
     }
@@ -288,7 +289,8 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Splits off a permit for `bytes`, or for fewer if this one has fewer: those that have arrived first.
+    /// Splits off a permit for `bytes`, or for fewer if this one has fewer. Bytes that have arrived are
+    /// split off before bytes in flight.
     #[must_use]
     pub fn split(&mut self, bytes: u64) -> Self {
         let held = bytes.min(self.held);

@@ -6,10 +6,10 @@
 //!             └ view of host 3 → transfer → host 3
 //! ```
 //!
-//! Each host has its own [`transfer()`](crate::transfer()), with its own plan, retries and journal; transfers to or from
-//! one server share its window ([`crate::budget`]). A transfer reads through a view of the source. Bytes that one view
-//! reads are cached in the store for the others. So all hosts whose positions differ by no more than the size of the
-//! store share one read of the source. A host that has fallen farther behind reads for itself.
+//! Each host has its own [`transfer()`](crate::transfer()), with its own plan, retries and journal; transfers to or
+//! from one server share its window ([`crate::budget`]). A transfer reads through a view of the source. Bytes that one
+//! view reads are cached in the store for the others. So all hosts whose positions differ by no more than the size of
+//! the store share one read of the source. A host that has fallen farther behind reads for itself.
 //!
 //! Modules: `store` caches what was read (the lock on its state is never held across an await); `shelf` is its
 //! state of one open file, `memo` that of small files, listings and open files; `seats` numbers the hosts, `pace`
@@ -17,7 +17,8 @@
 //! and adds up their results.
 //!
 //! Memory: half of the budget is for the store, the other half for the windows of the hosts that are served at once.
-//! The two are counted separately, although they often refer to the same bytes.
+//! The two are counted separately, although they often refer to the same bytes. Hosts without a common source have no
+//! store, and their windows get the whole budget.
 
 mod drive;
 mod event;

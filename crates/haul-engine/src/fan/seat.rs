@@ -1,10 +1,10 @@
-//! A host's place at the store.
+//! A host's number among those that share the store.
 
 use std::sync::Arc;
 
 use super::store::Store;
 
-/// A host's place at the store; it is free again when the last view is dropped.
+/// A host's number among those that share the store; it is free again when the host's view and its readers are dropped.
 #[derive(Debug)]
 pub struct Seat {
     store: Arc<Store>,

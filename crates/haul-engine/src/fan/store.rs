@@ -329,7 +329,7 @@ impl Store {
         }
     }
 
-    /// A host received `range` as it arrived.
+    /// A host received `range` from a read, not from the cache.
     pub fn gave(&self, id: u64, seat: usize, range: Range) {
         let now = self.now();
         if self.lock().record_received(id, seat, range, now) {

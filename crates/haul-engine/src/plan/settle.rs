@@ -1,6 +1,6 @@
-//! Decides in rounds which twins are copied: a name that does not exist at the destination has to be copied
-//! before the next one that folds to the same name can be compared with it. If all names exist, or the
-//! destination does not distinguish them, two rounds suffice, so many such names do not need many listings.
+//! Decides in rounds which twins (see `twins.rs`) are copied: a name that does not exist at the destination has
+//! to be copied before the next one that folds to the same name can be compared with it. If all names exist, or
+//! the destination does not distinguish them, two rounds suffice: even many such names need few listings.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::collision::Sibling;
 use crate::context::Context;
 use crate::job::NumberedJob;
 
-/// Twins looked up at the destination at once.
-const LOOKS: usize = 64;
+/// Maximum number of twins looked up at the destination at once.
+const CONCURRENT_LOOKUPS: usize = 64;
 
-/// An entry of the source that waits because of its name.
+/// An entry of the source that waits because the destination may not distinguish its name from another one.
 #[derive(Debug)]
 pub struct Twin {
     /// The entry.
@@ -26,7 +26,7 @@ pub struct Twin {
     pub destination: RelPath,
     /// Its folded name, see [`fold`](super::folded::fold).
     pub folded: Vec<u8>,
-    /// Keeps the directory that it is copied into from being finished.
+    /// The directory that it is copied into, which is not finished before the twin is dropped.
     pub directory: Arc<Directory>,
 }
 
@@ -42,7 +42,7 @@ pub struct Group {
     listed: HashMap<Vec<u8>, HashSet<RelPath>>,
     /// Whether `listed` is out of date.
     is_stale: bool,
-    /// Folded names of which one was refused: the others with it are looked up together.
+    /// Folded names with a refused twin: all further twins with such a name are looked up together.
     refused: HashSet<Vec<u8>>,
 }
 
@@ -121,34 +121,34 @@ impl Group {
         let fail = |twin: &Twin, error: Error| error.at(job.destination_name(&twin.destination));
         let mut looked = stream::iter(self.ready())
             .map(async |twin| (destination.find(&twin.destination).await, twin))
-            .buffered(LOOKS);
+            .buffered(CONCURRENT_LOOKUPS);
         let mut verdicts = Verdicts::default();
-        let mut there = Vec::new();
-        // Folded names of which one that did not exist is copied now.
+        let mut existing = Vec::new();
+        // Folded names with a twin that does not exist at the destination and is copied in this round.
         let mut copied = HashSet::new();
         while let Some((found, twin)) = looked.next().await {
             match found {
-                Ok(Some(found)) => there.push((twin, found)),
+                Ok(Some(found)) => existing.push((twin, found)),
                 Ok(None) if !copied.insert(twin.folded.clone()) => self.twins.push(twin),
                 Ok(None) => verdicts.copied.push(twin),
                 Err(error) => verdicts.refused.push(fail(&twin, error)),
             }
         }
-        if !there.is_empty() && self.is_stale {
-            let names = there.iter().map(|(twin, _)| twin).chain(&self.twins);
+        if !existing.is_empty() && self.is_stale {
+            let names = existing.iter().map(|(twin, _)| twin).chain(&self.twins);
             let names: Vec<&RelPath> = names.map(|twin| &twin.destination).collect();
             self.listed = twins::listed_like(destination, &self.directory, &names).await?;
             self.is_stale = false;
         }
         let (siblings, listed) = (&self.siblings, &self.listed);
         let none = HashSet::new();
-        let looked = there.into_iter().map(async |(twin, found)| {
+        let looked = existing.into_iter().map(async |(twin, found)| {
             let siblings = siblings.get(&twin.folded).map_or(&[][..], Vec::as_slice);
             let listed = listed.get(&twin.folded).unwrap_or(&none);
             let collision = twins::collision(destination, &found, siblings, listed).await;
             (collision, twin)
         });
-        let mut looked = stream::iter(looked).buffered(LOOKS);
+        let mut looked = stream::iter(looked).buffered(CONCURRENT_LOOKUPS);
         while let Some((collision, twin)) = looked.next().await {
             match collision {
                 Ok(None) => verdicts.copied.push(twin),
@@ -165,7 +165,7 @@ impl Group {
     }
 
     /// Takes out the twins that can be looked up now: the first of each folded name, those that the
-    /// destination lists, and all with a folded name of which one was refused.
+    /// destination lists, and all that share their folded name with a refused twin.
     fn ready(&mut self) -> Vec<Twin> {
         let mut seen = HashSet::new();
         let (listed, refused) = (&self.listed, &self.refused);

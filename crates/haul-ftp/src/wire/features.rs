@@ -2,7 +2,7 @@
 
 use super::{HashCommand, Reply};
 
-/// The features that matter here.
+/// The features that haul uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     /// `MLST` and `MLSD` (RFC 3659).
@@ -13,18 +13,18 @@ pub struct Features {
     pub size: bool,
     /// `MDTM`: when a file was changed.
     pub mdtm: bool,
-    /// Sets a file's time (draft-somers-ftp-mfxx).
+    /// `MFMT`: sets a file's time (draft-somers-ftp-mfxx).
     pub mfmt: bool,
     /// Names are UTF-8.
     pub utf8: bool,
-    /// `EPSV`: a port without an address.
+    /// `EPSV`: passive mode; its reply has a port, but no address.
     pub epsv: bool,
-    /// How it computes SHA-256 digests of files, if it does.
+    /// The command for SHA-256 digests of files, if the server has one.
     pub hash: Option<HashCommand>,
 }
 
 impl Features {
-    /// For a server that does not know `FEAT`: the commands that are older or as old, to be tried.
+    /// For a server that does not know `FEAT`: haul tries the commands that are as old as `FEAT` or older.
     pub const OLD: Self = Self {
         mlst: false,
         rest: true,
@@ -56,7 +56,7 @@ impl Features {
             mdtm: has("MDTM"),
             mfmt: has("MFMT"),
             utf8: has("UTF8"),
-            // EPSV (RFC 2428) is not always announced; a server without it refuses it.
+            // EPSV (RFC 2428) is not always announced; a server without it refuses the command.
             epsv: true,
             hash: HashCommand::of(lines.iter().map(String::as_str)),
         }

@@ -10,10 +10,10 @@ use haul_storage::{Block, CreateOptions, Range, RelPath, Storage};
 use crate::scripted::{Script, Scripted};
 use crate::{host, opened};
 
-/// Longer than an RTT sample counts as recent.
+/// Longer than the time for which an RTT sample counts as recent.
 const SILENT: Duration = Duration::from_millis(700);
 
-/// Only the control connection used to be measured, which is idle during a transfer, so that growing
+/// Formerly, only the control connection was measured, which is idle during a transfer, so that growing
 /// RTTs were noticed only when the next range began.
 #[tokio::test]
 async fn the_rtt_is_that_of_the_data_connection_during_a_download() {

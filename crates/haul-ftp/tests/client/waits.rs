@@ -20,7 +20,7 @@ use crate::{host, opened};
 const FILE: usize = 1 << 20;
 
 /// Longer than all limits together, with all retries.
-const FAR: Duration = Duration::from_secs(3600);
+const OUTCOME_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// What the client does when the server falls silent.
 #[derive(Debug, Clone, Copy)]
@@ -114,13 +114,13 @@ async fn run(host: &Arc<FtpHost>, doing: Doing) -> Result<()> {
 }
 
 /// After this time a report is considered missing.
-const NEVER: Duration = Duration::from_secs(60);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn reported(of: &mut UnboundedReceiver<Wait>, what: &str) -> Wait {
     let mut others = Vec::new();
     loop {
-        // On a busy machine other waits may be long as well.
-        let Ok(wait) = timeout(NEVER, of.recv()).await else {
+        // On a busy machine, other waits may also be long enough to be reported.
+        let Ok(wait) = timeout(REPORT_TIMEOUT, of.recv()).await else {
             panic!("{what}: not reported; reported are {others:?}");
         };
         let wait = wait.unwrap();
@@ -159,7 +159,7 @@ async fn reported_and_bounded(Silence { script, tls, doing, reported: what }: Si
     assert_eq!(wait.host, format!("127.0.0.1:{}", server.port()));
     // From here on the clock advances whenever all tasks are idle, so all limits are reached at once.
     tokio::time::pause();
-    let outcome = timeout(FAR, running).await;
+    let outcome = timeout(OUTCOME_TIMEOUT, running).await;
     let Ok(Err(error)) = outcome else { panic!("{what}: {outcome:?}") };
     assert!([ErrorKind::Unreachable, ErrorKind::Busy].contains(&error.kind()), "{what}: {error}");
 }

@@ -45,7 +45,7 @@ pub struct SignIn {
     state: Mutex<State>,
     /// The server has asked for credentials and accepted them.
     accepted: AtomicBool,
-    /// Held by the request that tries credentials, until the server has accepted them.
+    /// Held by the request that tries credentials, until the server has accepted or refused them.
     finding: Arc<tokio::sync::Mutex<Found>>,
 }
 
@@ -237,7 +237,7 @@ impl SignIn {
         Ok(Some(Trial { found, authorization, generation, is_unasked: true }))
     }
 
-    /// Waits while another request tries to sign in, and returns whether one still has to.
+    /// Waits while another request tries to sign in, and returns whether this one still has to.
     pub async fn is_to_be_tried(&self, url: &Url) -> bool {
         self.has_to_try(url) && self.finding.lock().await.refused.is_none() && self.has_to_try(url)
     }

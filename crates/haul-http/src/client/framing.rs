@@ -1,7 +1,7 @@
 //! Finds where a response begins and ends in the bytes of a connection (RFC 9112), without I/O.
 //!
 //! ```text
-//! bytes → poll → Continue*, Head, Body*, End
+//! bytes → poll → Provisional*, Head, Body*, End
 //! ```
 //!
 //! One [`Framing`] parses one response. The input that it does not take belongs to the next one.

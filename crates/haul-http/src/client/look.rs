@@ -63,7 +63,7 @@ impl HttpHost {
                 }
                 Ok(Found::Directory(directory))
             }
-            // Neither its name shows that the file is stored encoded, nor a listed length: the server
+            // Neither its name nor a listed length shows that the file is stored encoded: the server
             // encodes it for the transfer.
             Opened::Encoded { .. } => self.open_encoded(url, Codings::Decoded).await,
         }

@@ -28,10 +28,10 @@ pub struct HttpOptions {
     /// Whether cookies are accepted from all responses from the start. Otherwise they are once the user has
     /// supplied one, or a redirect has set one.
     pub takes_cookies: bool,
-    /// The environment variables that select proxies.
+    /// The environment variables that select proxies, and `--proxy`.
     pub proxies: Proxies,
     /// Where long waits for a server are reported.
     pub waits: Waits,
-    /// Address family and time limit for connections.
+    /// Address family, and time limit for connecting.
     pub reach: Reach,
 }

@@ -33,7 +33,7 @@ const TURNED_AWAY_WITHIN: Duration = Duration::from_secs(5);
 /// while others have, the path is too slow for so many: it drops the first packets of most of them, and each
 /// then waits seconds for the retransmission (measured at 0.5 Mbit/s and 300 ms: 48 lanes used only a third
 /// of the rate for 20 s).
-const UNFED_ROUND_TRIPS: u32 = 5;
+const UNFED_RTTS: u32 = 5;
 const UNFED: Duration = Duration::from_secs(1);
 
 /// If fewer than half have no response, they are closed after this many times that duration: their first
@@ -49,7 +49,7 @@ const LOOK_FOR_FIRST: Duration = Duration::from_millis(5);
 /// Bytes that every new lane requests before anything is known about the file.
 pub const PIECE: u64 = 64 << 10;
 
-/// How long after a file was looked at new lanes prefetch it.
+/// New lanes prefetch a file for this long after the call of [`Pipes::prefetch`].
 const LATELY: Duration = Duration::from_secs(2);
 
 /// The most buffers that are kept for reuse.
@@ -138,7 +138,7 @@ impl Pipes {
         self.pool.with(|_, open, _| open.iter().any(|lane| lane.idle_for() > IDLE))
     }
 
-    /// How long a response may take that has no other before it.
+    /// How long a response may take if no other one is before it on its lane.
     pub fn patience(&self) -> Duration {
         self.pool.with(|_, open, _| patience(open))
     }
@@ -149,7 +149,8 @@ impl Pipes {
     }
 
     /// Requests a part of `expected` bytes, or sends `body`, on the least loaded lane. Also returns that
-    /// lane. With `marker`, the response counts once the marker is answered.
+    /// lane. With `marker`, the response counts only once a marker request behind it has shown that responses are in
+    /// order.
     ///
     /// # Errors
     /// No lane is open and none can be opened.
@@ -179,7 +180,7 @@ impl Pipes {
         open.iter().map(|lane| lane.ask(request, url, 0, &Block::new())).collect()
     }
 
-    /// The server refuses requests on a lane because there are too many. Returns whether other lanes are
+    /// The server refuses requests on a lane because there are too many lanes. Returns whether others are
     /// left.
     pub fn refused(&self, lane: &Pipe) -> bool {
         self.pool.with(|opener, _, supply| {
@@ -346,7 +347,7 @@ impl Opener {
 /// How long a lane has to respond before its requests are sent elsewhere.
 fn patience(lanes: &[Arc<Pipe>]) -> Duration {
     let rtt = lanes.iter().map(|lane| lane.rtt()).min().unwrap_or_default();
-    UNFED.max(rtt * UNFED_ROUND_TRIPS)
+    UNFED.max(rtt * UNFED_RTTS)
 }
 
 /// Closes lanes that are too many for a slow path. Their requests are repeated on others.

@@ -14,12 +14,12 @@ use tokio::time::{Instant, timeout};
 use super::body::Body;
 use super::remote::Remote;
 
-/// Bytes of a block, if they arrive soon enough.
+/// Bytes of a block; it is shorter if they arrive too slowly.
 const BLOCK: usize = 512 << 10;
 
 /// How long the rate of a part is measured before its lane may count as slow: with `limit_rate`, nginx sends about once
 /// a second. Doubles for the rest of the range each time that a part is divided.
-const SPELL: Duration = Duration::from_secs(2);
+const PERIOD: Duration = Duration::from_secs(2);
 
 /// A part that will take longer than this many seconds to its end is divided, if a lane is idle.
 const LATE: f64 = 3.0;
@@ -40,12 +40,12 @@ pub struct Reading {
 
 struct Following {
     from: u64,
-    asking: JoinHandle<Result<Body>>,
+    request: JoinHandle<Result<Body>>,
 }
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.asking.abort();
+        self.request.abort();
     }
 }
 
@@ -55,13 +55,13 @@ struct Watch {
     /// Bytes received since then.
     bytes: u64,
     /// How long to measure.
-    spell: Duration,
+    period: Duration,
 }
 
 impl Reading {
     /// Requests nothing before the first call of [`block`](Self::block).
     pub fn new(file: Arc<Remote>, wanted: Range) -> Self {
-        let watch = Watch { since: Instant::now(), bytes: 0, spell: SPELL };
+        let watch = Watch { since: Instant::now(), bytes: 0, period: PERIOD };
         Self { file, wanted, current: None, watch, following: VecDeque::new() }
     }
 
@@ -146,12 +146,12 @@ impl Reading {
         body.range = Range::between(body.range.start(), stays.end());
         self.following.push_front(Following {
             from: moved.start(),
-            asking: tokio::spawn(Arc::clone(&self.file).ask(moved)),
+            request: tokio::spawn(Arc::clone(&self.file).ask(moved)),
         });
         if stays.is_empty() {
             self.current = None;
         }
-        self.watch.spell *= 2;
+        self.watch.period *= 2;
     }
 
     /// The part at the start of the rest of the range.
@@ -160,7 +160,7 @@ impl Reading {
         if self.following.front().is_some_and(|following| following.from == start)
             && let Some(mut following) = self.following.pop_front()
         {
-            return (&mut following.asking).await.unwrap_or_else(|failed| {
+            return (&mut following.request).await.unwrap_or_else(|failed| {
                 let error = Error::new(ErrorKind::Unreachable, "read").at(self.file.url());
                 Err(error.with_source(failed))
             });
@@ -171,8 +171,8 @@ impl Reading {
             // Request the bytes after the prefetched part at the same time.
             let rest = Range::between(until, self.wanted.end());
             if !rest.is_empty() && self.file.is_ranged() && self.following.is_empty() {
-                let asking = tokio::spawn(Arc::clone(&self.file).ask(rest));
-                self.following.push_back(Following { from: rest.start(), asking });
+                let request = tokio::spawn(Arc::clone(&self.file).ask(rest));
+                self.following.push_back(Following { from: rest.start(), request });
             }
             if let Some(body) = Arc::clone(&self.file).looked_at(prefetched).await {
                 return Ok(body);
@@ -188,6 +188,6 @@ impl Reading {
 impl Watch {
     /// The time until the end of the measurement.
     fn left(&self) -> Duration {
-        self.spell.saturating_sub(self.since.elapsed())
+        self.period.saturating_sub(self.since.elapsed())
     }
 }

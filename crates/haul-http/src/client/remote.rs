@@ -28,7 +28,7 @@ pub(super) const FIRST: u64 = PIECE;
 const UNKNOWN_SIZE_PREFIX: usize = 256 << 10;
 
 /// How often a part is requested on another lane because the server is busy.
-const REFUSALS_MOST: u32 = 16;
+const MAX_REFUSALS: u32 = 16;
 
 /// A file on a server: its metadata, and the state of reading it.
 #[derive(Debug)]
@@ -39,19 +39,20 @@ pub struct Remote {
     /// The URL after redirects.
     found: Mutex<Url>,
     pub(super) facts: Facts,
-    /// Its length as read; `None` if that is known only at its end.
+    /// Its length as read (decoded, if it is `decoded`); `None` if that is known only at its end.
     size: Option<u64>,
     /// Its content coding is decoded.
     pub(super) decoded: bool,
     ranged: AtomicBool,
-    /// Parts received since the server last sent the whole file instead; the one with which it was opened counts.
+    /// Parts received since the server last sent the whole file instead, including the part that opened the file.
     parts: AtomicU64,
     /// The server's responses have no length and end with the connection, so that they cannot be pipelined.
     alone: AtomicBool,
-    /// The ranges requested when it was opened.
+    /// The ranges requested when the file was opened.
     prefetched: Mutex<Vec<Prefetched>>,
-    /// Released once reading of these begins, or they are dropped.
+    /// Permits for the prefetched ranges; released once reading of these ranges begins, or they are dropped.
     room: Mutex<Vec<OwnedSemaphorePermit>>,
+    /// Checks at the end whether the file has changed while it was read.
     pub(super) behind: TrailingCheck,
     /// The highest rate of a part, in bytes per second.
     best: AtomicU64,
@@ -62,7 +63,8 @@ pub struct Remote {
 pub(super) struct Asked {
     /// Length of the requested range in bytes.
     pub(super) first: u64,
-    /// Whether a response with the whole file means that the server has no ranges of it, despite `Accept-Ranges`.
+    /// Whether a response with the whole file means that the server does not support ranges of it, despite
+    /// `Accept-Ranges`.
     pub(super) is_refusal: bool,
 }
 
@@ -159,7 +161,7 @@ impl Remote {
             self.behind.part_asked(&self.exchange, &found, &lane, is_last).await?;
             let response = match pending.head().await {
                 Ok(response) => response,
-                // Servers close a connection after so many requests (nginx 1000, Apache 100) or when idle.
+                // Servers close a connection after a number of requests (nginx 1000, Apache 100) or when idle.
                 Err(Broken::Lost { .. }) if lost < MAX_LOST => {
                     lost += 1;
                     continue;
@@ -168,16 +170,16 @@ impl Remote {
             };
             self.exchange.jar().learn(&response);
             match response.status.as_u16() {
-                // There are too many lanes, but others continue.
+                // The server refuses this lane because there are too many; the others continue.
                 429 | 503 => {
                     self.exchange.busy(&response);
                     refusals += 1;
                     let others = self.exchange.transport().pipes(&found.origin).refused(&lane);
-                    if !others || refusals > REFUSALS_MOST {
+                    if !others || refusals > MAX_REFUSALS {
                         return Err(error::of_status(response.status, "read", &found));
                     }
                 }
-                // A single request handles credentials and redirects.
+                // A request that is not pipelined handles credentials and redirects.
                 300..=399 | 401 | 403 | 404 | 407 | 410 => return self.ask_alone(range).await,
                 // Servers that take one request at a time refuse pipelined ones.
                 400 => {
@@ -268,7 +270,7 @@ impl Remote {
         self.room().clear();
     }
 
-    /// Keeps permits until reading of what was prefetched begins, or it is dropped.
+    /// Keeps `permits` until reading of the prefetched ranges begins, or they are dropped.
     pub(super) fn keep_room(&self, permits: Vec<OwnedSemaphorePermit>) {
         *self.room() = permits;
     }
@@ -280,7 +282,7 @@ impl Remote {
             Prefetched::Pending(range, pending) => (range, pending),
         };
         let response = match pending.head().await {
-            // Its lane was closed, and the others continue.
+            // Its lane was closed: request the part on another one.
             Err(Broken::Lost { .. }) => return self.ask(range).await.ok(),
             response => response.ok()?,
         };
@@ -330,7 +332,7 @@ impl Remote {
         &self.url
     }
 
-    /// Its length as read, if that is known before its end.
+    /// The length of the file as read, if that is known before its end.
     pub(super) const fn size(&self) -> Option<u64> {
         self.size
     }
@@ -371,7 +373,7 @@ async fn read_ahead(response: &mut Response, ahead: &mut Block) -> Result<Option
     Ok(None)
 }
 
-/// The request for a part of a file, if it still has this version.
+/// The request for a part of a file, on condition that the file still has `version` (`If-Range`).
 pub fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Request {
     let request = whole(url);
     let request = match HeaderValue::try_from(bytes_of(range)) {

@@ -32,7 +32,7 @@ pub struct Base {
 pub enum Target {
     /// The directory itself.
     This,
-    /// Something in it.
+    /// An entry of the directory.
     Child {
         /// Its name: one component, without `/` and NUL, and neither `.` nor `..`.
         name: Vec<u8>,
@@ -77,7 +77,7 @@ pub fn resolve(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
 /// do the same).
 ///
 /// # Errors
-/// As [`resolve`], except for another server.
+/// As [`resolve`], but a link to another server is not an error.
 pub fn resolve_path(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
     resolve_on(None, base, href)
 }
@@ -110,7 +110,7 @@ fn resolve_on(origin: Option<&Origin>, base: &Base, href: &[u8]) -> Result<Targe
         }
         &rest[end..]
     } else if rest.len() < href.len() {
-        // `http:name`, which RFC 3986, section 5.2.2, allows for old parsers only.
+        // `http:name`, which RFC 3986, section 5.2.2, allows only for backward compatibility.
         return Err(HrefError::Malformed);
     } else {
         rest

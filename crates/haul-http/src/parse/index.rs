@@ -119,7 +119,7 @@ impl Reader {
             if let Some(href) = tag.attribute("href") {
                 self.end_entry();
                 self.in_link = true;
-                self.base_link(base, href.trim_ascii());
+                self.link(base, href.trim_ascii());
             }
         } else if tag.is("tr") || tag.is("li") {
             self.end_entry();
@@ -163,7 +163,7 @@ impl Reader {
         }
     }
 
-    fn base_link(&mut self, base: &Base, href: &[u8]) {
+    fn link(&mut self, base: &Base, href: &[u8]) {
         match resolve(base, href) {
             Ok(Target::Child { name, slash }) => self.entry(name, slash),
             Err(HrefError::Malformed | HrefError::Separator | HrefError::Nul) => {

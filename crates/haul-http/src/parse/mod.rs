@@ -20,8 +20,9 @@
 //!
 //! [`basic`] and [`digest`] go the other way: they build the response to an authentication challenge.
 //!
-//! A name from a listing becomes a file name on the local disk, so [`href::resolve`] is the only
-//! conversion from a link to a name: it returns one path component below the requested directory.
+//! A name from a listing becomes a file name on the local disk, so [`href::resolve`] and
+//! [`href::resolve_path`] are the only conversions from a link to a name: they return one path component
+//! below the requested directory.
 
 pub mod basic;
 pub mod challenge;

@@ -238,7 +238,7 @@ pub(crate) struct Opening {
     pub(crate) handle: u64,
     /// The kernel keeps the pages that it has.
     pub(crate) keep_cache: bool,
-    /// The kernel sends every read, without its pages; a short response shows the end.
+    /// Direct I/O: every read bypasses the kernel's page cache, and a short response means the end of the file.
     pub(crate) direct: bool,
 }
 

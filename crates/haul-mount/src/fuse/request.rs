@@ -29,7 +29,7 @@ mod opcode {
     pub(super) const READDIRPLUS: u32 = 44;
 }
 
-/// What all requests have.
+/// The fields that all requests have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The number of the request, which its response repeats.
@@ -41,13 +41,13 @@ pub(crate) struct Header {
 /// A request of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// What all requests have.
+    /// The fields that all requests have.
     pub(crate) header: Header,
-    /// What is wanted.
+    /// The requested operation.
     pub(crate) operation: Operation,
 }
 
-/// What a request wants.
+/// The operation of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// Starts the connection.
@@ -94,18 +94,19 @@ pub(crate) enum Operation {
     Statfs,
     /// Whether the caller may access a node.
     Access,
-    /// Gives up on the request of this number.
+    /// Cancels the request with this number.
     Interrupt(u64),
     /// The file system was unmounted.
     Destroy,
-    /// A change, or a request that only matters with changes.
+    /// A change, or a request that only matters to writers.
     Change(Change),
     /// Any other operation.
     Other,
 }
 
 impl Request {
-    /// The number of a request that cannot be decoded: without a response, its process would wait for ever.
+    /// The number of a request that cannot be decoded, to respond with an error: without a response, its process would
+    /// wait for ever.
     pub(crate) fn number(bytes: &[u8]) -> Option<u64> {
         let number = bytes.get(8..16)?.try_into().ok()?;
         Some(u64::from_ne_bytes(number))
@@ -168,12 +169,12 @@ fn read(fields: &mut Fields<'_>) -> Result<(u64, u64, u32), CodecError> {
     Ok((fields.u64("handle")?, fields.u64("offset")?, fields.u32("size")?))
 }
 
-/// `struct fuse_batch_forget_in`.
+/// `struct fuse_batch_forget_in`, and each `struct fuse_forget_one` after it.
 fn forgotten(fields: &mut Fields<'_>) -> Result<Vec<(u64, u64)>, CodecError> {
-    const ONE: usize = 16;
+    const FORGET_ONE: usize = 16;
     let count = fields.u32("count")? as usize;
     fields.u32("padding")?;
-    let mut nodes = Vec::with_capacity(count.min(fields.remaining() / ONE));
+    let mut nodes = Vec::with_capacity(count.min(fields.remaining() / FORGET_ONE));
     for _ in 0..count {
         nodes.push((fields.u64("node")?, fields.u64("lookups")?));
     }

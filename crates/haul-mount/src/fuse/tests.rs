@@ -78,7 +78,7 @@ fn changes_are_decoded() {
     body.u64(3).u64(4096).u32(2).u32(1).u64(0).u32(0).u32(0).raw(b"xy");
     assert_eq!(changed(16, &body.done()), written(true));
     assert!(Request::decode(&request(16, 9, &whole[..whole.len() - 1])).is_err());
-    // The size, the time of modification, and the open file.
+    // Sets the size and the time of modification of the open file: FATTR_SIZE, FATTR_MTIME, FATTR_FH.
     body.u32((1 << 3) | (1 << 5) | (1 << 6)).u32(0).raw(&words(&[3, 77, 0, 8, 9, 10]));
     body.u32(1).u32(2).u32(3).u32(0o600).u32(0).u32(1).u32(1).u32(0);
     let modified = Some(NewTime::At(Timestamp { seconds: 9, nanos: 2 }));
@@ -99,7 +99,7 @@ fn a_request_that_is_cut_off_anywhere_is_refused() {
             assert!(Request::decode(&whole[..length]).is_err(), "{opcode} at {length}");
         }
     }
-    // The body alone is too short.
+    // The length in the header is right, but the body is too short.
     assert!(Request::decode(&request(15, 1, &words(&[3, 4]))).is_err());
     assert!(Request::decode(&request(1, 1, b"no end")).is_err());
 }
@@ -167,7 +167,7 @@ fn attributes_have_the_layout_of_the_kernel() {
     assert_eq!(statistics(Statistics { free: Some(1 << 30) }).len(), 80);
 }
 
-/// The kernel would refuse such a response, but count no reference to its node.
+/// The kernel would refuse a response with such a size, and keep no reference to the node.
 #[test]
 fn a_size_that_the_kernel_does_not_accept_is_corrected() {
     let body = attributes(&Attributes { size: u64::MAX - 1, ..file() }, Duration::ZERO);
@@ -176,18 +176,18 @@ fn a_size_that_the_kernel_does_not_accept_is_corrected() {
 }
 
 #[test]
-fn a_notice_has_the_layout_of_the_kernel() {
+fn a_notice_of_changed_attributes_has_the_layout_of_the_kernel() {
     let body = outdated(9);
     assert_eq!(body.len(), 40);
     assert_eq!(body[..4], 40_u32.to_ne_bytes());
-    // FUSE_NOTIFY_INVAL_INODE, and no request.
+    // FUSE_NOTIFY_INVAL_INODE, and 0 in place of the number of a request.
     assert_eq!((&body[4..8], &body[8..16]), (&2_i32.to_ne_bytes()[..], &[0; 8][..]));
     assert_eq!(body[16..24], 9_u64.to_ne_bytes());
     assert_eq!((&body[24..32], &body[32..]), (&(-1_i64).to_ne_bytes()[..], &[0; 8][..]));
 }
 
 #[test]
-fn a_request_that_cannot_be_decoded_has_a_number() {
+fn the_number_of_a_request_that_cannot_be_decoded_is_read() {
     let whole = request(15, 1, &words(&[3]));
     assert!(Request::decode(&whole).is_err());
     assert_eq!(Request::number(&whole), Some(7));
@@ -195,7 +195,7 @@ fn a_request_that_cannot_be_decoded_has_a_number() {
 }
 
 #[test]
-fn an_error_is_negative_in_the_head() {
+fn an_error_number_is_negative_in_the_head_of_a_response() {
     let head = answer_head(7, Some(Errno::NOENT), 0);
     assert_eq!(head[..4], 16_u32.to_ne_bytes());
     assert_eq!(head[4..8], (-2_i32).to_ne_bytes());

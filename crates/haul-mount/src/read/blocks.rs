@@ -1,14 +1,14 @@
-//! Blocks in memory, within a budget; the least recently used make room.
+//! Blocks of files in memory, within a budget of bytes; the least recently used are evicted.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-/// Length of a block in bytes; the last one of a file is shorter. It is what the kernel asks for at a time when it
-/// reads ahead.
+/// Length of a block in bytes; the last one of a file is shorter. By default, the kernel requests this much at a time
+/// when it reads ahead.
 pub(super) const BLOCK: u64 = 128 << 10;
 
-/// Blocks that others use or add until a reader counts as paused.
+/// A reader counts as paused once this many blocks were used or added since a block was read ahead for it.
 const PAUSED: u64 = 256;
 
 /// A block of one version of a file.
@@ -25,20 +25,23 @@ pub(super) struct Key {
 pub(crate) struct Blocks {
     budget: u64,
     held: u64,
-    /// Bytes of contents that are held elsewhere: of files that are read as a whole.
+    /// Bytes held elsewhere: contents of files that are read as a whole.
     pinned: u64,
     /// Bytes that are read ahead: in flight, or held and not used yet.
     ahead: u64,
-    used: u64,
+    /// Uses and additions of blocks so far.
+    clock: u64,
     /// Ordered, so that the blocks of a version are found without a look at all others.
     slots: BTreeMap<Key, Slot>,
+    /// The blocks by `Slot::used_at`, the least recently used first.
     order: BTreeMap<u64, Key>,
 }
 
 #[derive(Debug)]
 struct Slot {
     bytes: Bytes,
-    used: u64,
+    /// `Blocks::clock` when the block was last used, or added.
+    used_at: u64,
     is_ahead: bool,
 }
 
@@ -46,11 +49,11 @@ impl Blocks {
     /// No blocks. At most `budget` bytes are held, and at most half as many read ahead.
     pub(super) fn new(budget: u64) -> Self {
         let (slots, order) = (BTreeMap::new(), BTreeMap::new());
-        Self { budget, held: 0, pinned: 0, ahead: 0, used: 0, slots, order }
+        Self { budget, held: 0, pinned: 0, ahead: 0, clock: 0, slots, order }
     }
 
-    /// Makes room for content that stays in memory until [`Blocks::unpin`]. Returns false if that would be more than
-    /// half of the budget together.
+    /// Makes room for content that stays in memory until [`Blocks::unpin`]. Returns false if all pinned content
+    /// together would exceed half of the budget.
     pub(super) fn pin(&mut self, bytes: u64) -> bool {
         let pinned = self.pinned.saturating_add(bytes);
         let has_room = pinned <= self.budget / 2;
@@ -61,7 +64,7 @@ impl Blocks {
         has_room
     }
 
-    /// That content is gone.
+    /// Content that [`Blocks::pin`] made room for is no longer in memory.
     pub(super) const fn unpin(&mut self, bytes: u64) {
         self.pinned = self.pinned.saturating_sub(bytes);
     }
@@ -71,7 +74,7 @@ impl Blocks {
         self.budget / 2
     }
 
-    /// Bytes that are held, most bytes, and bytes that are read ahead.
+    /// Bytes that are held, the budget, and bytes that are read ahead.
     pub(super) const fn counted(&self) -> (u64, u64, u64) {
         (self.held, self.budget, self.ahead)
     }
@@ -81,13 +84,13 @@ impl Blocks {
         self.most_ahead().saturating_sub(self.ahead)
     }
 
-    /// Makes room to read `bytes` ahead: what was read ahead long ago, by readers that have paused, no longer counts.
-    /// It stays until it makes room for other blocks.
+    /// Makes room to read `bytes` ahead: blocks that were read ahead for readers that have paused no longer count as
+    /// read ahead. They stay in memory until they are evicted.
     pub(super) fn make_room_ahead(&mut self, bytes: u64) {
         let mut missing = bytes.saturating_sub(self.room_ahead());
         for key in self.order.values() {
             let Some(slot) = self.slots.get_mut(key) else { continue };
-            if missing == 0 || slot.used + PAUSED > self.used {
+            if missing == 0 || slot.used_at + PAUSED > self.clock {
                 return;
             }
             if std::mem::replace(&mut slot.is_ahead, false) {
@@ -98,7 +101,7 @@ impl Blocks {
         }
     }
 
-    /// No process reads this version any more: what was read ahead of it no longer counts.
+    /// No process reads this version any more: its blocks no longer count as read ahead.
     pub(super) fn settle(&mut self, version: u64) {
         let of_version = Key { version, index: 0 }..=Key { version, index: u64::MAX };
         for (_, slot) in self.slots.range_mut(of_version) {
@@ -113,18 +116,18 @@ impl Blocks {
         self.ahead += bytes;
     }
 
-    /// These bytes have arrived, or will not arrive.
+    /// Bytes counted by [`Blocks::begin_ahead`] have arrived, or will not arrive.
     pub(super) const fn end_ahead(&mut self, bytes: u64) {
         self.ahead = self.ahead.saturating_sub(bytes);
     }
 
     /// A block, which counts as used now.
     pub(super) fn take(&mut self, key: Key) -> Option<Bytes> {
-        self.used += 1;
+        self.clock += 1;
         let slot = self.slots.get_mut(&key)?;
-        self.order.remove(&slot.used);
-        slot.used = self.used;
-        self.order.insert(slot.used, key);
+        self.order.remove(&slot.used_at);
+        slot.used_at = self.clock;
+        self.order.insert(slot.used_at, key);
         if std::mem::replace(&mut slot.is_ahead, false) {
             self.ahead = self.ahead.saturating_sub(slot.bytes.len() as u64);
         }
@@ -139,14 +142,14 @@ impl Blocks {
     /// Adds a block. `is_ahead` if it was read ahead and no process waits for it.
     pub(super) fn insert(&mut self, key: Key, bytes: Bytes, is_ahead: bool) {
         self.remove(key);
-        self.used += 1;
+        self.clock += 1;
         let length = bytes.len() as u64;
         self.held += length;
         if is_ahead {
             self.ahead += length;
         }
-        self.slots.insert(key, Slot { bytes, used: self.used, is_ahead });
-        self.order.insert(self.used, key);
+        self.slots.insert(key, Slot { bytes, used_at: self.clock, is_ahead });
+        self.order.insert(self.clock, key);
         self.make_room();
     }
 
@@ -159,7 +162,7 @@ impl Blocks {
 
     fn remove(&mut self, key: Key) {
         let Some(slot) = self.slots.remove(&key) else { return };
-        self.order.remove(&slot.used);
+        self.order.remove(&slot.used_at);
         let length = slot.bytes.len() as u64;
         self.held -= length;
         if slot.is_ahead {
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_contents_count_and_take_at_most_half() {
+    fn pinned_content_counts_against_the_budget_and_takes_at_most_half() {
         let mut blocks = Blocks::new(300);
         (0..3).for_each(|index| blocks.insert(key(index), bytes(100), false));
         assert!(blocks.pin(120));

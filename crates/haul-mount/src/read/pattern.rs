@@ -5,18 +5,18 @@
 //! end of a stream continues it.
 //!
 //! A new stream reads nothing ahead, except at the start of the file, where most sequential reads begin. The second
-//! read starts a short read-ahead. When the reader has had to wait twice, it jumps to the measured window: less would
-//! keep the reader waiting once per RTT.
+//! read starts a short read-ahead. When the reader has had to wait twice, the read-ahead jumps to the measured window:
+//! less would keep the reader waiting once per RTT.
 
 use haul_storage::Range;
 
 /// Streams in one file that are remembered.
 const MOST_STREAMS: usize = 8;
 
-/// How far from the end of a stream a read may begin to continue it.
+/// How many bytes from the end of a stream a read may begin and still continue the stream.
 const SLACK: u64 = 1 << 20;
 
-/// Bytes ahead of the second read of a stream, and at the start of a file.
+/// Bytes to read ahead at the second read of a stream, and at the start of a file.
 const FIRST_AHEAD: u64 = 512 << 10;
 
 /// Reads after which the direction of a stream is certain.
@@ -72,7 +72,7 @@ impl Streams {
         ahead
     }
 
-    /// Whether any stream reads ahead after its second read.
+    /// Whether any stream has had a second read, after which it reads ahead.
     pub(super) fn is_sequential(&self) -> bool {
         self.streams.iter().any(|stream| stream.reads > 1)
     }
@@ -83,7 +83,7 @@ impl Stream {
         let is_forward = self.high.abs_diff(range.start()) <= SLACK && range.end() > self.low;
         let is_backward = self.low.abs_diff(range.end()) <= SLACK && range.start() <= self.high;
         match self.reads {
-            // The second read decides about the direction.
+            // The second read decides the direction.
             1 => is_forward || is_backward,
             _ if self.is_backward => is_backward,
             _ => is_forward,
@@ -107,7 +107,7 @@ impl Stream {
             0 | 1 => self.ahead.max(FIRST_AHEAD),
             _ => self.ahead.max(window),
         };
-        // At least as much as was read: if the reader stops here, no more than that was fetched in vain.
+        // At least as many bytes as were read so far: if the reader stops here, no more than that is wasted.
         let read = self.high - self.low;
         self.ahead = self.ahead.max(read.min(window)).min(window.max(FIRST_AHEAD));
         self.wanted()
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_the_kernel_may_be_out_of_order() {
+    fn requests_out_of_order_continue_the_same_stream() {
         let mut streams = Streams::default();
         for start in [0, 256, 128, 512, 384] {
             read(&mut streams, start * KIB, true);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn head_and_tail_before_a_sequential_read_do_not_disturb_it() {
+    fn a_read_of_the_tail_of_a_file_does_not_disturb_a_sequential_read() {
         let mut streams = Streams::default();
         read(&mut streams, 0, true);
         assert_eq!(read(&mut streams, 900 * MIB, true), 0);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_may_be_small() {
+    fn the_first_read_ahead_is_no_longer_than_a_small_window() {
         let mut streams = Streams::default();
         let range = Range::new(0, 4 * KIB);
         assert_eq!(streams.on_read(range, true, KIB).map(Range::len), Some(KIB));

@@ -78,7 +78,7 @@ async fn a_sequential_read_reaches_the_rate_of_the_link() {
     assert_eq!(world.read(handle, Range::new(0, 500 * MIB)).await, 500 * MIB);
     let ideal = (500 * MIB) as f64 / RATE as f64;
     let took = start.elapsed().as_secs_f64();
-    // The goal of the mount for 500 MB.
+    // The mount's goal for a file of this size: 80 % of the link's rate.
     assert!(took < ideal / 0.8, "{took:.2} s instead of {ideal:.2} s");
 }
 
@@ -101,7 +101,7 @@ async fn a_random_read_takes_one_round_trip_and_fetches_no_more() {
 
 /// TCP sends 14 KiB in the first RTT over an idle connection: with one request, a block took three RTTs.
 #[tokio::test(start_paused = true)]
-async fn what_a_process_waits_for_is_spread_over_the_lanes() {
+async fn a_block_that_a_process_waits_for_is_spread_over_the_lanes() {
     let world = World::new(64 * MIB);
     let content: Vec<u8> = (0..MIB as u32).map(|at| (at / 7) as u8).collect();
     world.storage.add_file("file", &content);
@@ -120,7 +120,7 @@ async fn what_a_process_waits_for_is_spread_over_the_lanes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_files_read_in_turns_stay_within_the_budget() {
+async fn many_files_read_in_turns_do_not_evict_each_other() {
     let world = World::new(32 * MIB);
     let mut handles = Vec::new();
     for number in 0..100 {
@@ -134,7 +134,7 @@ async fn many_files_read_in_turns_stay_within_the_budget() {
             assert_eq!(world.read(*handle, range).await, 4096);
         }
     }
-    // Each file was fetched about once: what is read ahead of one does not make room for that of another.
+    // Each block was fetched about once: the read-ahead of one file does not evict that of another.
     let reads = world.storage.faults().count(Operation::Read);
     assert!(reads < 1500, "{reads} reads");
 }
@@ -168,7 +168,7 @@ async fn the_first_block_of_a_file_comes_with_its_open() {
     let handle = world.open("file").await;
     world.read(handle, Range::new(0, 64 << 10)).await;
     assert!(start.elapsed() < RTT * 6 / 5, "{:?}", start.elapsed());
-    // So does what is read ahead.
+    // Time for the read-ahead to arrive, too.
     tokio::time::sleep(RTT * 2).await;
     world.files.release(handle);
     // It is in memory: nothing but the version is requested.
@@ -297,7 +297,7 @@ async fn a_file_that_was_changed_here_is_another_version_even_if_it_looks_the_sa
             true => world.files.changed_below(&RelPath::parse("d").unwrap()),
         }
         let opened = world.files.open(&path).await.unwrap();
-        // A process has the version before open.
+        // A process still has the previous version open.
         assert!(!opened.is_same && opened.is_direct, "{opened:?}");
         world.read(opened.handle, Range::new(0, MIB)).await;
         assert!(reads() > before);

@@ -48,8 +48,9 @@ pub(crate) fn attach(point: &Path, options: &AttachOptions) -> Result<(Attached,
     let id = mounted.as_ref().map(|mounted| mounted.id);
     if let Some(mounted) = mounted.filter(|_| is_root) {
         // The requests of a sequential reader are as long as the kernel reads ahead: 128 KiB by default. With 1 MiB
-        // there are an eighth as many, and each costs a switch to haul and back. How much of the link to fill is
-        // not the kernel's decision: `read` does that. Users may not set it; their mounts are slower, but work.
+        // there are an eighth as many, and each costs a switch to haul and back. How many bytes are in flight over
+        // the link is not the kernel's decision, but that of the module `read`. Only root may set this; mounts of
+        // other users are slower, but work.
         let path = format!("/sys/class/bdi/{}/read_ahead_kb", mounted.device);
         drop(fs::write(path, (MAX_REQUEST / 1024).to_string()));
     }
@@ -125,8 +126,8 @@ fn device_error(error: Errno, point: &Path) -> Error {
 }
 
 impl Attached {
-    /// Unmounts. If processes use the mount, it disappears from the tree of files at once, and those get errors once
-    /// the device is closed.
+    /// Unmounts. If processes use the mount, it disappears from the tree of files at once, and the processes get errors
+    /// once the device is closed.
     ///
     /// # Errors
     /// If it cannot be unmounted at all.
@@ -140,7 +141,7 @@ impl Attached {
         }
     }
 
-    /// This file system, if it is still there: it may have been unmounted, and another mounted.
+    /// This file system, if it is still there: it may have been unmounted, and another one mounted.
     fn mounted(&self) -> Option<mounts::Mounted> {
         let now = match self.id {
             Some(id) => mounts::with_id(id),

@@ -52,7 +52,7 @@ impl Device {
     fn wait(&self) -> io::Result<()> {
         let mut events = [
             PollFd::new(&self.fd, PollFlags::IN),
-            // An end of the pipe is reported without being asked for.
+            // `poll` reports a closed pipe (`HUP`) even if no events are requested.
             PollFd::new(&self.stopped, PollFlags::empty()),
         ];
         match poll(&mut events, None) {
@@ -73,7 +73,7 @@ impl Device {
         let mut pieces = Vec::with_capacity(1 + body.len());
         pieces.push(IoSlice::new(&head));
         pieces.extend(body.iter().map(|piece| IoSlice::new(piece)));
-        // It may have been interrupted, or the file system is unmounted.
+        // A failure is normal: the request may have been interrupted, or the file system unmounted.
         self.write(&pieces)
     }
 

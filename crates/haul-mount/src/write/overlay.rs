@@ -59,7 +59,8 @@ impl Overlay {
         }
     }
 
-    /// Gives a file another path, where its upload replaces `base`. Returns false if it has left the spool, or was removed.
+    /// Gives a file another path, where its upload replaces `base`. Returns false if it has left the spool or was
+    /// removed, or if another file is at that path.
     pub(super) fn relocate(
         &self,
         file: &Arc<Pending>,
@@ -72,8 +73,15 @@ impl Overlay {
             return false;
         }
         let Some(from) = state.path.clone() else { return false };
-        self.take(&from, file);
-        self.add(to, file);
+        let mut files = lock(&self.files);
+        let is_file = |there: &Arc<Pending>| Arc::ptr_eq(there, file);
+        if files.get(to.as_bytes()).is_some_and(|there| !is_file(there)) {
+            return false;
+        }
+        if files.get(from.as_bytes()).is_some_and(is_file) {
+            files.remove(from.as_bytes());
+        }
+        files.insert(to.as_bytes().to_vec(), Arc::clone(file));
         state.move_to(to.clone(), base);
         true
     }
@@ -115,5 +123,25 @@ mod tests {
         overlay.take(&path("a/b"), &file);
         assert!(overlay.entry(&path("a/b")).is_none());
         assert_eq!(overlay.all().len(), 4);
+    }
+    /// Formerly, it was in the overlay under neither path then, and no longer shown.
+    #[test]
+    fn a_file_does_not_take_the_path_of_another_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = Spool::open(directory.path(), "x").unwrap();
+        let overlay = Overlay::default();
+        let [one, two, three] = ["one", "two", "three"].map(|name| RelPath::parse(name).unwrap());
+        let file = |path: &RelPath| {
+            let file = Pending::new(spool.create().unwrap(), path.clone(), None, KeptTimes::ALL);
+            overlay.add(path, &file.unwrap())
+        };
+        let (first, second) = (file(&one), file(&two));
+        assert!(!overlay.relocate(&first, &two, None));
+        assert!(Arc::ptr_eq(&overlay.get(&one).unwrap(), &first));
+        assert!(Arc::ptr_eq(&overlay.get(&two).unwrap(), &second));
+        assert!(overlay.relocate(&first, &one, None));
+        assert!(overlay.relocate(&first, &three, None));
+        assert!(overlay.get(&one).is_none());
+        assert!(Arc::ptr_eq(&overlay.get(&three).unwrap(), &first));
     }
 }

@@ -29,7 +29,8 @@ use super::state::{State, now};
 use super::warning::{Warning, Warnings};
 use crate::names::Names;
 
-/// Bytes of files that are sent at once and uploaded at a time. Other requests may have to wait behind them.
+/// Most bytes of small files, each sent in one request, that are uploaded at a time. Other requests may have to wait
+/// behind them.
 const MOST_SMALL: u32 = 8 << 20;
 
 /// What each of them counts at least: so at most 256 are uploaded at a time.
@@ -308,7 +309,7 @@ impl Uploader {
             (state.metadata(), state.generations.metadata, state.is_metadata_uploaded())
         };
         if !is_base {
-            // It is that of the version before, which another must not pass for.
+            // It is the time of the version before: with it, another version could be mistaken for that one.
             metadata.modified = None;
         }
         if !is_metadata_uploaded {

@@ -52,8 +52,8 @@ impl SharedLane for TestLane {
 struct Server {
     takes_ms: AtomicU64,
     refuses: AtomicBool,
-    is_too_much: AtomicBool,
-    /// When lanes were tried.
+    is_excess: AtomicBool,
+    /// When the pool tried to open each lane.
     tried: Mutex<Vec<Instant>>,
     opening: AtomicUsize,
     most_opening: AtomicUsize,
@@ -82,7 +82,7 @@ impl Connect for Opener {
                 true => {
                     Err(Error::new(ErrorKind::Busy, "connect").because(format!("try {number}")))
                 }
-                false => Ok(Some(number).filter(|_| !server.is_too_much.load(Relaxed))),
+                false => Ok(Some(number).filter(|_| !server.is_excess.load(Relaxed))),
             }
         })
     }
@@ -115,7 +115,7 @@ async fn choose(pool: &TestLanes) -> Result<Arc<TestLane>> {
     pool.choose(WhenFull::WaitForNew, Arc::clone).await
 }
 
-/// Polls the status like a transfer.
+/// Polls the status as a transfer does.
 async fn poll_status(pool: &TestLanes, time: Duration) {
     let until = Instant::now() + time;
     while Instant::now() < until {
@@ -124,8 +124,8 @@ async fn poll_status(pool: &TestLanes, time: Duration) {
     }
 }
 
-/// Starts to wait for a lane that only one task at a time may use; once it has the lane, it adds
-/// its name to `served`.
+/// Starts a task that waits for a lane that only one task at a time may use; once it has the lane,
+/// it adds its name to `served`.
 fn wait(
     pool: &TestLanes,
     queue: usize,
@@ -218,7 +218,7 @@ async fn a_failure_ends_the_waits_of_earlier_tasks_only() {
     sleep(ms(101)).await;
     server.refuses.store(false, Relaxed);
     let later = choose(&pool).await.unwrap();
-    assert_eq!(later.number, 2, "it has not waited for the end of a pause");
+    assert_eq!(later.number, 2, "the later task has not waited for a pause to end");
     for task in waiting {
         let error = task.await.unwrap().unwrap_err();
         assert_eq!((error.kind(), error.cause().as_str()), (ErrorKind::Busy, "try 1"));
@@ -298,14 +298,14 @@ async fn excess_lanes_are_closed_once_nothing_is_outstanding() {
     assert_eq!(open(), [2, 3]);
     all[2].outstanding.store(0, Relaxed);
     pool.tend();
-    assert_eq!(open(), [2, 3], "they are as many as the target");
+    assert_eq!(open(), [2, 3], "as many lanes are open as the target");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_excess_lane_does_not_count_as_refused() {
     let (pool, server) = pool(10);
     choose(&pool).await.unwrap();
-    server.is_too_much.store(true, Relaxed);
+    server.is_excess.store(true, Relaxed);
     pool.set_target(2);
     sleep(ms(100)).await;
     pool.set_target(1);
@@ -338,7 +338,7 @@ async fn the_least_loaded_lane_is_chosen_and_full_lanes_are_awaited() {
     let (pool, _) = pool(100);
     let first = choose(&pool).await.unwrap();
     first.load.store(ENOUGH, Relaxed);
-    assert_eq!(choose(&pool).await.unwrap().number, 1, "there is no other to wait for");
+    assert_eq!(choose(&pool).await.unwrap().number, 1, "there is no other lane to wait for");
     pool.set_target(2);
     assert_eq!(choose(&pool).await.unwrap().number, 2);
     lanes(&pool)[1].load.store(ENOUGH + 1, Relaxed);
@@ -483,7 +483,7 @@ proptest! {
                     let is_last = supply.on_failed(now, open);
                     prop_assert_eq!(is_last, open + opening == 1);
                     prop_assert!(supply.is_refused());
-                    // Longer after several in a row.
+                    // The pause is longer after several refusals in a row.
                     paused_until = (!is_last).then_some(now + ms(1000));
                     if is_last {
                         waiting.clear();

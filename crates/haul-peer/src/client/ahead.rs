@@ -1,5 +1,5 @@
-//! The beginning of a file, which is read in the RTT in which the file is opened. Ranges within it take their blocks from
-//! here instead of requesting them.
+//! The beginning of a file, which is read in the RTT in which the file is opened. Ranges within it take their blocks
+//! from here instead of requesting them.
 
 use std::collections::BTreeMap;
 use std::pin::pin;

@@ -14,13 +14,14 @@ use crate::wire::convert;
 use crate::wire::messages::to_client;
 
 impl PeerHost {
-    /// Announces that a location will be looked at, then listed or read. Its requests are sent with the Hello of the first
-    /// lane.
+    /// Announces that a location will be looked at, then listed or read. Its requests are sent with the Hello of the
+    /// first lane.
     pub fn read_first(&self, path: &RelPath) {
         self.announce(First { path: path.clone(), is_read: true });
     }
 
-    /// Announces that a location will be looked at and written to. Its requests are sent with the Hello of the first lane.
+    /// Announces that a location will be looked at and written to. Its requests are sent with the Hello of the first
+    /// lane.
     pub fn look_first_at(&self, path: &RelPath) {
         self.announce(First { path: path.clone(), is_read: false });
     }
@@ -37,7 +38,8 @@ impl PeerHost {
         *self.reach.prefetch.early.lock().await = None;
     }
 
-    /// The entry of a path, or that there is none, if it was requested early. A slow response delays only tasks that need it.
+    /// The entry of a path, or that there is none, if it was requested early. A slow response delays only tasks
+    /// that need it.
     pub(super) async fn early_stat(&self, path: &RelPath) -> Option<Result<Entry>> {
         let stat = {
             let mut guard = self.reach.prefetch.early.lock().await;
@@ -113,7 +115,7 @@ async fn entry_in(responses: &mut Responses, path: &RelPath) -> Option<Result<En
     }
 }
 
-/// What was requested early, if it is for this path. It is given up once it is not current any more.
+/// What was requested early, if it is for this path. It is discarded once it is not current any more.
 fn current<'a>(early: &'a mut Option<Early>, path: &RelPath) -> Option<&'a mut Early> {
     if early.as_ref().is_some_and(|early| !early.is_current()) {
         *early = None;
@@ -166,7 +168,7 @@ mod tests {
 
     /// Formerly, it was requested once more.
     #[tokio::test(start_paused = true)]
-    async fn a_path_where_nothing_is_is_looked_up_once() {
+    async fn a_missing_path_is_looked_up_once() {
         let mut world = World::new().await;
         let missing = Err(Error::new(ErrorKind::NotFound, "find"));
         let outcomes = vec![convert::entry_outcome(&missing)];
@@ -182,7 +184,7 @@ mod tests {
         assert!(world.host.early_stat(&world.path).await.is_none());
     }
 
-    /// Other errors may pass.
+    /// Errors other than `NotFound` may be transient.
     #[tokio::test(start_paused = true)]
     async fn an_early_request_that_fails_is_sent_again() {
         let world = World::new().await;
@@ -196,7 +198,7 @@ mod tests {
     /// Formerly, an entry counted as current from the first time that it was asked for, and a file that was not taken
     /// stayed open.
     #[tokio::test(start_paused = true)]
-    async fn old_early_responses_are_given_up() {
+    async fn old_early_responses_are_discarded() {
         let mut world = World::new().await;
         respond_all(&world);
         advance(CURRENT + Duration::from_millis(1)).await;

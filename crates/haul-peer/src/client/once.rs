@@ -1,6 +1,6 @@
-//! Requests that the server executes once. If a lane is lost with the request or its response, the request is sent again
-//! with the same number, and the server responds with the outcome. One that its caller gives up is cancelled: then a file
-//! that it has opened does not stay open.
+//! Requests that the server executes once. If a lane is lost with the request or its response, the request is sent
+//! again with the same number, and the server responds with the outcome. One that its caller gives up is cancelled:
+//! then a file that it has opened does not stay open.
 
 use std::sync::Arc;
 use std::time::Duration;

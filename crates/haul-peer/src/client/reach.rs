@@ -245,7 +245,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// A connection is dropped after this time: a server waits 15 s for its first message.
+    /// A connection is not used after this time: a server waits 15 s for its first message.
     const LIFETIME: Duration = Duration::from_secs(5);
 
     /// Sets the callback that makes the pool open a lane.

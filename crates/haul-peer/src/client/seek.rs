@@ -1,6 +1,6 @@
 //! Paths to a peer without its bridge, while lanes run through the bridge: the peer connects to this machine, or both
-//! connect to each other at once. Both are tried in the background. The connection of the first one that succeeds is left
-//! to the next lane, further lanes are opened the same way, and those through the bridge are closed.
+//! connect to each other at once. Both ways are tried in the background. The first connection that succeeds is handed
+//! to the next lane; further lanes are opened the same way, and those through the bridge are closed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::{lane, tls};
 pub(super) enum Traversal {
     /// The peer connects to this machine.
     Reverse,
-    /// Both connect to each other.
+    /// Both sides connect to each other at once.
     SimultaneousOpen,
 }
 
@@ -45,8 +45,8 @@ impl Traversal {
 }
 
 impl Reach {
-    /// Seeks a path without the bridge in the background, unless that is in progress already. A ticket without addresses
-    /// is used through the bridge only, as its sharer wants it.
+    /// Seeks a path without the bridge in the background, unless a search is in progress already. A ticket without
+    /// addresses is used through the bridge only, as its sharer intended.
     pub(super) fn seek(self: &Arc<Self>) {
         if self.joiner.is_none()
             || self.addresses.is_empty()
@@ -61,7 +61,7 @@ impl Reach {
         });
     }
 
-    /// Tries all at once, and uses the first that succeeds.
+    /// Tries all kinds of traversal at once, and uses the first that succeeds.
     async fn find(&self) {
         let Some(joiner) = &self.joiner else { return };
         let dial = |traversal| {
@@ -78,7 +78,7 @@ impl Reach {
         }
     }
 
-    /// Leaves a connection to the next lane, unless a direct one was opened meanwhile.
+    /// Hands a connection to the next lane, unless one without the bridge was opened meanwhile.
     fn offer(&self, dialled: Dialled) {
         let mut reached = lock(&self.paths.reached);
         if reached.path.as_ref().is_some_and(|path| !path.is_bridge()) {

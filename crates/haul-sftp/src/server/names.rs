@@ -1,5 +1,5 @@
 //! Requests by name: attributes, creating, removing, renaming, linking. Everything here blocks;
-//! `session` runs it as short work (`WorkPool::submit_short`), and removals on disk threads.
+//! `session` runs it as short work (`WorkPool::submit_short`), and the removal of files on disk threads.
 
 use std::os::fd::AsFd;
 

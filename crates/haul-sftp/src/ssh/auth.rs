@@ -88,7 +88,7 @@ impl Applicant<'_> {
                     let mut rounds = rounds.iter();
                     let mut left = MAX_ROUNDS;
                     while let Answer::Questions(questions) = answer {
-                        left = left.checked_sub(1).ok_or_else(|| self.asked_without_end())?;
+                        left = left.checked_sub(1).ok_or_else(|| self.too_many_prompts())?;
                         // If the number of prompts differs from before, the responses are empty and
                         // the steps fail.
                         let given =
@@ -200,16 +200,16 @@ struct Attempts<'a> {
     steps: Credential,
     /// The source of the password, or the fetched password; `None` once it is used up.
     source: Option<PasswordSource>,
-    /// Whether the last attempt used it.
+    /// Whether the last attempt used `source`.
     source_sent: bool,
     /// Whether the last password that the user typed was refused.
     mistyped: bool,
     /// Whether a user responds to prompts.
     attended: bool,
-    /// Password prompts and attempts at keyboard-interactive that are left. They count for the
-    /// whole authentication, as in OpenSSH; otherwise a server that always requires one more factor
-    /// would ask forever.
+    /// Password prompts that are left. They count for the whole authentication, as in OpenSSH;
+    /// otherwise a server that always requires one more factor would ask forever.
     prompts_left: u32,
+    /// Attempts at keyboard-interactive that are left, counted in the same way.
     rounds: u32,
     interactive_done: bool,
 }
@@ -324,7 +324,7 @@ impl<'a> Attempts<'a> {
         let was_asked = matches!(answer, Answer::Questions(_));
         while let Answer::Questions(questions) = answer {
             if given.len() >= MAX_ROUNDS {
-                return Err(self.applicant.asked_without_end());
+                return Err(self.applicant.too_many_prompts());
             }
             let answers = self.answers_to(&questions).await?;
             answer = handshake.answers(&answers).await?;
@@ -410,7 +410,7 @@ impl<'a> Attempts<'a> {
 }
 
 impl Applicant<'_> {
-    fn asked_without_end(&self) -> Error {
+    fn too_many_prompts(&self) -> Error {
         self.denied("the server sent too many prompts")
     }
 

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn sha1_is_used_only_if_the_configuration_names_it() {
+    fn sha1_signatures_are_used_only_if_the_configuration_names_them() {
         for choice in [HOST_KEYS, CA_SIGNATURES, USER_KEYS] {
             assert!(
                 choice.offered.iter().all(|name| !name.starts_with("ssh-rsa")),

@@ -57,7 +57,7 @@ impl FromArgMatches for AcceptedArgs {
 /// The commands in which `-P` has two meanings.
 const TRANSFERS: [&str; 3] = ["cp", "sync", "mv"];
 
-/// Letters of the transfer commands that take a value.
+/// Short options of the transfer commands that take a value.
 const WITH_VALUE: &[u8] = b"FJPilo";
 
 /// Resolves the two meanings of `-P`: before a number it is scp's port; otherwise it is rsync's `--partial
@@ -66,8 +66,8 @@ pub(crate) fn without_partial_progress(
     arguments: Vec<OsString>,
     command_at: impl Fn(&[OsString]) -> Option<usize>,
 ) -> Vec<OsString> {
-    let may_be_it = |argument: &OsString| bundle(argument).is_some_and(|all| all.contains('P'));
-    if !arguments.iter().any(may_be_it) {
+    let has_capital_p = |argument: &OsString| bundle(argument).is_some_and(|all| all.contains('P'));
+    if !arguments.iter().any(has_capital_p) {
         return arguments;
     }
     let command = command_at(&arguments).map(|at| &arguments[at]);
@@ -153,15 +153,15 @@ fn is_manifest(name: &str) -> bool {
     !is_there || ["sums", ".sha256", ".b3", ".sums.txt"].iter().any(is_called)
 }
 
-/// The letters of an argument such as `-avP`. `None` if it is another argument, or if a letter other than `P`
-/// takes the rest of it as its value.
+/// The letters of an argument such as `-avP`. `None` if it is not such an argument, or if a letter other
+/// than `P` takes the rest of it as its value.
 fn bundle(argument: &OsStr) -> Option<&str> {
     let letters = argument.to_str()?.strip_prefix('-')?;
     let is_bundle = !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_alphabetic());
     let value = letters.bytes().position(|letter| letter != b'P' && WITH_VALUE.contains(&letter));
-    // Otherwise the rest of the argument is the value of that letter: `-iPATH`.
-    let before = value.is_none_or(|at| at + 1 == letters.len());
-    (is_bundle && before).then_some(letters)
+    // A letter with a value, unless it is the last one, takes the rest of the argument: `-iPATH`.
+    let has_no_inner_value = value.is_none_or(|at| at + 1 == letters.len());
+    (is_bundle && has_no_inner_value).then_some(letters)
 }
 
 /// Whether the last of these letters takes the next argument.
@@ -213,7 +213,7 @@ mod tests {
             ("haul cp -i -P a b", "haul cp -i -P a b"),
             ("haul cp -- -P a", "haul cp -- -P a"),
             ("haul ls -P x", "haul ls -P x"),
-            // Formerly, any argument of this name was taken for the command.
+            // Formerly, any argument with the name of a transfer command was taken for the command.
             ("haul ls -P x mv", "haul ls -P x mv"),
             ("haul --config cp ls -P x", "haul --config cp ls -P x"),
             ("haul -q --config ls cp -P a b", "haul -q --config ls cp a b"),

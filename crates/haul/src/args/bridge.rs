@@ -45,7 +45,7 @@ pub(crate) struct BridgeArgs {
     #[arg(long)]
     pub(crate) announce: bool,
 
-    /// Serve figures for Prometheus at http://ADDR/metrics
+    /// Serve metrics for Prometheus at http://ADDR/metrics
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<SocketAddr>,
 }

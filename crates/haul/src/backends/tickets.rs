@@ -2,8 +2,8 @@
 //!
 //! | argument | the ticket is |
 //! |---|---|
-//! | `@FILE`, `@FILE/path` | the first line of a file |
-//! | `@-`, `@-/path` | a line of standard input |
+//! | `@FILE`, `@FILE/path` | the first non-blank line of a file |
+//! | `@-`, `@-/path` | the first non-blank line of standard input |
 //! | `ticket:`, `ticket:path` | in the variable `HAUL_TICKET` |
 //! | `peer:NAME`, `peer:NAME/path` | that of a known peer (`haul peers`) |
 //!

@@ -20,7 +20,7 @@ fn session() -> Session {
         .file("photos/deep/two.jpg", "second")
 }
 
-/// A running bridge, how `haul share` names it, and the address of its figures.
+/// A running bridge, how `haul share` names it, and the address of its metrics.
 fn bridge(session: &Session) -> (Serving, String, String) {
     let (serving, object) = Serving::json(session, &format!("bridge {OPTIONS}"));
     assert_eq!(object["event"], "bridge");
@@ -32,7 +32,7 @@ fn bridge(session: &Session) -> (Serving, String, String) {
     (serving, named, at.to_owned())
 }
 
-/// Waits until the figures have a line.
+/// Waits until the metrics have a line.
 fn wait_for(at: &str, line: &str) {
     let start = Instant::now();
     loop {
@@ -43,7 +43,7 @@ fn wait_for(at: &str, line: &str) {
         if text.lines().any(|one| one == line) {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "the figures have no line {line}: {text}");
+        assert!(start.elapsed() < PATIENCE, "the metrics have no line {line}: {text}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -90,7 +90,7 @@ fn a_bridge_is_closed_unless_it_is_told_to_be_open() {
 #[test]
 fn a_share_is_registered_before_its_ticket_is_printed() {
     let session = session();
-    let (serving, named, figures) = bridge(&session);
+    let (serving, named, metrics) = bridge(&session);
     let share = format!("share photos --bridge {named}");
     session
         .haul(&share)
@@ -102,11 +102,11 @@ fn a_share_is_registered_before_its_ticket_is_printed() {
     let (sharing, object) = Serving::json(&session, &line);
     assert_eq!(object["addresses"].as_array().unwrap().len(), 0);
     assert!(named.starts_with(object["bridge"].as_str().unwrap()), "{object}");
-    wait_for(&figures, "haul_bridge_sharers 1");
+    wait_for(&metrics, "haul_bridge_sharers 1");
     let ran = session.haul_where(&share, &[("HAUL_BRIDGE_TOKEN", "wrong")]);
     ran.status(1).stderr_has("requires another token");
     sharing.end("INT");
-    wait_for(&figures, "haul_bridge_sharers 0");
+    wait_for(&metrics, "haul_bridge_sharers 0");
     serving.end("INT");
     session
         .haul(&format!("{share} --bridge-token @token"))
@@ -135,13 +135,13 @@ fn a_bridge_with_another_key_is_refused() {
 #[test]
 fn a_tree_is_copied_through_the_bridge() {
     let session = session();
-    let (serving, named, figures) = bridge(&session);
+    let (serving, named, metrics) = bridge(&session);
     let line = format!("share photos --bridge {named} --bridge-token @token --bridge-only");
     let (sharing, object) = Serving::json(&session, &line);
     let ticket = object["ticket"].as_str().unwrap();
     session.haul(&format!("cp -q {ticket}/ all")).status(0);
     session.haul("check --checksum photos all").status(0);
-    wait_for(&figures, "haul_bridge_pairs 0");
+    wait_for(&metrics, "haul_bridge_pairs 0");
     sharing.end("INT");
     serving.end("INT");
 }
@@ -150,10 +150,10 @@ fn a_tree_is_copied_through_the_bridge() {
 #[test]
 fn a_sharer_learns_that_the_bridge_was_stopped() {
     let session = session();
-    let (serving, named, figures) = bridge(&session);
+    let (serving, named, metrics) = bridge(&session);
     let line = format!("share photos --bridge {named} --bridge-token @token");
     let (mut sharing, _) = Serving::json(&session, &line);
-    wait_for(&figures, "haul_bridge_sharers 1");
+    wait_for(&metrics, "haul_bridge_sharers 1");
     let start = Instant::now();
     assert_eq!(serving.end("INT").0, Some(0));
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());

@@ -72,9 +72,12 @@ impl Background {
     }
 
     fn end(&self) {
-        let unmounted = Command::new("umount").arg(&self.point).status();
-        assert!(unmounted.unwrap().success());
         let start = Instant::now();
+        // Busy for a moment if another program, such as `df`, looks at all mounts of the machine.
+        while !Command::new("umount").arg(&self.point).status().unwrap().success() {
+            assert!(start.elapsed() < PATIENCE, "it stays mounted");
+            thread::sleep(Duration::from_millis(50));
+        }
         while self.is_running() {
             assert!(start.elapsed() < PATIENCE, "it still runs");
             thread::sleep(Duration::from_millis(10));

@@ -38,7 +38,7 @@ fn refused_by(serving: Serving) -> usize {
     serving.rest("INT").matches("\"action\":\"refused\"").count()
 }
 
-/// Asserts that there is no prompt with a password in the environment.
+/// Asserts that no prompt appears if the environment contains a password.
 fn is_not_prompted(session: &Session, line: &str, prompt: &str) {
     let variables = [("HAUL_PASSWORD", "wrong")];
     let (status, shown) = Terminal::start_where(session, line, &variables).end();
@@ -61,7 +61,7 @@ fn a_password_for_sftp_may_be_mistyped() {
     let prompt = format!("{}@{}'s password: ", sshd.user(), sshd.host());
     prompts_up_to_three_times(&session, &line, &prompt, "right horse");
     assert_eq!(session.read("copy"), "content");
-    // Two before the right one, and three without a right one.
+    // Two wrong passwords before the right one, then three wrong ones.
     assert_eq!(sshd.log().matches("Failed password").count(), 2 + 3, "{}", sshd.log());
     is_not_prompted(&session, &line, "password: ");
     assert_eq!(sshd.log().matches("Failed password").count(), 2 + 3 + 1, "{}", sshd.log());
@@ -78,7 +78,7 @@ fn a_password_for_webdav_may_be_mistyped() {
     prompts_up_to_three_times(&session, &line, "Password of ada at ", "right horse");
     assert_eq!(session.read("far/src"), "content");
     is_not_prompted(&session, &line, "Password of ada");
-    // Two before the right one, three, and the one of the environment.
+    // Two wrong passwords before the right one, then three wrong ones, and the one from the environment.
     assert_eq!(refused_by(serving), 2 + 3 + 1);
 }
 
@@ -102,7 +102,7 @@ fn a_rejected_password_is_not_sent_again() {
     assert_eq!(refused_by(serving), 1 + 3);
 }
 
-/// Formerly, concurrent requests carried it before the first response arrived.
+/// Formerly, concurrent requests sent the wrong password before the first response arrived.
 #[test]
 fn a_wrong_password_is_sent_once_whatever_the_number_of_files() {
     for tls in ["", "--tls-self-signed "] {
@@ -146,7 +146,7 @@ fn a_password_for_ftp_may_be_mistyped() {
 }
 
 #[test]
-fn an_empty_answer_ends_the_prompts() {
+fn ctrl_d_at_a_password_prompt_ends_the_prompts() {
     let session = Session::new().directory("far");
     session.write("secret", "right horse\n");
     let line = "serve dav far --listen 127.0.0.1:0 --user ada --password-command cat<secret";

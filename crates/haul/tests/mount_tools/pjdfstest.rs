@@ -13,7 +13,7 @@ use crate::place::{Kind, Place};
 const SETTINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount_tools/pjdfstest.toml");
 const EXPECTED: Expected = Expected(include_str!("pjdfstest.expected"));
 
-/// It has some 400 tests. Fewer lines of results mean that it ended early.
+/// pjdfstest has some 400 tests. Fewer results than this mean that it ended early.
 const LEAST: usize = 300;
 
 /// It takes seconds, so there is no short form.

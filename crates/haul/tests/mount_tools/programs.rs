@@ -7,14 +7,15 @@ use crate::mounted::Mounted;
 use crate::place::{Kind, Place};
 use crate::reading::tree;
 
-/// Where they run: SFTP keeps less than a disk.
+/// Where they run: SFTP preserves less about a file than a local disk does.
 const KINDS: &[Kind] = &[Kind::OpenSsh, Kind::Local];
 
 fn kinds() -> &'static [Kind] {
     form(&KINDS[..1], KINDS)
 }
 
-/// Runs a script in the session's directory while it is mounted, and another one when everything is uploaded.
+/// Runs three scripts in the session's directory: `before` mounting, `mounted` while `far` is mounted at `mnt`, and
+/// `after` once everything is uploaded.
 #[track_caller]
 fn works(tools: &[&str], before: &str, mounted: &str, after: &str) {
     let Some(_turn) = turn() else { return };
@@ -115,7 +116,7 @@ fn rsync_tar_and_zip_store_a_tree_on_a_mount() {
 
 /// Formerly, each signal made the call in progress fail.
 #[test]
-fn a_timer_of_a_program_makes_no_call_fail() {
+fn calls_of_a_program_do_not_fail_when_its_timer_sends_signals() {
     let Some(_turn) = turn_alone() else { return };
     if !has_tools(&["python3"]) {
         return;
@@ -138,7 +139,7 @@ fn a_timer_of_a_program_makes_no_call_fail() {
     }
 }
 
-/// The kernel writes pages of a mapping through any descriptor that may write, also one that appends. Formerly, the
+/// The kernel writes pages of a mapping through any descriptor that may write, even one that appends. Formerly, the
 /// pages were appended.
 #[test]
 fn a_mapping_of_a_file_opened_for_appending_is_written_in_place() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::circles::Imports;
+use crate::cycles::Imports;
 
 /// The path of a module, from the root of its crate.
 type Module = Vec<String>;

@@ -5,14 +5,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-mod circles;
+mod cycles;
 mod imports;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use circles::circles;
+use cycles::cycles;
 use imports::Tree;
 
 /// Most lines in a file, not counting its tests.
@@ -44,10 +44,10 @@ fn files_have_no_import_cycles() {
         let tree = Tree::read(&member);
         assert!(!tree.files().is_empty(), "{}: no source", member.display());
         let imports = tree.imports();
-        for circle in circles(&imports) {
-            found.push_str(&format!("\n{} files in {}:\n", circle.len(), shown(&member)));
-            for from in &circle {
-                for to in imports[from].keys().filter(|to| circle.contains(*to)) {
+        for cycle in cycles(&imports) {
+            found.push_str(&format!("\n{} files in {}:\n", cycle.len(), shown(&member)));
+            for from in &cycle {
+                for to in imports[from].keys().filter(|to| cycle.contains(*to)) {
                     let names: Vec<_> = imports[from][to].iter().map(String::as_str).collect();
                     found.push_str(&format!(
                         "  {} -> {}: {}\n",
@@ -101,14 +101,14 @@ fn a_cycle_is_found_through_re_exports_and_paths() {
         "// use crate::one::f;\n/* use super::one; */\nuse super::Renamed;\npub struct Three(Renamed);\npub fn g() {}\n",
     );
     let tree = Tree::read(directory.path());
-    assert!(circles(&tree.imports()).is_empty());
+    assert!(cycles(&tree.imports()).is_empty());
     let path = |name: &str| directory.path().join(name);
     let imports = tree.imports();
     let of = |name: &str| imports[&path(name)].keys().cloned().collect::<Vec<_>>();
     assert_eq!(of("one.rs"), [path("three.rs"), path("two/mod.rs")]);
     assert_eq!(of("three.rs"), [path("two/inner.rs")]);
     write("two/inner.rs", "pub struct Inner;\nfn f() { super::super::one::f() }\n");
-    let all = circles(&Tree::read(directory.path()).imports());
+    let all = cycles(&Tree::read(directory.path()).imports());
     assert_eq!(all.len(), 1);
     assert_eq!(all[0].len(), 4, "one -> three -> inner -> one, and two: {all:?}");
 }

@@ -1,8 +1,8 @@
 //! Lines in the format of `ls -l`: `-rw-r--r--  1 owner group  5000 Nov 22 13:50 name`.
 //!
 //! There is no standard: the group may be missing, an owner may contain spaces, dates are written in many
-//! languages. There is a size before a date (`date`), perhaps joined to the column before it. One space is
-//! between date and name; more are padding behind a one-field date without a time. NetWare has rights in
+//! languages. The size comes before the date (see `date`), perhaps joined to the column before it. One space
+//! separates date and name; more spaces are padding after a one-field date without a time. NetWare has rights in
 //! brackets instead of permissions, and some servers print numbers only; both pad names.
 
 use haul_storage::{EntryKind, SpecialKind};
@@ -10,7 +10,7 @@ use haul_storage::{EntryKind, SpecialKind};
 use super::date::{self, Certainty};
 use super::line::{Found, Line, fields, grouped, number};
 
-/// Reads a line; `None` if it is not one of these.
+/// Reads a line; `None` if it has none of these formats.
 pub(super) fn line(line: &[u8]) -> Option<Line<'_>> {
     numerical(line).or_else(|| long(line))
 }
@@ -114,7 +114,7 @@ fn size_and_name<'a>(line: &'a [u8], kind: &Kind) -> Option<(Option<u64>, &'a [u
                 _ => size(before, device),
             };
             let Some(size) = size else { continue };
-            // In the first fields, a month in some language may be an owner's name.
+            // In the first fields, what looks like a month in some language may be an owner's name.
             let Some(date) = date::read(&words[at..], certainty, at > 2) else { continue };
             let end = all[at + date.fields - 1].1;
             let name = line.get(end..)?.strip_prefix(b" ")?;
@@ -125,7 +125,7 @@ fn size_and_name<'a>(line: &'a [u8], kind: &Kind) -> Option<(Option<u64>, &'a [u
     None
 }
 
-/// `5000`, `1,234`, `33.5k` (not an exact length), and the numbers of a device.
+/// `5000`, `1,234`, `33.5k`, or the numbers of a device. The last two give no exact size: the inner value is `None`.
 fn size(field: &[u8], device: bool) -> Option<Option<u64>> {
     if device {
         let are_numbers = field.iter().all(|byte| byte.is_ascii_digit() || *byte == b',');

@@ -74,7 +74,7 @@ impl RangeUpload {
                 found = inner.look_by_properties(&part, "create").await?;
             }
         }
-        // Without its length nothing tells whether a part file holds what the journal records.
+        // If the length of a part file is unknown, nothing shows whether it holds what the journal records.
         let found = found.filter(Entry::is_file).and_then(|entry| entry.known_size());
         let place = inner.journal_path(path);
         let journal = PartJournal::look(place, options, found, Writes::AnyOrder).await?;
@@ -106,21 +106,22 @@ impl RangeUpload {
             _ => Request::new(Method::PUT, url, "write")
                 .with(CONTENT_RANGE, range(format!("bytes {offset}-{last}/*"))?),
         };
-        // Without this a server would recreate the file, with a hole for everything written before.
+        // Without this header, the server would recreate a removed file, with a hole in place of everything
+        // written before.
         request = request.with(IF_MATCH, HeaderValue::from_static("*"));
         request.body = block;
         if self.send(&request, offset).await? {
             return Ok(());
         }
-        let told =
+        let sent =
             self.inner.told(&request).await.and_then(|(status, url)| match is_written(status) {
                 true => Ok(()),
                 false => Err(error::of_status(status, "write", &url)),
             });
-        told.map_err(|error| {
+        sent.map_err(|error| {
             let at = self.inner.location.display(&self.path);
             match error.kind() {
-                // 412: the condition is not met.
+                // 412 (the condition is not met) is reported as `AlreadyExists`.
                 ErrorKind::NotFound | ErrorKind::AlreadyExists => {
                     Error::new(ErrorKind::Changed, "write")
                         .at(at)
@@ -132,9 +133,9 @@ impl RangeUpload {
         })
     }
 
-    /// Sends a part pipelined on a shared lane. `false` if it has to be sent alone: it was refused, its
-    /// confirmation is not proven, connections were lost too often, or the origin gets no whole requests on
-    /// shared lanes.
+    /// Sends a part pipelined on a shared lane. `false` if it has to be sent alone: it was refused, nothing
+    /// proves that the confirmation belongs to it, connections were lost too often, or this origin gets only
+    /// requests for ranges on shared lanes.
     async fn send(&self, request: &Request, offset: u64) -> Result<bool> {
         let exchange = self.inner.exchange();
         let order = exchange.order(&request.url.origin);
@@ -147,13 +148,14 @@ impl RangeUpload {
                     Proof::Given => return Ok(true),
                     Proof::Lost if tries < TRIES => {}
                     Proof::Lost => return Ok(false),
-                    // Reading may be forbidden, and then each part would have to be sent twice.
+                    // The marker reads a byte of the part file. If the server forbids that, each part would
+                    // have to be sent twice.
                     Proof::Refused => {
                         order.only_ranges();
                         return Ok(false);
                     }
                 },
-                // There are too many lanes, but others continue.
+                // The server refuses this lane because there are too many; the others continue.
                 Ok(head) if matches!(head.status.as_u16(), 429 | 503) => {
                     exchange.busy(&head);
                     let others = exchange.transport().pipes(&request.url.origin).refused(&lane);
@@ -161,7 +163,7 @@ impl RangeUpload {
                         return Err(error::of_status(head.status, "write", &request.url));
                     }
                 }
-                // Servers close a connection after so many requests.
+                // Servers close a connection after a number of requests.
                 Err(Broken::Lost { .. }) if tries < TRIES => {}
                 Ok(_) | Err(Broken::Lost { .. } | Broken::Unreadable(_)) => return Ok(false),
                 Err(broken) => return Err(error::of_broken(&broken, "write", &request.url)),
@@ -182,14 +184,14 @@ impl RangeUpload {
         }
     }
 
-    /// Sets the length of the part file. One that is too short gets its last zero; no server can truncate a
-    /// file, so one that is too long is written again.
+    /// Sets the length of the part file. If the file is too short, a zero is written as its last byte. No server
+    /// can truncate a file, so a file that is too long is written again.
     async fn fit(&self, size: u64) -> Result<()> {
         let mut length = self.end.load(Ordering::Relaxed);
         if self.journal.resumes() {
             let found = self.inner.look_by_properties(&self.part, "commit").await?;
             let held = self.journal.held().ranges().iter().last().map_or(0, Range::end);
-            // If the server does not report it, the length follows from what was written.
+            // If the server does not report the length, it follows from what was written.
             length = found.map_or(0, |entry| entry.known_size().unwrap_or(length.max(held)));
         }
         if length < size {
@@ -279,7 +281,7 @@ impl WriteAt for RangeUpload {
         }
         let is_whole = !self.journal.resumes() && self.end.load(Ordering::Relaxed) == size;
         if is_whole && self.inner.quirks.conditional {
-            // The server has confirmed each part, and replaces nothing unless told to.
+            // The server has confirmed each part, and replaces an existing file only if the request says so.
             self.inner.place_as(&self.part, &self.path, size, None, options).await?;
         } else {
             self.fit(size).await?;

@@ -32,7 +32,8 @@ impl Url {
         Self::with_target(origin, &target)
     }
 
-    /// The URL of `path` as written, encoded.
+    /// The URL of a `path` that is already percent-encoded: its escapes stay as they are, while `?` and `#`, and what a
+    /// request line cannot contain, are encoded.
     ///
     /// # Errors
     /// If `path` or `query` has control characters, or both are too long.

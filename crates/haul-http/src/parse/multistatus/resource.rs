@@ -5,7 +5,8 @@ use haul_storage::Timestamp;
 /// One `response` element: an entry of the directory, or the directory itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resource {
-    /// Its URL or path as sent, with XML entities decoded. See [`resolve`](crate::parse::href::resolve).
+    /// Its URL or path as sent, with XML entities decoded. See
+    /// [`resolve_path`](crate::parse::href::resolve_path).
     pub href: String,
     /// Whether it is a directory.
     pub collection: bool,

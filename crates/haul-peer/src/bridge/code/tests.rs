@@ -204,7 +204,7 @@ async fn take(answerer: &CodeAnswerer) {
     answered.unwrap_err();
 }
 
-/// A bridge that answers itself does not know the words.
+/// A bridge that poses as the sharer does not know the words of the code.
 #[tokio::test]
 async fn a_false_sharer_is_recognized() {
     let (near, far) = duplex(1 << 16);

@@ -1,5 +1,5 @@
 //! A data connection: its preamble, then the wait for its counterpart, then bytes in both directions, or a crossing, in
-//! which both sides get each other's address.
+//! which both sides get each other's address for a TCP simultaneous open.
 
 use std::io;
 use std::net::SocketAddr;

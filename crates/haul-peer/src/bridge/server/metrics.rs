@@ -1,4 +1,4 @@
-//! Figures of a bridge, and their text for Prometheus over HTTP.
+//! Metrics of a bridge, served in the text format of Prometheus over HTTP.
 
 use std::fmt::Write as _;
 use std::io;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::super::messages::Refusal;
 
-/// Connections for figures at once.
+/// Maximum number of concurrent connections to the metrics endpoint.
 const READERS: usize = 16;
 
 /// Time for a request and its response.
@@ -33,9 +33,9 @@ pub(super) enum Fault {
     Garbage,
     /// A handshake failed or took too long.
     Handshake,
-    /// A data connection without a counterpart.
+    /// A data connection that was not announced in time, or an announced one that did not arrive.
     Unclaimed,
-    /// A data connection with the number of another one, or too many without a counterpart.
+    /// A data connection with the number of another one, or too many that are not announced yet.
     Data,
 }
 
@@ -54,7 +54,7 @@ impl Fault {
     }
 }
 
-/// The figures.
+/// The metrics.
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
     pub(super) sharers: AtomicU64,
@@ -84,18 +84,18 @@ impl Metrics {
         Counted { metrics: Arc::clone(self), which }
     }
 
-    /// The figures in the text format of Prometheus, version 0.0.4.
+    /// The metrics in the text format of Prometheus, version 0.0.4.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
-        let mut figure = |name: &str, kind: &str, help: &str, value: &AtomicU64| {
+        let mut metric = |name: &str, kind: &str, help: &str, value: &AtomicU64| {
             let value = value.load(Ordering::Relaxed);
             // Writing to a string cannot fail.
             let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
         };
-        figure("haul_bridge_sharers", "gauge", "Registered sharers.", &self.sharers);
-        figure("haul_bridge_pairs", "gauge", "Pairs of data connections.", &self.pairs);
-        figure("haul_bridge_joins_total", "counter", "Joins of rooms.", &self.joins);
-        figure("haul_bridge_bytes_total", "counter", "Bytes forwarded.", &self.bytes);
+        metric("haul_bridge_sharers", "gauge", "Registered sharers.", &self.sharers);
+        metric("haul_bridge_pairs", "gauge", "Pairs of data connections.", &self.pairs);
+        metric("haul_bridge_joins_total", "counter", "Joins of rooms.", &self.joins);
+        metric("haul_bridge_bytes_total", "counter", "Bytes forwarded.", &self.bytes);
         text.push_str("# HELP haul_bridge_refused_total Requests and connections refused.\n");
         text.push_str("# TYPE haul_bridge_refused_total counter\n");
         let refusals = Refusal::ALL.iter().map(|one| label(*one)).zip(&self.refusals);
@@ -108,7 +108,7 @@ impl Metrics {
     }
 }
 
-/// Which figure counts something that lasts.
+/// A metric that also goes down: it counts what exists at the moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Gauge {
     Sharers,
@@ -151,7 +151,7 @@ const fn label(refusal: Refusal) -> &'static str {
     }
 }
 
-/// Serves the figures at `/metrics`, on a thread of its own, until the bridge stops.
+/// Serves the metrics at `/metrics`, on a thread of its own, until the bridge stops.
 pub(super) fn serve(
     listener: std::net::TcpListener,
     metrics: Arc<Metrics>,
@@ -186,7 +186,7 @@ async fn respond(mut socket: TcpStream, metrics: &Metrics) -> io::Result<()> {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let (status, body) = match line.strip_prefix(b"GET ") {
         Some(rest) if rest.starts_with(b"/metrics ") => ("200 OK", metrics.text()),
-        Some(_) => ("404 Not Found", "the figures are at /metrics\n".to_owned()),
+        Some(_) => ("404 Not Found", "the metrics are at /metrics\n".to_owned()),
         None => ("405 Method Not Allowed", "only GET is supported\n".to_owned()),
     };
     let length = body.len();
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_has_every_figure_and_reason() {
+    fn the_text_has_every_metric_and_reason() {
         let metrics = Arc::new(Metrics::default());
         metrics.refused(Refusal::Token);
         metrics.failed(Fault::Garbage);

@@ -92,7 +92,7 @@ impl BridgeServer {
         &self.addresses
     }
 
-    /// The address of its figures, if there is one.
+    /// The address of its metrics, if there is one.
     pub const fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
     }
@@ -164,7 +164,7 @@ impl BridgeServerBuilder {
         self
     }
 
-    /// Serves figures for Prometheus over HTTP at this address, without encryption or login.
+    /// Serves metrics for Prometheus over HTTP at this address, without encryption or login.
     #[must_use]
     pub const fn metrics(mut self, address: Option<SocketAddr>) -> Self {
         self.metrics = address;

@@ -10,7 +10,7 @@ fn content(size: u64) -> Vec<u8> {
     (0..size).map(|at| (at % 251) as u8).collect()
 }
 
-/// In several pieces, as data arrives.
+/// `data` in several buffers, as it arrives from a connection.
 fn block(data: &[u8]) -> Block {
     let mut block = Block::new();
     for piece in data.chunks(16_000) {
@@ -24,7 +24,7 @@ fn header(offset: u64, data: &Block, size: Option<u64>) -> BulkHeader {
     BulkHeader { id: 1, handle: 1, offset, is_last: false, is_subtree, hash }
 }
 
-/// The offset, length and hash of each piece of a file.
+/// The offset, length and header (with the hash) of each piece of a file.
 fn pieces(content: &[u8]) -> Vec<(u64, u64, BulkHeader)> {
     let mut offset = 0;
     let pieces = content.chunks(PIECE as usize).map(|data| {
@@ -49,7 +49,7 @@ fn sizes() -> Vec<u64> {
 }
 
 #[test]
-fn the_root_is_the_hash_of_the_file_in_any_order() {
+fn the_root_is_the_hash_of_the_file_for_any_order_of_pieces() {
     for size in sizes() {
         let content = content(size);
         let expected = Digest::of(DigestKind::Blake3, &content);
@@ -72,7 +72,7 @@ fn the_root_is_the_hash_of_the_file_in_any_order() {
 }
 
 #[test]
-fn a_file_of_one_piece_travels_with_its_own_hash() {
+fn the_hash_of_a_single_piece_is_the_hash_of_the_file() {
     for size in [1, PIECE - 1, PIECE] {
         let content = content(size);
         let (hash, is_subtree) = piece_hash(0, &block(&content), Some(size));
@@ -91,7 +91,7 @@ fn only_aligned_pieces_are_subtrees() {
     assert!(!is_subtree(PIECE, 2 * PIECE, Some(3 * PIECE)));
     assert!(!is_subtree(1024, PIECE, None));
     assert!(!is_subtree(PIECE, 0, Some(PIECE)));
-    // The last offset that is a multiple.
+    // The highest offset that is a multiple of `PIECE`.
     assert!(is_subtree(u64::MAX - PIECE + 1, 5, Some(u64::MAX - PIECE + 6)));
 }
 

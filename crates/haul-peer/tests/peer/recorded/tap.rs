@@ -1,5 +1,5 @@
-//! Records the frames between a client and a server: TLS ends here on both sides, so the frames are in clear. Proofs
-//! are bound to a connection, and computed anew for the other one; everything else is forwarded unchanged.
+//! Records the frames between a client and a server: TLS ends here on both sides, so the frames are in the clear. A
+//! proof is bound to its connection, so it is computed anew for the other one; all else is forwarded unchanged.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(super) const LANE: &str = "lane";
 /// Longer than a handshake takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A connection, as proofs are bound to it.
+/// The values of a connection that proofs are bound to.
 #[derive(Clone)]
 pub(super) struct Bound {
     pub(super) exporter: [u8; 32],
@@ -56,7 +56,7 @@ pub(super) async fn dial(
     (stream, Bound { exporter, client_key: *identity.key().as_bytes(), server_key })
 }
 
-/// Accepts a client, as the server with an identity.
+/// Accepts a client as the server with `identity`.
 pub(super) async fn accept(
     socket: TcpStream,
     identity: &Identity,
@@ -96,7 +96,7 @@ pub(super) async fn record(
     secret: Secret,
 ) -> Vec<Line> {
     let (socket, _) = listener.accept().await.unwrap();
-    // Further lanes are refused: there is one order of all frames.
+    // Further lanes are refused, so that all frames have one order.
     drop(listener);
     let (near, near_bound) = accept(socket, &identity).await;
     let (far, far_bound) = dial(address, key).await;

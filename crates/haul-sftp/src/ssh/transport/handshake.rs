@@ -42,7 +42,8 @@ pub const RSA_SIGNATURES: [(&str, Option<HashAlg>); 3] = [
 
 const SERVICE: &[u8] = b"ssh-connection";
 
-/// Names of authentication methods, for messages.
+/// The authentication methods recognized in a server's list. Those that haul does not support are only named in
+/// error messages.
 const METHODS: [&str; 5] =
     ["publickey", "password", "keyboard-interactive", "hostbased", "gssapi-with-mic"];
 

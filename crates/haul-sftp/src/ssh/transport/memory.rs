@@ -309,7 +309,7 @@ mod tests {
         let memory = Memory::new(Some(&path), "host", 22);
         memory.agreed(OPENSSH, &agreed());
         assert_eq!(kex(&memory).await, Some("curve25519-sha256"));
-        // Writes of one runtime happen in order: once this one is done, an earlier one would be done, too.
+        // Blocking tasks start in order: once this write is done, an earlier one would most likely be done, too.
         let another = Memory::new(Some(&path), "another", 22);
         another.agreed(OPENSSH, &agreed());
         another.verified();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_do_not_wait_for_failed_ones_nor_on_short_paths_nor_for_other_servers() {
+    async fn connections_do_not_wait_for_failed_ones_nor_on_short_paths_nor_for_non_openssh() {
         let memory = nowhere();
         let first = memory.expected(LONG_WAY).await;
         assert_eq!(memory.expected(Some(Duration::from_millis(1))).await.guess, None);

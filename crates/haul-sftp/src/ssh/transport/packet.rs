@@ -81,7 +81,7 @@ impl Sealer {
         self.deflate = Some(Deflate::new());
     }
 
-    /// Whether keys should be exchanged again, after `limit` bytes for example.
+    /// Whether keys should be exchanged again: after `limit` bytes, `PACKETS` or `LIFETIME`.
     pub fn is_used_up(&self, limit: u64) -> bool {
         self.used.is_over(limit)
     }
@@ -165,7 +165,7 @@ impl Opener {
         self.inflate = Some(Inflate::new());
     }
 
-    /// Whether keys should be exchanged again, after `limit` bytes for example.
+    /// Whether keys should be exchanged again: after `limit` bytes, `PACKETS` or `LIFETIME`.
     pub fn is_used_up(&self, limit: u64) -> bool {
         self.used.is_over(limit)
     }
@@ -270,24 +270,24 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_all_lengths_pass_through_every_cipher_byte_by_byte() {
+    fn every_cipher_decrypts_messages_of_all_lengths_that_arrive_byte_by_byte() {
         for suite in suites() {
             let (mut sealer, mut opener) = pair(suite);
             for length in (1..70).chain([4095, 32_768, 200_000]) {
                 let mut wire = Vec::new();
                 sealer.seal(&mut wire, |out| out.extend(message(length))).unwrap();
                 // One byte at a time past the length and the first block.
-                let mut come = Vec::new();
+                let mut received = Vec::new();
                 let mut whole = None;
                 for &byte in wire.iter().take(40) {
-                    come.push(byte);
-                    whole = opener.coming(&mut come).unwrap();
+                    received.push(byte);
+                    whole = opener.coming(&mut received).unwrap();
                 }
                 assert_eq!(whole, Some(wire.len()), "{suite:?}");
-                come.extend_from_slice(&wire[come.len()..]);
-                let opened = opener.open(&mut come).unwrap();
+                received.extend_from_slice(&wire[received.len()..]);
+                let opened = opener.open(&mut received).unwrap();
                 let Opened::Within(range) = opened else { panic!("nothing is compressed") };
-                assert_eq!(come[range], message(length));
+                assert_eq!(received[range], message(length));
             }
         }
     }

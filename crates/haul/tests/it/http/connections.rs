@@ -1,5 +1,9 @@
 //! Servers with quirks of connections and framing, HTTP/1.0 servers, and servers that do not speak HTTP.
 
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+
+use rustix::net::{AddressFamily, SocketType};
+
 use super::answer::{Answer, End, File, Framing};
 use super::server::{Asked, Server};
 use super::{arrives, fails};
@@ -190,11 +194,11 @@ fn unrequested_bytes_after_a_response_are_never_written() {
 
 #[test]
 fn the_error_says_that_the_connection_was_refused() {
-    let server = Server::start(|_| Answer::new(200, ""));
-    let url = server.url("/f");
-    drop(server);
-    // Wait until the accepting thread has ended.
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    // A socket that is bound and does not listen: no other program can take its port.
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let bound = TcpListener::from(socket);
+    let url = format!("http://{}/f", bound.local_addr().unwrap());
     let session = crate::session::Session::new();
     let ran = super::copy(&session, "--retries 0", &url).status(1);
     assert!(ran.err().contains("refused"), "{}", ran.err());
