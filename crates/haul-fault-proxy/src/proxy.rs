@@ -13,8 +13,8 @@ use crate::{Connections, Direction, Fault, Fired, RuleId, Stats};
 
 /// A TCP proxy that injects faults into connections.
 ///
-/// When the call that sets a fault returns, the fault applies to all bytes that have not left the proxy, on open and on
-/// new connections. It applies until it is lifted.
+/// When the call that sets a fault returns, the fault applies to all bytes that have not left the proxy (a rate limit:
+/// to all bytes that the proxy has not read yet), on open and on new connections. It applies until it is lifted.
 ///
 /// Dropping the proxy closes its listener, resets all open connections, and waits for its thread.
 #[derive(Debug)]

@@ -38,7 +38,7 @@ impl TlsMode {
 pub struct FtpOptions {
     /// The user name; `anonymous` if `None`.
     pub user: Option<String>,
-    /// The source of the password. Without one the user is prompted, except for the password of `anonymous`.
+    /// The source of the password. Without one the user is prompted, except for the passwords of `anonymous` and `ftp`.
     pub password: Option<PasswordSource>,
     /// Whether connections are encrypted.
     pub tls: TlsMode,

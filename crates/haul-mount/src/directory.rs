@@ -1,10 +1,11 @@
-//! Open directories: listings that are read as far as a process asks.
+//! Open directories: listings that are read only as far as a process reads them.
 //!
 //! Positions count entries from the start. Entries that were passed are dropped, so that a directory of any length
 //! takes bounded memory; a process that goes back beyond the buffered ones begins the listing anew.
 //!
 //! What a server lists is not trusted: an entry without a name, or with a name or target for which no program has room,
-//! is left out. The kernel would fail the whole listing for the first, and give programs the second.
+//! is left out. The kernel would fail the whole listing if a name is empty or longer than its `FUSE_NAME_MAX`, and
+//! would pass the others to programs.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};

@@ -2,7 +2,7 @@
 //! whichever lane can send it first, and no slow lane holds up the others. Pieces leave by priority.
 //!
 //! If several lanes wait, the one that has waited longest gets the next piece: the others may still have packets in
-//! flight, and a lane that was idle sends only 14 KiB in the first RTT.
+//! flight. So pieces are spread over all idle lanes, each of which can send only 14 KiB in the first RTT.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::wire::PIECE;
 /// Length of the first pieces.
 const SHORTEST: u64 = 8 << 10;
 
-/// Length of the last pieces where many lanes share a path: each has one that is not yet sent.
+/// Maximum length of a piece if many lanes share a path: each lane holds one that it has not sent yet.
 const LONGEST_OF_MANY: u64 = 64 << 10;
 
 /// A read of at most this length is spread over all lanes: a process probably waits for it.
@@ -94,8 +94,8 @@ impl Outbox {
         room.map_err(|_| Error::new(ErrorKind::Unreachable, "send").because("the session ended"))
     }
 
-    /// The length of the next piece, if it begins at a multiple of it, with that many lanes. It grows with what a lane has
-    /// sent: TCP sends 14 KiB in the first RTT and doubles that, so a lane that has just been opened would need
+    /// The length of the next piece, if it begins at a multiple of it, with that many lanes. It grows with what a lane
+    /// has sent: TCP sends 14 KiB in the first RTT and doubles that, so a lane that has just been opened would need
     /// several RTTs for a long piece, while others have nothing to send. Of a short read of `length` bytes, each lane
     /// sends a part.
     pub(crate) fn piece(&self, lanes: usize, length: u64) -> u64 {

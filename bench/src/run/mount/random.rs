@@ -76,7 +76,7 @@ fn offsets(blocks: u64) -> Vec<u64> {
     order.into_iter().map(|n| n * BLOCK as u64).collect()
 }
 
-/// The first offset at which `source` has other bytes.
+/// The offset of the first of `blocks` that differs from `source`.
 fn difference(source: &File, blocks: &[Block]) -> io::Result<Option<u64>> {
     let mut expected = vec![0; BLOCK];
     for (offset, content) in blocks {

@@ -219,7 +219,8 @@ impl<T> Budget<T> {
         (lane as f64 * time.as_secs_f64()) as u64
     }
 
-    /// Whether nothing has been in flight for [`QUIET`], so that measurements are void.
+    /// Whether there are no usable measurements: nothing has been in flight for [`QUIET`], or at all since the budget
+    /// was made or its measurements were discarded.
     pub fn is_old(&self, now: Duration) -> bool {
         let is_quiet = self.grants.in_flight() == 0;
         is_quiet && self.quiet_since.is_none_or(|since| now >= since.saturating_add(QUIET))

@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits of a transfer. `max_lanes` is the maximum of the storages; `None` is 64.
+    /// The limits of a transfer. `max_lanes` is the smallest lane limit of the storages; `None` is 64.
     pub fn of(settings: &Settings, max_lanes: Option<usize>) -> Self {
         Self {
             lanes: settings.lanes,

@@ -5,8 +5,7 @@
 
 use std::time::Duration;
 
-/// A range on a slow lane has the bytes that the lane carries in a second, divided by this; the rest is for
-/// other lanes.
+/// A range on a slow lane has at most the bytes that the lane carries in a second, divided by this.
 const SLOW_RANGES: f64 = 4.0;
 
 /// The factor by which ranges grow back at a time, and the length from which on they are not limited.

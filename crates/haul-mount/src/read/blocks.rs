@@ -8,7 +8,7 @@ use bytes::Bytes;
 /// when it reads ahead.
 pub(super) const BLOCK: u64 = 128 << 10;
 
-/// A reader counts as paused once this many blocks were used or added since a block was read ahead for it.
+/// A reader counts as paused once blocks were requested or added this many times since a block was read ahead for it.
 const PAUSED: u64 = 256;
 
 /// A block of one version of a file.
@@ -29,7 +29,7 @@ pub(crate) struct Blocks {
     pinned: u64,
     /// Bytes that are read ahead: in flight, or held and not used yet.
     ahead: u64,
-    /// Uses and additions of blocks so far.
+    /// Requests for blocks, held or not, and additions of blocks so far.
     clock: u64,
     /// Ordered, so that the blocks of a version are found without a look at all others.
     slots: BTreeMap<Key, Slot>,

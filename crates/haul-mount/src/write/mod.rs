@@ -5,12 +5,13 @@
 //!                                      │ closed, or fsync
 //!                                      ▼
 //!                                   upload ─► send ─► Storage::write_whole, or create, write_at, commit
-//! MKDIR, UNLINK, RENAME, … ─► namespace ─► Storage, and the spool's files in the way
+//! MKDIR, UNLINK, RENAME, … ─► namespace, rename ─► Storage, and the spool's files at these paths or below
 //! ```
 //!
 //! A file that is written exists in the spool alone until its upload is done. `overlay` has these files by their paths:
-//! they are shown, and read, instead of the storage's. Everything else changes the storage at once. What is being
-//! uploaded is not renamed or removed meanwhile: each file has a gate for that.
+//! they are shown, and read, instead of the storage's. A new file that is only in the spool is renamed there;
+//! everything else changes the storage at once. What is being uploaded is not renamed or removed meanwhile: each file
+//! has a gate for that.
 
 mod attributes;
 mod changes;

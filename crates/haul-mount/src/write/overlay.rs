@@ -59,13 +59,14 @@ impl Overlay {
         }
     }
 
-    /// Gives a file another path, where its upload replaces `base`. Returns false if it has left the spool or was
-    /// removed, or if another file is at that path.
+    /// Gives a file another path, where its upload replaces `base` and, in the overlay, the file `over`. Returns false if
+    /// it has left the spool or was removed, or if a third file is at that path.
     pub(super) fn relocate(
         &self,
         file: &Arc<Pending>,
         to: &RelPath,
         base: Option<Identity>,
+        over: Option<&Arc<Pending>>,
     ) -> bool {
         // It leaves the spool under the same locks: here, or there, but not in between.
         let mut state = file.state();
@@ -75,7 +76,8 @@ impl Overlay {
         let Some(from) = state.path.clone() else { return false };
         let mut files = lock(&self.files);
         let is_file = |there: &Arc<Pending>| Arc::ptr_eq(there, file);
-        if files.get(to.as_bytes()).is_some_and(|there| !is_file(there)) {
+        let is_over = |there| over.is_some_and(|over| Arc::ptr_eq(there, over));
+        if files.get(to.as_bytes()).is_some_and(|there| !is_file(there) && !is_over(there)) {
             return false;
         }
         if files.get(from.as_bytes()).is_some_and(is_file) {
@@ -124,6 +126,7 @@ mod tests {
         assert!(overlay.entry(&path("a/b")).is_none());
         assert_eq!(overlay.all().len(), 4);
     }
+
     /// Formerly, it was in the overlay under neither path then, and no longer shown.
     #[test]
     fn a_file_does_not_take_the_path_of_another_one() {
@@ -136,12 +139,14 @@ mod tests {
             overlay.add(path, &file.unwrap())
         };
         let (first, second) = (file(&one), file(&two));
-        assert!(!overlay.relocate(&first, &two, None));
+        assert!(!overlay.relocate(&first, &two, None, None));
         assert!(Arc::ptr_eq(&overlay.get(&one).unwrap(), &first));
         assert!(Arc::ptr_eq(&overlay.get(&two).unwrap(), &second));
-        assert!(overlay.relocate(&first, &one, None));
-        assert!(overlay.relocate(&first, &three, None));
+        assert!(overlay.relocate(&first, &one, None, None));
+        assert!(overlay.relocate(&first, &three, None, None));
         assert!(overlay.get(&one).is_none());
         assert!(Arc::ptr_eq(&overlay.get(&three).unwrap(), &first));
+        assert!(overlay.relocate(&first, &two, None, Some(&second)));
+        assert!(Arc::ptr_eq(&overlay.get(&two).unwrap(), &first));
     }
 }

@@ -119,22 +119,22 @@ impl Changes {
         let base = self.version_at(moved).await.map_err(|error| errno(&error))?;
         let (from, to, target) = (&moved.from, &moved.to, moved.target.as_ref());
         let was_base = file.state().base.clone();
-        if let Some(target) = target {
-            self.overlay.take(to, target);
+        if !self.overlay.relocate(file, to, base, target) {
+            // A conflict copy has got this name meanwhile, or the file is gone.
+            return Err(if file.is_live() { Errno::BUSY } else { Errno::NOENT });
         }
-        let is_moved = self.overlay.relocate(file, to, base);
         // Only if it was durable before, and before the other is removed.
-        let settled = match is_moved && (file.is_recorded() || target.is_some()) {
+        let settled = match file.is_recorded() || target.is_some() {
             true => self.settle(file, false).await,
             false => Ok(()),
         };
-        if !is_moved || settled.is_err() {
+        if settled.is_err() {
             // As it was.
-            self.overlay.relocate(file, from, was_base);
+            self.overlay.relocate(file, from, was_base, None);
             if let Some(target) = target {
                 self.overlay.add(to, target);
             }
-            return settled.and(Err(Errno::NOENT));
+            return settled;
         }
         if let Some(target) = target {
             self.drop_file(target, to);
@@ -158,7 +158,7 @@ impl Changes {
     /// Gives a file of the spool the path that it has on the server by now. It has it even if that cannot be recorded:
     /// the next record has it, too.
     async fn follow(&self, file: &Arc<Pending>, to: &RelPath, base: Option<Identity>) {
-        if self.overlay.relocate(file, to, base) && file.is_recorded() {
+        if self.overlay.relocate(file, to, base, None) && file.is_recorded() {
             drop(file.settle(&self.spool, &self.names.root, false).await);
         }
     }

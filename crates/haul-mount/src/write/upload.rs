@@ -376,7 +376,7 @@ impl Uploader {
                 .at(self.names.storage.location().display(&snapshot.path))
                 .because("there are too many conflict copies of it"));
         };
-        if !self.overlay.relocate(file, &copy, None) {
+        if !self.overlay.relocate(file, &copy, None, None) {
             return Ok(Outcome::Again);
         }
         file.state().complete();

@@ -1,4 +1,4 @@
-//! Rooms, in which a sharer and the holders of its ticket meet, and the proofs that a bridge asks for.
+//! Rooms, in which a sharer and the holders of its ticket meet, and the proofs that a bridge requires.
 //!
 //! ```text
 //! name  = HKDF-SHA256(secret of the ticket, "haul bridge room 1" || u64 epoch)      32 bytes

@@ -115,7 +115,7 @@ impl PeerUpload {
     }
 }
 
-/// Gives up a write: a piece that was not sent yet must not arrive after it was sent again.
+/// Abandons a write: a piece that was not sent yet must not arrive after it was sent again.
 struct Unsent<'a>(&'a Session, u32);
 
 impl Drop for Unsent<'_> {

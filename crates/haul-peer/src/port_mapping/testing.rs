@@ -16,10 +16,10 @@ const SSDP: u16 = 1900;
 /// Each router has another address.
 static NEXT: AtomicU8 = AtomicU8::new(1);
 
-/// Answers a packet.
+/// Returns the response to a packet, if there is one.
 pub(super) type Answer = Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send>;
 
-/// Answers a SOAP request or one for the description, by writing to the connection.
+/// Responds to a SOAP request or one for the description, by writing to the connection.
 pub(super) type Page = Box<dyn Fn(&str, &mut TcpStream) + Send>;
 
 /// A running router.
@@ -29,7 +29,7 @@ pub(super) struct Router {
     search: Duration,
     log: Arc<Mutex<Vec<String>>>,
     ended: Arc<AtomicBool>,
-    /// The threads that answer packets.
+    /// The threads that respond to packets.
     answering: Vec<JoinHandle<()>>,
 }
 
@@ -62,13 +62,13 @@ impl Router {
         move |line| log.lock().unwrap_or_else(PoisonError::into_inner).push(line)
     }
 
-    /// Answers packets to the port of NAT-PMP and PCP.
+    /// Responds to packets to the port of NAT-PMP and PCP.
     pub(super) fn pcp(mut self, answer: Answer) -> Self {
         self.udp(crab_nat::GATEWAY_PORT, answer);
         self
     }
 
-    /// Answers searches with the location of a description, which `page` sends.
+    /// Responds to searches with the location of a description, which `page` sends.
     pub(super) fn upnp(mut self, location: &str, page: Page) -> Self {
         if location.starts_with("OWN") {
             // This router responds, but late on a busy machine.

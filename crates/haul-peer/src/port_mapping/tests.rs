@@ -56,7 +56,7 @@ fn value<'a>(request: &'a str, name: &str) -> &'a str {
     rest.split_once('<').unwrap().0
 }
 
-/// Answers as a router with UPnP does, except for mapping requests, which get `add`.
+/// Responds as a router with UPnP does. `add` is the response to a mapping request.
 fn page(request: &str, stream: &mut TcpStream, add: impl Fn(&str) -> Result<(), u16>) {
     let answer = |name: &str, body: &str| {
         format!(
@@ -83,7 +83,7 @@ fn page(request: &str, stream: &mut TcpStream, add: impl Fn(&str) -> Result<(), 
     }
 }
 
-/// A router with UPnP that notes mappings, and answers requests for them by `add`.
+/// A router with UPnP that records mapping requests, and grants those that `add` accepts.
 fn with_upnp(add: impl Fn(&str) -> Result<(), u16> + Send + 'static) -> Router {
     let router = Router::new();
     let note = router.noting();
@@ -264,7 +264,7 @@ async fn forged_and_broken_packets_are_not_believed() {
 }
 
 #[tokio::test]
-async fn only_the_routers_own_address_is_asked() {
+async fn requests_go_only_to_the_routers_own_address() {
     let stranger = with_upnp(|_| Ok(()));
     let other = stranger.address();
     for location in [format!("http://{other}/root.xml"), "http://example.org/root.xml".to_owned()] {

@@ -386,7 +386,7 @@ async fn a_bridge_has_one_key() {
 }
 
 #[tokio::test]
-async fn figures_are_served_over_http() {
+async fn metrics_are_served_over_http() {
     let bridge = bind(|builder| builder.metrics(Some("127.0.0.1:0".parse().unwrap()))).await;
     let room = room();
     let mut sharer = sharer(&bridge, &room).await;
@@ -396,7 +396,7 @@ async fn figures_are_served_over_http() {
     // Bytes are counted once they have been forwarded: the receiver may have them a moment earlier.
     let counted = async {
         loop {
-            let text = figures(&bridge).await;
+            let text = metrics(&bridge).await;
             if text.lines().any(|line| line == "haul_bridge_bytes_total 1000") {
                 return text;
             }
@@ -409,7 +409,7 @@ async fn figures_are_served_over_http() {
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
 }
 
-async fn figures(bridge: &BridgeServer) -> String {
+async fn metrics(bridge: &BridgeServer) -> String {
     let mut stream = TcpStream::connect(bridge.metrics().unwrap()).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bridge\r\n\r\n").await.unwrap();
     let mut text = String::new();

@@ -54,7 +54,7 @@ enum Rule {
 /// The requests and responses of the server, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// A server whose responses take an RTT. A path that ends with `d` is a directory, every other one a file.
+/// A server whose responses take an RTT. The root and each path that ends with `d` are directories, all others files.
 #[derive(Debug, Clone)]
 struct Far {
     rule: Rule,

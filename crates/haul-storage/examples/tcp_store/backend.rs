@@ -50,9 +50,15 @@ impl Server {
                 Failure::Refused(Refusal::NotEmpty) => ErrorKind::NotEmpty,
                 Failure::Refused(Refusal::NoSpace) => ErrorKind::NoSpace,
                 Failure::Refused(Refusal::Gone) => ErrorKind::Changed,
-                Failure::Refused(Refusal::Invalid) => ErrorKind::InvalidInput,
+                Failure::TooLong | Failure::Refused(Refusal::Invalid) => ErrorKind::InvalidInput,
             };
-            Error::new(kind, op.verb()).at(self.location.display(path)).with_source(failure)
+            let error = Error::new(kind, op.verb()).at(self.location.display(path));
+            match failure {
+                // The kind says it all.
+                Failure::Refused(_) => error,
+                Failure::Connection(cause) => error.with_source(cause),
+                failure => error.with_source(failure),
+            }
         })
     }
 
@@ -76,7 +82,7 @@ fn entry(path: RelPath, facts: Facts) -> Entry {
     let kind = if facts.content == 0 { EntryKind::Directory } else { EntryKind::File };
     let mut entry = Entry::new(path, kind, facts.size);
     entry.modified = Some(Timestamp { seconds: facts.modified.0, nanos: facts.modified.1 });
-    // The content of an id never changes.
+    // Content with a name never changes, it is only replaced.
     entry.tag = (facts.content != 0).then(|| facts.content.to_string());
     entry
 }

@@ -13,6 +13,9 @@ use rustix::process::geteuid;
 use crate::serve::Serving;
 use crate::session::{Session, isolate};
 
+/// How long a file in a mount may stay open in a process that another thread has forked, until that executes a program.
+const BUSY: Duration = Duration::from_secs(5);
+
 /// Longest time until a mount in the background has ended.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -20,8 +23,8 @@ fn session() -> Session {
     Session::new().file("data/a/one", "content").file("data/two", "2").directory("mnt")
 }
 
-/// Whether this process can mount. From then on, only this thread, and what it starts, sees what is mounted: no mount is
-/// left if the test program is killed.
+/// Whether this process can mount. From then on, only this thread, and what it starts, sees what is mounted: no mount
+/// is left if the test program is killed.
 pub(crate) fn can_mount() -> bool {
     let can = geteuid().is_root() && Path::new("/dev/fuse").exists();
     if can {
@@ -73,9 +76,13 @@ impl Background {
 
     fn end(&self) {
         let start = Instant::now();
-        // Busy for a moment if another program, such as `df`, looks at all mounts of the machine.
-        while !Command::new("umount").arg(&self.point).status().unwrap().success() {
-            assert!(start.elapsed() < PATIENCE, "it stays mounted");
+        loop {
+            let unmounted = Command::new("umount").arg(&self.point).output().unwrap();
+            if unmounted.status.success() {
+                break;
+            }
+            let error = String::from_utf8_lossy(&unmounted.stderr);
+            assert!(error.contains("busy") && start.elapsed() < BUSY, "{error}");
             thread::sleep(Duration::from_millis(50));
         }
         while self.is_running() {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// Such a list. Each line is a pattern; `*` in it is any text. A pattern that no failed test needs is an error, unless it
-/// follows `? `: then its tests may fail or not. Lines that begin with `#` say why.
+/// Such a list. Each line is a pattern; `*` in it is any text. A pattern that no failed test needs is an error, unless
+/// it follows `? `: then its tests may fail or not. Lines that begin with `#` are comments that give the reason.
 pub(crate) struct Expected(pub(crate) &'static str);
 
 impl Expected {

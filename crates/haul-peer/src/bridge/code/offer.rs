@@ -1,4 +1,5 @@
-//! The sharer's side: a code at a bridge, until it is used, has been guessed too often, or has expired.
+//! The sharer's side: codes at a bridge, one after the other, until one is used or expires, or there were too many
+//! wrong guesses.
 //!
 //! ```text
 //! connect → Offer → number → code → Incoming → exchange (answer) → given: end
@@ -114,8 +115,8 @@ impl CodeOfferBuilder {
         self
     }
 
-    /// Sets a callback for events: with the receiver's address as the bridge sees it, or that of the bridge. It must not
-    /// block.
+    /// Sets a callback for events: with the receiver's address as the bridge sees it, or that of the bridge. It must
+    /// not block.
     #[must_use]
     pub fn observer(
         mut self,
@@ -293,7 +294,7 @@ impl Sharer {
         }
     }
 
-    /// Connects and asks for a number: this one, or any if it is 0.
+    /// Connects and requests a number: this one, or any if it is 0.
     async fn offer(&self, number: u32, key: &[u8; 32]) -> Result<(Signalling, u32)> {
         let mut signalling = Box::pin(Signalling::open(&self.bridge)).await?;
         let request = Offer {
@@ -318,7 +319,7 @@ impl Sharer {
         }
     }
 
-    /// Answers receivers until there is a verdict, the code expires, or the bridge is lost.
+    /// Responds to receivers until there is a verdict, the code expires, or the bridge is lost.
     async fn serve(&self, current: &mut Current) -> End {
         let mut heard = Instant::now();
         let mut keepalive = interval(KEEPALIVE);
@@ -326,7 +327,7 @@ impl Sharer {
         keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                // Verdicts first: no receiver is answered after a wrong guess.
+                // Verdicts first: no receiver gets a response after a wrong guess.
                 biased;
                 Some((verdict, from)) = current.verdicts.recv() => {
                     return End::Verdict(verdict, from);
@@ -366,7 +367,7 @@ impl Sharer {
         }
     }
 
-    /// Opens the data connection of a receiver, and answers it.
+    /// Opens the data connection of a receiver, and runs the exchange on it.
     fn open(&self, incoming: &Incoming, current: &Current) {
         let at = current.signalling.at;
         let from = incoming.joiner_observed.parse().unwrap_or(at);

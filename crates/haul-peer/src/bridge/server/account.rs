@@ -16,8 +16,8 @@ const BURST: Duration = Duration::from_millis(100);
 /// Addresses above which some are forgotten: those without traffic today, or else the half with the least traffic.
 const ADDRESSES: usize = 4096;
 
-/// Traffic of all sharers. Those behind one address (or /64 network) share a quota: a sharer has a new key in each run, so
-/// there is nothing else that it could be recognized by.
+/// Traffic of all sharers. Those behind one address (or /64 network) share a quota: a sharer has a new key in each run,
+/// so there is nothing else that it could be recognized by.
 #[derive(Debug)]
 pub(super) struct Accounts {
     quota: Option<u64>,
@@ -96,7 +96,7 @@ impl Meter {
         Some(lock(rate).count(bytes, Instant::now()))
     }
 
-    /// Whether `bytes` more exceed the quota. They are counted.
+    /// Counts `bytes` more. Returns whether the quota is used up.
     fn adds_up(&self, bytes: u64) -> bool {
         let Some((most, day)) = &self.quota else { return false };
         let today = epoch(SystemTime::now());

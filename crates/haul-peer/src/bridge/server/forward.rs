@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::account::Meter;
 use super::carrier::Carrier;
 
-/// A direction in which nothing moves for this long gives its pipe back: pipes are limited per user.
+/// A direction in which nothing moves for this long releases its pipe: pipes are limited per user.
 const RELEASE: Duration = Duration::from_secs(2);
 
 /// Bytes after which other connections of the thread get their turn.

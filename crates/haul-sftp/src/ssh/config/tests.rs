@@ -1,5 +1,5 @@
-//! Most of these tests resolve configurations in memory; the last ones compare the result with `ssh -G`. Integration
-//! tests compare user, host name and port of the program with `ssh -G`.
+//! Most of these tests resolve configurations in memory; some compare the result with `ssh -G`. The integration tests
+//! (`tests/ssh/configuration.rs`) compare user, host name and port with `ssh -G`, through the public interface.
 
 use std::collections::BTreeMap;
 use std::io;

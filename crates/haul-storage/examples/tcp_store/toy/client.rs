@@ -21,6 +21,8 @@ pub enum Failure {
     Connection(io::Error),
     /// The server sent something that is not the protocol.
     Malformed,
+    /// The request is longer than a frame may be, and was not sent.
+    TooLong,
     Refused(Refusal),
 }
 
@@ -29,6 +31,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Connection(error) => write!(to, "{error}"),
             Self::Malformed => write!(to, "the response is malformed"),
+            Self::TooLong => write!(to, "the request is too long"),
             Self::Refused(refusal) => write!(to, "the server refuses: {refusal:?}"),
         }
     }
@@ -91,10 +94,10 @@ impl Client {
     /// not be taken for the next. A refusal leaves it open.
     ///
     /// # Errors
-    /// The server refuses the request, or cannot be reached.
+    /// The server refuses the request or cannot be reached, or the request is too long.
     pub async fn ask(&self, request: &Request) -> Result<Bytes, Failure> {
         if request.body().remaining() > wire::MAX_FRAME {
-            return Err(Failure::Refused(Refusal::Invalid));
+            return Err(Failure::TooLong);
         }
         let mut slot = self.stream.lock().await;
         let idle = slot.take();

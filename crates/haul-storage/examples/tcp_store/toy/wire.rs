@@ -126,7 +126,7 @@ pub fn get_time(from: &mut Bytes) -> Result<Time, TryGetError> {
 /// What the server knows about a name.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts {
-    /// The id of a file's content, which never changes; 0 for a directory.
+    /// The id of a file's content; content with a name never changes. 0 for a directory.
     pub content: u64,
     pub size: u64,
     pub modified: Time,

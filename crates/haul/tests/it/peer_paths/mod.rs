@@ -43,9 +43,9 @@ const ATTEMPTS: usize = 5;
 /// Bytes that have moved when a path changes.
 const CHANGE: u64 = 4 << 20;
 
-/// The ports of the bridge: for peers, and for its figures.
+/// The ports of the bridge: for peers, and for its metrics.
 const PORT: u16 = 4181;
-const FIGURES: u16 = 9181;
+const METRICS: u16 = 9181;
 
 /// A public network with a bridge, and the files of all its hosts.
 struct World {
@@ -68,7 +68,7 @@ impl World {
     fn new() -> Option<Self> {
         let public = Public::new()?;
         let session = Session::new().file("data/big", content(1, SIZE as usize));
-        let listen = format!("--listen {BRIDGE}:{PORT} --metrics 127.0.0.1:{FIGURES}");
+        let listen = format!("--listen {BRIDGE}:{PORT} --metrics 127.0.0.1:{METRICS}");
         let line = format!("bridge --open --json {listen}");
         let (bridge, object) = Serving::parsed(public.command(&session, &line));
         let named = object["bridges"][0].as_str().unwrap().to_owned();
@@ -92,12 +92,12 @@ impl World {
     /// Bytes that the bridge has forwarded so far.
     fn bridged(&self) -> u64 {
         self.public.within(|| {
-            let mut stream = TcpStream::connect(("127.0.0.1", FIGURES)).unwrap();
+            let mut stream = TcpStream::connect(("127.0.0.1", METRICS)).unwrap();
             stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
             let mut text = String::new();
             stream.read_to_string(&mut text).unwrap();
-            let figure = |line: &str| line.strip_prefix("haul_bridge_bytes_total ")?.parse().ok();
-            text.lines().find_map(figure).unwrap()
+            let bytes = |line: &str| line.strip_prefix("haul_bridge_bytes_total ")?.parse().ok();
+            text.lines().find_map(bytes).unwrap()
         })
     }
 
