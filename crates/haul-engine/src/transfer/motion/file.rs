@@ -170,9 +170,9 @@ impl FileInMotion {
         }
         loop {
             if let Some(action) = self.ready.pop_front() {
-                let over_link = self.shared.flow.has_links();
-                if matches!(action, Action::Record(_)) && over_link && self.has_arrived() {
-                    // It would delay the commit, by an RTT where the other side keeps the journal. Between disks it
+                let is_upload = self.mode.destination == Medium::Link;
+                if matches!(action, Action::Record(_)) && is_upload && self.has_arrived() {
+                    // It would delay the commit, by an RTT where the other side keeps the journal. To a disk it
                     // takes no time, and a run that is killed before the commit would repeat its bytes.
                     self.operations -= 1;
                     self.records.release();

@@ -157,11 +157,11 @@ fn a_file_of_unknown_length_ends_when_its_stream_breaks() {
 
 /// Once, the commit waited for one more record, for an RTT where the other side keeps the journal.
 #[test]
-fn a_file_that_is_complete_is_not_recorded_over_a_link() {
+fn an_upload_that_is_complete_is_not_recorded() {
     for (size, recorded) in [(1 << 20, 0), (8 << 20, 1 << 20)] {
         let mut case = Case::new(3, size, Reads::Ranges);
         (case.mode.journal, case.window, case.late) = (true, 16 << 20, 0);
-        case.has_lanes = true;
+        case.mode.destination = Medium::Link;
         let outcome = case.run();
         assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
         assert!((recorded..size).contains(&outcome.recorded), "{} bytes", outcome.recorded);
@@ -170,10 +170,11 @@ fn a_file_that_is_complete_is_not_recorded_over_a_link() {
 
 /// Formerly, its last record was left out, and a kill before the commit repeated it besides what others had in flight.
 #[test]
-fn a_complete_file_between_disks_is_recorded_to_the_last_mebibyte() {
-    for size in [1 << 20, 8 << 20] {
+fn a_complete_file_on_a_disk_is_recorded_to_the_last_mebibyte() {
+    for (size, has_lanes) in [(1 << 20, false), (8 << 20, false), (8 << 20, true)] {
         let mut case = Case::new(3, size, Reads::Ranges);
         (case.mode.journal, case.window, case.late) = (true, 16 << 20, 0);
+        case.has_lanes = has_lanes;
         let outcome = case.run();
         assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
         assert!(size - outcome.recorded < 1 << 20, "{} bytes", outcome.recorded);

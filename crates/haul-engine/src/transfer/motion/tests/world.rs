@@ -494,8 +494,8 @@ impl World {
         let kept = self.file.records.kept();
         assert_eq!((in_flight, held), (0, kept), "permits were not released: {case:?}");
         // A stream may deliver more at once than its permit covers.
-        let is_copied = case.mode.reads == Reads::Ranges && !case.has_lanes;
-        if case.mode.journal && is_copied && is_whole && !self.file.is_stopped() {
+        let is_to_disk = case.mode.reads == Reads::Ranges && case.mode.destination == Medium::Disk;
+        if case.mode.journal && is_to_disk && is_whole && !self.file.is_stopped() {
             // A run that is killed now repeats what is not in the journal, besides what others have in flight.
             let moved = self.written.total() - case.written.total();
             let repeated = moved - self.recorded.total();
