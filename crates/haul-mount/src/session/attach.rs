@@ -6,7 +6,7 @@ use std::fs;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use haul_storage::{Error, ErrorKind, Result};
+use haul_storage::{Error, Result};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -160,22 +160,19 @@ impl Drop for Attached {
 
 /// Unmounts what is at `point`, lazily if it is in use.
 pub(super) fn release(point: &Path, is_root: bool) -> Result<()> {
-    let failed = |error: std::io::Error| Error::from_io("unmount", error).at(point.display());
     if is_root {
+        let failed = |error: Errno| Error::from_io("unmount", error.into()).at(point.display());
         let now = unmount(point, UnmountFlags::NOFOLLOW);
         let gone = match now {
             Err(Errno::BUSY) => unmount(point, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH),
             other => other,
         };
-        return gone.map_err(|error| failed(error.into()));
+        return gone.map_err(failed);
     }
-    if helper::unmount(point, false).map_err(failed)?
-        || helper::unmount(point, true).map_err(failed)?
-    {
+    if helper::unmount(point, false).is_ok() {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Busy, "unmount")
-        .at(point.display())
-        .because("fusermount3 refuses it")
-        .hinting(format!("run: fusermount3 -u -z {}", point.display())))
+    // If the cause is not that the mount is in use, this fails with the same one.
+    helper::unmount(point, true)
+        .map_err(|error| error.hinting(format!("run: fusermount3 -u -z {}", point.display())))
 }

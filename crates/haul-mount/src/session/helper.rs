@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use haul_storage::{Error, ErrorKind, Result};
 use rustix::cmsg_space;
@@ -31,30 +31,39 @@ pub(super) fn mount(point: &Path, options: &str) -> Result<OwnedFd> {
     let mut child = spawn(prepare).map_err(|error| missing(point, error))?;
     drop(passed);
     let received = receive(&own);
+    let ended = end(&mut child).map_err(failed)?;
+    match (received, ended) {
+        (Ok(Some(fd)), Ok(())) => Ok(fd),
+        (Err(error), Ok(())) => Err(failed(error)),
+        (Ok(None), Ok(())) => Err(refused(point, "")),
+        (_, Err(message)) => Err(refused(point, &message)),
+    }
+}
+
+/// Unmounts; with `lazy` even if processes use it.
+pub(super) fn unmount(point: &Path, lazy: bool) -> Result<()> {
+    let prepare = |command: &mut Command| -> io::Result<()> {
+        command.args(if lazy { &["-u", "-z", "--"][..] } else { &["-u", "--"][..] });
+        command.arg(as_argument(point));
+        Ok(())
+    };
+    let failed = |error| Error::from_io("unmount", error).at(point.display());
+    let mut child = spawn(prepare).map_err(failed)?;
+    end(&mut child).map_err(failed)?.map_err(|message| unmount_failed(point, &message))
+}
+
+/// Waits for the end of the program. If it fails, the inner error is its message, which may be empty.
+fn end(child: &mut Child) -> io::Result<std::result::Result<(), String>> {
     let mut message = String::new();
     if let Some(mut errors) = child.stderr.take() {
         // Without its message, the error is less specific.
         drop(errors.read_to_string(&mut message));
     }
-    let status = child.wait().map_err(failed)?;
-    match received {
-        Ok(Some(fd)) if status.success() => Ok(fd),
-        Err(error) if status.success() => Err(failed(error)),
-        _ => Err(refused(point, message.trim())),
-    }
+    let is_done = child.wait()?.success();
+    Ok(if is_done { Ok(()) } else { Err(message.trim().to_owned()) })
 }
 
-/// Unmounts; with `lazy` even if processes use it.
-pub(super) fn unmount(point: &Path, lazy: bool) -> io::Result<bool> {
-    let prepare = |command: &mut Command| -> io::Result<()> {
-        command.args(if lazy { &["-u", "-z", "-q", "--"][..] } else { &["-u", "-q", "--"][..] });
-        command.arg(as_argument(point));
-        Ok(())
-    };
-    Ok(spawn(prepare)?.wait()?.success())
-}
-
-fn spawn(prepare: impl Fn(&mut Command) -> io::Result<()>) -> io::Result<std::process::Child> {
+fn spawn(prepare: impl Fn(&mut Command) -> io::Result<()>) -> io::Result<Child> {
     let mut missing = io::Error::from(io::ErrorKind::NotFound);
     for program in PROGRAMS {
         let mut command = Command::new(program);
@@ -93,15 +102,39 @@ fn missing(point: &Path, error: io::Error) -> Error {
         .hinting("install it: the package is fuse3 in most distributions")
 }
 
+fn unmount_failed(point: &Path, message: &str) -> Error {
+    Error::new(ErrorKind::Busy, "unmount").at(point.display()).because(cause(message))
+}
+
 fn refused(point: &Path, message: &str) -> Error {
     let error = Error::new(ErrorKind::PermissionDenied, "mount").at(point.display());
-    let cause = match message {
-        "" => "fusermount3 refuses it",
-        message => message.strip_prefix("fusermount3: ").unwrap_or(message),
-    };
-    let error = error.because(cause);
+    let error = error.because(cause(message));
     if message.contains("user_allow_other") {
         return error.hinting("write user_allow_other into /etc/fuse.conf, or omit --allow-other");
     }
     error
+}
+
+/// The cause in an error, from the program's message.
+fn cause(message: &str) -> &str {
+    match message {
+        "" => "fusermount3 refuses it",
+        message => message.strip_prefix("fusermount3: ").unwrap_or(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Formerly, the cause of a failed unmount was always "fusermount3 refuses it".
+    #[test]
+    fn the_message_of_a_failed_unmount_is_the_cause() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 'fusermount3: entry for /a not found in /etc/mtab' >&2; exit 1"]);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let message = end(&mut child).unwrap().unwrap_err();
+        let error = unmount_failed(Path::new("/a"), &message);
+        assert_eq!(error.cause(), "entry for /a not found in /etc/mtab");
+    }
 }

@@ -400,6 +400,8 @@ fn a_kept_share_has_the_same_ticket_after_a_restart_until_it_is_revoked() {
     let (other, writable) = start("--writable photos");
     assert_ne!(first, writable);
     run(&session, "share --revoke none").status(1).stderr_has("none: cannot revoke (");
+    // An option without effect is refused.
+    run(&session, "share --revoke photos --no-lan").status(2).stderr_has("cannot be used with");
     run(&session, "share --revoke photos").status(0).stdout("revoked 2 tickets\n");
     // Without a restart, and without a new key.
     for ticket in [&first, &writable] {
