@@ -6,6 +6,7 @@ use std::time::Duration;
 use haul_storage::memory::{MemoryStorage, SimulatedLink};
 use haul_storage::{Location, RelPath, Scheme, Storage};
 
+use crate::budget::hosts::{HostLanes, HostLink};
 use crate::budget::{LinkBudgets, LinkShare};
 use crate::links::Links;
 use crate::{Auto, Job, Settings, WindowProfile};
@@ -66,9 +67,9 @@ fn share(
     budgets.join(settings, &Links::of(&[job]), up, on_disk)
 }
 
-/// Over a long path, uploads to a peer began with 6 MiB in flight, for a second and longer.
+/// Formerly, uploads to a peer over a long path had only 6 MiB in flight for the first second or longer.
 #[tokio::test(start_paused = true)]
-async fn writes_that_wait_in_the_backend_begin_with_all_that_lanes_can_carry() {
+async fn writes_bounded_by_the_backend_begin_with_a_wide_window() {
     let first_window = async |bounded_writes| {
         let link = SimulatedLink::new(Duration::from_millis(200), 50_000_000);
         let far = MemoryStorage::builder().with_link(link);
@@ -104,22 +105,37 @@ async fn a_host_gets_the_lanes_of_all_its_paths() {
         (LinkBudgets::default(), Settings::default(), at(Scheme::Sftp, None));
     let down = share(&budgets, &settings, &far, false);
     settle(&[&down]).await;
-    assert_eq!(lanes(&far), 12, "as the path deserves");
+    assert_eq!(lanes(&far), 12, "the target of the path");
     let second = share(&budgets, &settings, &far, false);
     settle(&[&down, &second]).await;
     assert_eq!(lanes(&far), 12, "a second transfer has no lanes of its own");
     let up = share(&budgets, &settings, &far, true);
     settle(&[&down, &second, &up]).await;
-    assert_eq!(lanes(&far), 24, "an upload does");
+    assert_eq!(lanes(&far), 24, "an upload is another path");
     assert_eq!((down.link().open, up.link().open), (12, 12), "each path knows its part");
     drop(down);
     settle(&[&second, &up]).await;
-    assert_eq!(lanes(&far), 24, "another one is on the path");
+    assert_eq!(lanes(&far), 24, "another download uses the path");
     drop(second);
     settle(&[&up]).await;
     assert_eq!(lanes(&far), 12);
     drop(up);
-    assert_eq!(lanes(&far), 12, "the last leaves them as they are");
+    assert_eq!(lanes(&far), 12, "lanes stay open after the last path");
+}
+
+/// Formerly, a member that had set 12 before did not set it again after another one had set 20.
+#[tokio::test(start_paused = true)]
+async fn a_number_of_lanes_that_another_member_has_changed_is_set_again() {
+    let (far, host) = (at(Scheme::Sftp, None), Arc::new(HostLanes::default()));
+    let member = || HostLink::new(Arc::clone(&host), Arc::clone(&far) as Arc<dyn Storage>, 64);
+    let (one, other) = (member(), member());
+    one.set_target(1, 12);
+    other.set_target(2, 8);
+    settle(&[]).await;
+    assert_eq!(lanes(&far), 20);
+    one.set_target(1, 4);
+    settle(&[]).await;
+    assert_eq!(lanes(&far), 12);
 }
 
 #[tokio::test(start_paused = true)]
