@@ -19,7 +19,7 @@ pub struct DataSpec {
     pub files: u32,
     /// Bytes of data in each file.
     pub bytes: u64,
-    /// Directories that they are spread over evenly; 0 puts them at the top.
+    /// Directories over which the files are spread evenly; 0 puts all files at the top.
     #[serde(default)]
     pub directories: u32,
     /// Size of each file if it is sparse: its data are pieces at even distances, with holes between.
@@ -116,9 +116,9 @@ impl Dataset {
         self.spec.size()
     }
 
-    /// Whether `content` is what file `n` holds.
-    pub fn holds(&self, n: usize, content: &blake3::Hash) -> bool {
-        self.digests.get(n) == Some(content)
+    /// Whether `digest` is that of file `n`.
+    pub fn holds(&self, n: usize, digest: &blake3::Hash) -> bool {
+        self.digests.get(n) == Some(digest)
     }
 
     /// Reads everything into the page cache: some tools make the kernel drop what they have read, and
@@ -243,20 +243,20 @@ mod tests {
     use super::*;
 
     fn copied(spec: DataSpec) -> (tempfile::TempDir, Dataset, PathBuf) {
-        let place = tempfile::tempdir().expect("a directory");
-        let set = spec.make(&place.path().join("set")).expect("a data set");
-        let copy = place.path().join("copy");
+        let temp = tempfile::tempdir().expect("a directory");
+        let set = spec.make(&temp.path().join("set")).expect("a data set");
+        let copy = temp.path().join("copy");
         spec.make(&copy).expect("the same again");
-        (place, set, copy)
+        (temp, set, copy)
     }
 
     const SMALL: DataSpec = DataSpec { files: 10, bytes: 1000, directories: 3, sparse_size: None };
 
     #[test]
     fn the_same_specification_gives_the_same_files() {
-        let (_place, set, copy) = copied(SMALL);
+        let (_temp, set, copy) = copied(SMALL);
         assert_eq!(set.difference(&copy).expect("readable"), None);
-        let (_place, set, copy) = copied(DataSpec {
+        let (_temp, set, copy) = copied(DataSpec {
             files: 1,
             bytes: BLOCK as u64 * 2 + 5,
             directories: 0,
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_difference_is_found_and_named() {
-        let (_place, set, copy) = copied(SMALL);
+        let (_temp, set, copy) = copied(SMALL);
         let file = copy.join("d0001/f000004");
         let good = fs::read(&file).expect("it exists");
         let mut bad = good.clone();
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_link_is_no_copy() {
         for name in ["d0001", "d0001/f000004"] {
-            let (_place, set, copy) = copied(SMALL);
+            let (_temp, set, copy) = copied(SMALL);
             let link = copy.join(name);
             match link.is_dir() {
                 true => fs::remove_dir_all(&link).expect("removable"),
@@ -304,7 +304,7 @@ mod tests {
     fn a_sparse_file_is_compared_by_its_pieces_and_must_stay_sparse() {
         let spec =
             DataSpec { files: 1, bytes: 64 * 4096, directories: 0, sparse_size: Some(1 << 30) };
-        let (_place, set, copy) = copied(spec);
+        let (_temp, set, copy) = copied(spec);
         let difference = || set.difference(&copy).expect("readable");
         assert_eq!(difference(), None);
         let file = File::options().write(true).open(copy.join("file")).expect("it exists");

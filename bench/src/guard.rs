@@ -1,15 +1,15 @@
 //! The process that outlives a benchmark and clears up after it.
 //!
 //! A benchmark starts servers, makes mounts and namespaces, and writes gigabytes. Three processes make
-//! sure that nothing of that is left, however it ends:
+//! sure that nothing of this is left, however the benchmark ends:
 //!
-//! - the **front** is what the user started. It holds one end of a pipe and closes it on a signal.
+//! - the **front** is the process that the user started. It holds one end of a pipe and closes it on a signal.
 //! - the **guard** has a session and a mount namespace of its own and the other end of the pipe. When
 //!   the front is gone, even by kill -9, or the worker has ended, it kills every remaining process
 //!   (all are its descendants: it adopts orphans), unmounts, and removes the directory.
 //! - the **worker** does the work. It dies with the guard.
 //!
-//! If the guard is killed, the front does its work. If both are killed, worker and servers die with the
+//! If the guard is killed, the front clears up instead. If both are killed, worker and servers die with the
 //! guard, and the next benchmark finds the directory unlocked and removes it.
 
 use std::cell::Cell;
@@ -39,11 +39,11 @@ use crate::sys;
 
 const PREFIX: &str = "haul-bench-";
 const LOCK: &str = "lock";
-/// How long the guard keeps killing processes before it reports that some do not die.
+/// Time after which processes that survive SIGKILL are reported as an error.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The front: runs `worker` with its directory below `parent` under a guard, and returns its exit
-/// status once everything is cleared up.
+/// The front: runs `worker` under a guard, in a new directory below `parent`. Once everything is cleared up, returns
+/// the worker's exit status, or 128 plus the number of the signal that the front received.
 pub fn run(parent: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
     fs::create_dir_all(parent).map_err(|error| at("creating", parent, &error))?;
     remove_stale(parent)?;
@@ -82,7 +82,8 @@ pub fn run(parent: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
 
-/// The guard's own `main`: its standard input is the pipe. Returns the worker's exit status.
+/// The guard's own `main`: its standard input is the pipe. Returns the worker's exit status, or 130 if the worker was
+/// stopped.
 pub fn guard(directory: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
     rustix::process::setsid()?;
     set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -121,7 +122,8 @@ pub fn unshare_mounts() -> io::Result<bool> {
     Ok(true)
 }
 
-/// As [`unshare_mounts`], but once for each thread: a mount of an earlier namespace would be in both.
+/// Like [`unshare_mounts`], but only at a thread's first call: a second namespace would get copies of the mounts in the
+/// first one.
 ///
 /// # Errors
 /// Those of [`unshare_mounts`].
@@ -144,7 +146,7 @@ pub fn end_with_thread(command: &mut Command) {
 enum Event {
     /// The worker's exit status.
     Ended(i32),
-    /// The front is gone, or a signal asks the guard to end.
+    /// The front is gone, or the guard received a signal.
     Stop,
 }
 
@@ -165,7 +167,7 @@ fn start_worker(directory: &Path, arguments: &[OsString]) -> io::Result<Child> {
 
 fn watch_pipe(events: Sender<Event>) {
     thread::spawn(move || {
-        // Nothing is ever written: it ends, or fails, when the front is gone.
+        // Nothing is ever written to the pipe: reading ends, or fails, when the front closes its end or dies.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         // The receiver is gone only when the guard is ending anyway; same below.
         let _ = events.send(Event::Stop);
@@ -182,7 +184,7 @@ fn watch_signals(events: Sender<Event>) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for all children, which orphans of the worker become too, until the worker itself ends.
+/// Waits for all children, adopted orphans of the worker included, until the worker itself ends.
 fn watch_worker(worker: u32, events: Sender<Event>) {
     thread::spawn(move || {
         loop {

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Mount points in `directory`, outer ones before inner ones.
+/// Mount points at or below `directory`, outer ones before inner ones.
 pub(crate) fn mounts_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let table = fs::read_to_string("/proc/self/mountinfo")?;
     let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);

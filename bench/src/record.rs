@@ -62,7 +62,7 @@ pub struct Scenario {
     pub files: u64,
     /// Bytes of the data set.
     pub bytes: u64,
-    /// File system that the data are read from and written to, such as `ext4` or `tmpfs`.
+    /// File system of the results, such as `ext4` or `tmpfs`; also of the source, unless it is made for each run.
     pub storage: String,
     /// Source and copy fit into memory, so the page cache is measured and not a disk.
     pub in_page_cache: bool,
@@ -126,7 +126,7 @@ pub struct LinkShape {
     #[serde(default)]
     pub changes: Vec<String>,
     /// Upper limit of the payload rate in the direction of the data, bytes per second: the line rate less TCP and IP
-    /// headers. `None` if the rate changes during a run.
+    /// headers. `None` if the rate is unlimited or changes during a run.
     pub payload_limit: Option<f64>,
 }
 
@@ -164,12 +164,12 @@ pub struct Run {
     pub dropped: Option<u64>,
     /// For [`Measure::Mount`]: seconds to the first 4 KiB of a file whose directory was looked up before.
     pub first_byte: Option<f64>,
-    /// For [`Measure::Mount`]: bytes per second when reading it from end to end.
+    /// For [`Measure::Mount`]: bytes per second when reading the file from end to end.
     pub read_rate: Option<f64>,
     /// For [`Measure::Mount`]: bytes that the reading program has received, over time since it opened the file.
     #[serde(default)]
     pub read: Vec<ByteSample>,
-    /// For other measures of mounts: what is timed there.
+    /// For other measures of mounts: the steps that are timed.
     #[serde(default)]
     pub parts: Vec<Part>,
     /// Bytes on the wire over time, towards the data's destination.
@@ -182,11 +182,11 @@ pub struct Run {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// The result is identical to the source by digest.
+    /// The result was compared with the source and is correct.
     Ok,
-    /// The tool exited with an error.
+    /// The tool exited with an error, exceeded the time limit, or gave no result.
     Failed {
-        /// Its exit status and last words.
+        /// Its exit status and the last lines of its standard error, or what else failed.
         cause: String,
     },
     /// The tool reported success, but the result differs from the source. The time of such a run is not used.
@@ -194,7 +194,7 @@ pub enum Outcome {
         /// The first difference.
         cause: String,
     },
-    /// The tool, or something it needs, is not installed on this machine.
+    /// The tool, or something it needs, is not installed on this machine, or the server could not be started.
     Missing {
         /// What is missing, and how to get it.
         cause: String,

@@ -37,7 +37,7 @@ pub struct Scenario {
     pub measure: Measure,
     /// `local`, or a protocol that a server speaks.
     pub protocol: Protocol,
-    /// Where the server is.
+    /// The network between client and server.
     pub path: NetworkPath,
     /// The direction of the data.
     pub direction: Direction,
@@ -65,7 +65,7 @@ pub enum Protocol {
     Http,
     /// nginx with TLS.
     Https,
-    /// nginx that limits each response to 1 MiB/s after its first second, and a client to 12 connections.
+    /// nginx that limits each response to 1 MiB/s after its first MiB, and a client to 12 connections.
     HttpLimited,
     /// Apache's mod_dav.
     Dav,
@@ -85,20 +85,20 @@ pub enum Protocol {
     HaulDavs,
     /// `haul share`.
     Peer,
-    /// The same, with an IPv6 address in the ticket at which nothing answers.
+    /// The same, with an IPv6 address in the ticket that does not respond.
     PeerBlackHole,
-    /// The same, through `haul bridge` in the middle of the path only.
+    /// The same, but only through `haul bridge` in the middle of the path.
     PeerBridge,
 }
 
 /// The network between client and server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NetworkPath {
-    /// Both are this machine, and there is no server.
+    /// No network: a local copy, without a server.
     None,
     /// The loopback device of a namespace.
     Loopback,
-    /// A link of its own.
+    /// An emulated link.
     Link(LinkSpec),
 }
 
@@ -168,8 +168,8 @@ impl Plan {
         &self.scenarios
     }
 
-    /// The scenarios that `words` name: sets, full names, or patterns with `*`. Each once, in the
-    /// order of the file.
+    /// The scenarios that `words` name: sets, full names, their first parts, or patterns with `*`. Each once,
+    /// in the order of the file.
     pub fn choose(&self, words: &[String]) -> Result<Vec<&Scenario>, String> {
         let mut chosen = vec![false; self.scenarios.len()];
         for word in words {
@@ -217,7 +217,7 @@ struct FileTable {
 
 #[derive(Debug, Deserialize)]
 struct DataTable {
-    /// For titles: "one large file".
+    /// Its name in titles, such as "one large file".
     title: String,
     #[serde(flatten)]
     spec: DataSpec,
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_into_a_mount_is_an_upload_and_what_is_read_a_download() {
+    fn writing_into_a_mount_is_an_upload_and_reading_from_it_a_download() {
         let text = "[data.one]\ntitle = 'a file'\nfiles = 1\nbytes = 1\n\
             [[scenario]]\nmeasure = 'mount_write'\nprotocols = ['sftp']\nlinks = ['loopback']\n\
             data = ['one']\nrounds = 1\n\

@@ -50,7 +50,7 @@ pub(crate) fn become_tun(device: &File, name: &str, large_segments: bool) -> io:
     }
     request.name[..name.len()].copy_from_slice(name.as_bytes());
     // SAFETY: TUNSETIFF reads a `struct ifreq` of 40 bytes and writes one back. `InterfaceRequest` has this
-    // size and consists of integers, so whatever the kernel writes is a value of it. `request` is borrowed
+    // size and consists of integers, so any bytes from the kernel are a valid value. `request` is borrowed
     // for the call, and the kernel keeps no pointer to it.
     unsafe { ioctl(device, Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request)) }?;
     let offload = |flags: usize| {

@@ -174,8 +174,8 @@ impl Use {
 }
 
 impl Measure {
-    /// The measure whose commands serve for this one: connecting is a transfer of one byte, and all that only reads from
-    /// a mount takes the same one.
+    /// The measure whose commands are used for this one: connecting is a transfer of one byte, and all measures that
+    /// only read from a mount use the commands of [`Self::Mount`].
     fn as_used(self) -> Self {
         match self {
             Self::Connect => Self::Transfer,
@@ -200,7 +200,7 @@ impl ToolTable {
 
     /// The path, if the programs that the tool needs are beside it.
     fn complete(&self, path: PathBuf) -> Result<PathBuf, String> {
-        // Installers of Python programs link them from a directory on PATH.
+        // Installers of Python programs put only a link to them on PATH.
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
         match self.beside.iter().find(|name| !is_program(&real.with_file_name(name))) {
             Some(name) => {

@@ -75,27 +75,28 @@ rounds = 1
 
 /// A benchmark that runs in a directory and an IPC namespace of its own.
 struct Bench {
-    place: tempfile::TempDir,
+    directory: tempfile::TempDir,
     /// The front (see `guard.rs`).
     child: Child,
-    /// The link in `/proc` to its IPC namespace, as text.
+    /// The target of the link to its IPC namespace in `/proc`, which contains the namespace's number.
     space: PathBuf,
-    /// Keeps the namespace: the kernel would give its number to another one.
-    _kept: File,
+    /// Holds the namespace open: otherwise the kernel could give its number to another one.
+    _namespace: File,
 }
 
 impl Bench {
-    /// Runs the scenarios with a tool of the commands `local` and `sftp`.
+    /// Runs the scenarios with a tool whose commands are `local` and `sftp`.
     fn start(local: &str, sftp: &str) -> Self {
         Self::with_far_end(local, sftp, "")
     }
 
-    /// The same; `far` are further lines about the tool's use for SFTP.
+    /// The same; `far` has further lines of the tools file on the tool's use for SFTP.
     fn with_far_end(local: &str, sftp: &str, far: &str) -> Self {
-        let place =
+        let directory =
             tempfile::Builder::new().prefix("leaves-nothing-").tempdir().expect("a directory");
-        let write =
-            |name: &str, text: &str| fs::write(place.path().join(name), text).expect("writable");
+        let write = |name: &str, text: &str| {
+            fs::write(directory.path().join(name), text).expect("writable");
+        };
         write("scenarios.toml", SCENARIOS);
         write(
             "tools.toml",
@@ -105,16 +106,16 @@ impl Bench {
                  [[tool.use]]\nprotocols = ['sftp']\nrun = '''{sftp}'''\n{far}"
             ),
         );
-        fs::create_dir(place.path().join("work")).expect("a directory");
-        let (child, space, kept) = start_in_ipc_namespace(
+        fs::create_dir(directory.path().join("work")).expect("a directory");
+        let (child, space, namespace) = start_in_ipc_namespace(
             Command::new("unshare")
                 .args(["--ipc", "sh", "-c", AFTER_INPUT, "sh", env!("CARGO_BIN_EXE_haul-bench")])
                 .args(["run", "--haul", "/bin/true", "--scenarios", "scenarios.toml"])
                 .args(["--tools-file", "tools.toml", "--work", "work", "--output", "results", "*"])
-                .current_dir(place.path())
-                .stderr(File::create(place.path().join("log")).expect("writable")),
+                .current_dir(directory.path())
+                .stderr(File::create(directory.path().join("log")).expect("writable")),
         );
-        Self { place, child, space, _kept: kept }
+        Self { directory, child, space, _namespace: namespace }
     }
 
     fn pid(&self) -> u32 {
@@ -122,11 +123,11 @@ impl Bench {
     }
 
     fn work(&self) -> PathBuf {
-        self.place.path().join("work").canonicalize().expect("it exists")
+        self.directory.path().join("work").canonicalize().expect("it exists")
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.place.path().join("log")).expect("it exists")
+        fs::read_to_string(self.directory.path().join("log")).expect("it exists")
     }
 
     /// Its processes other than the front: those in its IPC namespace.
@@ -185,8 +186,8 @@ impl Bench {
 /// A shell script that prints a line, and becomes the program of its arguments once it has read one.
 const AFTER_INPUT: &str = "echo ready && read -r line && exec \"$@\" </dev/null >/dev/null";
 
-/// Starts `command`, which runs [`AFTER_INPUT`] in an IPC namespace of its own. Returns the process, the link in `/proc`
-/// to the namespace, and the namespace.
+/// Starts `command`, which runs [`AFTER_INPUT`] in an IPC namespace of its own. Returns the process, the target of
+/// the link to the namespace in `/proc`, and the open namespace.
 fn start_in_ipc_namespace(command: &mut Command) -> (Child, PathBuf, File) {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
@@ -196,18 +197,18 @@ fn start_in_ipc_namespace(command: &mut Command) -> (Child, PathBuf, File) {
     let link = format!("/proc/{}/ns/ipc", child.id());
     let space = fs::read_link(&link).expect("it runs");
     assert_ne!(space, fs::read_link("/proc/self/ns/ipc").expect("a link"));
-    let kept = File::open(&link).expect("it runs");
+    let namespace = File::open(&link).expect("it runs");
     let mut input = child.stdin.take().expect("it is piped");
     input.write_all(b"\n").expect("it reads");
-    (child, space, kept)
+    (child, space, namespace)
 }
 
 /// What a benchmark could leave in the thread's namespaces.
 #[derive(Debug, Clone)]
 struct Inventory {
     devices: Vec<String>,
-    /// The id and the mount point of each mount. Mounts of others, which were there before, may disappear: the kernel
-    /// removes mounts everywhere when a directory with one is removed in another namespace.
+    /// The id and the mount point of each mount. Earlier mounts of other programs may disappear: the kernel removes
+    /// mounts everywhere when their directory is removed in another namespace.
     mounts: BTreeSet<(String, String)>,
     /// Processes in the thread's mount namespace, other than this one.
     processes: BTreeSet<u32>,
@@ -260,7 +261,7 @@ fn nothing_is_left_after_success() {
         let status = bench.end();
         assert_eq!(status.code(), Some(0), "{}", bench.log());
         bench.leaves_nothing(&before);
-        let results = fs::read_to_string(bench.place.path().join("results")).expect("results");
+        let results = fs::read_to_string(bench.directory.path().join("results")).expect("results");
         // The machine, two scenarios, a warm-up and a counted run of each.
         assert_eq!(results.lines().count(), 1 + 2 + 4, "{results}");
         assert_eq!(results.matches(r#""outcome":"ok""#).count(), 4, "{results}");
@@ -288,7 +289,7 @@ fn the_far_end_of_a_tool_runs_where_the_server_does_and_ends_with_the_run() {
         let mut bench = Bench::with_far_end(COPY, FETCH, far);
         assert_eq!(bench.end().code(), Some(0), "{}", bench.log());
         bench.leaves_nothing(&before);
-        let results = fs::read_to_string(bench.place.path().join("results")).expect("results");
+        let results = fs::read_to_string(bench.directory.path().join("results")).expect("results");
         assert_eq!(results.matches(r#""outcome":"ok""#).count(), 4, "{results}");
         assert!(results.contains("At the far end:"), "{results}");
     });

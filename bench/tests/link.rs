@@ -1,6 +1,6 @@
 //! Compares emulated links with their settings: RTT, rate, loss, jitter, IPv4 and IPv6, several servers.
 //!
-//! The tests need root for network namespaces; without it they are skipped with a message. Each takes the best of
+//! The tests need root for network namespaces; without it they are skipped with a message. Most take the best of
 //! several measurements, since other load on the machine can only make a figure worse.
 #![expect(
     clippy::expect_used,
@@ -129,8 +129,8 @@ impl Drop for Iperf {
     }
 }
 
-/// The rate of received payload in bits per second, as iperf3 reports it. Its server may still be ending the test before
-/// this one, and then resets the connection before anything is measured: that attempt is repeated.
+/// The rate of received payload in bits per second, as iperf3 reports it. Its server may still be ending the previous
+/// test, and then resets the connection before anything is measured: that attempt is repeated.
 fn iperf(client: &Namespace, arguments: &[&str]) -> f64 {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(60) {
@@ -249,7 +249,7 @@ fn each_direction_has_its_own_rate() {
     let _server = Iperf::start(network.links()[0].server());
     let address = network.links()[0].address().to_string();
     for (direction, mbit) in [("", 50.0), ("-R", 200.0)] {
-        // CUBIC, as BBR leaves the link idle now and then. Several attempts, as a busy machine may, too.
+        // CUBIC, since BBR leaves the link idle now and then; several attempts, since a busy machine may do so too.
         let mut arguments =
             vec!["-c", &address, "-P", "4", "-t", "4", "-O", "2", "-i", "0", "-C", "cubic"];
         arguments.extend(Some(direction).filter(|direction| !direction.is_empty()));
@@ -293,8 +293,8 @@ fn packet_loss_is_the_configured_share() {
             .output()
             .expect("ping runs");
         assert!(found.status.success(), "{found:?}");
-        // A timeout of the receiver means that all packets have arrived only if all were sent before it started.
-        // Otherwise it is a stall of the machine.
+        // A timeout of the receiver means that all packets have arrived only if all were sent before it began to wait.
+        // Otherwise the machine stalled.
         let all_sent = Arc::new(AtomicBool::new(false));
         let is_all_sent = Arc::clone(&all_sent);
         let counting = thread::spawn(move || {
@@ -360,6 +360,6 @@ fn each_of_several_servers_has_its_own_link() {
         sent += 20 * 84 * measured.len() as u64;
     }
     let passed = network.traffic().expect("counters");
-    // The rest is neighbour discovery.
+    // The rest is neighbour discovery and, with netem, Ethernet headers.
     assert!(passed.up >= sent && passed.up < sent + 15_000, "{passed:?}, pings {sent}");
 }

@@ -270,7 +270,7 @@ fn an_unknown_record_is_an_error_that_lists_the_known_ones() {
 }
 
 #[test]
-fn runs_without_their_scenario_or_machine_are_errors() {
+fn stray_and_duplicate_runs_are_errors() {
     let (scenario, runs) = connect();
     let stray = line(&Record::Run(Box::new(runs[0].clone())));
     assert!(error(&stray).contains("no machine record"));
@@ -458,7 +458,7 @@ fn a_mounts_typical_run_is_that_of_the_median_rate() {
 }
 
 #[test]
-fn what_is_timed_in_a_mount_has_a_column_each_and_the_last_one_decides() {
+fn each_timed_part_of_a_mount_has_a_column_and_the_last_one_decides_the_order() {
     let results = only(written());
     assert_eq!(labels(&results), ["haul", "rclone"]);
     let haul = row(&results, "haul");
@@ -517,5 +517,5 @@ fn results_that_cannot_be_compared_are_not_drawn_in_one_chart() {
 fn the_chart_in_the_documentation_matches_the_recorded_results() {
     let recorded = include_str!("../results/readme.jsonl");
     let results = Results::read([("readme.jsonl", recorded)]).unwrap();
-    assert!(chart(&results).unwrap() == include_str!("../../docs/chart.svg"), "it is another one");
+    assert!(chart(&results).unwrap() == include_str!("../../docs/chart.svg"), "redraw it");
 }

@@ -1,9 +1,10 @@
 //! One direction of a link, as a state machine without I/O: packets are offered at one time and due at a later one.
 //!
-//! A packet waits until the line is free, occupies it for a time proportional to its bytes, and arrives a one-way delay
-//! later. A packet that would have to wait longer than the queue allows is dropped, as by a router with a full queue.
-//! The settings may change at given times. They then apply to packets that are still waiting for the line; packets
-//! that have left it arrive as before. Packets are never reordered. Times are in nanoseconds since any fixed moment.
+//! A packet waits until the line is free, occupies it for a time proportional to its bytes, and arrives after the
+//! one-way delay and a random jitter. A packet that would have to wait longer than the queue allows is dropped, as by a
+//! router with a full queue. The settings may change at given times. They then apply to packets that are still waiting
+//! for the line; packets that have left it arrive as before. Packets are never reordered. Times are in nanoseconds
+//! since any fixed moment.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +71,7 @@ impl Counters {
         self.packets.load(Ordering::Relaxed)
     }
 
-    /// Bytes carried, with an IP header for each packet that a large segment would be split into.
+    /// Bytes carried, IP headers included: for a large segment, those of each packet that it would be split into.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::error::LinkError;
 use super::namespace::Namespace;
 
-/// The client has 10.99.N.1 and fd99:N::1, the server .2 and ::2.
+/// On link N the client has 10.99.N.1 and fd99:N::1, the server 10.99.N.2 and fd99:N::2 (N hexadecimal in IPv6).
 #[derive(Debug)]
 pub(super) struct Ends {
     pub(super) index: u8,

@@ -1,4 +1,4 @@
-//! Why a link could not be made.
+//! The error of links and network namespaces.
 
 use std::fmt;
 

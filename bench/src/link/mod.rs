@@ -58,7 +58,7 @@ pub enum Means {
     Tun,
 }
 
-/// Counters of a link since it was created. Bytes include IP headers.
+/// Counters of a link since it was created. Bytes include IP headers, with netem also Ethernet headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes from client to server.
@@ -73,6 +73,9 @@ pub struct Traffic {
 
 impl Network {
     /// Creates a client, and for each of `links` a server.
+    ///
+    /// # Errors
+    /// Without root, or with more than 256 links.
     pub fn new(links: &[LinkSpec], means: Means) -> Result<Self, LinkError> {
         let mut network = Self { client: Namespace::new()?, links: Vec::new() };
         for (index, spec) in links.iter().enumerate() {

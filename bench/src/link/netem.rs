@@ -50,7 +50,7 @@ pub(super) fn start(
     ends: &Ends,
     spec: &LinkSpec,
 ) -> Result<Netem, LinkError> {
-    let there = server.path();
+    let server_path = server.path();
     client.ip(&[
         "link",
         "add",
@@ -61,7 +61,7 @@ pub(super) fn start(
         "name",
         &ends.server_device,
         "netns",
-        &there.to_string_lossy(),
+        &server_path.to_string_lossy(),
     ])?;
     ends.configure(client, server)?;
     let sides = [(client, &ends.client_device, spec.up), (server, &ends.server_device, spec.down)];

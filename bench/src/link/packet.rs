@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_truncated_packets_are_handled() {
+    fn an_empty_packet_has_no_size_and_a_truncated_one_its_own_length() {
         assert_eq!(Wire::of(&[]), None);
         assert_eq!(Wire::of(&[0; VNET_HEADER]), None);
         // The virtio header announces TCP, but the packet ends after the IP header.

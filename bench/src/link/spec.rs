@@ -25,7 +25,7 @@ pub struct LinkSpec {
     pub queue: Duration,
     /// Share of packets lost, 0 to below 1, in each direction.
     pub loss: f64,
-    /// Largest extra delay of a packet, in each direction. Packets keep their order.
+    /// Largest extra delay of a packet, in each direction. Packets keep their order, except with netem and no rate.
     pub jitter: Duration,
     /// Seed of loss and jitter: the same seed drops the same packets. Unused with netem.
     pub seed: u64,
@@ -51,8 +51,7 @@ pub struct Change {
 }
 
 impl LinkSpec {
-    /// A link of `rtt` and `bits` per second both ways, a queue of one RTT but at least 50 ms (what is
-    /// advised for routers, and what bursts of several connections need), no loss.
+    /// A link of `rtt` and `bits` per second both ways, with a queue of one RTT but at least 50 ms, and without loss.
     pub fn new(rtt: Duration, bits: Option<f64>) -> Self {
         Self {
             rtt,
@@ -85,8 +84,8 @@ impl LinkSpec {
     }
 
     /// Splits the path at a machine in its middle: the link to the server, and that to the client. Each has half of
-    /// the RTT, and the whole queue. The client's link has the loss and the jitter; its directions are seen from the
-    /// middle.
+    /// the RTT, and the whole queue. The client's link has the loss and the jitter; its `up` leads from the middle to
+    /// the client.
     pub(crate) fn halves(&self) -> [Self; 2] {
         let half = |spec: &Self| Self { rtt: spec.rtt / 2, changes: Vec::new(), ..spec.clone() };
         let clean = |spec: &Self| Self { loss: 0.0, jitter: Duration::ZERO, ..half(spec) };
@@ -247,7 +246,7 @@ fn share(percent: f64) -> Result<f64, String> {
     Ok(percent / 100.0)
 }
 
-/// A time on the command line: `200ms`, `1.5s`, or a bare number of milliseconds.
+/// A time on the command line, at most 60 s: `200ms`, `1.5s`, or a bare number of milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Time(pub Duration);
 
@@ -356,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_rates_and_shares_are_read_in_the_units_people_write() {
+    fn times_rates_and_shares_are_parsed_with_their_units() {
         assert_eq!("200ms".parse(), Ok(Time(Duration::from_millis(200))));
         assert_eq!("1.5s".parse(), Ok(Time(Duration::from_millis(1500))));
         assert_eq!("7".parse(), Ok(Time(Duration::from_millis(7))));

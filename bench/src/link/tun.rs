@@ -70,11 +70,11 @@ impl Tun {
             down: Arc::default(),
         };
         let seed = spec.seed.wrapping_mul(2);
-        let there = direction(spec, seed, |spec| spec.up);
-        let back = direction(spec, seed.wrapping_add(1), |spec| spec.down);
+        let to_server = direction(spec, seed, |spec| spec.up);
+        let to_client = direction(spec, seed.wrapping_add(1), |spec| spec.down);
         let (up, down) = (Arc::clone(&tun.up), Arc::clone(&tun.down));
-        tun.carry(clone(&from)?, clone(&to)?, there, up)?;
-        tun.carry(to, from, back, down)?;
+        tun.carry(clone(&from)?, clone(&to)?, to_server, up)?;
+        tun.carry(to, from, to_client, down)?;
         Ok(tun)
     }
 
@@ -140,7 +140,7 @@ fn open(namespace: &Namespace, name: &str, spec: &LinkSpec) -> Result<File, Link
     })?
 }
 
-/// One thread: one direction.
+/// The work of one thread: it carries packets in one direction.
 struct Carrier {
     from: File,
     to: File,
@@ -150,7 +150,7 @@ struct Carrier {
 
 impl Carrier {
     fn run(mut self, clock: &Clock) {
-        // The default timer slack would add 50 µs to every delay; if this call fails, it does.
+        // The default timer slack adds up to 50 µs to every delay. If this call fails, the delays have that error.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
         let now = || clock.now();
         let mut buffer = vec![0; MAX_PACKET];
@@ -182,7 +182,7 @@ impl Carrier {
         }
     }
 
-    /// A packet that the receiving stack refuses is lost, as it would be on any machine.
+    /// Hands a packet to the receiving stack. If the stack refuses it, the packet is lost, as on any machine.
     fn deliver(&mut self, packet: &[u8]) {
         while let Err(error) = self.to.write(packet) {
             match error.kind() {

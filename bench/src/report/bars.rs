@@ -17,13 +17,13 @@ use super::canvas::{self, Area, Geometry, PlotError};
 use super::palette::Ink;
 use super::units;
 
-/// What is drawn.
+/// A bar plot.
 pub(super) struct BarPlot {
     /// The text alternative to the plot, for screen readers.
     pub(super) title: String,
     /// The quantity and its unit.
     pub(super) axis: String,
-    /// A dashed line: a value on the axis, and what it is.
+    /// A dashed line: its value on the axis, and its label.
     pub(super) limit: Option<(f64, String)>,
     /// From top to bottom.
     pub(super) bars: Vec<Bar>,
@@ -35,7 +35,7 @@ pub(super) struct Bar {
     pub(super) label: String,
     /// Written bold.
     pub(super) emphasised: bool,
-    /// Hollow, to tell other settings from the default ones.
+    /// Hollow, to distinguish other settings from the default ones.
     pub(super) hollow: bool,
     /// The tool's colour.
     pub(super) ink: Ink,
@@ -53,7 +53,7 @@ impl BarPlot {
         canvas::both(&self.title, |geometry| self.height(geometry), |area, g| self.draw_on(area, g))
     }
 
-    /// CSS pixels.
+    /// The height in CSS pixels.
     fn height(&self, geometry: Geometry) -> i32 {
         let row = if geometry.narrow { 40 } else { 30 };
         let head = if self.limit.is_some() { 26 } else { 8 };
@@ -94,13 +94,13 @@ impl BarPlot {
             .x_label_formatter(&|value| units::tick(*value))
             .x_desc(self.axis.as_str())
             .draw()?;
-        for (place, bar) in self.bars.iter().enumerate() {
-            bar.draw(&mut chart, g, place as f64)?;
+        for (row, bar) in self.bars.iter().enumerate() {
+            bar.draw(&mut chart, g, row as f64)?;
         }
         self.draw_limit(area, &mut chart, g)?;
         // Text last: where there is no room for it beside a line, it is drawn on top.
-        for (place, bar) in self.bars.iter().enumerate() {
-            bar.write(area, &chart, g, place as f64)?;
+        for (row, bar) in self.bars.iter().enumerate() {
+            bar.write(area, &chart, g, row as f64)?;
         }
         Ok(())
     }
@@ -112,14 +112,14 @@ impl BarPlot {
         let ends = vec![(*limit, 0.0), (*limit, self.bars.len() as f64)];
         chart.draw_series([PathElement::new(ends, g.line(Ink::Limit, 1))])?;
         let (x, y) = chart.backend_coord(&(*limit, 0.0));
-        // The words end at the line, or begin there where they would run out of the plot.
+        // The label ends at the line, or begins there if it would extend beyond the left edge of the plot.
         let fits = x > g.text_width(words);
         let side = if fits { HPos::Right } else { HPos::Left };
         let style = g.text_style(Ink::Muted, side, false);
         g.write(area, words, (x, y - g.px(12)), style)
     }
 
-    /// Where the axis ends: a little after all that is shown.
+    /// The end of the axis: 2 % beyond the largest value.
     fn end(&self) -> f64 {
         let values = self.bars.iter().filter_map(|bar| bar.figure.map(|figure| figure.max));
         let end = values.chain(self.limit.iter().map(|limit| limit.0)).fold(0.0, f64::max);
@@ -128,12 +128,12 @@ impl BarPlot {
 }
 
 impl Bar {
-    fn draw(&self, chart: &mut Chart, g: Geometry, place: f64) -> Result<(), PlotError> {
+    fn draw(&self, chart: &mut Chart, g: Geometry, row: f64) -> Result<(), PlotError> {
         let Some(figure) = self.figure else {
             return Ok(());
         };
         let (above, below) = extent(g);
-        let corners = [(0.0, place + above), (figure.median, place + below)];
+        let corners = [(0.0, row + above), (figure.median, row + below)];
         if self.hollow {
             chart.draw_series([Rectangle::new(corners, self.ink.colour().mix(0.3).filled())])?;
             chart.draw_series([Rectangle::new(corners, g.line(self.ink, 1))])?;
@@ -143,7 +143,7 @@ impl Bar {
         if figure.min == figure.max {
             return Ok(());
         }
-        let middle = place + f64::midpoint(above, below);
+        let middle = row + f64::midpoint(above, below);
         let cap = 0.12;
         let strokes = [
             [(figure.min, middle), (figure.max, middle)],
@@ -158,12 +158,12 @@ impl Bar {
         Ok(())
     }
 
-    fn write(&self, area: &Area, chart: &Chart, g: Geometry, place: f64) -> Result<(), PlotError> {
+    fn write(&self, area: &Area, chart: &Chart, g: Geometry, row: f64) -> Result<(), PlotError> {
         let ink = if self.figure.is_some() { Ink::Text } else { Ink::Muted };
         let style = |side| g.text_style(ink, side, self.emphasised);
         let (above, below) = extent(g);
         let middle = if g.narrow { above / 2.0 } else { f64::midpoint(above, below) };
-        let (zero, y) = chart.backend_coord(&(0.0, place + middle));
+        let (zero, y) = chart.backend_coord(&(0.0, row + middle));
         if g.narrow {
             g.write(area, &self.label, (zero, y), style(HPos::Left))?;
         } else {
@@ -173,7 +173,7 @@ impl Bar {
     }
 }
 
-/// Where a bar begins and ends in its row, as shares of it: narrow plots have words above.
+/// The vertical extent of a bar as shares of the height of its row. In narrow plots the label is above the bar.
 fn extent(g: Geometry) -> (f64, f64) {
     if g.narrow { (0.52, 0.9) } else { (0.18, 0.82) }
 }

@@ -71,7 +71,7 @@ impl Geometry {
         }
     }
 
-    /// A line of `pixels` CSS pixels in width.
+    /// A line style with a width of `pixels` CSS pixels.
     pub(super) fn line(self, ink: Ink, pixels: i32) -> ShapeStyle {
         ink.colour().stroke_width(self.px(pixels).unsigned_abs())
     }

@@ -112,7 +112,7 @@ fn groups(results: &Results) -> Result<Vec<Group<'_>>, String> {
     let scenarios = results.sections.iter().flat_map(|section| &section.scenarios);
     let mut groups: Vec<Group<'_>> = Vec::new();
     for group in scenarios.filter_map(group) {
-        // The tools of a scenario may have been measured in several runs.
+        // The tools of a scenario may have been measured in several benchmarks.
         match groups.iter_mut().find(|known| known.scenario.name == group.scenario.name) {
             Some(known) => {
                 known.bars.extend(group.bars);

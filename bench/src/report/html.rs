@@ -19,7 +19,7 @@ pub fn html(results: &Results) -> String {
         .sections
         .iter()
         .enumerate()
-        .map(|(place, section)| section_html(place, section, &palette))
+        .map(|(section_index, section)| section_html(section_index, section, &palette))
         .collect();
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -30,19 +30,19 @@ pub fn html(results: &Results) -> String {
     )
 }
 
-fn section_html(place: usize, section: &Section, palette: &Palette) -> String {
+fn section_html(section_index: usize, section: &Section, palette: &Palette) -> String {
     let scenarios: String = section
         .scenarios
         .iter()
         .enumerate()
-        .map(|(index, results)| scenario_html(&identifier(place, index), results, palette))
+        .map(|(index, results)| scenario_html(&identifier(section_index, index), results, palette))
         .collect();
     format!(
         "<h2 class=\"benchmark\">Machine</h2>\n{}<h2>Scenarios</h2>\n{}<h2>Overview</h2>\n<p>Medians. The fastest of a \
          scenario is bold; per cent are of what the link can carry as payload.</p>\n{}{scenarios}",
         overview::machine(section),
-        overview::contents(place, section),
-        overview::overview(place, section, palette),
+        overview::contents(section_index, section),
+        overview::overview(section_index, section, palette),
     )
 }
 
@@ -93,7 +93,7 @@ fn keep_unit_on_line(head: &str) -> String {
     }
 }
 
-/// A row with its note: below the figures, or in their place if there are none.
+/// A row, with its note below the figures, or instead of them if there are none.
 fn row_html(row: &TableRow, columns: usize) -> String {
     let haul = if row.emphasised { "haul" } else { "" };
     let label = escaped(&row.label);

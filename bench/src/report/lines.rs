@@ -45,7 +45,7 @@ impl LinePlot {
     pub(super) fn draw(&self) -> Result<String, PlotError> {
         let height = |geometry: Geometry| {
             let panel = if geometry.narrow { 190 } else { 230 };
-            // Several panels in one plot are lower each, to fit on a screen together.
+            // Each of several panels is lower, so that all fit on one screen.
             let panel = if self.panels.len() > 1 { panel - 40 } else { panel };
             panel * self.panels.len() as i32
         };

@@ -1,4 +1,4 @@
-//! The page's head of each section: machine, list of contents, and one table of all scenarios.
+//! The head of each section of the page: machine, list of contents, and one table of all scenarios.
 
 use super::markup::{escaped, identifier};
 use super::palette::Palette;
@@ -21,11 +21,11 @@ pub(super) fn machine(section: &Section) -> String {
 }
 
 /// Links to the scenarios.
-pub(super) fn contents(place: usize, section: &Section) -> String {
+pub(super) fn contents(section_index: usize, section: &Section) -> String {
     let entries = section.scenarios.iter().enumerate().map(|(index, results)| {
         format!(
             "<li><a href=\"#{}\">{}</a> <small>{}</small></li>\n",
-            identifier(place, index),
+            identifier(section_index, index),
             escaped(&results.scenario.title),
             name(results)
         )
@@ -33,8 +33,8 @@ pub(super) fn contents(place: usize, section: &Section) -> String {
     format!("<nav aria-label=\"Scenarios\">\n<ol>\n{}</ol>\n</nav>\n", entries.collect::<String>())
 }
 
-/// A row a scenario, a column a tool; a tool's other settings stand below its default ones.
-pub(super) fn overview(place: usize, section: &Section, palette: &Palette) -> String {
+/// A table with a row for each scenario and a column for each tool; a tool's other settings are below its default ones.
+pub(super) fn overview(section_index: usize, section: &Section, palette: &Palette) -> String {
     let tools: Vec<&str> =
         palette.tools().filter(|tool| section.rows().any(|row| row.tool == *tool)).collect();
     let heads = tools.iter().map(|tool| {
@@ -48,7 +48,7 @@ pub(super) fn overview(place: usize, section: &Section, palette: &Palette) -> St
         let cells = tools.iter().map(|tool| format!("<td>{}</td>", cell(results, tool)));
         format!(
             "<tr><th scope=\"row\"><a href=\"#{}\">{}</a><small>{}</small></th>{}</tr>\n",
-            identifier(place, index),
+            identifier(section_index, index),
             escaped(&results.scenario.title),
             name(results),
             cells.collect::<String>()
@@ -100,7 +100,7 @@ fn figures(row: &Row) -> Vec<String> {
     latency.into_iter().chain(rate).chain(parts).collect()
 }
 
-/// A scenario's name, which may break after its slashes.
+/// A scenario's name, which may wrap after its slashes.
 fn name(results: &ScenarioResults) -> String {
     escaped(&results.scenario.name).replace('/', "/<wbr>")
 }

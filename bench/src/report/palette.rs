@@ -19,10 +19,10 @@ const PEERS: u8 = 9;
 /// Red and green of the placeholder colours; blue is the ink's number.
 const MARK: (u8, u8) = (1, 2);
 
-/// What something is drawn with.
+/// The colour of a drawn element, and whether its lines are dashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ink {
-    /// The page's background: the seam around letters and whiskers.
+    /// The page's background, for the outline of whiskers.
     Page,
     /// Labels.
     Text,
@@ -30,7 +30,7 @@ pub(super) enum Ink {
     Muted,
     /// Lines behind the data.
     Grid,
-    /// What the link can carry.
+    /// The payload limit of the link.
     Limit,
     /// The colour of a tool: 0 is haul's.
     Tool(u8),
@@ -106,8 +106,8 @@ impl Palette {
         let mut peers: Vec<(String, u8)> = Vec::new();
         for name in names {
             let neighbours = on_plots_with(results, name);
-            // The slot that the fewest tools on a plot with this one have; of several, the one
-            // with the fewest tools altogether.
+            // The slot with the fewest tools that share a plot with this one; of several such slots, the
+            // one with the fewest tools altogether.
             let taken = |slot: &u8| {
                 let same = peers.iter().filter(|(_, other)| other == slot);
                 let beside = same.clone().filter(|(peer, _)| neighbours.contains(peer.as_str()));
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ink_becomes_a_colour_of_the_page() {
+    fn inks_become_css_variables_and_dashes() {
         let drawn = "stroke=\"#0102F3\" fill=\"#010200\" stroke=\"#010264\" fill=\"#010203\"";
         let resolved = resolved(drawn);
         assert!(!resolved.contains('#'), "{resolved}");

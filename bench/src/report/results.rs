@@ -1,7 +1,7 @@
 //! Reads results files: JSON lines in, sections of scenarios with their rows out.
 //!
-//! Nothing is skipped: a line that is truncated, of an unknown type or out of place is an error with its file and
-//! line number, because a report on half of the results would look like a complete one.
+//! Only blank lines are skipped: a line that is truncated, of an unknown type or out of place is an error with its
+//! file and line number, because a report on half of the results would look like a complete one.
 
 use std::error::Error;
 use std::fmt;

@@ -25,7 +25,7 @@ pub struct Row {
     pub rate: Option<Summary>,
     /// Seconds to connect, or to the first byte, whichever the scenario measures.
     pub latency: Option<Summary>,
-    /// Names and seconds of what is timed in a mount, in the order in which it happens.
+    /// Names and seconds of the steps that are timed in a mount, in the order in which they run.
     pub parts: Vec<(String, Summary)>,
     /// Rate as a share of the payload that the link can carry, 0 to 1.
     pub share: Option<f64>,
@@ -195,7 +195,7 @@ impl Row {
         })
     }
 
-    /// The status in two or three words, for a plot or an overview.
+    /// The status in a few words, for a plot or an overview.
     pub(super) fn status_text(&self) -> String {
         if self.counted > 0 {
             let (failed, counted) = (self.failures.len(), self.counted);
@@ -279,7 +279,7 @@ fn parts(correct: &[&Run]) -> Vec<(String, Summary)> {
     names.into_iter().filter_map(|name| Some((name.to_owned(), summary(name)?))).collect()
 }
 
-/// The run of median speed. Its time is that of the whole process, or in a mount that of the work there.
+/// The run of median speed: by the time of the whole process or, for a mount, that of the work in it.
 fn typical<'a>(measure: Measure, correct: &[&'a Run]) -> Option<&'a Run> {
     let seconds = |run: &Run| match (measure.is_mount(), run.read_rate, run.parts.last()) {
         (true, Some(rate), _) if rate > 0.0 => rate.recip(),

@@ -7,9 +7,10 @@ pub(super) type Points = Vec<(f64, f64)>;
 
 /// Width of a bin in seconds: short enough to show a stall of one or two RTTs, long enough to hide sampling noise.
 const BIN: f64 = 0.25;
-/// Runs longer than this many seconds get bins of at least twice the width; narrower ones would be below a pixel.
+/// Runs longer than this many seconds get bins of at least twice the width: on a telephone, narrower ones would be
+/// about a pixel wide.
 const LONG: f64 = 60.0;
-/// Most bins in a plot as wide as a telephone's screen.
+/// The most bins that a plot as wide as a telephone's screen can show.
 const MAX_BINS: f64 = 300.0;
 
 /// The width of bins in seconds, if the longest run of a plot takes `longest` seconds. All runs of a plot use the same

@@ -12,7 +12,7 @@ use super::units;
 /// Remark on a scenario whose data fit into memory.
 pub(super) const PAGE_CACHE: &str = "page cache: no figure of a disk";
 
-/// Longest cause shown in a table; the results file has the rest.
+/// Longest note shown in a table, in characters; the results file has the rest.
 const NOTE_CHARACTERS: usize = 240;
 
 /// A table. Every row has as many columns as there are heads.
@@ -29,7 +29,7 @@ pub(super) struct TableRow {
     pub(super) label: String,
     /// Highlight this row.
     pub(super) emphasised: bool,
-    /// Whether there are figures; otherwise the note says why not.
+    /// Whether there are figures; otherwise the note has the reason.
     pub(super) measured: bool,
     /// The figures under all heads but the first.
     pub(super) cells: Vec<Option<String>>,
@@ -156,7 +156,7 @@ fn columns(results: &ScenarioResults) -> Vec<(String, Figure)> {
     columns
 }
 
-/// The head of the column of speeds, which names the reference tool, and of several parts the one that counts.
+/// The head of the column of speeds: it names the reference tool and, of several parts, the one that is compared.
 fn reference_head(results: &ScenarioResults) -> String {
     let speed = match results.part_names().as_slice() {
         [_, .., last] => format!("Speed ({last})"),

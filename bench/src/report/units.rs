@@ -17,7 +17,7 @@ pub(super) fn significant(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Megabytes per second of bytes per second, without the unit.
+/// Bytes per second as MB/s, without the unit.
 pub(super) fn megabytes(bytes_per_second: f64) -> String {
     significant(bytes_per_second / 1e6)
 }
@@ -27,17 +27,17 @@ pub(super) fn rate(bytes_per_second: f64) -> String {
     format!("{} MB/s", megabytes(bytes_per_second))
 }
 
-/// Milliseconds of seconds, without the unit.
+/// Seconds as milliseconds, without the unit.
 pub(super) fn milliseconds(seconds: f64) -> String {
     significant(seconds * 1e3)
 }
 
-/// MiB of bytes, without the unit.
+/// Bytes as MiB, without the unit.
 pub(super) fn mebibytes(bytes: f64) -> String {
     significant(bytes / MIB)
 }
 
-/// A setting, or a tick of an axis: all its digits, without rounding errors of added fractions.
+/// A setting, or a tick of an axis: up to six decimals, without rounding errors of added fractions.
 pub(super) fn tick(value: f64) -> String {
     ((value * 1e6).round() / 1e6).to_string()
 }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_digits_are_shown_whatever_the_size() {
+    fn a_figure_has_three_digits_or_all_before_the_point() {
         assert_eq!(significant(0.012_345), "0.0123");
         assert_eq!(significant(9.996), "10.0");
         assert_eq!(significant(99.96), "100");

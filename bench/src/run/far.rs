@@ -24,8 +24,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 pub(super) struct FarEnd(Child);
 
 impl FarEnd {
-    /// Starts the command in the new directory `home` and waits, for `limit` at most, until it is ready. The inner error
-    /// is a failure of the command, the outer one of the benchmark.
+    /// Starts the command in the new directory `home` and waits, for `limit` at most, until it is ready. The inner
+    /// error is a failure of the command, the outer one of the benchmark.
     pub(super) fn start(
         far: &Far,
         tool: &Path,
@@ -68,7 +68,7 @@ impl FarEnd {
 impl Drop for FarEnd {
     fn drop(&mut self) {
         job::stop_group(Pid::from_child(&self.0), Signal::KILL);
-        // If it cannot be waited for, the guard does it.
+        // If waiting fails, the guard reaps it.
         let _ = self.0.wait();
     }
 }

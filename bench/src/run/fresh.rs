@@ -34,14 +34,14 @@ pub(super) fn available() -> bool {
 }
 
 impl Maker {
-    /// Prepares file systems that are large enough for copies of `data`. Creates the directory `place` for the image,
+    /// Prepares file systems that are large enough for copies of `data`. Creates `directory` for the image,
     /// and mounts a tmpfs on it.
-    pub(super) fn new(place: &Path, data: &DataSpec) -> io::Result<Self> {
-        fs::create_dir(place)?;
+    pub(super) fn new(directory: &Path, data: &DataSpec) -> io::Result<Self> {
+        fs::create_dir(directory)?;
         let settings: Option<&CStr> = None;
-        mount("tmpfs", place, "tmpfs", MountFlags::empty(), settings)?;
+        mount("tmpfs", directory, "tmpfs", MountFlags::empty(), settings)?;
         Ok(Self {
-            image: place.join("image"),
+            image: directory.join("image"),
             // Space for a part file beside each file, for inode tables and the journal.
             bytes: data.total() * 2 + (u64::from(data.files) << 12) + (2 << 30),
             inodes: u64::from(data.files + data.directories) * 2 + 1000,

@@ -147,7 +147,7 @@ impl Job {
                 self.ended.recv().map_err(io::Error::other)??
             }
         };
-        // Background processes that it left must not use the processor during the next run.
+        // Background processes that the command left must not use the processor during the next run.
         self.stop(Signal::KILL);
         let samples = self.sampler.end(end - self.start, &stage.wiring);
         let ticks = server_ticks(stage, self.far)?.zip(self.server_ticks);
@@ -179,7 +179,7 @@ fn peak(kernel: u64, sampled: u64) -> u64 {
     if kernel > floor || sampled == 0 { kernel } else { sampled }
 }
 
-/// Processor time of the server, its bridge, the tool's far end and their children so far.
+/// Processor time of the server, its bridge, the tool's far end and their children so far, in clock ticks.
 fn server_ticks(stage: &Stage, far: Option<u32>) -> io::Result<Option<u64>> {
     let Some(server) = &stage.server else { return Ok(None) };
     let all = processes()?;
@@ -187,7 +187,8 @@ fn server_ticks(stage: &Stage, far: Option<u32>) -> io::Result<Option<u64>> {
     Ok(Some(server.ids().chain(far).map(ticks).sum()))
 }
 
-/// The last lines of standard error, joined to one. If there are none, the last error event on standard output.
+/// The last three lines of the first MiB of standard error, joined to one; if there are none, the last error event on
+/// standard output. At most 400 characters.
 pub(super) fn last_words(home: &Path) -> String {
     let mut text = Vec::new();
     let read =

@@ -41,28 +41,29 @@ pub struct Tally {
     pub wrong: u32,
 }
 
-/// Runs `scenarios` one after another and appends the records to the results file; `say` prints a line per run.
+/// Runs `scenarios` one after another and appends the records to the results file; `print_line` is called for
+/// each scenario and each run.
 ///
 /// # Errors
-/// If a record cannot be written, or a scenario's directory cannot be made or removed. Failed runs and servers
-/// that cannot be started are only recorded and counted.
+/// If a record cannot be written, or work of the benchmark itself fails, such as making a scenario's directory. Failed
+/// runs and servers that cannot be started are only recorded and counted.
 pub fn run(
     scenarios: &[&Scenario],
     tools: &Tools,
     settings: &Settings,
-    say: &mut dyn FnMut(&str),
+    print_line: &mut dyn FnMut(&str),
 ) -> io::Result<Tally> {
     let mut log = Log::open(&settings.results)?;
     log.write(&Record::Machine(machine::describe(settings.means)?))?;
     let mut tally = Tally::default();
     for scenario in scenarios {
-        say(&format!("{}: {}", scenario.name, scenario.title));
+        print_line(&format!("{}: {}", scenario.name, scenario.title));
         let at = |error: io::Error| io::Error::other(format!("{}: {error}", scenario.name));
         Scene {
             scenario,
             settings,
             log: &mut log,
-            say,
+            print_line,
             tally: &mut tally,
             stopped: HashSet::new(),
         }
@@ -100,7 +101,7 @@ struct Scene<'a> {
     scenario: &'a Scenario,
     settings: &'a Settings,
     log: &'a mut Log,
-    say: &'a mut dyn FnMut(&str),
+    print_line: &'a mut dyn FnMut(&str),
     tally: &'a mut Tally,
     /// Tools and settings that once exceeded the time limit; they are not run again.
     stopped: HashSet<(String, String)>,
@@ -133,7 +134,7 @@ impl Scene<'_> {
         };
         let mut count = 0;
         for round in 0..=rounds {
-            // Each round starts with the next tool, so that none has a fixed place in the order.
+            // Each round starts with the next tool, so that none has a fixed position in the order.
             if !rows.is_empty() {
                 rows.rotate_left(1);
             }
@@ -176,7 +177,7 @@ impl Scene<'_> {
             }
             fill_in(&mut run, &measured, self.scenario.direction);
         }
-        (self.say)(&line(&run, self.scenario));
+        (self.print_line)(&line(&run, self.scenario));
         match run.outcome {
             Outcome::Ok => self.tally.right += 1,
             _ => self.tally.wrong += 1,
@@ -184,8 +185,8 @@ impl Scene<'_> {
         self.log.write(&Record::Run(Box::new(run)))
     }
 
-    /// Starts the tool, and its far end before if it has one, and measures what the scenario asks for. `None` if the far
-    /// end failed, so that the tool was not started.
+    /// Starts the far end, if the tool has one, then the tool, and measures what the scenario specifies. `None` if the
+    /// far end failed, so that the tool was not started.
     fn measure(
         &self,
         stage: &Stage,
@@ -199,8 +200,8 @@ impl Scene<'_> {
         let mut variables = stage.variables(result);
         let mut end = None;
         if let Some(far) = &used.far {
-            let place = home.join("far");
-            match FarEnd::start(far, &found.path, &variables, &place, stage, limit)? {
+            let far_home = home.join("far");
+            match FarEnd::start(far, &found.path, &variables, &far_home, stage, limit)? {
                 Ok(started) => end = Some(started),
                 Err(cause) => {
                     run.outcome = Outcome::Failed { cause };
@@ -237,7 +238,7 @@ impl Scene<'_> {
     fn missing(&mut self, tool: &Tool, used: &Use, cause: &str) -> io::Result<()> {
         let mut run = blank(&self.scenario.name, &tool.name, used, "", 1);
         run.outcome = Outcome::Missing { cause: cause.to_owned() };
-        (self.say)(&line(&run, self.scenario));
+        (self.print_line)(&line(&run, self.scenario));
         self.log.write(&Record::Run(Box::new(run)))
     }
 
@@ -324,7 +325,7 @@ fn fill_in(run: &mut Run, measured: &Measured, direction: Direction) {
     });
 }
 
-/// The failure that the command itself reported: a timeout or its exit status with its last words.
+/// The failure of the command itself: a timeout, or its exit status with its last error lines.
 fn failure(measured: &Measured, home: &Path) -> Option<Outcome> {
     if measured.timed_out {
         let seconds = measured.time.as_secs();
@@ -418,7 +419,7 @@ fn first_byte(
         let mut buffer = vec![0; 4096];
         let mut length = output.read(&mut buffer)?;
         let time = start.elapsed();
-        // Read up to 64 bytes, enough to tell the file's content from a message.
+        // Read at least 64 bytes, enough to distinguish the file's content from a message.
         while (1..64).contains(&length) {
             let more = output.read(&mut buffer[length..])?;
             if more == 0 {

@@ -9,8 +9,8 @@ use crate::command::must_run;
 use crate::data::Dataset;
 use crate::tools::on_path;
 
-/// Commits all files of `data`, in a repository at its root. Later, git compares their sizes and whole seconds only: a
-/// mount has other inodes and owners, for which git would read all contents again.
+/// Commits all files of `data`, in a repository at its root. Later, git compares only their sizes and modification
+/// times in whole seconds: inodes and owners differ in a mount, and git would read all contents again.
 ///
 /// # Errors
 /// If git is not installed, or fails.
@@ -41,7 +41,8 @@ pub(super) fn make(data: &Dataset) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes git ignore the configuration of this machine and of the user, and who owns the files.
+/// Makes git ignore the configuration of this machine and of the user, and the owner of the files. `git status`
+/// does not write to the index.
 pub(super) fn isolate(git: &mut Command) -> &mut Command {
     git.env("GIT_CONFIG_NOSYSTEM", "1")
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -62,12 +63,12 @@ mod tests {
             eprintln!("skipped: git is not installed");
             return;
         }
-        let place = tempfile::tempdir().expect("a directory");
+        let temp = tempfile::tempdir().expect("a directory");
         let spec = DataSpec { files: 6, bytes: 100, directories: 2, sparse_size: None };
-        let data = spec.make(&place.path().join("data")).expect("writable");
+        let data = spec.make(&temp.path().join("data")).expect("writable");
         make(&data).expect("a repository");
         // Other inodes and change times, but the same sizes and modification times, as in a mount.
-        let copy = place.path().join("copy");
+        let copy = temp.path().join("copy");
         must_run(Command::new("cp").arg("-a").arg(data.root()).arg(&copy)).expect("a copy");
         let status = |directory| {
             let mut git = Command::new("git");

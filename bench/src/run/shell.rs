@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use crate::link::Namespace;
 use crate::sys;
 
-/// A shell in a process group of its own, killed when the thread that starts it ends. Environment and home are empty, so
-/// that no user's configuration has an effect.
+/// A shell in a process group of its own, killed when the thread that starts it ends. Its environment has only the
+/// variables set here, so that no user's configuration has an effect.
 pub(super) fn shell(
     namespace: Option<&Namespace>,
     script: &str,

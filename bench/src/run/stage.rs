@@ -55,15 +55,15 @@ impl Stage {
         work: &Path,
         settings: &Settings,
     ) -> io::Result<Self> {
-        let place = work.join("stage");
-        fs::create_dir(&place)?;
+        let base = work.join("stage");
+        fs::create_dir(&base)?;
         if scenario.storage == Storage::Ram {
             let settings: Option<&std::ffi::CStr> = None;
-            mount("tmpfs", &place, "tmpfs", MountFlags::empty(), settings).map_err(|error| {
+            mount("tmpfs", &base, "tmpfs", MountFlags::empty(), settings).map_err(|error| {
                 io::Error::other(format!("mounting a tmpfs (it needs root): {error}"))
             })?;
         }
-        let (root, private) = (place.join("root"), place.join("private"));
+        let (root, private) = (base.join("root"), base.join("private"));
         fs::create_dir_all(&private)?;
         fs::create_dir_all(root.join("up"))?;
         let data = scenario.data.make(&root.join("data"))?;
@@ -72,11 +72,11 @@ impl Stage {
         }
         let results = match scenario.direction {
             Direction::Upload => root.join("up"),
-            Direction::Copy | Direction::Download => place.join("results"),
+            Direction::Copy | Direction::Download => base.join("results"),
         };
         fs::create_dir_all(&results)?;
         let fresh = if scenario.storage == Storage::Fresh && fresh::available() {
-            Some(fresh::Maker::new(&place.join("images"), &scenario.data)?)
+            Some(fresh::Maker::new(&base.join("images"), &scenario.data)?)
         } else {
             None
         };
@@ -197,7 +197,7 @@ impl Wiring {
         }
     }
 
-    /// Where the server runs, and its address there.
+    /// The server's namespace, and its address in it.
     pub(super) fn server(&self) -> Option<(&Namespace, Ipv4Addr)> {
         match self {
             Self::None => None,

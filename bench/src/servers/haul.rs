@@ -47,7 +47,7 @@ pub(super) fn share(site: Site<'_>) -> Recipe {
     peer(listening(site, &["share", "--writable"], SHARE_PORT), SHARE_PORT)
 }
 
-/// A share whose ticket also has an IPv6 address at which nothing answers, not even with an ICMP error.
+/// A share whose ticket also has an IPv6 address that does not respond, not even with an ICMP error.
 pub(super) fn share_with_black_hole(site: Site<'_>) -> Recipe {
     let mut recipe = share(site);
     let network = u16::from(site.address.octets()[2]);
@@ -83,7 +83,7 @@ pub(super) fn bridge_name(output: &str) -> Option<&str> {
 
 /// The ticket in the output of `haul share`.
 pub(super) fn ticket(output: &str) -> Option<&str> {
-    // The last line is complete only with its end.
+    // A last line without a line break may be incomplete.
     let complete = &output[..output.rfind('\n')?];
     complete.split_whitespace().find(|word| word.starts_with("haul1"))
 }

@@ -1,4 +1,4 @@
-//! nginx: downloads with ranges and an index page, uploads by PUT; with or without TLS, with or without rate limits.
+//! nginx: downloads with ranges and an index page, WebDAV for uploads; with or without TLS and rate limits.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ pub(super) enum Variant {
 }
 
 /// The limits of [`Variant::Limited`]: 12 connections per client, 1 MiB/s per response. Further connections get 503.
-/// The first second of a response is sent at once, so small ranges are not slowed down.
+/// The first MiB of a response is sent at once, so small ranges are not slowed down.
 const LIMITS: &str = "limit_conn_zone $binary_remote_addr zone=clients:1m;\n \
      limit_conn clients 12;\n limit_rate 1m;\n";
 

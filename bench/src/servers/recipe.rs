@@ -30,7 +30,7 @@ pub(crate) struct Site<'a> {
 pub(super) struct Recipe {
     pub(super) command: Command,
     pub(super) port: u16,
-    /// Variables for client commands besides HOST, PORT and URL.
+    /// Variables for client commands besides HOST, PORT and SERVER_URL.
     pub(super) variables: Vec<(&'static str, String)>,
     /// Scheme of the server's URLs.
     pub(super) scheme: &'static str,

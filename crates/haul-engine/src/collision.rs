@@ -1,4 +1,4 @@
-//! Several sources into one directory: none replaces what an earlier source of the run has copied there.
+//! Several sources copied into one directory: no source replaces an entry that an earlier one of the run has copied.
 //!
 //! haul does not remember copied files. It looks names up in the earlier sources, and only where two sources
 //! share a part of the destination.

@@ -1,4 +1,4 @@
-//! What all parts of one transfer share.
+//! The state that all parts of a transfer share.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,11 +36,11 @@ pub struct Context {
     pub room: Room,
     /// Threads for digests.
     pub pool: WorkPool,
-    /// The files in flight, and how many there may be.
+    /// The files in flight, and the limit on large ones.
     pub in_flight: FilesInFlight,
     /// The roots of the jobs at their sources and destinations.
     pub roots: Roots,
-    /// Resolution and range of the modification times that destinations keep, as far as known.
+    /// Resolution and range of the modification times that destinations can store, as far as known.
     pub times: LearntTimes,
     /// Files with several names.
     pub hard_links: HardLinks,
@@ -112,7 +112,7 @@ impl Context {
         drop(self.awaited.subscribe().wait_for(|awaited| *awaited > 0).await);
     }
 
-    /// The metadata to set on a copy: what the options ask for and the destination can keep. All metadata of
+    /// The metadata to set on a copy: requested by the options, and storable at the destination. All metadata of
     /// copies passes through here, so that set-ID bits and capabilities are set only together with the owner.
     pub fn wanted_metadata(
         &self,
@@ -141,7 +141,8 @@ impl Context {
         wanted
     }
 
-    /// The mode that a copy gets where modes are kept. A source without modes counts as 644 and 755.
+    /// The mode of a copy: the source's, with the changes of the settings. If there are changes, a missing mode counts
+    /// as 644 (files) or 755 (directories).
     pub fn changed_mode(&self, mode: Option<u32>, is_directory: bool) -> Option<u32> {
         let changes = &self.settings.modes;
         if changes.is_empty() {
@@ -177,7 +178,7 @@ impl Context {
         self.failed_listing.load(Ordering::Relaxed)
     }
 
-    /// Waits, unless the transfer is stopped.
+    /// Waits for `pause`, or until the transfer is stopped.
     pub async fn pause(&self, pause: Duration) {
         tokio::select! {
             () = sleep(pause) => {}
@@ -252,7 +253,7 @@ impl HardLinks {
 
     /// Decides what to do with the name `destination` of file `id`, which has `names` names at the
     /// source. Waits while the file is copied under its first name. That cannot deadlock: the first name
-    /// is the one that called first, so its copy has started.
+    /// is that of the first call, so its copy has started.
     pub async fn ask(&self, job: usize, id: FileId, names: u64, destination: &RelPath) -> Name {
         let first = {
             let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);

@@ -40,7 +40,7 @@ pub enum Event {
     Warning {
         /// Where it occurred.
         location: String,
-        /// What to tell the user.
+        /// The message for the user.
         message: String,
     },
     /// One file, link or directory could not be copied; the others go on.
@@ -92,7 +92,7 @@ impl Action {
 pub enum Reason {
     /// The destination did not have it.
     New,
-    /// Something of another kind was there, a symbolic link instead of a file, say.
+    /// The destination had an entry of another kind, for example a symbolic link instead of a file.
     Kind,
     /// The sizes differ.
     Size,
@@ -100,9 +100,9 @@ pub enum Reason {
     Time,
     /// The contents differ.
     Content,
-    /// A link leads elsewhere.
+    /// A link has another target.
     Target,
-    /// Otherwise another user's file would have got set-ID bits or capabilities.
+    /// The owners differ, and an existing file of another user must not get set-ID bits or capabilities.
     Owner,
     /// The settings replace files in any case.
     Always,
@@ -155,7 +155,7 @@ pub enum Phase {
     Planning,
     /// The totals are final.
     Moving,
-    /// All is done, or was stopped.
+    /// The transfer is complete, or was stopped.
     Ended,
 }
 
@@ -182,7 +182,7 @@ pub struct Progress {
     pub link: LinkSummary,
 }
 
-/// What a transfer uses of its link, and what is known of that. Between disks, there are no lanes, and nothing is known.
+/// The state of a transfer's link. Between disks there are no lanes, and only `window_bytes` is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkSummary {
     /// Lanes: those that are open, or in a [`Summary`] the most that were open.
@@ -193,7 +193,7 @@ pub struct LinkSummary {
     pub rtt: Option<Duration>,
     /// How long the first lane took to open.
     pub connect: Option<Duration>,
-    /// The path of the lanes: of the source, if both sides have one.
+    /// The network path of the lanes; that of the source's lanes if both sides have one.
     pub path: Option<LinkPath>,
 }
 
@@ -202,7 +202,7 @@ pub struct LinkSummary {
 pub struct Summary {
     /// Files of the plan that are at their destination now.
     pub files: u64,
-    /// Of these, the ones that were there already.
+    /// Of these, the ones that existed already and were not replaced.
     pub unchanged: u64,
     /// Of these, the ones that replaced another version.
     pub replaced: u64,

@@ -40,8 +40,8 @@ struct Limit {
 }
 
 impl Flow {
-    /// Flow control for a transfer over `links` (empty if both sides are disks), which shares what `budgets` has for
-    /// their path. `writes` is true if the destination is behind one of them.
+    /// Flow control for a transfer over `links` (empty if both sides are disks), which joins the budget of their path
+    /// in `budgets`. `writes` is true if the destination is behind one of them.
     pub fn new(
         budgets: &LinkBudgets,
         settings: &Settings,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn overdrawn_bytes_are_released_before_the_next_grant() {
+    async fn a_grant_waits_until_overdrawn_bytes_are_released() {
         let flow = flow();
         let first = flow.acquire(1 << 20).await;
         let over = flow.overdraw(256 << 10);

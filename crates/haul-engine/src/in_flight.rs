@@ -1,4 +1,4 @@
-//! The files in flight: which they are, and how many large ones and long reads there may be at once.
+//! The files in flight: the list for a display, the limit on large ones, and the long reads of the path.
 
 use haul_storage::Writes;
 use tokio::sync::Semaphore;

@@ -1,4 +1,4 @@
-//! What a transfer moves, and how to stop it.
+//! The jobs of a transfer, and the handle that stops it.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct Job {
     pub expected: Option<Digest>,
 }
 
-/// A job and its place in the order of jobs.
+/// A job and its position among the jobs.
 #[derive(Debug)]
 pub struct NumberedJob {
     /// Counted from 0.
@@ -62,7 +62,7 @@ impl NumberedJob {
 #[derive(Debug, Clone)]
 pub struct Cancel {
     sender: Arc<watch::Sender<bool>>,
-    /// Stops this one too.
+    /// The parent; cancelling it stops this one too.
     above: Option<Arc<watch::Sender<bool>>>,
 }
 
@@ -73,7 +73,7 @@ impl Default for Cancel {
 }
 
 impl Cancel {
-    /// Asks the transfer to stop: operations in flight are finished, part files and journals stay.
+    /// Requests a stop: operations in flight are finished, part files and journals stay.
     pub fn cancel(&self) {
         self.sender.send_replace(true);
     }
@@ -85,12 +85,12 @@ impl Cancel {
         Self { sender: Arc::new(watch::Sender::new(false)), above: Some(Arc::clone(&self.sender)) }
     }
 
-    /// Whether it was asked to stop.
+    /// Whether a stop was requested.
     pub fn is_cancelled(&self) -> bool {
         *self.sender.borrow() || self.above.as_ref().is_some_and(|above| *above.borrow())
     }
 
-    /// Waits until it is asked to stop.
+    /// Waits until a stop is requested.
     pub async fn cancelled(&self) {
         let stopped = async |sender: &watch::Sender<bool>| {
             // The sender lives as long as `self`, so waiting cannot fail.

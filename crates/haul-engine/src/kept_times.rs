@@ -55,8 +55,8 @@ impl Learnt {
         }
     }
 
-    /// The unknown limitation that would explain why `wanted` was set and `found` is stored; `None` if
-    /// there is none.
+    /// A limitation, unknown so far, that would explain why `found` is stored after `wanted` was set; `None` if
+    /// there is no such limitation.
     pub fn doubt(&self, wanted: Timestamp, found: Timestamp) -> Option<Doubt> {
         let step = STEPS_NS.into_iter().find(|step| wanted.rounded_down(*step) == found);
         if let Some(step_ns) = step {

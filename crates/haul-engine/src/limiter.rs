@@ -1,7 +1,7 @@
 //! `--bwlimit`: a token bucket without I/O.
 //!
-//! Bytes are paid for before they move; what was paid for and did not move is refunded. So the average is
-//! right for all lengths, from a file of a few bytes to a range longer than a second's worth.
+//! Bytes are paid for before they move, and refunded if they do not move after all. So the average is right
+//! for all lengths, from a file of a few bytes to a range longer than a second's worth.
 
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_whole_pieces_of_a_quarter_of_a_second() {
+    fn ranges_take_a_quarter_of_a_second_in_multiples_of_the_alignment() {
         for (limit, range) in
             [(1, 65_536), (300_000, 65_536), (500_000, 65_536), (1 << 20, 1 << 18)]
         {

@@ -1,4 +1,4 @@
-//! Sources whose reads are expensive to start: what each lane gets of them.
+//! How many bytes each lane reads at once from a source whose reads are expensive to start.
 //!
 //! Every read costs RTTs and a slow start, so a lane should have one that lasts to the end: its share
 //! of everything that is left, in any file.
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(share(800 * MIB, 800 * MIB, 16, 2), 400 * MIB);
         assert_eq!(share(800 * MIB, 800 * MIB, 0, 0), 800 * MIB);
         assert_eq!(share(0, 0, 16, 16), 0);
-        assert_eq!(share(u64::MAX, u64::MAX, 1, 1), u64::MAX, "as a server may say");
+        assert_eq!(share(u64::MAX, u64::MAX, 1, 1), u64::MAX, "a server may report any length");
     }
 
     #[test]

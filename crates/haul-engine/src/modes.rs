@@ -148,7 +148,7 @@ mod tests {
         changes.parse::<ModeChanges>().unwrap().apply(mode, is_directory)
     }
 
-    /// As `chmod` changes a file and a directory of these modes.
+    /// As `chmod`, with a umask of 0, changes a file of mode 440 and a directory of mode 550.
     #[test]
     fn changes_have_the_same_effect_as_with_chmod() {
         for (changes, file, directory) in [

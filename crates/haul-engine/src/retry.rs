@@ -12,9 +12,9 @@ use haul_storage::{Error, Retry};
 pub struct Retries {
     most: u32,
     pause: Duration,
-    /// Retries since the operation itself made progress; they decide about the pause.
+    /// Retries since the operation itself made progress; they determine the pause.
     tried: u32,
-    /// Retries since there was any progress; they decide about the end.
+    /// Retries since there was any progress; they count against the limit.
     in_vain: u32,
     progress: Option<u64>,
     salt: u64,
@@ -33,8 +33,8 @@ impl Retries {
     /// The pause before the next try; `progress` is the total so far.
     ///
     /// # Errors
-    /// The error itself, if there is to be no retry. After too many retries it has their number, and the
-    /// status [`Retry::Never`].
+    /// The error itself, if there is to be no retry. After too many retries it contains the number of attempts, and has
+    /// the status [`Retry::Never`].
     pub fn next(&mut self, error: Error, progress: u64) -> Result<(Error, Duration), Error> {
         if self.progress.replace(progress).is_some_and(|before| before != progress) {
             self.in_vain = 0;
@@ -51,12 +51,12 @@ impl Retries {
         Ok((error, doubled.mul_f64(self.jitter())))
     }
 
-    /// How many retries there were since the last success.
+    /// Retries since the operation itself last made progress.
     pub const fn attempt(&self) -> u32 {
         self.tried
     }
 
-    /// The operation itself has made progress: the next pause is a first one again.
+    /// The operation itself has made progress: the next pause is as short as the first.
     pub const fn reset(&mut self) {
         self.tried = 0;
     }

@@ -1,7 +1,7 @@
 //! The roots of the jobs: where each source begins, and where its copy does.
 //!
-//! With it a run neither copies its own destination nor deletes its own sources, copies no two sources to one name, and
-//! shares no destination with another run.
+//! With them, a run neither copies its own destination nor deletes its own sources, never copies two sources to one
+//! name, and shares no destination with another run.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::ends::Ends;
 use crate::job::NumberedJob;
 use crate::sources::Sources;
 
-/// What a transfer knows of the roots of its jobs.
+/// What a transfer knows about the roots of its jobs.
 #[derive(Debug)]
 pub struct Roots {
     /// The entries of the sources, cached for a moment.
@@ -41,12 +41,12 @@ impl Roots {
         }
     }
 
-    /// Notes that the walk has reached the destination of a job, and whether it was made now.
+    /// Notes that the walk has reached the destination of a job, and whether this run has created it.
     pub fn note_reached(&self, job: usize, fresh: bool) {
         self.fresh.lock().unwrap_or_else(PoisonError::into_inner).insert(job, fresh);
     }
 
-    /// Whether the destination of a job was made by this run; `None` if no walk has reached it.
+    /// Whether the destination of a job was created by this run; `None` if no walk has reached it.
     pub fn was_fresh(&self, job: usize) -> Option<bool> {
         self.fresh.lock().unwrap_or_else(PoisonError::into_inner).get(&job).copied()
     }

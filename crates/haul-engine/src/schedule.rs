@@ -1,9 +1,9 @@
 //! Which range of a file is next.
 //!
 //! A state machine without I/O. Missing bytes are assigned from the front in ranges; each assignment
-//! reports its progress. When nothing is left to assign, a free lane steals: a range that is stuck on a
-//! slow lane, all of it, or else the second half of the longest one, so that no slow lane delays the
-//! end. What a failed assignment leaves is missing again.
+//! reports its progress. When nothing is left to assign, a free lane steals: the whole rest of a range that is
+//! stuck on a slow lane, or else the second half of the longest or slowest one, so that no slow lane delays
+//! the end. The rest of a failed assignment is missing again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use haul_storage::{Range, RangeSet};
 /// digests can hash every range by itself.
 pub const ALIGNMENT: u64 = 64 << 10;
 
-/// How many times its expected duration an assignment may take before it counts as stuck. Before its first
-/// byte, that is the time since its request; after it, the time without progress, or the time that its rest
-/// needs at its own rate. A free lane would be faster: after losses TCP backs off (Linux for up to 120 s), and
-/// then sends one or two packets per RTT (measured at 0.5 Mbit/s and 300 ms, where the last five ranges took 25 s).
+/// An assignment counts as stuck after this multiple of its expected duration. Before its first byte, the time since
+/// its request is compared; after it, also the time without progress, or the time that its rest needs at its own rate.
+/// The usual cause is packet loss: TCP backs off (Linux for up to 120 s), then sends one or two packets per RTT
+/// (measured at 0.5 Mbit/s and 300 ms, where the last five ranges took 25 s). A free lane is faster.
 const STUCK: u32 = 2;
 /// The least duration that counts as stuck: before the first byte, and after it.
 const LEAST_STUCK: Duration = Duration::from_millis(500);
@@ -30,7 +30,7 @@ pub struct Schedule {
     active: BTreeMap<u64, Active>,
     last_id: u64,
     /// The last assignment that was moved to its end.
-    took: Option<Completed>,
+    completed: Option<Completed>,
     /// Before this time no stuck range is taken, unless another one has completed.
     pause: Option<Duration>,
 }
@@ -45,7 +45,7 @@ struct Completed {
 }
 
 impl Completed {
-    /// The expected time for `bytes` bytes: no less than its own.
+    /// The expected time for `bytes` bytes: at least the time of this assignment.
     fn expected(&self, bytes: u64) -> Duration {
         self.time.mul_f64((bytes as f64 / self.bytes.max(1) as f64).max(1.0))
     }
@@ -96,15 +96,15 @@ impl Active {
 
     /// Whether a free lane would probably be faster, judging by the time of a completed one. `at_once`
     /// assignments are being moved now.
-    fn is_stuck(&self, now: Duration, took: Completed, at_once: usize) -> bool {
+    fn is_stuck(&self, now: Duration, completed: Completed, at_once: usize) -> bool {
         let Some(request) = self.request.filter(|_| self.left() > 0) else { return false };
         let waited = now.saturating_sub(request.sent);
         let moved = self.at - request.from;
         let Some(arrived) = request.arrived.filter(|_| moved > 0) else {
-            return waited > LEAST_STUCK.max(took.expected(self.left()) * STUCK);
+            return waited > LEAST_STUCK.max(completed.expected(self.left()) * STUCK);
         };
         let rest = self.rest_at_own_rate(request, waited);
-        let long = LEAST_STUCK_BEGUN.max(took.expected_of(self.left(), at_once) * STUCK);
+        let long = LEAST_STUCK_BEGUN.max(completed.expected_of(self.left(), at_once) * STUCK);
         waited > long && now.saturating_sub(arrived).max(rest) > long
     }
 }
@@ -160,24 +160,24 @@ impl Schedule {
         }
     }
 
-    /// Takes over an assignment that is stuck, all of it. The lane that loses it learns so from
-    /// [`Schedule::wanted`] and [`Schedule::advance`].
+    /// Takes over the whole rest of an assignment that is stuck. For the lane that loses it, [`Schedule::wanted`] and
+    /// [`Schedule::advance`] return an empty range from then on.
     pub fn steal_stuck(&mut self, now: Duration) -> Option<Assignment> {
-        let took = self.took?;
+        let completed = self.completed?;
         if self.pause.is_some_and(|until| now < until) {
             return None;
         }
         let at_once = self.active.values().filter(|active| active.left() > 0).count();
-        let mut stuck =
-            self.active.values_mut().rev().filter(|active| active.is_stuck(now, took, at_once));
-        // The last request gets the last response.
+        // The latest first: its response would arrive last.
+        let latest = self.active.values_mut().rev();
+        let mut stuck = latest.filter(|active| active.is_stuck(now, completed, at_once));
         let victim = stuck.next()?;
         let range = Range::between(victim.at, victim.end);
         victim.end = victim.at;
-        // The time of a stuck one is no measure for others: each would wait twice as long as the last.
+        // Its time must not be the measure for others: each would wait twice as long as the one before.
         victim.request = None;
         // One at a time: if the whole path stalls for a while, not everything is requested twice.
-        self.pause = Some(now + LEAST_STUCK.max(took.time) * STUCK);
+        self.pause = Some(now + LEAST_STUCK.max(completed.time) * STUCK);
         Some(self.assign(range))
     }
 
@@ -188,8 +188,9 @@ impl Schedule {
         self.steal_half_of(*id, least_bytes)
     }
 
-    /// Takes the second half of the assignment whose rest needs most time at its own rate, of those whose rest needs more
-    /// than `least`, that were requested at least `judged_after` ago, and whose halves have at least `least_bytes`.
+    /// Takes the second half of the assignment whose rest needs the most time at its own rate. Considers only those
+    /// whose rest needs more than `least`, that were requested at least `judged_after` ago, and whose halves have at
+    /// least `least_bytes`.
     pub fn steal_half_of_slowest(
         &mut self,
         least_bytes: u64,
@@ -242,13 +243,13 @@ impl Schedule {
                 && request.arrived.is_some()
             {
                 let (time, bytes) = (now.saturating_sub(request.sent), active.at - request.from);
-                self.took = Some(Completed { time, bytes, at_once });
+                self.completed = Some(Completed { time, bytes, at_once });
                 self.pause = None;
             }
         }
     }
 
-    /// The file ends where assignment `id` has got to.
+    /// The file ends at the offset that assignment `id` has reached.
     pub fn end_at(&mut self, id: u64) {
         if let Some(active) = self.active.get_mut(&id) {
             active.end = active.at;
@@ -271,7 +272,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl Schedule {
-        /// As a free lane with room does.
+        /// Steals as a free lane with room does.
         fn steal(&mut self, least_bytes: u64, now: Duration) -> Option<Assignment> {
             self.steal_stuck(now).or_else(|| self.steal_half(least_bytes))
         }
@@ -313,7 +314,7 @@ mod tests {
     /// Formerly, a slow lane held up the end of a file for seconds, although its rest was much less than what
     /// the others would have delivered in that time.
     #[test]
-    fn half_of_what_is_slow_at_its_own_rate_is_taken() {
+    fn the_second_half_of_the_slowest_range_is_taken() {
         const MIB: u64 = 1 << 20;
         let mut schedule = Schedule::default();
         schedule.add(Range::new(0, 20 * MIB));
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_lane_takes_half_of_the_rest_of_the_slowest() {
+    fn a_free_lane_takes_half_of_the_longest_rest() {
         let mut schedule = Schedule::default();
         schedule.add(Range::new(0, 64 << 20));
         let slow = schedule.next(u64::MAX).unwrap();
@@ -376,14 +377,14 @@ mod tests {
         schedule.advance(slow[0].id, 256 << 10, secs(1));
         schedule.requested(fast.id, secs(2));
         schedule.advance(fast.id, 1 << 20, secs(3));
-        assert_eq!(schedule.steal(1 << 20, secs(3)), None, "how long is long is not known yet");
+        assert_eq!(schedule.steal(1 << 20, secs(3)), None, "no completed range to compare with");
         schedule.finish(fast.id, secs(3));
-        assert_eq!(schedule.steal(1 << 20, secs(2)), None, "another one took half as long");
+        assert_eq!(schedule.steal(1 << 20, secs(2)), None, "2 s is only twice the other's 1 s");
         let stolen = schedule.steal(1 << 20, secs(3)).unwrap();
         assert_eq!(stolen.range, slow[3].range);
-        assert!(schedule.wanted(slow[3].id).is_empty(), "it is wanted of one only");
+        assert!(schedule.wanted(slow[3].id).is_empty(), "its bytes are wanted once only");
         schedule.finish(slow[3].id, secs(3));
-        assert!(!schedule.has_unassigned(), "nothing of it comes back");
+        assert!(!schedule.has_unassigned(), "none of its bytes are missing again");
         assert_eq!(schedule.steal(1 << 20, secs(4)), None, "one at a time");
         schedule.requested(stolen.id, secs(3));
         schedule.advance(stolen.id, 1 << 20, secs(4));
@@ -406,7 +407,7 @@ mod tests {
         schedule.advance(slow.id, 9_000, secs(6));
         schedule.advance(steady.id, 60_000, secs(6));
         // Four took 4 s, so three take 3 s.
-        assert_eq!(schedule.steal(1 << 19, secs(6)), None, "it may still come");
+        assert_eq!(schedule.steal(1 << 19, secs(6)), None, "it may still arrive");
         let stolen = schedule.steal(1 << 19, secs(7)).unwrap();
         assert_eq!(stolen.range, Range::between((2 << 16) + 9_000, 3 << 16));
         assert!(schedule.wanted(slow.id).is_empty());

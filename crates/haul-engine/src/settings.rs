@@ -247,9 +247,9 @@ pub struct Settings {
     pub delete_from_empty: bool,
     /// Remove even if a listing of the source failed.
     pub ignore_errors: bool,
-    /// How often to retry an operation after a transient failure.
+    /// Maximum number of retries in a row without progress, after transient failures.
     pub retries: u32,
-    /// The pause before the first retry; it doubles with each further one, with jitter.
+    /// The pause before the first retry; it doubles with each further one, up to 30 s, with jitter.
     pub retry_pause: Duration,
     /// Make each file durable before it gets its name.
     pub sync: bool,

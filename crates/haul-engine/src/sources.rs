@@ -1,5 +1,5 @@
 //! The entries of the sources at the start of a transfer. The plan and the check of free space both need them
-//! at once; each is requested a single time, because over a link that takes an RTT.
+//! at once; each is requested only once, because over a link that takes an RTT.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ mod tests {
         storage.write_whole(&path, Bytes::from_static(b"one"), &options).await.unwrap();
         assert_eq!(size().await, 3);
         storage.write_whole(&path, Bytes::from_static(b"longer"), &options).await.unwrap();
-        assert_eq!(size().await, 3, "the same request");
+        assert_eq!(size().await, 3, "the cached entry");
         advance(FRESH * 2).await;
         assert_eq!(size().await, 6);
     }

@@ -1,4 +1,4 @@
-//! Counts what happens, and reports it at intervals.
+//! Counts what a transfer does, and sends its events.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ const RATE_SPAN: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Tally {
     events: EventSink,
-    /// The same as in the summary, for readers that look often.
+    /// The `moved_bytes` of the summary, to be read without the lock.
     moved: Arc<AtomicU64>,
     state: Mutex<State>,
 }
@@ -94,7 +94,7 @@ impl Tally {
         self.events.send(Event::Planned { files, bytes });
     }
 
-    /// Whether a file was planned, or all are.
+    /// Whether a file was planned, or the plan is complete.
     pub fn is_plan_begun(&self) -> bool {
         let state = self.lock();
         state.planned || state.total_files > 0
@@ -174,18 +174,18 @@ impl Tally {
         self.lock().summary.verified += 1;
     }
 
-    /// A directory was made.
+    /// A directory was created.
     pub fn directory(&self) {
         self.lock().summary.directories += 1;
     }
 
-    /// Something was skipped, and why.
+    /// An entry was skipped; the warning gives the reason.
     pub fn skipped(&self, location: String, message: impl Into<String>) {
         self.lock().summary.skipped += 1;
         self.warn(location, message);
     }
 
-    /// Something worth knowing.
+    /// Sends a warning.
     pub fn warn(&self, location: String, message: impl Into<String>) {
         self.events.send(Event::Warning { location, message: message.into() });
     }

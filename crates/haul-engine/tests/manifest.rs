@@ -269,7 +269,7 @@ async fn an_invalid_manifest_is_an_error_and_stays_unchanged() {
 }
 
 #[tokio::test]
-async fn a_directory_or_link_with_its_name_is_not_replaced() {
+async fn a_directory_or_link_with_the_name_of_the_manifest_is_not_replaced() {
     let bench = Bench::new();
     bench.storage.add_dir("SHA256SUMS");
     let error = bench.run(&["new"]).await.unwrap_err();

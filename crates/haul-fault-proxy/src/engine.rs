@@ -1,4 +1,4 @@
-//! The thread of the proxy: it sleeps until a socket is ready, a time has come or the test has an order,
+//! The thread of the proxy: it sleeps until a socket is ready, a timer expires or a test changes the state,
 //! and gives every connection its turn.
 //!
 //! One thread owns all sockets. So a connection can be closed at any time without another thread being
@@ -133,7 +133,7 @@ impl Engine {
         drop(fds);
         let mut ready = ready.into_iter();
         if ready.next().is_some_and(|flags| !flags.is_empty()) {
-            // The order behind the ring is in the state, which is checked next.
+            // These bytes only wake the thread: the test's change is in the state, which is checked next.
             let _rings = (&self.bell).read(&mut [0; 64])?;
         }
         let listener_ready = ready.next().is_some_and(|flags| !flags.is_empty());
@@ -148,7 +148,7 @@ impl Engine {
 
     /// Gives every connection its turn and accepts new ones.
     fn turn(&mut self, state: &mut State, listener_ready: bool) {
-        // Another one begins each time, so that all get the same share of a common link.
+        // Each turn begins with another connection, so that all get the same share of a common link.
         self.turns = self.turns.wrapping_add(1);
         let begin = self.turns % self.connections.len().max(1);
         let (second, first) = self.connections.split_at_mut(begin);

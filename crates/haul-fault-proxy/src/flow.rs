@@ -1,9 +1,9 @@
 //! One direction of one connection: what may be read now, and what must be forwarded now.
 //!
-//! A state machine without I/O; time is an argument. `pair` asks for `room`, reads, and passes the bytes to `take`;
-//! then it asks for the `next` step, performs it, and reports that. Bytes pass the links (rates) when they arrive, wait
-//! in the line (delays), and meet all other faults when they leave. So a fault that is set while they are in the proxy
-//! still affects them.
+//! A state machine without I/O; time is an argument. `pair` calls `room`, reads, and passes the bytes to `take`; then
+//! it calls `next`, performs the step that it returns, and reports that. Bytes pass the links (rates) when they
+//! arrive, wait in the line (delays), and are subject to all other faults when they leave. So a fault that is set while
+//! they are in the proxy still affects them.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -183,7 +183,7 @@ impl Flow {
     pub(crate) fn next(&mut self, state: &mut State, now: Instant) -> Step {
         loop {
             let mut passage = Passage::default();
-            // After the end of the stream only a reset can follow, and faults do not affect it.
+            // After the end of the stream only a reset can follow, and no fault but a delay affects it.
             if self.outlet == Outlet::Open {
                 if let Some(step) = self.cut(state) {
                     return step;

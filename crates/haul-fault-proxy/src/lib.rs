@@ -44,15 +44,15 @@
 //!
 //! # How data passes
 //!
-//! One thread owns the listener and all sockets, and sleeps in poll(2) until a socket is ready, a time has
-//! come or the test has an order. Each direction of a connection is a line:
+//! One thread owns the listener and all sockets, and sleeps in poll(2) until a socket is ready, bytes are
+//! due or the test changes something. Bytes of each direction of a connection wait in a queue (`line`):
 //!
 //! ```text
-//! read → rates (when is it through?) → line → delays (is it due?) → cuts, flips, holes → write
+//! read → rates (transmission time) → line → delays → cuts, flips, discards, blackholes → write
 //! ```
 //!
-//! Ends and resets of one side travel in the same line behind its bytes, and are passed on as such. The
-//! proxy needs no async runtime, and uses real time even if the test's runtime does not. It is for Unix. On
+//! The FIN or RST of a side travels in the same line behind its bytes, and is passed on as such. The proxy
+//! needs no async runtime, and uses real time even if the test's runtime does not. It runs on Unix only. On
 //! Linux a hard cut waits until the receiver has acknowledged everything, elsewhere for 200 ms.
 
 mod builder;

@@ -63,7 +63,7 @@ impl Line {
         }
     }
 
-    /// The first `count` bytes of [`Line::front_data`] have left.
+    /// Removes the first `count` bytes of [`Line::front_data`], which have left.
     pub(crate) fn advance(&mut self, count: usize) {
         if let Some(Item { what: What::Data(data, left), .. }) = self.items.front_mut() {
             *left += count;

@@ -1,7 +1,7 @@
 //! A link of limited rate: computes when bytes that enter now will leave it.
 //!
-//! Bytes pass one after the other, as over a wire. The clock only computes; the waiting happens in `line`, where bytes
-//! are queued with the time at which they leave.
+//! Bytes pass one after the other, as over a wire. The clock only computes; the bytes wait in `line`, where they are
+//! queued with the time at which they leave the link.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,8 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Sends `bytes` that are available at `arrival` over the link. Returns when the last one has passed.
+    /// Sends `bytes` that are available at `arrival` over a link of `rate` bytes per second. Returns when the last one
+    /// has passed.
     pub(crate) fn pass(&mut self, rate: u64, bytes: usize, arrival: Instant) -> Instant {
         let start = self.free_at.map_or(arrival, |free| free.max(arrival));
         let nanos = (bytes as u128 * 1_000_000_000).div_ceil(u128::from(rate.max(1)));
@@ -34,7 +35,7 @@ impl Clock {
     }
 }
 
-/// Bytes of a portion.
+/// The bytes of a portion at `rate` bytes per second, at least 1.
 pub(crate) fn portion(rate: u64) -> usize {
     usize::try_from(rate / PORTIONS_PER_SECOND).unwrap_or(usize::MAX).max(1)
 }
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_byte_takes_the_time_of_the_rate_also_the_first() {
+    fn every_byte_takes_transmission_time_including_the_first() {
         let start = Instant::now();
         let mut clock = Clock::default();
         assert_eq!(clock.pass(1000, 1, start), start + Duration::from_millis(1));
@@ -52,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_time_is_not_made_up_for() {
+    fn idle_time_gives_no_credit() {
         let start = Instant::now();
         let later = start + Duration::from_secs(5);
         let mut clock = Clock::default();
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn portions_are_never_empty_and_the_highest_rate_takes_no_time() {
+    fn portions_are_never_empty_and_the_highest_rate_takes_at_most_a_nanosecond() {
         assert_eq!(portion(1), 1);
         assert_eq!(portion(100_000), 500);
         let start = Instant::now();

@@ -1,7 +1,7 @@
 //! Both sockets of an open connection and the bytes between them.
 //!
-//! `pump` reads what there is room for, writes what is due, and returns what it waits for. Ends and resets
-//! of one side travel through the same line as its bytes.
+//! `pump` reads as much as there is room for, writes the bytes that are due, and returns the events it waits for.
+//! The FIN or RST of a side travels through the same line as its bytes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -31,13 +31,13 @@ pub(crate) struct Pair {
 #[derive(Debug)]
 pub(crate) enum Turn {
     Going(Wants),
-    /// To be reset once the receiver of this direction has everything.
+    /// Both sides are to be reset once the receiver of this direction has everything.
     Cut(Direction),
     /// Both sides have ended.
     Finished,
 }
 
-/// What a connection waits for.
+/// What a connection waits for: poll events of each socket (`None`: it is not polled), and a time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wants {
     pub(crate) client: Option<PollFlags>,
@@ -90,7 +90,7 @@ impl Pair {
         Turn::Going(self.wants(state))
     }
 
-    /// A sender that has ended its stream may reset it later, which no read reports any more.
+    /// Passes on a reset by a sender that had ended its stream before. No read reports it any more; poll does.
     fn notice_hang_up(&mut self, direction: Direction, state: &mut State) {
         // If the other direction is finished as well, this only shows that both sides have ended.
         let (other, ..) = self.parts(direction.reverse());
@@ -131,7 +131,7 @@ impl Pair {
         }
     }
 
-    /// Writes what is due. Returns whether both sides are to be reset.
+    /// Writes the bytes that are due, then the end of the stream. Returns whether both sides are to be reset.
     fn push(&mut self, direction: Direction, state: &mut State) -> bool {
         loop {
             let (flow, _, receiver) = self.parts(direction);
@@ -160,8 +160,8 @@ impl Pair {
         }
     }
 
-    /// A write has failed: the receiver is gone. What it sent before may still be read, and its reset is
-    /// passed on behind that.
+    /// Handles a failed write: the receiver is gone. Bytes that it sent before are still read, and its reset is
+    /// passed on behind them.
     fn lose_receiver(&mut self, direction: Direction, state: &mut State) {
         let (flow, _, receiver) = self.parts(direction);
         flow.abandon();
@@ -204,7 +204,7 @@ impl Pair {
                 Step::Write(_) | Step::Finish | Step::CutHard | Step::CutSoft => wants.wake(now),
             }
         }
-        // Even without events, poll still reports a reset, once.
+        // Even without requested events, poll reports a hangup. After that, a side is polled only for events.
         let watch =
             |side: &Side, events: PollFlags| (!side.hung || !events.is_empty()).then_some(events);
         wants.client = watch(&self.client, events[0]);
@@ -225,7 +225,7 @@ impl Pair {
 fn finish(flow: &mut Flow, receiver: &Side) {
     if flow.outlet() == Outlet::Open {
         flow.finish();
-        // It fails if this side is gone, which reading from it shows.
+        // This fails if the receiver is gone, which the next read from it reports.
         let _: std::io::Result<()> = receiver.socket.shutdown(Shutdown::Write);
     }
 }

@@ -46,8 +46,8 @@ impl FaultProxy {
     /// Resets these connections right after they are accepted. Connections that are already open are not affected.
     ///
     /// The kernel accepts a connection before the proxy can act, so connecting usually succeeds, and the reset shows in
-    /// the first read or write. If the reset arrives before the client's thread runs, connecting fails; a
-    /// [`Fault::CutHard`] after a few bytes can be as fast, too.
+    /// the first read or write. Connecting fails if the reset arrives before the client's thread runs; this may also
+    /// happen with a [`Fault::CutHard`] after a few bytes.
     pub fn refuse(&self, connections: Connections) -> RuleId {
         self.add(connections, Effect::Refuse)
     }
@@ -65,7 +65,7 @@ impl FaultProxy {
         self.add(connections, Effect::Stall)
     }
 
-    /// Lifts a rule. Its effects so far remain. False if it was already lifted.
+    /// Lifts a rule. Its effects so far remain. Returns false if it was already lifted.
     pub fn lift(&self, rule: RuleId) -> bool {
         self.shared.change(|state| state.rules.lift(rule))
     }

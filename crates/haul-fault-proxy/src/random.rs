@@ -1,12 +1,12 @@
 //! Reproducible randomness.
 //!
-//! A seed and the identifiers of a decision are mixed to a number (`mix`). It makes the decision (`fraction`) or starts
-//! a sequence (`Gaps`). Nothing depends on time or on the sizes in which bytes arrive.
+//! A seed and the identifiers of a decision are mixed into a number (`mix`). The number makes the decision (`fraction`)
+//! or seeds a sequence (`Gaps`). Nothing depends on time or on the sizes in which bytes arrive.
 
 /// The step of the Weyl sequence of SplitMix64.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Mixes `parts` to one number, each bit of which depends on each bit of them.
+/// Mixes `parts` into one number. Each of its bits depends on all bits of `parts`.
 pub(crate) fn mix(parts: &[u64]) -> u64 {
     parts.iter().fold(0, |state, part| finish(state.wrapping_add(STEP) ^ part))
 }
@@ -59,7 +59,7 @@ impl Gaps {
         if self.probability >= 1.0 {
             return 0;
         }
-        // Never, also if the probability is NaN.
+        // No offset occurs, also if the probability is NaN.
         if self.probability.is_nan() || self.probability <= 0.0 {
             return u64::MAX;
         }

@@ -15,10 +15,10 @@ pub(crate) struct Side {
     pub(crate) readable: bool,
     /// Whether a write is worth trying: until one would block.
     pub(crate) writable: bool,
-    /// Whether poll has reported a hangup (both directions are closed). It would wake the proxy
-    /// again and again; once is enough.
+    /// Whether poll has reported a hangup (both directions are closed) or an error. Further reports would
+    /// only wake the proxy again and again.
     pub(crate) hung: bool,
-    /// Whether the peer has reset the connection.
+    /// Whether the peer has reset the connection: a read or write has failed, or poll has reported it.
     pub(crate) gone: bool,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn unconfirmed(socket: &TcpStream) -> Option<u64> {
     u64::from_str_radix(queues.split(':').next()?, 16).ok()
 }
 
-/// Not reported here.
+/// Not available on this system.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn unconfirmed(_socket: &TcpStream) -> Option<u64> {
     None

@@ -1,7 +1,7 @@
 //! Statistics of what the proxy has seen and done, for tests.
 //!
-//! The proxy's thread updates `Record` as things happen, always before the client or the server can
-//! notice them; tests get copies of the `Stats` in it.
+//! The proxy's thread updates `Record` under the lock under which it acts, so that the copies of `Stats` that
+//! tests get include everything that a client or server can have noticed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,7 +28,7 @@ pub struct Stats {
     pub connections: Vec<ConnectionStats>,
     /// Every fault that took effect, in the order in which it first did.
     pub fired: Vec<Fired>,
-    /// Errors that no rule asked for.
+    /// Errors that no rule caused.
     pub failures: Vec<Failure>,
 }
 
@@ -104,7 +104,8 @@ pub struct Fired {
     pub connection: u64,
     /// What happened.
     pub what: Injected,
-    /// How often on this connection: bytes for flips, portions for delays and rates, otherwise 1.
+    /// How often on this connection: the changed bytes for flips; the reads, and the end of the stream, for
+    /// delays and rates; otherwise 1.
     pub times: u64,
 }
 
@@ -117,7 +118,7 @@ pub enum Injected {
     OverLimit(u64),
     /// It was accepted and not forwarded.
     Stalled,
-    /// A fault of its bytes.
+    /// A fault of one of its two streams.
     Stream {
         /// The direction of the bytes.
         direction: Direction,
@@ -129,7 +130,7 @@ pub enum Injected {
     },
 }
 
-/// An error that no rule asked for.
+/// An error that no rule caused.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// The connection, counted from 1, if it concerns one.
@@ -148,7 +149,7 @@ pub(crate) struct Record {
     pub(crate) stats: Stats,
     /// The index of a fault in `stats.fired`.
     fired: BTreeMap<(RuleId, u64, Option<Direction>), usize>,
-    /// Whether waiting tests should look again.
+    /// Whether anything has changed since the last [`Record::take_dirty`].
     dirty: bool,
 }
 
@@ -158,7 +159,7 @@ impl Record {
         std::mem::take(&mut self.dirty)
     }
 
-    /// A connection was accepted. Returns its number.
+    /// Records an accepted connection, and returns its number.
     pub(crate) fn accepted(&mut self, client: SocketAddr) -> u64 {
         self.dirty = true;
         self.stats.accepted += 1;
@@ -174,12 +175,12 @@ impl Record {
         number
     }
 
-    /// A connection that is not refused is part of the peak.
+    /// Updates the peak; called for each connection that is not refused.
     pub(crate) fn admitted(&mut self) {
         self.stats.peak_open = self.stats.peak_open.max(self.stats.open);
     }
 
-    /// A connection is about to be closed.
+    /// Records that a connection is about to be closed.
     pub(crate) fn closed(&mut self, number: u64, state: ConnectionState) {
         self.dirty = true;
         self.stats.open -= 1;
@@ -199,7 +200,7 @@ impl Record {
         self.count(number, direction, |count| count.delivered += bytes as u64);
     }
 
-    /// A fault took effect.
+    /// Records that a fault took effect.
     pub(crate) fn fire(&mut self, rule: RuleId, connection: u64, what: Injected) {
         self.dirty = true;
         let direction = match what {
@@ -214,7 +215,7 @@ impl Record {
         }
     }
 
-    /// A permanent fault took effect: it counts once.
+    /// Records that a permanent fault took effect; it counts once.
     pub(crate) fn fire_once(&mut self, rule: RuleId, connection: u64, what: Injected) {
         let direction = match what {
             Injected::Stream { direction, .. } => Some(direction),

@@ -1,4 +1,4 @@
-//! An idle proxy sleeps, in every state.
+//! An idle proxy sleeps, whatever the state of its connections.
 //!
 //! This is the only test of its process, so that the proxy's thread can be found by name.
 
@@ -23,7 +23,7 @@ fn switches() -> u64 {
                 .sum();
         }
     }
-    panic!("no thread of that name");
+    panic!("no thread named fault-proxy");
 }
 
 /// CPU time of the proxy's thread.
@@ -36,7 +36,7 @@ fn time() -> Duration {
             return Duration::from_nanos(nanos.parse().unwrap());
         }
     }
-    panic!("no thread of that name");
+    panic!("no thread named fault-proxy");
 }
 
 fn reset(socket: TcpStream) {
@@ -90,7 +90,7 @@ fn an_idle_proxy_sleeps() {
         assert!(worked < Duration::from_millis(40), "{what}: worked {worked:?}");
     };
     quiet("open");
-    // FINs and resets that cannot be forwarded yet.
+    // FINs and resets, most of which cannot be forwarded yet.
     for (number, client) in (1..).zip(clients) {
         match number {
             1 | 2 | 5 => reset(client),
@@ -101,8 +101,8 @@ fn an_idle_proxy_sleeps() {
             }
         }
     }
-    quiet("left");
-    // Responses to clients, some of which are gone, while that cannot be forwarded yet.
+    quiet("clients closed");
+    // Responses to clients, some of which are gone while their FIN or reset cannot be forwarded yet.
     server.set_nonblocking(true).unwrap();
     let mut served: Vec<_> = std::iter::from_fn(|| server.accept().ok()).collect();
     assert_eq!(served.len(), 8);
@@ -110,10 +110,10 @@ fn an_idle_proxy_sleeps() {
         // Some of the connections are closed.
         let _ = socket.write_all(&[0; 1000]);
     }
-    quiet("answered");
+    quiet("responses sent");
     let mut open = TcpStream::connect(proxy.address()).unwrap();
     assert!(proxy.wait_until(|stats| stats.accepted == 10, Duration::from_secs(60)));
-    quiet("silent");
+    quiet("new connection");
     proxy.pause();
     open.write_all(b"hello").unwrap();
     let _late = TcpStream::connect(proxy.address()).unwrap();

@@ -43,11 +43,11 @@ fn a_dropped_proxy_leaves_no_thread_and_no_socket() {
             .set(Connections::Nth(6), Direction::ToServer, Fault::Rate(1))
             .start()
             .unwrap();
-        // The refused client may notice while it is still connecting.
+        // Connecting may fail for the refused client.
         let mut clients: Vec<_> =
             (0..7).filter_map(|_| TcpStream::connect(proxy.address()).ok()).collect();
         for client in &mut clients {
-            let _ = client.write_all(b"under way");
+            let _ = client.write_all(b"in flight");
         }
         assert!(proxy.wait_until(|stats| stats.open == 6, Duration::from_secs(60)));
         if round % 2 == 0 {
@@ -68,7 +68,7 @@ fn a_dropped_proxy_leaves_no_thread_and_no_socket() {
         let refused = TcpStream::connect(address).map_err(|error| error.kind());
         assert_eq!(refused.map(drop), Err(ErrorKind::ConnectionRefused));
         for mut client in clients {
-            // One client got FIN before; a reset behind that is another error.
+            // One client has received a FIN before; Linux reports a reset behind that as a broken pipe.
             let end = client.read(&mut [0]).map_err(|error| error.kind());
             assert!(
                 matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)),

@@ -1,7 +1,7 @@
 //! A control connection: sends commands, and receives replies in the same order.
 //!
 //! Several commands may be sent at once, which costs a single RTT. `owed` are the commands whose replies have not
-//! arrived yet; while there are any, the connection is out of step and cannot be passed on.
+//! arrived yet; while there are any, the connection is out of step and no other task can use it.
 //!
 //! Some small servers treat each packet as one command and lose the rest of it. If the first of several commands gets
 //! a reply and the second one gets none for a while, the server is assumed to be of this kind: the lane is closed, and
@@ -48,10 +48,10 @@ pub(crate) struct Control {
     owed: VecDeque<Owed>,
     /// The argument of the last command if its reply was 3xx: the next reply concerns both.
     sequence: Vec<u8>,
-    /// The working directory, as it was sent.
+    /// The argument of the last successful CWD.
     directory: Vec<u8>,
-    /// Number of replies to the commands that were sent last.
-    answered: usize,
+    /// Number of final replies to the commands that were sent last.
+    replied: usize,
     /// The server is known to accept several commands at once.
     pipelines: bool,
     /// The first command in `owed` got a preliminary reply.
@@ -82,7 +82,7 @@ impl Control {
             owed: VecDeque::from([Owed { verb: GREETING, argument: Vec::new() }]),
             sequence: Vec::new(),
             directory: Vec::new(),
-            answered: 0,
+            replied: 0,
             pipelines: false,
             began: false,
             learnt,
@@ -129,12 +129,12 @@ impl Control {
     /// Whether the server has closed the connection, or has sent an unrequested reply (a 421 before it closes).
     pub(crate) fn has_ended(&mut self) -> bool {
         let Some(stream) = &mut self.stream else { return true };
-        let unasked = !self.received.is_empty()
+        let unrequested = !self.received.is_empty()
             || stream.read_buf(&mut self.received).now_or_never().is_some();
-        if unasked {
+        if unrequested {
             self.stream = None;
         }
-        unasked
+        unrequested
     }
 
     /// Switches to TLS. Returns false if plain text followed the reply to AUTH: an attacker may have injected it.
@@ -171,7 +171,7 @@ impl Control {
         let lines: Vec<u8> =
             commands.iter().flat_map(|command| command.line().iter().copied()).collect();
         self.owed.extend(commands.iter().map(Owed::of));
-        self.answered = 0;
+        self.replied = 0;
         let Some(stream) = &mut self.stream else { return Err(gone()) };
         let outcome = stream.send("send a command", &lines).await;
         self.unless_broken(outcome)
@@ -208,8 +208,8 @@ impl Control {
             if let Some(reply) = self.unless_broken(taken)? {
                 let (verb, reply) = self.attributed(reply);
                 if !reply.is_preliminary() {
-                    self.answered += 1;
-                    self.pipelines |= self.answered > 1;
+                    self.replied += 1;
+                    self.pipelines |= self.replied > 1;
                 }
                 self.began = reply.is_preliminary();
                 if reply.code() == 421 || wants_resumption(&reply) {
@@ -251,7 +251,7 @@ impl Control {
         let Some(stream) = &mut self.stream else { return Err(gone()) };
         let gap = (stream.silence() / GAP_OF_SILENCE).min(LONGEST_GAP);
         let receiving = stream.receive_reply(WAIT, &awaited, &mut self.received);
-        let maybe_lost = self.answered == 1 && !self.owed.is_empty() && !self.began;
+        let maybe_lost = self.replied == 1 && !self.owed.is_empty() && !self.began;
         let received = match maybe_lost && !self.pipelines {
             false => receiving.await,
             true => match timeout(gap, receiving).await {

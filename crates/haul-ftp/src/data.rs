@@ -16,10 +16,10 @@ const PIECE: usize = 256 << 10;
 /// How long to wait for more bytes before an incomplete piece is passed on.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// How long to wait on the control connection for the reason of a lost data connection.
+/// How long to wait on the control connection for the reply that explains a lost data connection.
 const REASON: Duration = Duration::from_secs(2);
 
-/// How long the server may take to close a data connection after the client has ended it.
+/// How long the server may take to close a TLS data connection after the client has ended it.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// The next bytes, at most `most`; empty at the end. Bytes that arrive within [`MOMENT`] are joined to one piece, since
@@ -49,13 +49,14 @@ pub(crate) async fn send(data: &mut Stream, block: &Block) -> Result<()> {
     Ok(())
 }
 
-/// Ends an upload and waits until the server confirms that it has all of it.
+/// Ends an upload and waits until the server confirms that it has received everything.
 pub(crate) async fn end_upload(lane: &mut Lane, mut data: Stream) -> Result<()> {
     if let Err(error) = data.end("write").await {
         return Err(reason(lane, data, error).await);
     }
     if data.is_secure() {
-        // Read the session tickets that TLS sends at the end: without them the next data connection cannot resume.
+        // Read the server's session tickets, since an upload reads nothing else: without them the next data
+        // connection cannot resume.
         let mut nothing = [0; 1];
         drop(timeout(ENDING, data.read(&mut nothing)).await);
     }

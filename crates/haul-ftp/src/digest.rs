@@ -1,4 +1,4 @@
-//! Asks the server for the digest of a file: by `HASH` (draft-bryan-ftp-hash), or by `XSHA256`, which is
+//! Requests the digest of a file from the server: by `HASH` (draft-bryan-ftp-hash), or by `XSHA256`, which is
 //! older and not standardised.
 
 use haul_storage::{Digest, DigestKind, Error, ErrorKind, RelPath, Result};

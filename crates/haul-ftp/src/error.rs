@@ -1,7 +1,7 @@
-//! Maps refusals to an [`Error`].
+//! Maps refusals by the server to an [`Error`].
 //!
 //! FTP has few codes: 550 is "no such file" as well as "permission denied" and "directory not empty".
-//! On many servers the text tells them apart; otherwise the caller looks at what is there
+//! On many servers the text tells them apart; otherwise the caller stats the path
 //! ([`Inner::explain`](crate::inner::Inner::explain)). Words in names that the server quotes do not
 //! count ([`Reply::says`]).
 
@@ -40,14 +40,14 @@ pub(crate) fn broken(operation: &'static str, error: io::Error) -> Error {
 /// Whether the server refuses because it has too many connections.
 pub(crate) fn is_too_many(reply: &Reply) -> bool {
     const WORDS: [&str; 4] = ["too many", "maximum number", "connection limit", "max clients"];
-    let says_so = || WORDS.iter().any(|words| reply.says(words));
+    let has_words = || WORDS.iter().any(|words| reply.says(words));
     match reply.code() {
         421 => true,
         // A full disk or a quota.
         452 | 552 => false,
         // About a file, whose size may be more than the maximum allowed.
-        450 | 451 | 550 | 551 | 553 => says_so(),
-        _ => !reply.is_done() && (says_so() || reply.says("maximum allowed")),
+        450 | 451 | 550 | 551 | 553 => has_words(),
+        _ => !reply.is_done() && (has_words() || reply.says("maximum allowed")),
     }
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn wants_resumption(reply: &Reply) -> bool {
     reply.code() == 522 && reply.says("reuse")
 }
 
-/// Whether the server's process for this connection has crashed: vsftpd sends this before it exits,
+/// Whether the server's process for this connection has crashed: vsftpd sends `500 OOPS` before it exits,
 /// whatever the command was. Another connection has another process.
 /// During login it reports mistakes in its configuration this way, which every connection runs into.
 pub(crate) fn has_crashed(reply: &Reply) -> bool {

@@ -58,7 +58,7 @@ pub enum Kind {
 pub struct Resolved {
     /// The absolute path on the server, without `.`, `..` and trailing slashes.
     pub path: Bytes,
-    /// The type of the entry there; `None` if there is none.
+    /// The type of the entry at that path; `None` if there is none.
     pub kind: Option<Kind>,
 }
 
@@ -155,7 +155,7 @@ impl FtpHost {
         if rest.len() > 1 && found.is_none() {
             let first =
                 [directory.strip_suffix(b"/").unwrap_or(directory), b"/", &rest[0]].concat();
-            // Errors are ignored: creating a directory there reports them.
+            // Errors are ignored: creating that directory reports them.
             if let Ok(Some(found)) = self.look(&first).await {
                 return Err(self.at(not_entered(&found, replies.get(last + 1)), &first));
             }
@@ -298,7 +298,7 @@ impl Tries {
         if lesson && (error.retry() == Retry::Later || error.kind() == ErrorKind::Unsupported) {
             return true;
         }
-        let passes = match error.kind() {
+        let is_transient = match error.kind() {
             ErrorKind::Busy => error.retry() == Retry::Later,
             ErrorKind::Unreachable => error.retry() == Retry::Later && self.lanes.have_been_open(),
             _ => false,
@@ -306,7 +306,7 @@ impl Tries {
         let has_been_open = self.lanes.have_been_open();
         let most = if has_been_open { PAUSES_MS.len() } else { PAUSES_BEFORE_FIRST_LANE };
         let pauses = &PAUSES_MS[..most];
-        let Some(pause) = pauses.get(self.failed).filter(|_| passes) else { return false };
+        let Some(pause) = pauses.get(self.failed).filter(|_| is_transient) else { return false };
         self.failed += 1;
         sleep(Duration::from_millis(*pause)).await;
         true

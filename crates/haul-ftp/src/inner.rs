@@ -1,4 +1,4 @@
-//! State that a storage and its files share: paths on the server, and what exists there.
+//! State that a storage and its files share: paths on the server, and the entries at them.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -28,7 +28,7 @@ pub(crate) struct Inner {
     pub(crate) server: Arc<Server>,
     pub(crate) location: Location,
     pub(crate) root: Vec<u8>,
-    /// The server's capabilities, indexed by whether `REST` is missing and whether setting times is.
+    /// The server's capabilities, indexed by whether `REST` is unsupported and whether setting times is.
     pub(crate) capabilities: [[Capabilities; 2]; 2],
     pub(crate) journals: Option<PathBuf>,
     /// Paths that are known to be directories.
@@ -36,7 +36,7 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Where a path is on the server.
+    /// The absolute path on the server of a path in the storage.
     pub(crate) fn on_server(&self, path: &RelPath) -> Vec<u8> {
         if path.is_root() {
             return self.root.clone();
@@ -63,13 +63,13 @@ impl Inner {
         Some(self.journals.as_ref()?.join(OsStr::from_bytes(&name)))
     }
 
-    /// What is at a path; `NotFound` if nothing is.
+    /// The entry at a path; `NotFound` if there is none.
     pub(crate) async fn look(&self, path: &RelPath) -> Result<Found> {
         let found = self.find(path).await?;
         found.ok_or_else(|| self.at(Error::new(ErrorKind::NotFound, "access"), path))
     }
 
-    /// What is at a path, if anything is.
+    /// The entry at a path, if there is one.
     pub(crate) async fn find(&self, path: &RelPath) -> Result<Option<Found>> {
         let found = self.host.look(&self.on_server(path)).await;
         let found = found.map_err(|error| self.at(error, path))?;
@@ -120,7 +120,7 @@ impl Inner {
         Err(self.at(invalid.because("the server's names are UTF-8, and this name is not"), path))
     }
 
-    /// Where the part file of `path` is.
+    /// The path of the part file of `path`.
     pub(crate) fn part_of(&self, path: &RelPath) -> Result<RelPath> {
         self.check_new_name(path)?;
         path.with_name(part_name(path.name())).map_err(|error| {
@@ -142,8 +142,8 @@ impl Inner {
         Command::new(verb, [time.as_bytes(), b" ", path].concat()).map(Some)
     }
 
-    /// Checks the reply to such a command. If setting times was only assumed to work, a refusal is learnt
-    /// and no error.
+    /// Checks the reply to a command of [`Inner::set_time`]. A refusal is no error if the server does not know the
+    /// command, or if setting times was only assumed to work; haul then no longer sets times.
     pub(crate) fn time_was_set(&self, reply: &Reply) -> Result<()> {
         let learnt = &self.server.learnt;
         if reply.is_done() {
@@ -159,7 +159,7 @@ impl Inner {
         Err(refused("set the time", reply))
     }
 
-    /// Finds out why `path` could not be created or opened, if the server's text does not tell.
+    /// Finds out why `path` could not be created or opened, if the text of the reply does not show it.
     pub(crate) async fn explain(&self, error: Error, path: &RelPath) -> Error {
         let unclear = matches!(error.kind(), ErrorKind::Other | ErrorKind::PermissionDenied);
         if !unclear {
@@ -179,7 +179,7 @@ impl Inner {
                 }
             }
         };
-        let said = Error::new(kind, error.operation()).because(error.cause());
-        self.at(said.with_retry(error.retry()), path)
+        let explained = Error::new(kind, error.operation()).because(error.cause());
+        self.at(explained.with_retry(error.retry()), path)
     }
 }

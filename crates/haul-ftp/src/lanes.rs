@@ -31,10 +31,10 @@ const PARKED_LIMIT: Duration = Duration::from_secs(3);
 /// How long to wait for the replies to abandoned commands.
 const CATCH_UP: Duration = Duration::from_secs(10);
 
-/// How long a task waits while the server refuses further lanes and others hold all open ones.
+/// How long a task waits while the server refuses further lanes and tasks with other purposes hold all open ones.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often the holder of a lane looks whether another task needs it.
+/// How often the holder of a lane checks whether another task needs it.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// How recent an RTT sample has to be to describe the present queue.
@@ -62,7 +62,7 @@ pub(crate) struct Lanes {
 /// A lane in use; dropping it returns it.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    /// Only dropping takes it.
+    /// `None` only while the lane is dropped.
     session: Option<Session>,
     purpose: Purpose,
     is_stalled: bool,
@@ -104,7 +104,7 @@ impl Lanes {
         self.login.learnt()
     }
 
-    /// The server, known once a lane was open.
+    /// The server, known once a lane has been open.
     pub(crate) fn known_server(&self) -> Option<Arc<Server>> {
         self.login.known_server()
     }
@@ -114,7 +114,7 @@ impl Lanes {
         self.pool.set_target(lanes);
     }
 
-    /// Announces a large transfer: over a long path at least `lanes` lanes are opened, or 8 if that is fewer.
+    /// Announces a large transfer: over a long path at least `lanes` lanes (at most 8) are opened.
     pub(crate) fn expect(&self, lanes: usize) {
         self.pool.with(|_, _, supply| supply.expect(lanes));
     }
@@ -142,7 +142,7 @@ impl Lanes {
     }
 
     /// Whether to park a download that has reached the end of its range: with one lane the next range
-    /// often begins there; with several, only if the last parked download was used.
+    /// often begins at that end; with several, only if the last parked download was used.
     pub(crate) fn leave_standing(&self) -> bool {
         self.pool.with(|opener, _, supply| supply.target() == 1 || !opener.parked_in_vain)
     }
@@ -157,19 +157,19 @@ impl Lanes {
         self.take(Purpose::Command, None).await
     }
 
-    /// Counts a read that begins, until it is dropped.
+    /// Counts a read in progress until the returned guard is dropped.
     pub(crate) fn begin_read(&self) -> Read {
         self.pool.with(|opener, _, _| opener.uses.reads += 1);
         Read { pool: Arc::clone(&self.pool) }
     }
 
     /// A lane to read the file opened as `opening` from `offset` on, preferably one with a download parked
-    /// there.
+    /// at that offset.
     pub(crate) async fn reader(&self, opening: u64, offset: u64) -> Result<Lane> {
         self.take(Purpose::Read, Some((opening, offset))).await
     }
 
-    /// A lane to write a file over.
+    /// A lane for an upload.
     pub(crate) async fn writer(&self) -> Result<Lane> {
         self.take(Purpose::Write, None).await
     }
@@ -211,7 +211,7 @@ impl Uses {
         purpose == Purpose::Command || self.taken[purpose as usize] < most
     }
 
-    /// The same, if there are at most `most` lanes (`None`: more can be opened).
+    /// Like [`Self::may_have`], if there are at most `most` lanes (`None`: more can be opened).
     fn may_take(&self, purpose: Purpose, target: usize, most: Option<usize>) -> bool {
         // Two uploads on the last two lanes would both wait for a lane that reads what they write.
         let written = self.taken[Purpose::Write as usize];
@@ -257,10 +257,10 @@ impl Uses {
     /// How many more lanes the waiting tasks need, given those that are open and opening.
     fn missing(&self, waiting: &[usize], target: usize, open: usize, opening: usize) -> usize {
         let spare = opening + self.taken[Purpose::CatchUp as usize];
-        let in_need = |there: usize| {
+        let in_need = |lanes: usize| {
             let in_need = |queue: &&usize| {
                 let purpose = PURPOSES[**queue];
-                self.may_have(purpose, target) && there < self.most_for(purpose, target)
+                self.may_have(purpose, target) && lanes < self.most_for(purpose, target)
             };
             waiting.iter().filter(in_need).count()
         };
@@ -292,8 +292,8 @@ impl Opener {
         supply: &mut Supply,
     ) -> Option<Session> {
         let (waiting, target) = (supply.waiting(), supply.target());
-        let there = (self.idle.len(), supply.is_refused().then_some(open));
-        let is_next = self.uses.is_next(purpose, &waiting, target, there);
+        let idle_and_most = (self.idle.len(), supply.is_refused().then_some(open));
+        let is_next = self.uses.is_next(purpose, &waiting, target, idle_and_most);
         let session = is_next.then(|| self.best(at, supply)).flatten()?;
         self.uses.taken[purpose as usize] += 1;
         Some(session)
@@ -498,7 +498,7 @@ mod tests {
             assert_eq!(uses.missing(&waiting, 1, 2, 0), 1, "{purpose:?}");
             assert_eq!(uses.missing(&waiting, 1, 2, 1), 0, "{purpose:?}: it is being opened");
         }
-        assert_eq!(Uses::default().missing(&ALL, 1, 0, 0), 1, "one serves them in turn");
+        assert_eq!(Uses::default().missing(&ALL, 1, 0, 0), 1, "one lane serves all three in turn");
     }
 
     #[test]
@@ -525,7 +525,7 @@ mod tests {
         assert!(uses.is_next(Purpose::Write, &[0, 2], 1, (2, None)));
         assert!(
             uses.is_next(Purpose::Write, &[1, 2], 1, (1, None)),
-            "a further read may have none"
+            "no lane is allowed for a further read"
         );
     }
 
@@ -533,13 +533,13 @@ mod tests {
     fn a_second_upload_leaves_the_last_lane_to_readers() {
         let uses = Uses { taken: [0, 0, 1, 0], reads: 1, ..Uses::default() };
         assert!(!uses.is_next(Purpose::Write, &[2], 4, (1, Some(2))));
-        assert!(uses.is_next(Purpose::Read, &[2, 1], 4, (1, Some(2))), "it waits for less long");
+        assert!(uses.is_next(Purpose::Read, &[2, 1], 4, (1, Some(2))), "the upload has to wait");
         assert!(uses.is_next(Purpose::Write, &[2], 4, (2, Some(3))), "there is another lane");
         assert!(uses.is_next(Purpose::Write, &[2], 4, (1, None)), "there will be another lane");
         let uses = Uses { reads: 0, ..uses };
         assert!(uses.is_next(Purpose::Write, &[2], 4, (1, Some(2))), "nothing is read");
         let uses = Uses { taken: [0, 0, 0, 0], reads: 1, ..uses };
-        assert!(uses.is_next(Purpose::Write, &[2], 4, (1, Some(1))), "the first one");
+        assert!(uses.is_next(Purpose::Write, &[2], 4, (1, Some(1))), "it is the first upload");
     }
 
     #[test]
@@ -550,7 +550,7 @@ mod tests {
         assert!(!uses.recalls(&[2]), "there is an upload that may end");
         assert!(!uses.recalls(&[]));
         uses.is_recalling = true;
-        assert!(!uses.recalls(&[1]), "one at a time");
+        assert!(!uses.recalls(&[1]), "one lane at a time");
         let uses = Uses { taken: [0, 2, 0, 0], ..Uses::default() };
         assert!(uses.recalls(&[2]));
     }

@@ -1,5 +1,5 @@
-//! What a server turns out to support or not, whatever it announced. The first lane that notices learns
-//! it for the host; from then on all lanes use the alternative.
+//! Features that a server turns out to support or not, whatever it announced. The first lane that notices
+//! learns it for the host; from then on all lanes act on it.
 //!
 //! An operation that failed while a lesson was learnt is retried at once ([`Learnt::since`]). There are few
 //! lessons, so these retries end.
@@ -31,7 +31,7 @@ pub(crate) enum Lesson {
     NoEpsv = 1 << 7,
     /// A data connection to a port from `EPSV` succeeded.
     EpsvWorks = 1 << 8,
-    /// None succeeded; use `PASV`.
+    /// A data connection to a port from `EPSV` failed, and none has succeeded: try `PASV` first.
     EpsvLeadsNowhere = 1 << 9,
     /// `LIST -a` lists what `LIST` lists, plus hidden names.
     ListAllWorks = 1 << 10,
@@ -41,7 +41,7 @@ pub(crate) enum Lesson {
     SaysBegin = 1 << 12,
     /// A rename does not replace an existing file.
     RenameKeeps = 1 << 13,
-    /// Times cannot be set, although it seemed so.
+    /// Times cannot be set, although it seemed possible.
     NoTimes = 1 << 14,
     /// A time was set once: a later refusal concerns that file only.
     TimesWork = 1 << 15,

@@ -8,14 +8,14 @@
 //! A lane is a logged-in control connection; it does one transfer at a time. `wire` is the protocol
 //! without I/O, `control` sends commands and receives replies, `login` opens a lane, `session` begins
 //! and ends transfers, `lanes` assigns lanes to tasks. `look` stats a path, `place` gives files their
-//! names, `learnt` remembers what a server does not support.
+//! names, `learnt` remembers the quirks that a server turns out to have.
 //!
-//! The control connection is our own and not suppaftp's (12.2.1): that waits for each reply before the
-//! next command, so a range costs six RTTs instead of three; its data connections do not work with
-//! implicit TLS; it doubles the byte 0xff in names; it knows names as text only.
+//! haul has its own control connection. suppaftp (12.2.1) waits for each reply before the next command, so
+//! a range costs six RTTs instead of three; its data connections do not work with implicit TLS; it doubles
+//! the byte 0xff in names; and it takes names as text only.
 //!
-//! FTP has no links, modes, locks, sync or writes in any order. Everything else depends on the server
-//! and what it announces (`FEAT`).
+//! FTP has no links, modes, locks, sync or writes out of order. Everything else depends on the server
+//! and on the features that it announces (`FEAT`).
 
 mod control;
 mod data;

@@ -35,10 +35,10 @@ const WAITING: usize = 4;
 const BATCH: usize = 200;
 
 /// The most entries of a listing that is buffered.
-const MOST_KEPT: usize = 1_000_000;
+const MOST_BUFFERED: usize = 1_000_000;
 
 /// The most bytes of the lines of such a listing.
-const MOST_BYTES_KEPT: usize = 128 << 20;
+const MOST_BYTES_BUFFERED: usize = 128 << 20;
 
 /// A listing with `-a` that has more entries is trusted: a directory called `-a` would be smaller.
 const MOST_DOUBTED: usize = 1000;
@@ -51,8 +51,8 @@ type Batch = Result<Vec<Entry>>;
 /// The queue to the consumer of the listing.
 struct Outbox {
     sender: mpsc::Sender<Batch>,
-    /// Batches that do not fit there, of a listing that is read to its end because its lane is needed.
-    kept: Vec<Batch>,
+    /// Batches beyond the queue, of a listing that is read to its end because another task needs its lane.
+    buffered: Vec<Batch>,
 }
 
 impl Outbox {
@@ -60,8 +60,8 @@ impl Outbox {
     /// unless another task needs it: a listing cannot be continued later, so the rest of it is buffered
     /// then.
     async fn hand_on(&mut self, lane: &mut Lane, batch: Batch) -> bool {
-        if !self.kept.is_empty() {
-            self.kept.push(batch);
+        if !self.buffered.is_empty() {
+            self.buffered.push(batch);
             return !self.sender.is_closed();
         }
         if let Err(mpsc::error::TrySendError::Full(batch)) = self.sender.try_send(batch) {
@@ -71,7 +71,7 @@ impl Outbox {
                     permit.map(|permit| permit.send(batch)).is_ok()
                 }
                 () = lane.recalled() => {
-                    self.kept.push(batch);
+                    self.buffered.push(batch);
                     true
                 }
             };
@@ -83,7 +83,7 @@ impl Outbox {
 
     /// Hands on the buffered batches and the final error, if any, without a lane.
     async fn finish(self, failure: Option<Error>) {
-        for batch in self.kept.into_iter().chain(failure.map(Err)) {
+        for batch in self.buffered.into_iter().chain(failure.map(Err)) {
             if self.sender.send(batch).await.is_err() {
                 // The consumer is gone.
                 return;
@@ -120,7 +120,7 @@ pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
     let (sender, receiver) = mpsc::channel(WAITING);
     let listing = Listing { inner: Arc::clone(inner), directory: path.clone() };
     inner.host.lanes.spawn(async move {
-        let mut outbox = Outbox { sender, kept: Vec::new() };
+        let mut outbox = Outbox { sender, buffered: Vec::new() };
         let outcome = match data {
             Some(data) => listing.run(lane, form, data, &mut outbox).await,
             None => {
@@ -153,7 +153,7 @@ async fn open(inner: &Inner, path: &RelPath) -> Result<(Lane, ListForm, Option<S
             Err(error) => return why(inner, path, lane, ListForm::Facts, error).await,
         }
     }
-    // LIST may take its path for options or a pattern, CWD does not.
+    // LIST may take its path for options or a pattern; CWD does not.
     let entered = lane.exchange(&[Command::new("CWD", &on_server)?]).await?;
     if let Some(reply) = entered.iter().find(|reply| !reply.is_done()) {
         return why(inner, path, lane, ListForm::Plain, refused("list", reply)).await;
@@ -234,7 +234,7 @@ struct Buffered {
     found: Vec<(RelPath, Found)>,
     /// Errors of unparsable lines.
     errors: Vec<Error>,
-    /// There were more of them.
+    /// More lines were unparsable than `errors` may hold.
     too_many_errors: bool,
     /// The directory itself was listed, as `-a` requires.
     itself: bool,
@@ -256,23 +256,25 @@ impl Listing {
         data: Stream,
         outbox: &mut Outbox,
     ) -> Result<()> {
-        let Some(mut kept) = self.read(&mut lane, form, data, outbox).await? else { return Ok(()) };
+        let Some(mut buffered) = self.read(&mut lane, form, data, outbox).await? else {
+            return Ok(());
+        };
         if form == ListForm::MaybeAll {
-            if kept.itself {
+            if buffered.itself {
                 self.inner.server.learnt.learn(Lesson::ListAllWorks);
-            } else if kept.too_many_errors || kept.found.len() <= MOST_DOUBTED {
-                let Some(chosen) = self.compare(&mut lane, kept, outbox).await? else {
+            } else if buffered.too_many_errors || buffered.found.len() <= MOST_DOUBTED {
+                let Some(chosen) = self.compare(&mut lane, buffered, outbox).await? else {
                     return Ok(());
                 };
-                kept = chosen;
+                buffered = chosen;
             }
         }
-        for error in kept.errors {
+        for error in buffered.errors {
             if !outbox.hand_on(&mut lane, Err(error)).await {
                 return Ok(());
             }
         }
-        let mut entries = kept.found.into_iter().peekable();
+        let mut entries = buffered.found.into_iter().peekable();
         while entries.peek().is_some() {
             let mut batch: Vec<_> = entries.by_ref().take(BATCH).collect();
             self.complete(&mut lane, &mut batch, form != ListForm::Facts).await?;
@@ -313,8 +315,8 @@ impl Listing {
         Ok(Some(all))
     }
 
-    /// Reads a listing, hands on what needs no further requests, and returns the rest. `None`: the
-    /// consumer is gone.
+    /// Reads a listing, hands on the entries that need no further requests, and returns the others. `None`:
+    /// the consumer is gone.
     async fn read(
         &self,
         lane: &mut Lane,
@@ -324,7 +326,7 @@ impl Listing {
     ) -> Result<Option<Buffered>> {
         let doubted = matches!(form, ListForm::MaybeAll | ListForm::MaybePlain);
         let mut lines = Lines::default();
-        let mut kept = Buffered::default();
+        let mut buffered = Buffered::default();
         let mut batch = Vec::new();
         let mut bytes = 0;
         loop {
@@ -349,24 +351,24 @@ impl Listing {
                     }
                 };
                 match self.entry(&line, form == ListForm::Facts) {
-                    Ok(None) => kept.itself |= line.ends_with(b" ."),
+                    Ok(None) => buffered.itself |= line.ends_with(b" ."),
                     Ok(Some((path, found))) => {
                         let lacks_size = found.is_file() && found.size.is_none();
                         if form == ListForm::Facts && !lacks_size {
                             batch.push(found.entry(path));
-                        } else if kept.found.last().is_none_or(|(last, _)| *last != path) {
+                        } else if buffered.found.last().is_none_or(|(last, _)| *last != path) {
                             // On VMS, further versions of a file have the same name.
                             bytes += line.len();
-                            kept.found.push((path, found));
+                            buffered.found.push((path, found));
                         }
                     }
-                    Err(error) if doubted && kept.errors.len() < MOST_ERRORS => {
-                        kept.errors.push(error);
+                    Err(error) if doubted && buffered.errors.len() < MOST_ERRORS => {
+                        buffered.errors.push(error);
                     }
-                    Err(_) if form == ListForm::MaybeAll && !kept.itself => {
-                        kept.too_many_errors = true;
+                    Err(_) if form == ListForm::MaybeAll && !buffered.itself => {
+                        buffered.too_many_errors = true;
                     }
-                    // It concerns one entry; the others are reported nevertheless.
+                    // The error concerns one entry; the others are listed nevertheless.
                     Err(error) => {
                         if !outbox.hand_on(lane, Err(error)).await {
                             return lane.stop(data).await.map(|()| None);
@@ -386,9 +388,9 @@ impl Listing {
             if over {
                 drop(data);
                 lane.finish("list").await?;
-                return Ok(Some(kept));
+                return Ok(Some(buffered));
             }
-            if kept.found.len() > MOST_KEPT || bytes > MOST_BYTES_KEPT {
+            if buffered.found.len() > MOST_BUFFERED || bytes > MOST_BYTES_BUFFERED {
                 drop(lane.stop(data).await);
                 return Err(too_long());
             }
@@ -396,7 +398,8 @@ impl Listing {
     }
 
     /// Checks that a listing, which has no length, was not cut short. Over TLS an attacker cannot forge
-    /// its end (`close_notify`), unless the server is one that never sends it.
+    /// its end (`close_notify`). Without it, the listing counts as complete only if the server has never sent
+    /// one and the last line is whole.
     fn ended(&self, data: &Stream, unfinished: bool) -> Result<()> {
         let known = &self.inner.server.ends_tls;
         match data.ended_properly() {
@@ -409,7 +412,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Requests what the listing lacks: times after `LIST`, and missing lengths.
+    /// Requests the attributes that the listing lacks: times after `LIST`, and missing lengths.
     async fn complete(
         &self,
         lane: &mut Lane,
@@ -417,7 +420,7 @@ impl Listing {
         times: bool,
     ) -> Result<()> {
         let server = &self.inner.server;
-        let mut asked = Vec::new();
+        let mut requested = Vec::new();
         let mut commands = Vec::new();
         for (path, found) in entries.iter_mut().filter(|(_, found)| found.is_file()) {
             let on_server = self.inner.on_server(path);
@@ -427,11 +430,11 @@ impl Listing {
             let command = |verb| Command::new(verb, &on_server).ok();
             let time = if time { command("MDTM") } else { None };
             let size = if size { command("SIZE") } else { None };
-            asked.push((found, time.is_some(), size.is_some()));
+            requested.push((found, time.is_some(), size.is_some()));
             commands.extend(time.into_iter().chain(size));
         }
         let mut replies = lane.exchange(&commands).await?.into_iter();
-        for (found, time, size) in asked {
+        for (found, time, size) in requested {
             if let Some(reply) = replies.by_ref().take(usize::from(time)).next() {
                 found.modified = reply.is_done().then(|| parse_time(reply.last_line())).flatten();
                 unless_known(server, &reply, Lesson::NoMdtm);
@@ -482,7 +485,7 @@ fn unless_known(server: &crate::server::Server, reply: &Reply, lesson: Lesson) {
 /// The error of a listing that does not fit into memory.
 fn too_long() -> Error {
     Error::new(ErrorKind::Unsupported, "list").because(format!(
-        "its listing has more than {MOST_KEPT} entries or {} MiB, and the server has no MLSD",
-        MOST_BYTES_KEPT >> 20
+        "its listing has more than {MOST_BUFFERED} entries or {} MiB, and the server has no MLSD",
+        MOST_BYTES_BUFFERED >> 20
     ))
 }

@@ -115,7 +115,8 @@ impl Login {
         &self.learnt
     }
 
-    /// Opens a lane; retries if something was learnt from the failure.
+    /// Opens a lane. Retries if something was learnt from a transient failure, or if the user mistyped the
+    /// password and may try again.
     pub(crate) async fn open(&self) -> Result<Opened> {
         let mut lessons = self.learnt.mark();
         loop {
@@ -124,7 +125,7 @@ impl Login {
                 Err(error) if error.retry() == Retry::Later && self.learnt.since(&mut lessons) => {}
                 // On a new connection: some servers close one after a failed login.
                 Err(error)
-                    if error.kind() == ErrorKind::Unauthenticated && self.asks_again().await => {}
+                    if error.kind() == ErrorKind::Unauthenticated && self.may_retype().await => {}
                 outcome => return outcome.map_err(|error| error.at(self.name())),
             }
         }
@@ -233,14 +234,14 @@ impl Login {
         }
         commands.push(Command::new("USER", user)?);
         let mut replies = control.exchange(&commands).await?;
-        let answer = replies.pop().ok_or_else(|| protocol("log in", "no reply"))?;
+        let reply = replies.pop().ok_or_else(|| protocol("log in", "no reply"))?;
         if let Some(protection) = replies.pop().filter(|reply| !reply.is_done()) {
             return Err(unprotected(&protection));
         }
-        match answer.code() {
+        match reply.code() {
             331 => self.try_password(control, user).await,
             _ => {
-                let outcome = self.let_in(user, &answer);
+                let outcome = self.let_in(user, &reply);
                 if let Err(error) = &outcome
                     && error.kind() == ErrorKind::Unauthenticated
                 {
@@ -257,16 +258,16 @@ impl Login {
         let mut trial = self.trial.lock().await;
         if let Some(password) = self.password.get() {
             drop(trial);
-            let answer = control.ask(&Command::password(password.expose())?).await?;
-            return self.let_in(user, &answer);
+            let reply = control.ask(&Command::password(password.expose())?).await?;
+            return self.let_in(user, &reply);
         }
         if let Some(cause) = &trial.refused {
             return Err(denied(cause.clone()));
         }
         let before = trial.typed;
         let password = self.find_password(user, &mut trial).await?;
-        let answer = control.ask(&Command::password(password.expose())?).await?;
-        let outcome = self.let_in(user, &answer);
+        let reply = control.ask(&Command::password(password.expose())?).await?;
+        let outcome = self.let_in(user, &reply);
         match &outcome {
             // Only the holder of `trial` sets it, so this cannot fail.
             Ok(()) => drop(self.password.set(password)),
@@ -285,18 +286,18 @@ impl Login {
 
     /// Whether a typed password was refused since the last call, and the user may try again. Not if the
     /// server refuses the user name itself.
-    async fn asks_again(&self) -> bool {
+    async fn may_retype(&self) -> bool {
         let mut trial = self.trial.lock().await;
         let is_mistyped = mem::take(&mut trial.is_mistyped);
         is_mistyped && trial.refused.is_none() && self.password.get().is_none()
     }
 
-    fn let_in(&self, user: &str, answer: &Reply) -> Result<()> {
-        match answer.code() {
+    fn let_in(&self, user: &str, reply: &Reply) -> Result<()> {
+        match reply.code() {
             230 | 202 | 232 => Ok(()),
             332 => Err(Error::new(ErrorKind::Unsupported, "log in")
                 .because("the server requires an account (ACCT), which is not supported")),
-            _ => Err(self.not_logged_in(user, answer)),
+            _ => Err(self.not_logged_in(user, reply)),
         }
     }
 
@@ -313,7 +314,7 @@ impl Login {
             commands.extend([Command::new("PBSZ", "0")?, Command::new("PROT", "P")?]);
         }
         commands.push(Command::new("USER", user)?);
-        // No password: the first login needed none.
+        // `None` if the first login needed no password.
         let password = self.password.get();
         if let Some(password) = password {
             commands.push(Command::password(password.expose())?);
@@ -326,11 +327,11 @@ impl Login {
         if let Some(protection) = replies[..user_at].last().filter(|reply| !reply.is_done()) {
             return Err(unprotected(protection));
         }
-        let answer = match replies[user_at].code() {
+        let reply = match replies[user_at].code() {
             331 if password.is_some() => &replies[user_at + 1],
             _ => &replies[user_at],
         };
-        self.let_in(user, answer)?;
+        self.let_in(user, reply)?;
         is_binary(&replies[begin])
     }
 
@@ -352,9 +353,9 @@ impl Login {
         if user == ANONYMOUS || user == "ftp" {
             return Ok(Secret::new(ANONYMOUS_PASSWORD));
         }
-        let question = format!("Password for {user}@{}: ", self.name());
+        let prompt = format!("Password for {user}@{}: ", self.name());
         trial.typed += 1;
-        let given = self.prompter.secret(&question).await?;
+        let given = self.prompter.secret(&prompt).await?;
         given.ok_or_else(|| {
             let user = user.escape_debug();
             let cause = format!("the server requires a password for {user}, and none was given");
@@ -462,11 +463,11 @@ mod tests {
                 let _ = stream.write_all(b"220 Hello.\r\n").await;
                 let mut line = String::new();
                 while stream.read_line(&mut line).await.is_ok_and(|length| length > 0) {
-                    let answer = match line.starts_with("USER") && is_first {
+                    let reply = match line.starts_with("USER") && is_first {
                         true => "331 Password?\r\n",
                         false => "530 Login incorrect.\r\n",
                     };
-                    let _ = stream.write_all(answer.as_bytes()).await;
+                    let _ = stream.write_all(reply.as_bytes()).await;
                     line.clear();
                 }
             }

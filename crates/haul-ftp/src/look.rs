@@ -1,5 +1,5 @@
-//! Finds out what is at a path: by `MLST` if the server supports it, otherwise by three commands in one
-//! flight, or by a listing of the parent directory if the server does not report lengths either.
+//! Stats a path: by `MLST` if the server supports it, otherwise by `CWD`, `MDTM` and `SIZE` in one flight,
+//! or by a listing of the parent directory if the server does not report lengths either.
 
 use haul_storage::{EntryKind, Error, ErrorKind, Result};
 
@@ -10,7 +10,7 @@ use crate::session::Session;
 use crate::wire::listing::{Found, facts, list_line};
 use crate::wire::{Command, Reply, parse_time};
 
-/// Stats an absolute path on the server; `None` if nothing is there. The length of a file is always known.
+/// Stats an absolute path on the server; `None` if there is no entry. The length of a file is always known.
 pub(crate) async fn look(session: &mut Session, path: &[u8]) -> Result<Option<Found>> {
     let Some(mut found) = find(session, path).await? else { return Ok(None) };
     if found.is_file() && found.size.is_none() {
@@ -87,8 +87,8 @@ async fn by_commands(session: &mut Session, path: &[u8]) -> Result<Option<Found>
     Ok(found.map(|found| Found { modified: modified.or(found.modified), ..found }))
 }
 
-/// Looks up the name in a listing of the parent directory. If no `SIZE` has succeeded yet, another file there
-/// shows whether the server supports it.
+/// Looks up the name in a listing of the parent directory. If no `SIZE` has succeeded yet, another file in
+/// it shows whether the server supports `SIZE`.
 async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>> {
     let (parent, name) = parent_and_name(path);
     if name.is_empty() {
@@ -142,9 +142,9 @@ async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>>
     }
     if let Some(another) = another.filter(|_| session.server.size()) {
         let path = [parent.strip_suffix(b"/").unwrap_or(parent), b"/", &another].concat();
-        if let Ok(question) = Command::new("SIZE", path) {
-            let told = session.exchange(&[question]).await?.iter().all(Reply::is_done);
-            learnt.learn(if told { Lesson::SizeWorks } else { Lesson::NoSize });
+        if let Ok(command) = Command::new("SIZE", path) {
+            let works = session.exchange(&[command]).await?.iter().all(Reply::is_done);
+            learnt.learn(if works { Lesson::SizeWorks } else { Lesson::NoSize });
         }
     }
     Ok(None)
@@ -198,7 +198,7 @@ pub(crate) fn size(reply: &Reply) -> Option<u64> {
     digits.parse().ok().filter(|_| reply.is_done())
 }
 
-/// `None` if the refusal means that nothing is there: most often 550 without a reason.
+/// `None` if the refusal means that there is no entry: most often 550 without a reason.
 fn unless_absent(error: Error, reply: &Reply) -> Result<Option<Found>> {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(None),

@@ -32,12 +32,12 @@ impl Inner {
         let aside = self.on_server(&self.aside_of(to)?);
         let Refused { error, name } = match self.try_rename(from, &on_server, &aside).await {
             Ok(false) => return Ok(()),
-            // An earlier run was killed before it could remove it.
+            // An earlier run may have been killed before it removed the old file.
             Ok(true) => return self.remove_aside(&aside, to).await,
             Err(refused) => refused,
         };
-        let passing = error.retry() == Retry::Later;
-        if !name || passing || error.kind() == ErrorKind::NotFound {
+        let is_transient = error.retry() == Retry::Later;
+        if !name || is_transient || error.kind() == ErrorKind::NotFound {
             // An existing file is not the reason.
             return Err(self.explain(error, to).await);
         }
@@ -65,7 +65,7 @@ impl Inner {
         let replies = match self.host.tell(&commands).await {
             Ok(replies) => replies,
             Err(error) => {
-                // It is unknown how far it got. If this fails too, the next run recovers.
+                // It is unknown which commands succeeded. If recovering fails too, the next run does it.
                 self.server.learnt.learn(Lesson::RenameKeeps);
                 drop(self.recover(to).await);
                 return Err(self.at(error, to));
@@ -111,14 +111,14 @@ impl Inner {
             return Ok(());
         }
         let aside = self.on_server(&self.aside_of(path)?);
-        let there = self.host.ask(&[Command::new("RNFR", &aside)?]).await;
-        let there = there.map_err(|error| self.at(error, path))?;
-        if !there.iter().all(Reply::is_pending) {
+        let replies = self.host.ask(&[Command::new("RNFR", &aside)?]).await;
+        let replies = replies.map_err(|error| self.at(error, path))?;
+        if !replies.iter().all(Reply::is_pending) {
             return Ok(());
         }
         // Some servers accept RNFR for every name, and check at RNTO.
-        let there = self.host.look(&aside).await.map_err(|error| self.at(error, path))?;
-        if there.is_none() {
+        let found = self.host.look(&aside).await.map_err(|error| self.at(error, path))?;
+        if found.is_none() {
             return Ok(());
         }
         match self.find(path).await? {
@@ -143,8 +143,8 @@ impl Inner {
         let commands = [Command::new("DELE", aside)?];
         let replies = self.host.ask(&commands).await.map_err(|error| self.at(error, path))?;
         let Some(reply) = replies.iter().find(|reply| !reply.is_done()) else { return Ok(()) };
-        let there = self.host.look(aside).await.map_err(|error| self.at(error, path))?;
-        if there.is_none() {
+        let found = self.host.look(aside).await.map_err(|error| self.at(error, path))?;
+        if found.is_none() {
             return Ok(());
         }
         let shown = String::from_utf8_lossy(aside).escape_debug().to_string();
@@ -165,7 +165,8 @@ impl Inner {
         })
     }
 
-    /// Renames, and returns whether a file may have been left aside, by RNFR: some servers accept that for every name.
+    /// Renames, and returns whether a file may have been left at `aside`: whether the server accepts RNFR for it, which
+    /// some servers do for every name.
     async fn try_rename(&self, from: &[u8], to: &[u8], aside: &[u8]) -> Result<bool, Refused> {
         let failed = |error| Refused { error, name: false };
         let mut commands = rename(from, to).map_err(failed)?.to_vec();

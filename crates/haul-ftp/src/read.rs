@@ -1,12 +1,13 @@
 //! Download of ranges of a file, each over a lane of its own (`REST`, `RETR`).
 //!
 //! A server sends a file to its end. For a range that ends earlier, the client has to abort the download, and it closes
-//! the TCP window as that end comes near. If there is one lane only, the download is parked for a moment instead: the
-//! next range often begins where this one ends, and continues without a new data connection. A task per range receives
-//! the data and passes it on, so that the download is ended cleanly even if the reader is dropped.
+//! the TCP window as that end comes near. The download is parked for a moment instead if there is one lane only, if the
+//! last parked one was continued, or if the server processes commands in order (ending it later then costs no RTT): the
+//! next range often begins where this one ends, and continues without a new data connection.
 //!
-//! It also ends the download if the reader takes nothing and another task needs the lane, and continues over another
-//! lane once the reader goes on.
+//! A task per range receives the data and passes it on, so that the download is ended cleanly even if the reader is
+//! dropped. The task also ends the download if the reader takes nothing and another task needs the lane, and continues
+//! over another lane once the reader goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -173,7 +174,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Where it ends now.
+    /// The offset at which the range ends now.
     fn ends_at(&self) -> u64 {
         self.range.end().min(self.end.load(Ordering::Relaxed))
     }
@@ -192,11 +193,11 @@ impl Reading {
                 Ok(data) => break (lane, data, at),
                 Err(_) if self.inner.server.learnt.since(&mut lessons) => {}
                 Err(error) if error.kind() == ErrorKind::Other => {
-                    // The reply does not tell whether the file was removed since it was opened, or may not be read.
+                    // The reply does not show whether the file was removed since it was opened, or may not be read.
                     drop(lane);
-                    let there = self.inner.find(&self.path).await?.is_some();
+                    let exists = self.inner.find(&self.path).await?.is_some();
                     let kind =
-                        if there { ErrorKind::PermissionDenied } else { ErrorKind::NotFound };
+                        if exists { ErrorKind::PermissionDenied } else { ErrorKind::NotFound };
                     return Err(Error::new(kind, "read").because(error.cause()));
                 }
                 Err(error) => return Err(error),
@@ -234,7 +235,7 @@ impl Reading {
                 return Ok(None);
             }
             let Some(permit) = permit_or_recall(&mut lane, sender).await else {
-                // If it does not end well the lane is closed, and is out of the way too.
+                // If stopping fails, the lane is closed, which makes room for another one.
                 drop(lane.stop(data).await);
                 drop(lane);
                 let is_taken = sender.send(Ok(Block::from(piece))).await.is_ok();
@@ -284,8 +285,8 @@ impl Reading {
     }
 }
 
-/// A permit to hand a piece on, an error if nobody wants it, and `None` if the lane is needed for something else
-/// while nobody takes one.
+/// A permit to hand on a piece; an error if the reader is gone; `None` if the reader takes no piece and another task
+/// needs the lane.
 async fn permit_or_recall<'a>(
     lane: &mut Lane,
     sender: &'a Sender,

@@ -22,7 +22,7 @@ pub(crate) enum SetTime {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) features: Features,
-    /// Features that turned out not to work.
+    /// Features that turned out to work or not to work.
     pub(crate) learnt: Arc<Learnt>,
     /// The absolute path of the directory after login.
     pub(crate) home: Vec<u8>,
@@ -39,7 +39,7 @@ pub(crate) struct Server {
     /// The receive budget of all data connections, set once the RTT is known: to `None` if that is too short
     /// for one.
     receive_budget: OnceLock<Option<Arc<ReceiveBudget>>>,
-    /// The data connections that carry files now.
+    /// The data connections that carry files now, for their RTTs.
     pub(crate) in_use: InUse,
 }
 
@@ -54,7 +54,7 @@ impl InUse {
         gauges.extend(gauge.map(Arc::downgrade));
     }
 
-    /// A sample of each connection that has carried anything.
+    /// An RTT sample of each connection that has carried anything.
     pub(crate) fn round_trips(&self) -> Vec<RttSample> {
         let mut gauges = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         gauges.retain(|gauge| gauge.strong_count() > 0);
@@ -62,8 +62,8 @@ impl InUse {
     }
 }
 
-/// Whether a server processes commands strictly in order. These have a process for each session. pyftpdlib does not: it
-/// omits the final reply to a transfer if the next one is prepared before.
+/// Whether a server processes commands strictly in order, as those with a process for each session do. pyftpdlib does
+/// not: it omits the final reply to a transfer if a port for the next one is requested before.
 fn processes_in_order(greeting: &str) -> bool {
     ["vsFTPd", "ProFTPD", "Pure-FTPd"].iter().any(|name| greeting.contains(name))
 }
@@ -93,7 +93,7 @@ impl Server {
         let rename_replaces = system.contains("unix") && !system.contains("emulated");
         let processes_in_order = processes_in_order(greeting);
         if processes_in_order {
-            // If SIZE is not allowed, these servers say so; any other refusal means that the file does not exist.
+            // These servers report if SIZE is not allowed; any other refusal means that the file does not exist.
             learnt.learn(Lesson::SizeWorks);
         }
         Self {
@@ -145,7 +145,7 @@ impl Server {
         self.features.mdtm && !self.learnt.knows(Lesson::NoMdtm)
     }
 
-    /// How to ask for SHA-256 digests, if the server computes them.
+    /// The command that requests SHA-256 digests, if the server computes them.
     pub(crate) fn hash(&self) -> Option<HashCommand> {
         self.features.hash.filter(|_| !self.learnt.knows(Lesson::NoHash))
     }

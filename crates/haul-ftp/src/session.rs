@@ -23,10 +23,10 @@ use crate::server::Server;
 use crate::stream::{Patience, Security, Stream};
 use crate::wire::{Command, HashCommand, Reply, SHA_256, announced_size, extended_port, port};
 
-/// Limit for opening a data connection. Firewalls drop it silently.
+/// Limit for opening a data connection. Firewalls drop packets of blocked ones silently.
 const DATA_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long to wait for the reply that says why a data connection was refused.
+/// How long to wait for the reply that states why a data connection was refused.
 const REASON: Duration = Duration::from_secs(2);
 
 /// How long to wait for the final reply to a transfer that was stopped.
@@ -200,7 +200,7 @@ impl Session {
         replies?.pop().ok_or_else(|| protocol("read the digest", "a reply is missing"))
     }
 
-    /// The data of a file from `offset` on: from a download of `opening` parked there, or a new one.
+    /// The data of a file from `offset` on: from a download of `opening` parked at that offset, or a new one.
     pub(crate) async fn retrieve(
         &mut self,
         path: &[u8],
@@ -211,8 +211,8 @@ impl Session {
             Some(parked) => parked.data,
             None => self.transfer(offset, Command::new("RETR", path)?, "read").await?,
         };
-        if let Some(round_trips) = self.gauge.round_trips() {
-            data.feed(self.server.receive_budget(round_trips.shortest));
+        if let Some(rtt) = self.gauge.round_trips() {
+            data.feed(self.server.receive_budget(rtt.shortest));
         }
         self.server.in_use.add(data.measure(Direction::In));
         Ok(data)
@@ -259,7 +259,7 @@ impl Session {
             let limit = DATA_LIMIT.min(patience.silence);
             let what = || format!("data connection for {shown}");
             let connect = connect(endpoint, &patience, Arc::clone(&shown), security.as_ref());
-            // A TLS handshake is large.
+            // Boxed, since the future of a TLS handshake is large.
             let mut connecting = Box::pin(async {
                 let connected = patience.waits.within(limit, what, connect).await;
                 connected.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
@@ -314,8 +314,8 @@ impl Session {
         }
     }
 
-    /// The data of a transfer that the server reports as done without announcing its beginning: some never
-    /// announce it, most have nothing to send.
+    /// The data of a transfer that the server reports as done without announcing its beginning. Some servers
+    /// never announce it; most have nothing to send.
     async fn unannounced(&self, stream: Option<Stream>) -> Stream {
         match stream.filter(|_| !self.server.learnt.knows(Lesson::SaysBegin)) {
             Some(stream) if timeout(UNANNOUNCED, stream.readable()).await.is_ok() => stream,
@@ -412,7 +412,7 @@ impl Session {
         }
     }
 
-    /// Parks a download at `at`, in case the next read begins there.
+    /// Parks a download at `at`, in case the next read begins at that offset.
     pub(crate) fn park(&mut self, opening: u64, at: u64, mut data: Stream) {
         if std::mem::take(&mut self.is_done) {
             // No final reply will follow.

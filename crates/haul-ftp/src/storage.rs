@@ -22,7 +22,7 @@ use crate::whole;
 use crate::wire::{Command, Reply};
 use crate::write::FtpUpload;
 
-/// Files up to this length (bytes) are transferred whole: a ranged read takes as many round trips.
+/// Files up to this length (bytes) are transferred whole: ranged reads would not save RTTs.
 const WHOLE: u64 = 1 << 20;
 
 const NOT_IN_FTP: &str = "FTP does not support this";
@@ -145,8 +145,8 @@ impl Storage for FtpStorage {
             // An earlier attempt created it, and the connection was lost before the reply arrived.
             Some(found) if found.is_dir() && !tries.is_first() => Ok(()),
             Some(_) => {
-                let there = Error::new(ErrorKind::AlreadyExists, error.operation());
-                Err(inner.at(there.because(error.cause()), path))
+                let exists = Error::new(ErrorKind::AlreadyExists, error.operation());
+                Err(inner.at(exists.because(error.cause()), path))
             }
             None => {
                 inner.forget(&path.parent().unwrap_or_default());

@@ -28,7 +28,8 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Awaits an I/O operation on a connection, within the timeout. `what` describes what the server is to do.
+    /// Awaits an I/O operation on a connection, within the timeout. `what` names the awaited data or event in reports
+    /// of long waits.
     async fn within<T>(
         &self,
         operation: &'static str,
@@ -149,7 +150,7 @@ impl Stream {
         self.patience.silence
     }
 
-    /// Sets it.
+    /// Sets how long no data may move in either direction.
     pub(crate) const fn set_silence(&mut self, silence: Duration) {
         self.patience.silence = silence;
     }

@@ -1,4 +1,4 @@
-//! Reads and writes small files, each on one lane from beginning to end.
+//! Reads and writes small files, each in one transfer.
 
 use std::sync::Arc;
 
@@ -58,8 +58,8 @@ async fn try_read(inner: &Inner, path: &RelPath, limit: u64) -> Result<Whole> {
     drop(data);
     lane.finish("read").await?;
     if (block.len() as u64) < before.size {
-        let (came, said) = (block.len(), before.size);
-        return Err(changed(format!("the server reported {said} bytes and sent {came}")));
+        let (sent, reported) = (block.len(), before.size);
+        return Err(changed(format!("the server reported {reported} bytes and sent {sent}")));
     }
     let after = entry(&mut lane, &on_server, path).await?;
     if after.identity() != before.identity() {
@@ -102,7 +102,7 @@ pub(crate) async fn write(
         Err(error) => Err(inner.explain(error, path).await),
     };
     let Err(error) = outcome else { return Ok(()) };
-    // The old file may still be aside; then the part file is kept.
+    // If the old file is still aside, no file has this name: then the part file is retained.
     let only_copy = options.replace && error.kind() != ErrorKind::NotFound && {
         inner.find(path).await.is_ok_and(|found| found.is_none())
             && inner.host.look(&part).await.is_ok_and(|found| {

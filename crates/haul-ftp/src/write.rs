@@ -2,8 +2,8 @@
 //!
 //! A task holds the lane for the whole upload and sends the blocks that it is given. If the connection breaks, blocks
 //! in transit are lost, and only the server knows how much it has received. A broken upload is therefore an error of
-//! the whole file: to resume, the caller creates it anew, which asks for the length of the part file, and continues
-//! from there.
+//! the whole file: to resume, the caller creates the upload anew, which queries the length of the part file and
+//! continues from there.
 
 use std::sync::Arc;
 
@@ -82,8 +82,8 @@ impl FtpUpload {
             false => None,
         };
         let found = found.and_then(|found| found.size);
-        let place = inner.journal_path(path);
-        let journal = PartJournal::look(place, options, found, Writes::InOrder).await?;
+        let journal_path = inner.journal_path(path);
+        let journal = PartJournal::look(journal_path, options, found, Writes::InOrder).await?;
         let found = found.filter(|_| journal.resumes());
         let upload = Self {
             inner: Arc::clone(inner),
@@ -250,8 +250,8 @@ impl WriteAt for FtpUpload {
         let part = self.inner.look(&self.part).await?;
         if part.size != Some(size) {
             state.broken = true;
-            let there = part.size.unwrap_or(0);
-            let cause = format!("the server stored {there} bytes instead of {size}");
+            let stored = part.size.unwrap_or(0);
+            let cause = format!("the server stored {stored} bytes instead of {size}");
             let error = Error::new(ErrorKind::Changed, "commit").because(cause);
             return Err(self.at(error));
         }
@@ -276,7 +276,7 @@ impl WriteAt for FtpUpload {
 
     async fn abort(&self, keep: bool) -> Result<()> {
         let mut state = self.state.lock().await;
-        // The part file is abandoned, so a failure does not matter.
+        // The upload is abandoned, so a failure does not matter.
         drop(self.end(&mut state).await);
         state.broken = true;
         // Dropped on return: only then may another upload write to this name.

@@ -21,12 +21,12 @@ pub(crate) struct Copying {
     begun: bool,
     /// The part of the current range of data (not a hole) that is still to be copied.
     rest: Range,
-    /// The end of the current range, from which on the next one is sought.
+    /// The end of the current range, where the search for the next one starts.
     end: u64,
 }
 
 impl Copying {
-    /// Opens both files.
+    /// Opens the source and creates the part file.
     pub(crate) fn begin(volume: &Arc<Volume>, from: &RelPath, to: &RelPath) -> Result<Self> {
         let (file, stat) = volume.open_file("copy", from)?;
         let source = Opened::new(Arc::clone(volume), from.clone(), Arc::new(file), stat);

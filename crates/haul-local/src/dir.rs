@@ -1,8 +1,8 @@
 //! Resolves a [`RelPath`] to an open directory and a name in it.
 //!
-//! So no path leads out of the root: the directory of every path is opened beneath the root
-//! without following a link, and everything else happens relative to that descriptor, with calls
-//! that do not follow the last name.
+//! No path leads out of the root: the directory of every path is opened beneath the root without
+//! following a link, and everything else happens relative to that descriptor, with calls that do not
+//! follow the last name.
 //!
 //! Recently used directories are cached, because many small files share a directory. A cached
 //! descriptor is used for a short time only ([`CACHE_LIFETIME`]), since other programs may rename
@@ -23,7 +23,7 @@ use crate::platform::Platform;
 /// Most directories in the cache. Each takes a descriptor, and 1 024 is a common limit of those.
 const CACHE_SIZE: usize = 128;
 
-/// How long a cached directory is assumed to be at its path still. Filling a directory with small
+/// How long a cached directory is assumed to be still at its path. Filling a directory with small
 /// files takes a few milliseconds; opening it again costs 2 µs.
 const CACHE_LIFETIME: Duration = Duration::from_millis(50);
 
@@ -74,7 +74,7 @@ impl Tree {
         }
     }
 
-    /// The directory at `path`, and whether it is certainly the one there: opened by this call, or the root.
+    /// The directory at `path`, and whether it is certainly current: opened by this call, or the root.
     fn open(&self, platform: &dyn Platform, path: &[u8]) -> Result<(Directory, bool)> {
         if path.is_empty() {
             return Ok((Arc::clone(&self.root), true));

@@ -21,14 +21,14 @@ const PATH_MAX: usize = 4096;
 /// What is recorded about one part file.
 #[derive(Debug)]
 pub(crate) struct PartRecord {
-    place: Option<Place>,
+    file: Option<JournalFile>,
     held: Held,
     resumes: bool,
     journal: Mutex<Option<Journal>>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct JournalFile {
     source: SourceVersion,
     path: PathBuf,
     /// Keeps the directory open that `path` goes through, if the full path would exceed `PATH_MAX`.
@@ -47,19 +47,19 @@ impl PartRecord {
     ) -> Result<Self> {
         let source = options.source.clone();
         let is_recorded = source.is_some();
-        let place = source.and_then(|source| Place::of(volume, directory, path, source));
-        let held = match (&place, found) {
+        let file = source.and_then(|source| JournalFile::of(volume, directory, path, source));
+        let held = match (&file, found) {
             (None, _) => Held::Unrecorded,
             (Some(_), None) => Held::Ranges(RangeSet::new()),
-            (Some(place), Some(found)) => {
+            (Some(file), Some(found)) => {
                 let stat = rustix::fs::fstat(found);
                 let stat = stat.map_err(|errno| volume.error("create", path, errno))?;
-                Journal::held(&place.path, &place.source, size_of(&stat), Writes::AnyOrder)
+                Journal::held(&file.path, &file.source, size_of(&stat), Writes::AnyOrder)
             }
         };
         // Without a source, only the caller can know what the part file contains.
         let resumes = found.is_some() && (!is_recorded || matches!(held, Held::Ranges(_)));
-        Ok(Self { place, held, resumes, journal: Mutex::default() })
+        Ok(Self { file, held, resumes, journal: Mutex::default() })
     }
 
     /// Whether the part file is resumed; if not, the caller has to empty it.
@@ -73,7 +73,7 @@ impl PartRecord {
 
     /// Starts the journal, once the part file contains exactly the ranges of `held`.
     pub(crate) fn start(&mut self) -> Result<()> {
-        let Some(Place { source, path, .. }) = &self.place else { return Ok(()) };
+        let Some(JournalFile { source, path, .. }) = &self.file else { return Ok(()) };
         let journal = Journal::start(path, source, &self.held.ranges())?;
         self.journal = Mutex::new(Some(journal));
         Ok(())
@@ -113,7 +113,7 @@ impl Volume {
     }
 }
 
-impl Place {
+impl JournalFile {
     /// `None` if no path can name the journal.
     fn of(
         volume: &Volume,

@@ -1,4 +1,4 @@
-//! Reading and setting what a copy should keep: owner, mode, times, extended attributes.
+//! Reads and sets the metadata that a copy preserves: owner, mode, times, extended attributes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -14,7 +14,7 @@ use crate::xattrs::{Holder, has_acl};
 /// Set-user-ID and set-group-ID bits, which lend the rights of the owner.
 const SET_ID: u32 = 0o6000;
 
-const OWNER_CHANGES: u32 = 0o600;
+const OWNER_READ_WRITE: u32 = 0o600;
 
 /// Arguments that set the modification time, and the access time to now. File systems on libfuse 2
 /// (exfat-fuse, fusefat, and others that do not set `utime_omit_ok`) ignore a request that has only
@@ -26,7 +26,7 @@ fn times(modified: Timestamp) -> Timestamps {
     }
 }
 
-/// The IDs of an owner for `chown`. 2³² - 1, which a server may report, is none: `chown` would change nothing.
+/// The IDs of an owner for `chown`. 2³² - 1, which a server may report, is not an ID: `chown` would change nothing.
 ///
 /// # Errors
 /// `EINVAL` for that number.
@@ -41,7 +41,8 @@ fn ids((user, group): (u32, u32)) -> SysResult<(Option<Uid>, Option<Gid>)> {
 ///
 /// The order is owner, attributes, mode, time: a change of owner clears set-ID bits and
 /// capabilities, and a mode without write permission forbids setting `user.*` attributes. Set-ID
-/// bits and capabilities are kept only together with the owner, since they lend the owner's rights.
+/// bits are set only together with the owner, since they lend the owner's rights; the caller leaves
+/// out capabilities for the same reason.
 pub(crate) fn apply(
     file: BorrowedFd<'_>,
     metadata: &Metadata,
@@ -108,7 +109,7 @@ impl Volume {
     ///
     /// All steps use one open handle, so a rename in the directory meanwhile cannot make owner and
     /// mode apply to different files. If a step fails, the others are still done, and the first
-    /// error is returned.
+    /// error is returned. A link has no handle: its steps use its name, and the first error ends them.
     pub(crate) fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
         const OPERATION: &str = "set metadata";
         let kind = self.at(OPERATION, path, |directory, name| {
@@ -255,11 +256,11 @@ impl Handle {
     }
 
     /// Replaces the attributes by `wanted`. `user.*` attributes are accessible only if the mode
-    /// lets the owner read and write; if it does not, it is changed for the moment.
+    /// lets the owner read and write; if it does not, it is changed temporarily.
     fn make_xattrs(&self, wanted: &Xattrs, mode: u32) -> SysResult<()> {
         match self.holder().replace_all(wanted) {
-            Err(Errno::ACCESS) if mode & OWNER_CHANGES != OWNER_CHANGES => {
-                self.set_mode(mode | OWNER_CHANGES)?;
+            Err(Errno::ACCESS) if mode & OWNER_READ_WRITE != OWNER_READ_WRITE => {
+                self.set_mode(mode | OWNER_READ_WRITE)?;
                 let made = self.holder().replace_all(wanted);
                 // An ACL sets the mode itself.
                 let restored = if has_acl(wanted) { Ok(()) } else { self.set_mode(mode) };

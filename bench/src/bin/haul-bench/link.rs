@@ -1,4 +1,4 @@
-//! `haul-bench link`: an emulated link to try things over.
+//! `haul-bench link`: creates an emulated link for experiments.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -9,6 +9,7 @@ use signal_hook::iterator::Signals;
 
 use crate::LinkArguments;
 
+/// Runs the command over the link and returns its exit status; without a command, waits for a signal.
 pub(crate) fn link(arguments: &LinkArguments) -> Result<ExitCode, String> {
     let spec = spec(arguments)?;
     let means = arguments.links.unwrap_or_else(Means::of_this_machine);

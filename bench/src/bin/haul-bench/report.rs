@@ -8,7 +8,7 @@ use haul_bench::report::{self, Results};
 
 use crate::ReportArguments;
 
-/// Prints the tables or writes them to a file; writes the chart and the page if asked for.
+/// Prints the tables or writes them to a file; writes the chart and the page if their options are given.
 pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, String> {
     let mut texts = Vec::new();
     for path in &arguments.results {

@@ -120,8 +120,8 @@ fn tools(arguments: &RunArguments, haul: &Path) -> Result<Tools, String> {
     find_tools(&arguments.files, Some(haul))?.only(&arguments.tools)
 }
 
-/// All tools: from the given file or else the built-in one. `haul` and the plain pipeline are those built from this
-/// source.
+/// All tools: from the given file or else the built-in one. `haul` is the executable to measure, the plain pipeline the
+/// one built along with this program.
 pub(crate) fn find_tools(files: &FileArguments, haul: Option<&Path>) -> Result<Tools, String> {
     let (name, text) = text(files.tools_file.as_deref(), "tools.toml", tools::BUILT_IN)?;
     let given: BTreeMap<String, PathBuf> = files.peer.iter().cloned().collect();

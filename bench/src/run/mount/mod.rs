@@ -23,14 +23,14 @@ use crate::data::Dataset;
 use crate::mounts::mounts_in;
 use crate::record::Measure;
 
-/// What is done in a mount.
+/// The work to do in a mount.
 #[derive(Debug)]
 pub(super) struct Visit {
     pub(super) measure: Measure,
     pub(super) data: Dataset,
     /// The mount point.
     pub(super) point: PathBuf,
-    /// The server's directory that the mount shows, as this machine has it.
+    /// The server's directory that the mount shows, by its path on this machine.
     pub(super) result: PathBuf,
 }
 
@@ -72,14 +72,14 @@ fn wait_for(job: &Job, point: &Path, deadline: Instant) -> io::Result<bool> {
 }
 
 impl Visit {
-    /// Does it on a thread of its own, because a mount whose server is gone blocks forever.
+    /// Does the work on a thread of its own, because a mount whose server is gone blocks forever.
     fn by(self, deadline: Instant) -> Result<View, String> {
         let (sender, done) = channel();
         thread::spawn(move || {
             // Fails if the receiver has timed out.
             let _ = sender.send(self.perform(deadline));
         });
-        // Waiting for an upload has the same deadline, and a better message.
+        // The wait for an upload ends at the same deadline, with a better message: leave it a second to return that.
         let patience = deadline.saturating_duration_since(Instant::now()) + Duration::from_secs(1);
         match done.recv_timeout(patience) {
             Err(_) => Err("the mount does not respond in time".to_owned()),
@@ -104,31 +104,31 @@ mod tests {
     use crate::data::DataSpec;
     use crate::record::Outcome;
 
-    fn visit(measure: Measure, place: &Path) -> Visit {
+    fn visit(measure: Measure, temp: &Path) -> Visit {
         let spec = DataSpec { files: 1, bytes: 1000, directories: 0, sparse_size: None };
-        let data = spec.make(&place.join("data")).expect("writable");
+        let data = spec.make(&temp.join("data")).expect("writable");
         let point = data.root().to_owned();
-        Visit { measure, data, point, result: place.join("server") }
+        Visit { measure, data, point, result: temp.join("server") }
     }
 
     #[test]
-    fn each_measure_of_a_mount_does_its_own_work() {
+    fn each_measure_of_a_mount_times_its_own_parts() {
         let deadline = Instant::now() + Duration::from_secs(60);
         for (measure, parts) in
             [(Measure::Mount, 0), (Measure::MountFind, 1), (Measure::MountList, 1)]
         {
-            let place = tempfile::tempdir().expect("a directory");
-            let view = visit(measure, place.path()).by(deadline).expect("it is there");
+            let temp = tempfile::tempdir().expect("a directory");
+            let view = visit(measure, temp.path()).by(deadline).expect("a view");
             assert_eq!(view.outcome, Outcome::Ok);
             assert_eq!((view.parts.len(), view.read.is_empty()), (parts, parts > 0), "{measure:?}");
         }
     }
 
     #[test]
-    fn a_failure_in_a_mount_is_one_of_the_mount() {
-        let place = tempfile::tempdir().expect("a directory");
-        let mut visit = visit(Measure::Mount, place.path());
-        visit.point = place.path().join("none");
+    fn an_error_inside_a_mount_is_a_failure_of_the_mount() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let mut visit = visit(Measure::Mount, temp.path());
+        visit.point = temp.path().join("none");
         let error = visit.by(Instant::now() + Duration::from_secs(60)).expect_err("no directory");
         assert!(error.contains("No such file"), "{error}");
     }

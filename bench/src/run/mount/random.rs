@@ -17,7 +17,7 @@ const ALONE: usize = 50;
 const THREADS: usize = 16;
 const EACH: usize = 20;
 
-/// An offset, and what was read there.
+/// An offset, and the bytes that were read at it.
 type Block = (u64, Vec<u8>);
 
 /// Reads random blocks of the first file of `data` in the mount on `point`.
@@ -33,7 +33,7 @@ pub(super) fn random(data: &Dataset, point: &Path) -> io::Result<View> {
     let mut blocks = read(&file, alone)?;
     let one_by_one = mean(start.elapsed(), ALONE);
     let (file, start) = (&file, Instant::now());
-    let read_there: io::Result<Vec<Vec<Block>>> = thread::scope(|scope| {
+    let read_together: io::Result<Vec<Vec<Block>>> = thread::scope(|scope| {
         let parts = rest.chunks(EACH).take(THREADS);
         let threads: Vec<_> = parts.map(|part| scope.spawn(move || read(file, part))).collect();
         let joined = threads.into_iter().map(|thread| {
@@ -42,7 +42,7 @@ pub(super) fn random(data: &Dataset, point: &Path) -> io::Result<View> {
         joined.collect()
     });
     let together = mean(start.elapsed(), THREADS * EACH);
-    blocks.extend(read_there?.into_iter().flatten());
+    blocks.extend(read_together?.into_iter().flatten());
     let source = File::open(data.root().join(&name))?;
     let wrong = difference(&source, &blocks)?.map(|offset| format!("{name} differs at {offset}"));
     let parts = [("random read", one_by_one), ("random read of 16 at a time", together)];
@@ -64,7 +64,7 @@ fn mean(time: Duration, reads: usize) -> Duration {
 
 /// The offsets of all `blocks` of a file, in an order without a pattern that is the same in every run.
 fn offsets(blocks: u64) -> Vec<u64> {
-    // The finalizer of splitmix64.
+    // The finaliser of splitmix64.
     let mixed = |n: &u64| {
         let n = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -95,7 +95,7 @@ mod tests {
     use crate::record::Outcome;
 
     #[test]
-    fn offsets_are_each_block_once_and_rarely_neighbours() {
+    fn every_block_is_read_once_and_rarely_after_its_neighbour() {
         let mut offsets = offsets(1000);
         let neighbours = offsets.windows(2).filter(|pair| pair[1] == pair[0] + BLOCK as u64);
         assert!(neighbours.count() < 10);
@@ -106,17 +106,17 @@ mod tests {
 
     #[test]
     fn random_reads_are_timed_and_compared() {
-        let place = tempfile::tempdir().expect("a directory");
+        let temp = tempfile::tempdir().expect("a directory");
         let make = |name: &str, bytes| {
             let spec = DataSpec { files: 1, bytes, directories: 0, sparse_size: None };
-            spec.make(&place.path().join(name)).expect("writable")
+            spec.make(&temp.path().join(name)).expect("writable")
         };
         let data = make("data", 400 * BLOCK as u64);
         let view = random(&data, data.root()).expect("readable");
         assert_eq!(view.outcome, Outcome::Ok);
         let names: Vec<&str> = view.parts.iter().map(|part| part.name.as_str()).collect();
         assert_eq!(names, ["random read", "random read of 16 at a time"]);
-        let copy = place.path().join("copy");
+        let copy = temp.path().join("copy");
         std::fs::create_dir(&copy).expect("writable");
         std::fs::write(copy.join("file"), vec![0; 400 * BLOCK]).expect("writable");
         let view = random(&data, &copy).expect("readable");

@@ -62,7 +62,7 @@ impl Course {
     /// Notes that `bytes` have been read by `now`.
     fn note(&mut self, now: Duration, bytes: u64) {
         if now >= self.next {
-            // After a long wait: what was read before it was not read during it.
+            // After a long wait: a sample at its start, so that earlier bytes do not seem to arrive during the wait.
             if now - self.last.0 > INTERVAL {
                 self.sample_last();
             }
@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn a_file_is_read_to_its_end_and_compared() {
-        let place = tempfile::tempdir().expect("a directory");
+        let temp = tempfile::tempdir().expect("a directory");
         let spec = DataSpec { files: 1, bytes: 300_001, directories: 0, sparse_size: None };
-        let data = spec.make(&place.path().join("data")).expect("writable");
+        let data = spec.make(&temp.path().join("data")).expect("writable");
         let view = read(&data, data.root()).expect("readable");
         assert_eq!(view.outcome, Outcome::Ok);
         assert_eq!(view.read.last().map(|sample| sample.bytes), Some(300_001));

@@ -21,7 +21,7 @@ pub(in crate::run) struct View {
 }
 
 impl View {
-    /// A view with these parts, which is correct unless there is a cause why not.
+    /// A view with these parts; `wrong` is the reason if the result is incorrect.
     pub(super) fn of_parts<const N: usize>(
         parts: [(&str, Duration); N],
         wrong: Option<String>,

@@ -12,7 +12,7 @@ use crate::record::Measure;
 use crate::run::repository;
 use crate::sys;
 
-/// A program that walks.
+/// A program that walks over all files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Walker {
     Find,
@@ -93,9 +93,9 @@ mod tests {
 
     #[test]
     fn a_walk_over_all_files_is_right_and_one_that_misses_a_file_is_wrong() {
-        let place = tempfile::tempdir().expect("a directory");
+        let temp = tempfile::tempdir().expect("a directory");
         let spec = DataSpec { files: 6, bytes: 10, directories: 2, sparse_size: None };
-        let data = spec.make(&place.path().join("data")).expect("writable");
+        let data = spec.make(&temp.path().join("data")).expect("writable");
         let mut walkers = vec![(Walker::Find, "find"), (Walker::List, "ls -lR")];
         if crate::tools::on_path("git").is_some() {
             repository::make(&data).expect("a repository");
@@ -116,10 +116,10 @@ mod tests {
 
     #[test]
     fn a_program_that_fails_is_an_error_with_its_message() {
-        let place = tempfile::tempdir().expect("a directory");
+        let temp = tempfile::tempdir().expect("a directory");
         let spec = DataSpec { files: 1, bytes: 10, directories: 0, sparse_size: None };
-        let data = spec.make(&place.path().join("data")).expect("writable");
-        let error = Walker::Find.walk(&data, &place.path().join("none")).expect_err("no directory");
+        let data = spec.make(&temp.path().join("data")).expect("writable");
+        let error = Walker::Find.walk(&data, &temp.path().join("none")).expect_err("no directory");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         if crate::tools::on_path("git").is_some() {
             let error = Walker::GitStatus.walk(&data, data.root()).expect_err("no repository");

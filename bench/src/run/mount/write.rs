@@ -16,7 +16,7 @@ const WRITE: usize = 128 << 10;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Copies `data` into the mount on `point`, which shows the server's directory `result`. Waits until `deadline` at most
-/// for the files to be there.
+/// for the files to arrive.
 pub(super) fn write(
     data: &Dataset,
     point: &Path,
@@ -30,8 +30,8 @@ pub(super) fn write(
     Ok(View::of_parts([("until closed", closed), ("until uploaded", uploaded)], None))
 }
 
-/// Copies one file after another, as `cp -r` does. Closing a file of the standard library hides its errors, but such a
-/// file does not arrive.
+/// Copies one file after another, as `cp -r` does. Dropping a [`File`] hides errors of closing it, but such a file does
+/// not arrive.
 fn copy(data: &Dataset, point: &Path) -> io::Result<()> {
     let (mut buffer, mut directories) = (vec![0; WRITE], HashSet::new());
     for name in data.names() {
@@ -90,16 +90,16 @@ mod tests {
     use crate::data::DataSpec;
     use crate::record::Outcome;
 
-    fn data(place: &Path) -> Dataset {
+    fn data(temp: &Path) -> Dataset {
         let spec = DataSpec { files: 6, bytes: 200_000, directories: 2, sparse_size: None };
-        spec.make(&place.join("data")).expect("writable")
+        spec.make(&temp.join("data")).expect("writable")
     }
 
     #[test]
     fn files_are_written_and_waited_for() {
-        let place = tempfile::tempdir().expect("a directory");
+        let temp = tempfile::tempdir().expect("a directory");
         let (data, point, result) =
-            (data(place.path()), place.path().join("mount"), place.path().join("server"));
+            (data(temp.path()), temp.path().join("mount"), temp.path().join("server"));
         fs::create_dir(&point).expect("writable");
         // A mount that uploads later: the server's directory appears a moment after the files are closed.
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -123,17 +123,17 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_arrive_is_an_error_that_names_it() {
-        let place = tempfile::tempdir().expect("a directory");
-        let (data, result) = (data(place.path()), place.path().join("server"));
+    fn a_file_that_does_not_arrive_is_named_in_the_error() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let (data, result) = (data(temp.path()), temp.path().join("server"));
         fs::create_dir(&result).expect("writable");
         let error = |expected: &str| {
-            let error = arrival(&data, &result, Instant::now()).expect_err("it is not there");
+            let error = arrival(&data, &result, Instant::now()).expect_err("an incomplete upload");
             assert!(error.to_string().contains(expected), "{error}");
         };
         error("d0000/f000000 is not there");
         copy(&data, &result).expect("writable");
-        // As long as the right one, but of other bytes: what a program leaves that writes zeros first.
+        // The right length but other bytes, as left by a program that writes zeros first.
         fs::write(result.join("d0001/f000003"), vec![0; 200_000]).expect("writable");
         error("d0001/f000003 differs in content");
     }

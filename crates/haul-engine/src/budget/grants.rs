@@ -6,8 +6,8 @@
 //!
 //! - A class that waits is passed over by at most [`PASSED_OVER`] grants to higher classes. Then it is due,
 //!   and nothing is granted before it, however long the window takes to have room.
-//! - A member whose own memory is full delays only itself. Within a member no request overtakes another of
-//!   the same or a higher class, so that a long range is not starved by short ones.
+//! - A member whose own memory is full delays only itself. While one of its requests waits for that memory, none
+//!   of its others in the same or a lower class is granted, so that a long range is not starved by short ones.
 //!
 //! Without I/O and without time. `T` is what the caller needs to deliver a grant.
 
@@ -60,7 +60,7 @@ struct Request<T> {
     token: T,
 }
 
-/// A request that waits.
+/// Identifies a request that waits; see [`Grants::withdraw`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     priority: Priority,
@@ -159,7 +159,7 @@ impl<T> Grants<T> {
         is_granted
     }
 
-    /// Grants `bytes` without room.
+    /// Grants `bytes` even without room.
     pub fn overdraw(&mut self, member: u64, bytes: u64) {
         self.in_flight += bytes;
         if let Some(member) = self.members.get_mut(&member) {
@@ -257,7 +257,7 @@ impl<T> Grants<T> {
         has_memory && self.fits_window(bytes)
     }
 
-    /// One range always fits, however long it is.
+    /// If nothing is in flight, a range fits however long it is.
     const fn fits_window(&self, bytes: u64) -> bool {
         self.in_flight == 0 || self.in_flight.saturating_add(bytes) <= self.window
     }

@@ -17,7 +17,7 @@ pub const QUIET: Duration = Duration::from_secs(60);
 /// Smallest range in bytes when the end of a transfer is spread over the lanes.
 const LEAST_RANGE: u64 = 256 << 10;
 
-/// Bytes that may wait for a disk, however small the window is.
+/// Bytes that a member with enough memory may hold (in flight or waiting for a disk), however small the window is.
 const LEAST_HELD: u64 = 8 << 20;
 
 /// Window and queue of one path, shared by its members: transfers and other readers. After each change
@@ -122,7 +122,7 @@ impl<T> Budget<T> {
         self.grants.try_grant(member, priority, bytes)
     }
 
-    /// Grants `bytes` without room.
+    /// Grants `bytes` even without room.
     pub fn overdraw(&mut self, member: u64, bytes: u64) {
         self.grants.overdraw(member, bytes);
     }

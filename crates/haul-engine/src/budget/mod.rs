@@ -6,7 +6,7 @@
 //!        │                                          ▲
 //!        └─one for each host─► target lanes         │ request, arrived, consumed, completed, tick
 //!                   ▲                               │
-//!                   └────── sum of all paths ── LinkShare (one user: a transfer's `Flow`, or a reader)
+//!                   └────── sum of all paths ── LinkShare (one user: a transfer's `Flow`, a reader or writer)
 //! ```
 //!
 //! A path is the set of hosts that are read and the set of those that are written: one host for an upload or a

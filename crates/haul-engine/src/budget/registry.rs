@@ -104,7 +104,7 @@ impl Known {
     }
 }
 
-/// The decision for a disk, which only the memory limits.
+/// The decision for a disk: memory is the only limit.
 const fn unlimited(settings: &Settings) -> Decision {
     Decision {
         lanes: 1,
@@ -123,7 +123,7 @@ fn window(limits: Limits, links: &Links, writes: bool) -> Window {
     let window = if pipelined { window } else { window.one_request_a_lane() };
     let window = if !writes && can.long_reads { window.of_long_reads() } else { window };
     let bounded = match writes {
-        // What is read from another server at the same time is not bounded by writing it.
+        // A bound on writes does not bound the bytes in flight from another server that is read.
         true => can.bounded_writes && links.sources().is_empty(),
         false => can.bounded_reads,
     };

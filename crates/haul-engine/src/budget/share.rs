@@ -256,7 +256,7 @@ impl Drop for LinkShare {
     }
 }
 
-/// A place in the queue. If the waiting task is dropped after the grant, the grant is released.
+/// A request in the queue. If the waiting task is dropped after the grant, the grant is released.
 struct Queued<'a> {
     share: &'a LinkShare,
     bytes: u64,

@@ -236,8 +236,8 @@ impl Subtrees {
     }
 }
 
-/// Bytes of the longest subtree that begins at `at`, a multiple of a chunk, and has at most `left` bytes, at least a
-/// chunk.
+/// The length in bytes of the longest subtree that begins at `at` (a multiple of [`CHUNK`]) and fits in `left` bytes
+/// (at least one chunk).
 fn subtree_length(at: u64, left: u64) -> u64 {
     let fits = 1 << left.ilog2();
     match at {

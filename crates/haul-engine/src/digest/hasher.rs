@@ -1,4 +1,4 @@
-//! The hasher of one file: the async face over the BLAKE3 forest and the SHA-256 chain.
+//! The hasher of one file: the async interface to the BLAKE3 forest and the SHA-256 chain.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,26 +12,26 @@ use super::chain::Chain;
 use super::feeding::misfed;
 use super::forest::{Forest, Subtrees};
 
-/// Blocks up to this long are hashed where they are: 64 KiB take 11 µs with BLAKE3 and 45 µs with
-/// SHA-256, about what the way to another thread and back costs.
+/// Blocks of up to this many bytes are hashed on the calling thread: 64 KiB take 11 µs with BLAKE3 and 45 µs with
+/// SHA-256, about as long as the switch to another thread and back.
 const INLINE_MAX: u64 = 64 << 10;
 
-/// A hole is hashed in stretches of this length (a power of two): about 3 ms of BLAKE3, so that
-/// several threads can share it and a file that is given up does not keep them long.
+/// A hole is hashed in stretches of this many bytes (a power of two), about 3 ms of BLAKE3 each: several threads
+/// share it, and are soon free if the file is abandoned.
 const HOLE_STRETCH: u64 = 16 << 20;
 
-/// Makes the digest of one file from its blocks. Made for being shared by many tasks.
+/// Computes the digest of one file from its blocks. Many tasks may share it.
 ///
-/// Every byte of the file is to be fed once: twice, or not at all, is an error.
+/// Every byte of the file must be fed exactly once; feeding it twice or never is an error.
 ///
-/// - BLAKE3: blocks may come in any order and with any boundaries, and are hashed by as many
-///   threads as there are; boundaries that are multiples of 64 KiB are the fastest. Memory is in
-///   proportion to the gaps between the blocks fed so far, and to the logarithm of the length.
+/// - BLAKE3: blocks may come in any order and with any boundaries, and are hashed by all threads of
+///   the pool; boundaries that are multiples of 64 KiB are the fastest. Memory is proportional to the
+///   number of gaps between the blocks fed so far, times the logarithm of the length.
 /// - SHA-256: a block waits until all before it are fed, and one thread at a time hashes the file.
-///   Whoever feeds out of order therefore holds memory until the gap is closed, and must see to it
-///   that the block at the gap can still get some.
+///   A caller that feeds out of order therefore holds memory until the gap is closed, and must
+///   ensure that the block at the gap can still get memory (deadlock otherwise).
 ///
-/// Dropping the hasher gives up what waits in it.
+/// Dropping the hasher drops the blocks that wait in it.
 pub struct FileHasher {
     pool: WorkPool,
     state: State,
@@ -52,7 +52,7 @@ impl FileHasher {
         Self { pool, state }
     }
 
-    /// Which digest it makes.
+    /// The kind of its digest.
     pub fn kind(&self) -> DigestKind {
         match self.state {
             State::Blake3(_) => DigestKind::Blake3,
@@ -122,8 +122,8 @@ impl FileHasher {
     /// The digest of the file.
     ///
     /// # Errors
-    /// Unless exactly the bytes `0..size` were fed and every `update` is ready; the error says what is missing or
-    /// too much.
+    /// `InvalidInput` unless exactly the bytes `0..size` were fed and every `update` is ready. The message has the
+    /// first missing range, or the number of bytes fed if there are too many.
     pub async fn finish(&self, size: u64) -> Result<Digest> {
         let bytes = match &self.state {
             State::Blake3(forest) => lock(forest).root(size)?,

@@ -30,7 +30,7 @@ const LEAST_WINDOW: u64 = 1 << 20;
 /// Settings for all hosts.
 #[derive(Debug, Clone)]
 pub struct FanSettings {
-    /// For the transfer of each host. `memory` and `bandwidth_limit` are for all together.
+    /// For the transfer of each host; `memory` and `bandwidth_limit` are totals for all hosts.
     pub transfer: Settings,
     /// Hosts that are served at once; 32 is usual.
     pub at_once: usize,
@@ -40,7 +40,7 @@ pub struct FanSettings {
     pub one_source: bool,
 }
 
-/// What a host's transfer needs.
+/// The jobs of a host's transfer, and its filter.
 #[derive(Debug)]
 pub struct Opened {
     /// What to move, as for [`transfer()`](crate::transfer()).
@@ -155,7 +155,7 @@ where
     }
 
     async fn move_all(&self, host: usize) -> HostOutcome {
-        // Before the host is opened, so that the store keeps for it what the others read meanwhile.
+        // Before the host is opened, so that the store caches for it what the others read meanwhile.
         let seat = self.store.as_ref().and_then(Seat::take);
         let Opened { mut jobs, filter } = tokio::select! {
             opened = self.open(host) => match opened {
@@ -378,7 +378,7 @@ fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    /// Formerly, there were no hosts in the summary, and the first one had the failure.
+    /// Formerly, the summary counted no hosts, and only the first host was reported as failed.
     #[tokio::test]
     async fn without_threads_all_hosts_fail() {
         let ended = Arc::new(Mutex::new(Vec::new()));
@@ -394,9 +394,9 @@ mod tests {
         assert_eq!(*ended.lock().unwrap(), [(0, false), (1, false), (2, false)]);
     }
 
-    /// Formerly, the plan was never complete if a host could not be opened: no total, no remaining time.
+    /// Formerly, the phase stayed `Planning` if a host could not be opened: no totals, no remaining time.
     #[test]
-    fn hosts_that_end_unopened_do_not_keep_the_others_in_the_plan() {
+    fn planning_ends_although_some_hosts_were_never_opened() {
         let phases = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&phases);
         let sink = FanSink::new(move |event| {

@@ -75,8 +75,8 @@ pub struct FanSummary {
     pub failed_hosts: u64,
     /// Hosts that were stopped, or never begun, without a failure of their own.
     pub stopped_hosts: u64,
-    /// The sums over all hosts; the RTT is the shortest, the time that of the whole. A host that could not
-    /// be opened counts as one failure.
+    /// The sums over all hosts; the RTT is the shortest, `connect` the longest, and `elapsed` that of the whole
+    /// fan-out. A host that could not be opened counts as one failure.
     pub total: Summary,
     /// Bytes that were read from a source for several hosts; 0 if every host had its own source.
     pub source_bytes: u64,

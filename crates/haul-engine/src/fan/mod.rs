@@ -7,9 +7,10 @@
 //! ```
 //!
 //! Each host has its own [`transfer()`](crate::transfer()), with its own plan, retries and journal; transfers to or
-//! from one server share its window ([`crate::budget`]). A transfer reads through a view of the source. Bytes that one
-//! view reads are cached in the store for the others. So all hosts whose positions differ by no more than the size of
-//! the store share one read of the source. A host that has fallen farther behind reads for itself.
+//! from one server share its window ([`crate::budget`]), unless a common source is behind a link. A transfer reads
+//! through a view of the source. Bytes that one view reads are cached in the store for the others. So all hosts whose
+//! positions differ by no more than the size of the store share one read of the source. A host that has fallen farther
+//! behind reads for itself.
 //!
 //! Modules: `store` caches what was read (the lock on its state is never held across an await); `shelf` is its
 //! state of one open file, `memo` that of small files, listings and open files; `seats` numbers the hosts, `pace`

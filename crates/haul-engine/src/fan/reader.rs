@@ -52,7 +52,7 @@ impl ReadAt for SharedReader {
         self.opened.file.reader.metadata().await
     }
 
-    /// Asks the source each time: cached pieces are valid only as long as the file does not change.
+    /// Queries the source each time: cached pieces are valid only as long as the file does not change.
     async fn recheck(&self) -> Result<Identity> {
         let now = self.opened.file.reader.recheck().await;
         if !now.as_ref().is_ok_and(|now| *now == self.opened.file.identity) {
@@ -108,7 +108,7 @@ impl fmt::Debug for Opened {
 struct Reading {
     opened: Arc<Opened>,
     rest: Range,
-    /// The shared read that it follows. The read continues as long as anyone holds it.
+    /// The shared read that it follows. The read continues as long as any stream holds it.
     read: Option<Arc<Read>>,
 }
 

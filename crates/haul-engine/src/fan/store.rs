@@ -1,10 +1,10 @@
 //! The cache of a fan-out: what was read from the sources and may be needed by another host.
 //!
 //! An item is dropped as soon as all hosts being served have received it; when there is no room left,
-//! the oldest is. No host waits for a slow one: a host that is far behind misses the cache and reads for
-//! itself. Only hosts of nearly the same speed wait for each other, for a small share of the time (`pace`).
-//! What is read again takes at most 1/8 of the room (`AGAIN_SHARE`): hosts that are behind share that part,
-//! and evict little of what they are about to reach.
+//! the oldest item is dropped. No host waits for a slow one: a host that is far behind misses the cache and
+//! reads for itself. Only hosts of nearly the same speed wait for each other, for a small share of the time
+//! (`pace`). Pieces that are read again take at most 1/8 of the room (`AGAIN_SHARE`): hosts that are behind
+//! share that part, and evict little of what they are about to reach.
 //!
 //! Each host has a seat: its number in the store, free again when the host has left.
 
@@ -24,7 +24,7 @@ use super::shelf::{Evicted, Found, Read, Shelf};
 /// Files that no host has open at the moment and that stay open for later hosts.
 const IDLE_FILES: usize = 64;
 
-/// One part in this many of the room is for what is read again.
+/// Pieces that are read again get one part in this many of the room.
 const AGAIN_SHARE: u64 = 8;
 
 /// Memory of a cached small file or listing besides its content, in bytes.
@@ -258,7 +258,7 @@ impl Store {
         self.spent.notify_waiters();
     }
 
-    /// A file has changed, or cannot be read: whichever host opens it next opens it anew.
+    /// A file has changed, or cannot be read: the next host that needs it opens it at the source.
     pub fn forget(&self, key: &Key, id: u64) {
         let mut state = self.lock();
         if state.files.get(key).is_some_and(|cached| cached.value.id == id) {
@@ -389,22 +389,22 @@ impl Drop for Waiting<'_> {
 
 impl State {
     /// Counts an item and returns its stamp, the position in the order.
-    fn insert(&mut self, bytes: u64, kept: Item) -> u64 {
+    fn insert(&mut self, bytes: u64, item: Item) -> u64 {
         self.next_number += 1;
         self.held_bytes += bytes;
-        self.order.insert(self.next_number, kept);
+        self.order.insert(self.next_number, item);
         self.next_number
     }
 
     /// The same for a piece, which may have been read again.
-    fn insert_piece(&mut self, bytes: u64, kept: Item, again: bool) -> u64 {
+    fn insert_piece(&mut self, bytes: u64, item: Item, again: bool) -> u64 {
         if !again {
-            return self.insert(bytes, kept);
+            return self.insert(bytes, item);
         }
         self.next_number += 1;
         self.held_bytes += bytes;
         self.again_bytes += bytes;
-        self.again.insert(self.next_number, kept);
+        self.again.insert(self.next_number, item);
         self.next_number
     }
 
@@ -428,10 +428,10 @@ impl State {
                 return;
             }
             let from = if too_much_again { &self.again } else { &self.order };
-            let Some((_, kept)) = from.first_key_value().or(self.again.first_key_value()) else {
+            let Some((_, item)) = from.first_key_value().or(self.again.first_key_value()) else {
                 return;
             };
-            match kept.clone() {
+            match item.clone() {
                 Item::Whole(key) => self.drop_whole(&key),
                 Item::Listing(key) => self.drop_listing(&key),
                 Item::Piece(id, at) => {
@@ -469,9 +469,9 @@ impl State {
         spent.is_some()
     }
 
-    /// How long the host in `seat` may wait before it evicts something; `None` if it would evict nothing,
-    /// or no host that needs it is near. A waiting host waits until a quarter of the room is free: going
-    /// on with every block that becomes free would never shorten the distance.
+    /// How long the host in `seat` may wait before it evicts the oldest piece; `None` if it would evict nothing, no
+    /// near host needs the piece, or its waiting time is used up. A waiting host waits until a quarter of the room is
+    /// free: if it went on with each block that becomes free, the distance would never shrink.
     fn wait(
         &mut self,
         seat: usize,

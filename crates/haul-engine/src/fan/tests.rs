@@ -1,4 +1,4 @@
-//! Views of one source: each reads the right bytes, and what they can share is read once.
+//! Views of one source: each reads the right bytes, and bytes that they can share are read once.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ async fn read(reader: &dyn ReadAt, range: Range) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn hosts_get_from_the_store_what_another_one_has_read() {
+async fn bytes_that_one_host_has_read_come_from_the_store_for_the_others() {
     let hosts = hosts(3, 64 << 20, MemoryStorage::new());
     hosts.source.add_pattern_file("f", 5 << 20, 1);
     let expected = hosts.source.content("f");
@@ -119,7 +119,7 @@ async fn a_host_that_looked_for_holes_still_finds_the_file_in_the_store() {
 }
 
 #[tokio::test]
-async fn files_that_are_only_looked_at_do_not_push_out_one_with_cached_pieces() {
+async fn files_opened_only_to_find_holes_do_not_evict_one_with_cached_pieces() {
     let hosts = hosts(2, 64 << 20, MemoryStorage::new());
     hosts.source.add_pattern_file("f", 2 << 20, 1);
     let whole = Range::new(0, 2 << 20);
@@ -230,7 +230,10 @@ async fn each_host_lists_a_directory_that_is_too_long_to_cache() {
     for view in &hosts.views {
         let listed = view.list_sorted(&RelPath::root()).await.unwrap();
         assert_eq!(listed.len(), 2000);
-        assert!(listed.windows(2).all(|pair| pair[0].path < pair[1].path), "none is there twice");
+        assert!(
+            listed.windows(2).all(|pair| pair[0].path < pair[1].path),
+            "no entry is listed twice"
+        );
     }
     assert_eq!(hosts.source.faults().count(Operation::List), 2);
 }

@@ -1,7 +1,7 @@
-//! The source as one host sees it: what can be shared comes from the store.
+//! The source as one host sees it: shared data comes from the store.
 //!
-//! Shared are the content of files, small files, listings, and the files that are open. Everything
-//! else (what a path is now, whether a file has changed) is asked of the source each time.
+//! The content of files, small files, listings and open files are shared. Everything else (what a path is
+//! now, whether a file has changed) is requested from the source each time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,7 +30,7 @@ pub struct Sources {
 struct Source {
     number: usize,
     storage: Arc<dyn Storage>,
-    /// Lanes that each host's window asks for, by seat.
+    /// The target number of lanes of each host's window, by seat.
     lanes: Mutex<Vec<usize>>,
 }
 
@@ -50,7 +50,7 @@ impl Sources {
 }
 
 impl Source {
-    /// The most that any host wants.
+    /// Sets the target of one host; the storage gets the highest of all.
     fn set_target(&self, seat: usize, lanes: usize) {
         let most = {
             let mut targets = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,21 +89,21 @@ impl View {
         Promise { seat: Arc::clone(&self.seat), what, key: Some(key.clone()), _others: others }
     }
 
-    /// Counts the bytes of a small file and keeps them for the others.
-    fn keep(&self, mut promise: Promise, mut whole: Whole) -> Whole {
+    /// Counts the bytes of a small file and caches them for the others.
+    fn cache(&self, mut promise: Promise, mut whole: Whole) -> Whole {
         whole.bytes = self.store().meter.count(whole.bytes);
-        if let Some(key) = promise.kept() {
+        if let Some(key) = promise.fulfil() {
             self.store().put_whole(&key, self.seat.number(), whole.clone());
         }
         whole
     }
 
-    /// Lists a directory and keeps that for the others, if it is not too long.
+    /// Lists a directory, and caches the listing for the others if it is not too long.
     async fn list_for_all(&self, path: &RelPath, mut promise: Promise) -> Result<EntryStream> {
         let mut listing = self.storage().list(path).await?;
         let mut batches = Vec::new();
         let mut bytes = 0;
-        // The rest of a listing that cannot be kept: it is too long, or each host is to see its own error.
+        // The rest of a listing that is not cached: it is too long, or each host must see its own error.
         let rest = loop {
             match listing.next().await {
                 None => break None,
@@ -122,18 +122,18 @@ impl View {
         let batches = Arc::new(batches);
         let (shared, bytes) =
             if rest.is_none() { (Some(Arc::clone(&batches)), bytes) } else { (None, 0) };
-        if let Some(key) = promise.kept() {
+        if let Some(key) = promise.fulfil() {
             self.store().put_listing(&key, self.seat.number(), shared, bytes);
         }
-        let kept = replay(batches);
+        let listed = replay(batches);
         Ok(match rest {
-            None => kept,
-            Some(rest) => kept.chain(rest).boxed(),
+            None => listed,
+            Some(rest) => listed.chain(rest).boxed(),
         })
     }
 }
 
-/// A value that this host loads for all. If it is dropped without a call of `kept`, there is none, and
+/// A value that this host loads for all. If it is dropped before `fulfil` is called, loading has failed, and
 /// one of the waiting hosts tries.
 struct Promise {
     seat: Arc<Seat>,
@@ -144,7 +144,7 @@ struct Promise {
 
 impl Promise {
     /// The key under which the caller now stores the value; the others wait until the promise is dropped.
-    fn kept(&mut self) -> Option<Key> {
+    fn fulfil(&mut self) -> Option<Key> {
         self.key.take()
     }
 }
@@ -170,7 +170,7 @@ fn entry_bytes(entry: &Entry) -> u64 {
 
 #[async_trait]
 impl ReadOnly for View {
-    /// The others would read something else.
+    /// A change would affect the copies of the other hosts.
     fn why_read_only(&self) -> &'static str {
         "it is the source of a copy to many hosts"
     }
@@ -232,11 +232,11 @@ impl ReadOnly for View {
                     let mut promise = self.promise(Wanted::File, &key, others);
                     let reader = self.storage().open(path).await?;
                     if reader.identity().size == UNKNOWN_SIZE {
-                        // What has no end that is known is not shared: each host reads for itself.
+                        // A file of unknown length is not shared: each host reads for itself.
                         return Ok(reader);
                     }
                     let ranged = self.storage().capabilities().ranged_reads && reader.is_ranged();
-                    promise.kept();
+                    promise.fulfil();
                     let seat = self.seat.number();
                     break self.store().put_file(key.clone(), seat, reader, ranged);
                 }
@@ -255,14 +255,14 @@ impl ReadOnly for View {
                 Lookup::Load(others) => {
                     let promise = self.promise(Wanted::Whole, &key, others);
                     let whole = self.storage().read_whole(path, limit).await?;
-                    return Ok(self.keep(promise, whole));
+                    return Ok(self.cache(promise, whole));
                 }
             }
         }
     }
 
-    /// First all that nobody has asked for are read in one go, and then the others' are waited for:
-    /// two hosts with the same files in another order never wait for each other.
+    /// First reads, in one call, all files that no host has requested yet, and only then waits for those that other
+    /// hosts load: two hosts with the same files in another order never wait for each other (deadlock otherwise).
     async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
         let mut outcomes: Vec<Option<Result<Whole>>> = Vec::with_capacity(paths.len());
         let mut making = Vec::new();
@@ -281,7 +281,7 @@ impl ReadOnly for View {
             let wanted = making.iter().map(|(index, _)| paths[*index].clone()).collect();
             let read = self.storage().read_many(wanted, limit).await;
             for ((index, promise), whole) in making.into_iter().zip(read) {
-                outcomes[index] = Some(whole.map(|whole| self.keep(promise, whole)));
+                outcomes[index] = Some(whole.map(|whole| self.cache(promise, whole)));
             }
         }
         let mut all = Vec::with_capacity(paths.len());

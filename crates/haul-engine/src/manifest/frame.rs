@@ -1,5 +1,5 @@
 //! The frame that `gpg --clearsign` puts around a manifest (RFC 9580, 7): a head of `Key: value` lines, the text, and
-//! the signature. The signature is not verified: that is gpg's to do.
+//! the signature. haul does not verify the signature; gpg does.
 
 use super::line::LineError;
 
@@ -10,12 +10,12 @@ const END_SIGNATURE: &[u8] = b"-----END PGP SIGNATURE-----";
 /// Where in such a frame the next line is.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
-    /// Outside of any.
+    /// Outside of any frame.
     #[default]
     Outside,
     /// In the lines before the text.
     Head,
-    /// In the text, in which a line that begins with `-` has `- ` before it.
+    /// In the text, where a line that begins with `-` is escaped: it has `- ` before it.
     Text,
     /// In the signature, which began at this line.
     Signature(u64),

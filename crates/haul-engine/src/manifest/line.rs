@@ -32,7 +32,7 @@ pub struct Listed {
     pub digest: Digest,
 }
 
-/// Why nothing can be checked by a line.
+/// Why a line has no digest that haul can check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LineError {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn names_keep_what_looks_like_a_marker() {
+    fn characters_that_look_like_markers_stay_in_names() {
         reads("HEX   a", " a");
         reads("HEX  *a", "*a");
         reads("HEX **a", "*a");
@@ -265,7 +265,7 @@ mod tests {
         reads("SHA256 ( a ) = HEX", " a ");
     }
 
-    /// `sha256sum --check` reads standard input for a file called `-`, and finds it changed.
+    /// `sha256sum --check` reads standard input for a file called `-`, and would report that file as changed.
     #[test]
     fn a_file_called_like_standard_input_is_written_as_a_path() {
         let digest = Digest::of(DigestKind::Sha256, b"x");

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_manifest_tells_its_kind() {
+    fn the_name_of_a_manifest_shows_its_kind() {
         let sha256 = ["SHA256SUMS", "sha256sum.txt", "SHA256SUMS.txt", "a.iso.sha256", "x.SHA256"];
         for name in sha256 {
             assert_eq!(kind_of_name(name.as_bytes()), Some(DigestKind::Sha256), "{name}");

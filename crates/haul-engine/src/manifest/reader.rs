@@ -156,7 +156,7 @@ struct Lines {
     bytes: Vec<u8>,
     /// Where the next line starts in `bytes`.
     start: usize,
-    /// Where to go on searching for its line feed.
+    /// Where the search for its line feed continues.
     searched: usize,
     /// Number of the last line returned.
     number: u64,

@@ -1,6 +1,6 @@
 //! External sorting, for manifests and for directories.
 //!
-//! Records are kept in memory up to a bound, then written as a sorted run to one temporary file
+//! Records are held in memory up to a bound, then written as a sorted run to one temporary file
 //! without a name (so nothing remains of it even if the process is killed), and merged at the
 //! end. Of records with the same key the one that was added last remains.
 //!
@@ -18,7 +18,7 @@ const MEMORY_RECORDS: usize = 16 << 10;
 /// The most bytes of keys and values in memory: names can be long.
 const MEMORY_BYTES: usize = 4 << 20;
 
-/// How many runs are merged at once; each has a buffer.
+/// How many runs are merged at once; each has a buffer of [`BUFFER`] bytes.
 const FAN_IN: usize = 64;
 const BUFFER: usize = 32 << 10;
 
@@ -89,7 +89,7 @@ impl Sorter {
         let Some(mut spilled) = self.spilled.take() else {
             return Ok(Sorted::Memory(self.memory.into_iter()));
         };
-        // What is in memory is the newest run, and need not be written.
+        // The records in memory are the newest run, and need not be written.
         while spilled.runs.len() > FAN_IN {
             let mut merged = Spilled { file: temporary(&self.directory)?, runs: Vec::new() };
             for runs in spilled.runs.chunks(FAN_IN) {
@@ -284,8 +284,8 @@ fn write_field(out: &mut impl Write, field: &[u8]) -> io::Result<u64> {
 
 fn temporary(directory: &Path) -> io::Result<File> {
     tempfile::tempfile_in(directory).map_err(|error| {
-        let place = format!("no temporary file in {}: {error}", directory.display());
-        io::Error::new(error.kind(), place)
+        let message = format!("no temporary file in {}: {error}", directory.display());
+        io::Error::new(error.kind(), message)
     })
 }
 

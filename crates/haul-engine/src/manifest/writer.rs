@@ -27,8 +27,8 @@ const BLOCK: usize = 1 << 20;
 /// The value of a record that removes a name; other values are digests.
 const REMOVED: &[u8] = b"";
 
-/// Collects digests and writes them as a manifest. Until [`ManifestWriter::finish`] it only has nameless
-/// temporary files in the scratch directory, which vanish with it.
+/// Collects digests and writes them as a manifest. Until [`ManifestWriter::finish`] it writes at most one
+/// nameless temporary file, in the scratch directory, which vanishes with the writer.
 pub struct ManifestWriter {
     kind: DigestKind,
     base: RelPath,
@@ -66,8 +66,8 @@ pub struct Finished {
 
 impl ManifestWriter {
     /// A manifest of `kind` whose names are relative to `base`. `scratch` is an existing directory
-    /// on this machine for what does not fit in memory (more than 16 384 files, or 4 MiB); `pool`
-    /// does the work that blocks.
+    /// on this machine for records that do not fit in memory (more than 16 384 files, or 4 MiB); `pool`
+    /// runs the blocking work of [`ManifestWriter::finish`].
     pub fn new(kind: DigestKind, base: RelPath, scratch: &Path, pool: WorkPool) -> Self {
         let sorter = Sorter::new(scratch);
         Self {
@@ -87,8 +87,8 @@ impl ManifestWriter {
     /// are long, after 4 MiB.
     ///
     /// # Errors
-    /// If `path` is not below the base, the digest is of another kind than the manifest, or the scratch directory cannot
-    /// be written.
+    /// If `path` is not below the base, the digest is of another kind than the manifest, or the scratch directory
+    /// cannot be written.
     pub fn add(&mut self, path: &RelPath, digest: &Digest) -> Result<()> {
         if digest.kind != self.kind {
             return Err(Error::new(ErrorKind::InvalidInput, "add to manifest")
@@ -176,7 +176,7 @@ impl ManifestWriter {
             Err(error) => Err(error),
         };
         if outcome.is_err() {
-            // The error is returned below; the next run finds a part file that stays.
+            // Its own error is ignored: that of the write is returned, and the next run finds a part file that stays.
             _ = file.abort(false).await;
         }
         outcome.map_err(|error| error.at(storage.location().display(path)))

@@ -1,9 +1,9 @@
 //! Which mirror reads the next range. A state machine without I/O: time is an argument.
 //!
-//! A range goes to the mirror that is expected to deliver it first, from its bytes in flight, the length of
-//! the range, and its measured rate. A mirror that fails rests, longer each time, and is dropped in the end,
-//! or at once if a retry cannot help. The last one left is never dropped: its errors are the caller's to
-//! retry.
+//! A range goes to the mirror that is expected to deliver it first, judged by its bytes in flight, the length
+//! of the range, and its measured rate. A mirror that fails rests, longer each time; it is dropped after
+//! [`FAILURES`] failures in a row, or at once if a retry cannot help. The last one left is never dropped: the
+//! caller retries its errors.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ const SAMPLE: Duration = Duration::from_millis(250);
 /// How long a mirror rests after its first failure; twice as long after each further one.
 const REST: Duration = Duration::from_secs(1);
 
-/// A mirror that delivers this many times slower than another one would is as good as stalled, ...
+/// A mirror is outpaced if another one is more than this many times as fast, ...
 const OUTPACED: f64 = 10.0;
 
-/// ... if the other one would deliver the range, after all that is in flight there, in this part of the time.
+/// ... and would deliver the rest of the range, after its own bytes in flight, in less than this share of the time.
 const SOONER: f64 = 0.5;
 
 /// After this many failures in a row, each after a rest, a mirror is dropped.
@@ -74,14 +74,14 @@ impl Choice {
         self.mirrors[mirror].dropped = true;
     }
 
-    /// Takes a mirror back that was dropped.
+    /// Makes a dropped mirror usable again, with nothing known of its rate and failures.
     pub fn take_back(&mut self, mirror: usize) {
         let in_flight = self.mirrors[mirror].in_flight;
         self.mirrors[mirror] = Known { in_flight, ..Known::default() };
     }
 
-    /// Whether a mirror has sent nothing for `patience` despite requests, while another of `among` would
-    /// deliver.
+    /// Whether a mirror has sent nothing for `patience` despite requests, while another of `among` is usable and
+    /// has delivered.
     pub fn is_stalled(
         &self,
         mirror: usize,
@@ -374,16 +374,16 @@ mod tests {
         choice.requested(1, 1 << 40, ms(10_000));
         choice.arrived(1, 500_000, ms(10_500));
         choice.arrived(0, 1, ms(10_500));
-        assert!(!outpaced(&choice, all, ms(10_500)), "the other one has enough to do");
+        assert!(!outpaced(&choice, all, ms(10_500)), "the other one is busy");
     }
 
-    /// Once, two mirrors that failed in turns were tried without a pause.
+    /// Formerly, two mirrors that failed in turns were tried without a pause.
     #[test]
     fn when_all_rest_the_caller_has_to_wait() {
         let mut choice = Choice::new(2);
         let all = &ALL[..2];
         assert_eq!(choice.failed(0, true, all, ms(0)), Failed::Rests);
         assert_eq!(choice.failed(1, true, all, ms(10)), Failed::Alone);
-        assert_eq!(choice.choose(all, 1, ms(20)), Some(0), "the first to be rested");
+        assert_eq!(choice.choose(all, 1, ms(20)), Some(0), "its rest ends first");
     }
 }

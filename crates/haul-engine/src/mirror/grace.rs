@@ -7,7 +7,8 @@ use futures_util::stream::FuturesUnordered;
 use haul_storage::{Error, Result};
 use tokio::time::{Instant, sleep_until};
 
-/// Time limit of the other mirrors once the first has responded: this, and a multiple of its response time.
+/// Time limit of the other mirrors once the first has responded: this, plus [`GRACE_FACTOR`] times its response time,
+/// at most [`GRACE_MOST`].
 const GRACE: Duration = Duration::from_secs(1);
 const GRACE_FACTOR: u32 = 4;
 const GRACE_MOST: Duration = Duration::from_secs(10);
@@ -75,8 +76,8 @@ mod tests {
         };
         let outcomes = within_grace(vec![after(0), after(21)]).await;
         assert!(matches!(outcomes[..], [Ok(0), Err(None)]));
-        let is_open = || began.elapsed() < Duration::from_secs(23);
-        let outcomes = within_grace_unless(is_open, vec![after(0), after(21), after(60)]).await;
+        let is_held = || began.elapsed() < Duration::from_secs(23);
+        let outcomes = within_grace_unless(is_held, vec![after(0), after(21), after(60)]).await;
         assert!(matches!(outcomes[..], [Ok(0), Ok(21), Err(None)]));
     }
 }

@@ -432,7 +432,7 @@ mod tests {
             difference(&weak, &Identity { modified: first.modified, ..weak.clone() }, Some(1))
                 .is_some()
         );
-        // A weak tag here and none there once counted as the same tag.
+        // Formerly, a weak tag and a missing one counted as the same tag.
         assert!(difference(&weak, &identity(10, Some(7), None), Some(1)).is_some());
         assert!(difference(&first, &identity(10, Some(7), None), None).is_none(), "it is proven");
         assert!(difference(&first, &identity(9, Some(100), None), None).is_some());

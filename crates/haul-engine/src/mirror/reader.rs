@@ -22,10 +22,11 @@ use super::choice::Failed;
 use super::grace::within_grace;
 use super::shared::{Mirror, Shared, may_pass};
 
-/// A mirror that sends nothing for this long is stalled; one without connections after a shorter time.
+/// A mirror that sends nothing for this long is stalled.
 const STALLED: Duration = Duration::from_secs(10);
+/// The same for a mirror without open connections.
 const LOST: Duration = Duration::from_millis(500);
-/// The rate of a range is checked each time after this much waiting for it.
+/// The rate of a range is checked each time this long was spent waiting for its bytes.
 const SPAN: Duration = Duration::from_secs(5);
 /// How often silence is checked.
 const LOOK: Duration = Duration::from_millis(250);
@@ -52,7 +53,7 @@ struct Inner {
 }
 
 impl MirrorReader {
-    /// `readers`, at least one, have the same file. The numbers of those that deliver bytes go to `read`.
+    /// `readers`, at least one, hold the same file. The numbers of mirrors that deliver bytes go to `read`.
     pub fn new(
         mirrors: Arc<[Mirror]>,
         shared: Arc<Shared>,
@@ -157,11 +158,11 @@ impl Inner {
             self.shared.warn(&self.mirrors[mirror], &error.cause());
         }
         if is_last_ranged {
-            // Without it the others are read from their start, and once only.
+            // The others have no ranges: if this one is dropped, the file is read anew from its start, in one stream.
             let is_dropped = self.shared.choice().is_dropped(mirror);
             return Err(if is_dropped { error.with_retry(Retry::FromStart) } else { error });
         }
-        // What it delivered before may be of the new version already: the file restarts without it.
+        // Bytes that it delivered before may be of the new version already: the file restarts without it.
         let is_spoilt = error.kind() == ErrorKind::Changed && self.has_delivered(mirror);
         if failed == Failed::Alone || is_spoilt { Err(error) } else { Ok(()) }
     }

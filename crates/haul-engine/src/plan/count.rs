@@ -2,11 +2,10 @@
 //! that is too small is noticed early.
 //!
 //! The plan is only about a thousand items ahead of the transfer (ten thousand more if they are sorted), so
-//! its totals are complete only near the end.
-//! The count lists the sources on its own and keeps nothing but sums; where space is compared, it also lists
-//! the existing directories of the destination. It starts if the plan is not complete after a moment, and
-//! ends with the plan, unless the need for space is still unknown then. It is abandoned if too many
-//! directories are pending.
+//! its totals are complete only near the end. The count lists the sources on its own and stores nothing but
+//! sums; where space is compared, it also lists the existing directories of the destination. It starts if the
+//! plan is not complete after a moment, and ends with the plan, unless the need for space is still unknown
+//! then. It is abandoned if too many directories are pending.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -181,13 +180,13 @@ async fn count_directory(
 ) -> Result<Found> {
     let mut found = Found::default();
     let top = job.source_path.as_bytes().len();
-    let there = listed(context, job, &directory.counterpart).await;
+    let listed = listed(context, job, &directory.counterpart).await;
     // Of names that the destination may not distinguish, only one may be copied.
     let mut names = FoldedNames::default();
     let mut listing = job.source.list(&directory.source).await?;
     while let Some(batch) = listing.next().await {
         let batch = batch?;
-        let admitted = match there {
+        let admitted = match listed {
             Listed::Unknown => batch.into_iter().map(|entry| (entry, false)).collect(),
             _ => names.admit(batch),
         };
@@ -204,21 +203,21 @@ async fn count_directory(
             if entry.is_file() {
                 found.files += 1;
                 found.bytes = found.bytes.saturating_add(entry.known_size().unwrap_or(0));
-                if !is_twin && !matches!(there, Listed::Unknown) {
-                    match need(context, job, &entry, &there).await {
+                if !is_twin && !matches!(listed, Listed::Unknown) {
+                    match need(context, job, &entry, &listed).await {
                         Some(need) => found.need.add(need),
                         None => found.is_unclear = true,
                     }
                 }
             } else if entry.is_dir() && !is_mount(device, &entry) {
-                let counterpart = match &there {
+                let counterpart = match &listed {
                     _ if is_twin => Counterpart::Unknown,
                     Listed::Unknown => Counterpart::Unknown,
                     Listed::Nothing => Counterpart::Missing,
                     Listed::Entries(known) => match known.find(entry.path.name()) {
                         None if known.has_like(entry.path.name()) => Counterpart::Unknown,
                         None => Counterpart::Missing,
-                        Some(there) if there.is_dir() => Counterpart::At(there.path.clone()),
+                        Some(same) if same.is_dir() => Counterpart::At(same.path.clone()),
                         Some(_) => Counterpart::Unknown,
                     },
                 };
@@ -256,9 +255,9 @@ async fn listed(context: &Context, job: &Job, counterpart: &Counterpart) -> List
 }
 
 /// The space that a file needs; `None` if that cannot be determined.
-async fn need(context: &Context, job: &Job, entry: &Entry, there: &Listed) -> Option<Need> {
+async fn need(context: &Context, job: &Job, entry: &Entry, listed: &Listed) -> Option<Need> {
     let name = entry.path.name();
-    let (existing, part) = match there {
+    let (existing, part) = match listed {
         // It may be one of the existing files, and need nothing.
         Listed::Entries(names) if names.has_like(name) || names.has_like(&part_name(name)) => {
             return Some(Need::default());

@@ -3,10 +3,10 @@
 //! The pass runs over the destination's tree after everything was copied, when it is known whether all
 //! listings of the source were complete: if one failed, nothing is removed anywhere (without
 //! `--ignore-errors`). Each entry of the destination is looked up at the source by name, and is a candidate
-//! only if the response is a plain "not found", or if the filter excludes the entry found there. Candidates
-//! stay if the source lists them nevertheless (a server may deny the existence of what it does not let the
-//! user access), or if they are what the destination made of a name of the source: file systems ignore case,
-//! normalise characters, drop dots at the end of a name.
+//! only if the response is a plain "not found", or if the filter excludes the source's entry. Candidates stay
+//! if the source lists them nevertheless (a server may report as missing what the user may not access), or if
+//! they are entries of the source whose names the destination changed: file systems ignore case, normalise
+//! characters, drop dots at the end of a name.
 
 use std::collections::HashSet;
 use std::hash::BuildHasher as _;
@@ -33,11 +33,12 @@ const BATCH: usize = 8192;
 /// Maximum of pending directories. Beyond it a subdirectory is visited at once.
 const MAX_PENDING: usize = 4096;
 
-/// Removes from a job's destination what its source does not have. Excluded entries stay.
+/// Removes the entries of a job's destination that its source does not have. Excluded entries stay.
 ///
 /// # Errors
 ///
-/// If the deletion is refused as a whole; failures of single entries are reported and counted.
+/// If the deletion is refused as a whole, or that cannot be decided (a root, or a directory to count, cannot be read);
+/// failures of single entries are reported and counted.
 pub async fn delete_extra(context: &Context, job: &NumberedJob) -> Result<()> {
     if let Some(limit) = context.settings.delete_limit {
         let count = Pass::new(context, job, false).await?;
@@ -245,7 +246,7 @@ impl<'a> Pass<'a> {
             return Ok(());
         }
         let missing = std::mem::take(missing);
-        let (gone, renamed) = match self.without_kept(source, destination, missing).await {
+        let (gone, renamed) = match self.without_renamed(source, destination, missing).await {
             Ok(found) => found,
             Err(error) => {
                 self.context.tally.fail(error.at(self.job.source_name(source)));
@@ -282,9 +283,9 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// The candidates that are not what the destination made of a name of the source; and the names of source
-    /// directories that the destination has renamed in this way, in which there may be something to remove.
-    async fn without_kept(
+    /// The candidates that are not copied entries of the source after all, under their own or a changed name; and the
+    /// names of source directories that the destination has renamed, which may contain entries to remove.
+    async fn without_renamed(
         &self,
         source: &RelPath,
         destination: &RelPath,
@@ -295,11 +296,11 @@ impl<'a> Pass<'a> {
             candidates.iter().map(|entry| entry.path.name().to_vec()).collect();
         let mut folded: Option<Vec<Vec<u8>>> = None;
         // Hashes of all names: 8 bytes each, and only for a directory that has something to remove.
-        let mut there = HashSet::new();
+        let mut existing = HashSet::new();
         let hasher = std::hash::RandomState::new();
         let mut listing = self.job.job.destination.list(destination).await?;
         while let Some(batch) = listing.next().await {
-            there.extend(batch?.iter().map(|entry| hasher.hash_one(entry.path.name())));
+            existing.extend(batch?.iter().map(|entry| hasher.hash_one(entry.path.name())));
         }
         let mut listing = self.job.job.source.list(source).await?;
         while let Some(batch) = listing.next().await {
@@ -312,7 +313,7 @@ impl<'a> Pass<'a> {
             }
             let others = batch.iter().filter(|listed| {
                 let name = listed.path.name();
-                !is_part_name(name) && !there.contains(&hasher.hash_one(name))
+                !is_part_name(name) && !existing.contains(&hasher.hash_one(name))
             });
             // Names that the destination does not list, but may find nevertheless.
             let found = others.map(|listed| async move {
@@ -460,7 +461,7 @@ fn may_go(context: &Context, root: &RelPath, entry: &Entry) -> bool {
     takes(context, root, entry) && !is_backup(context, entry)
 }
 
-/// Removes `entry`, a file or link, and creates a directory there. Returns true: the directory is new.
+/// Replaces `entry`, a file or link, with a directory. Returns true: the directory is new.
 pub async fn replace_with_directory(
     context: &Context,
     job: &NumberedJob,

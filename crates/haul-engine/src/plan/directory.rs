@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::context::Context;
 use crate::job::NumberedJob;
 
-/// Directories that get their metadata at once.
+/// Maximum number of directories whose metadata are set concurrently.
 const AT_ONCE: usize = 16;
 
 /// A guard held by each item in flight in a directory or its subdirectories. Dropping the last reference
@@ -41,8 +41,8 @@ pub struct Finish {
 }
 
 impl Directory {
-    /// A guard that sends `finish` when it is dropped. The channel is unbounded, but has no more directories
-    /// than there were items in flight to hold them.
+    /// A guard that sends `finish` when it is dropped. The channel is unbounded, because `drop` cannot wait for
+    /// a slot in it.
     pub fn new(
         context: &Context,
         finish: Finish,
@@ -55,7 +55,7 @@ impl Directory {
         Arc::new(Self { finish: Some(finish), is_private, finishes })
     }
 
-    /// Whether some users may not list or enter it, or a directory above.
+    /// Whether some users may not list or enter it or a copied directory above it.
     pub fn is_private(&self) -> bool {
         self.is_private
     }
@@ -70,7 +70,7 @@ impl Drop for Directory {
     }
 }
 
-/// Sets mode and times of every directory received, until no guard is left. Modes are set after an
+/// Sets mode and times of every directory received, until the channel is closed. Modes are set after an
 /// interruption too, because directories are private, or writable, only while they are filled.
 pub async fn finish_directories(context: &Context, finishes: mpsc::UnboundedReceiver<Finish>) {
     let stream = stream::unfold(finishes, async |mut receiver| {

@@ -14,7 +14,7 @@ use icu_normalizer::DecomposingNormalizerBorrowed;
 /// A name as a file system with all of these rules would compare it.
 pub fn fold(name: &[u8]) -> Vec<u8> {
     let mut folded = if name.is_ascii() { name.to_ascii_lowercase() } else { fold_text(name) };
-    // Last, because characters that are ignored may follow.
+    // Last, because ignored characters may follow the dots and spaces.
     let kept = folded.iter().rposition(|byte| !matches!(byte, b'.' | b' '));
     folded.truncate(kept.map_or(0, |last| last + 1));
     folded

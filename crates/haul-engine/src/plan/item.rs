@@ -1,4 +1,4 @@
-//! An item of a plan.
+//! An item of the plan: one file, link or special file to transfer, and what exists at its destination.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ pub enum There {
     Found(Box<Entry>),
 }
 
-/// The result of a stat. Errors other than "not found" leave it unknown: the stat of the entry alone reports them.
+/// The result of a batched stat. Errors other than "not found" leave it unknown: the later stat of this path alone
+/// reports them.
 impl From<Result<Entry>> for There {
     fn from(outcome: Result<Entry>) -> Self {
         match outcome {
@@ -51,11 +52,11 @@ pub struct Item {
     pub source: Entry,
     /// Its path in the destination.
     pub destination: RelPath,
-    /// What exists there.
+    /// What exists at that path.
     pub there: There,
     /// Keeps the destination directory from being finished.
     pub directory: Option<Arc<Directory>>,
-    /// Held until the item is done.
+    /// Held until the item is done; `Context::planned_done` waits for that.
     #[expect(dead_code, reason = "held, not read")]
     pub ticket: Ticket,
 }

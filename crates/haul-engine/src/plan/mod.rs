@@ -34,7 +34,7 @@ use crate::Job;
 use crate::context::Context;
 use crate::job::NumberedJob;
 
-/// Sends all items of all jobs. Ends early, without an error, when the receiver is closed.
+/// Sends all items of all jobs, and reports failures to the tally. Ends early once the transfer is cancelled.
 pub async fn plan(
     context: &Context,
     jobs: Vec<Job>,
@@ -157,7 +157,7 @@ fn comparable_paths(job: &NumberedJob) -> Option<(Vec<u8>, Vec<u8>)> {
             let destination = job.destination_name(destination_path);
             Some((named(job.source_name(source_path)), named(destination)))
         }
-        // Their names in messages lack most of the ticket.
+        // Not as text: a peer is displayed without most of its ticket.
         (
             Location::Peer { ticket: one, path: from },
             Location::Peer { ticket: other, path: to },
@@ -169,8 +169,8 @@ fn comparable_paths(job: &NumberedJob) -> Option<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// Guarantee: a directory is never copied into itself, nor removed by `--delete` if the destination is one of
-/// its parents. Local locations contain no symbolic links (the code that opens the storages guarantees that),
+/// Fails if the destination is the source, is inside it, or is a parent of it from which `--delete` would remove
+/// it. Local locations contain no symbolic links (the code that opens the storages guarantees that),
 /// so it is enough to compare components. Locations on servers are compared as text: links and aliases of a
 /// host are not recognised.
 fn refuse_into_itself(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<()> {

@@ -14,7 +14,8 @@ use crate::{Action, FileEvent};
 /// Permission bits that a directory's owner needs to change its entries.
 const OWNER_WRITES: u32 = 0o300;
 
-/// The device of the directory of an entry at the destination, with `one_file_system`.
+/// The device of the directory that contains an entry of the destination. `None` without `one_file_system`, or if it
+/// is unknown.
 async fn device_around(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<Option<u64>> {
     if !context.settings.one_file_system {
         return Ok(None);
@@ -54,7 +55,7 @@ impl Stays {
     }
 }
 
-/// The directories that stay, as far as a removal knows: it forgets each when it comes to it.
+/// The directories that are known to stay, and why. Each is dropped when the removal reaches it.
 #[derive(Debug, Default)]
 struct Staying(HashMap<RelPath, Stays>);
 
@@ -63,7 +64,7 @@ impl Staying {
         self.0.entry(directory).or_insert(why);
     }
 
-    /// Notes the directories in which the backup of a removed file is.
+    /// Notes the directories that contain the backup of a removed file.
     fn note_backup(&mut self, context: &Context, file: &RelPath) {
         let Some(backup) = &context.settings.backup else { return };
         let mut above = match &backup.directory {
@@ -82,7 +83,7 @@ impl Staying {
     }
 }
 
-/// What became of one entry of a removal.
+/// The outcome of removing one entry.
 enum Removed {
     Done,
     /// It was gone already.
@@ -114,12 +115,12 @@ fn why_kept(
 /// A dry run returns and reports the same, and removes nothing.
 ///
 /// # Errors
-/// The first failure ends the removal. Directories that it has made writable get their modes again.
+/// The first failure ends the removal. Directories that it made writable get their former modes back.
 pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<Option<Stays>> {
     let mut pending = vec![(entry.clone(), None)];
     let outcome = remove_pending(context, job, entry, &mut pending).await;
     if outcome.is_err() {
-        // Those below a directory come first: its own mode may bar the way to them.
+        // The deepest first: a former mode may deny access to the directories below.
         for (directory, listed) in pending.iter().rev() {
             put_back(job, &directory.path, listed.flatten()).await;
         }
@@ -127,10 +128,10 @@ pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Resu
     outcome
 }
 
-/// What is left to remove. A directory that was listed has the mode, if it was changed, that it had before.
+/// The entries left to remove. A directory that was listed has `Some` with its former mode, if that was changed.
 type Pending = Vec<(Entry, Option<Option<u32>>)>;
 
-/// The same. After an error `pending` has what is left.
+/// Like [`remove`]. After an error, `pending` contains the entries left.
 async fn remove_pending(
     context: &Context,
     job: &NumberedJob,
@@ -202,7 +203,7 @@ async fn remove_pending(
     Ok(None)
 }
 
-/// Removes one entry. A directory that stays gets `mode`, its former one, again.
+/// Removes one entry. A directory that stays gets back `mode`, its former one.
 async fn remove_one(
     context: &Context,
     job: &NumberedJob,
@@ -259,7 +260,8 @@ pub(super) async fn make_writable(job: &NumberedJob, directory: &RelPath) -> Opt
     entry.mode
 }
 
-/// The mode that lets a directory's owner change its entries; `None` if the present one does.
+/// The mode that lets a directory's owner change its entries; `None` if the present one does or is unknown, and
+/// for entries that are no directories.
 pub fn writable(entry: &Entry) -> Option<u32> {
     let mode = entry.mode.filter(|mode| entry.is_dir() && mode & OWNER_WRITES != OWNER_WRITES)?;
     Some(mode | 0o700)

@@ -30,7 +30,7 @@ pub struct Twin {
     pub directory: Arc<Directory>,
 }
 
-/// The waiting twins of one directory, with what is known about it.
+/// The waiting twins of one directory, with what is known about the directory.
 #[derive(Debug)]
 pub struct Group {
     /// The destination's directory.

@@ -29,10 +29,10 @@ use crate::kept_times::remove_left_over;
 /// Maximum of pending directories. Beyond it, listings pause.
 const MAX_PENDING: usize = 4096;
 
-/// Directories whose destinations are looked up in one disk job.
+/// Maximum number of directories whose destinations are looked up in one disk job.
 const LOOKED_AHEAD: usize = 128;
 
-/// Number of waiting twins from which on they are settled while the walk goes on.
+/// When this many twins wait, they are settled while the walk goes on.
 const SETTLE_FROM: usize = 4096;
 
 /// Maximum of names remembered of an existing destination, to know which entries are new to it.
@@ -53,7 +53,7 @@ struct Entered {
 struct Visit {
     source: Entry,
     destination: RelPath,
-    /// What exists there.
+    /// What exists at that path.
     there: There,
     parent: Option<Arc<Directory>>,
     /// Its directory at the destination, if that is ready already.
@@ -101,7 +101,7 @@ struct Walk<'a> {
     entered: Notify,
     /// Notified when `pending` is down to half its maximum.
     drained: Notify,
-    /// Entries that wait because of their names.
+    /// Entries that wait because the destination may not distinguish their names from others.
     twins: Mutex<Vec<Twin>>,
     settling: tokio::sync::Mutex<()>,
 }
@@ -481,8 +481,8 @@ impl Walk<'_> {
             lock(&self.pending).push(visit);
             return true;
         }
-        let twice = &context.roots.destinations;
-        if let Err(error) = twice.refuse_twice(self.job, &destination, &context.settings).await {
+        let others = &context.roots.destinations;
+        if let Err(error) = others.refuse_twice(self.job, &destination, &context.settings).await {
             context.tally.fail(error.at(self.job.source_name(&entry.path)));
             return true;
         }
@@ -544,7 +544,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Creates the directories among `siblings` that are still pending, so that the destination finds them.
+    /// Creates the directories among `siblings` that are still pending, so that lookups at the destination find them.
     async fn enter_siblings(&self, siblings: &HashSet<&RelPath>) {
         loop {
             let entered = self.entered.notified();

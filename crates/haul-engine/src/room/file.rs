@@ -11,11 +11,11 @@ const DATA_RANGES: usize = 4096;
 /// The destination of a file, as far as it is known.
 #[derive(Debug, Clone, Copy)]
 pub struct There<'a> {
-    /// The entry with its name.
+    /// The entry that has the file's name.
     pub existing: Option<&'a Entry>,
     /// Bytes that its part file takes up: an earlier run's, or this one's.
     pub part_bytes: u64,
-    /// Unit in which files get space.
+    /// Allocation unit in bytes; 0 if unknown.
     pub block: u64,
 }
 
@@ -54,7 +54,7 @@ impl Need {
     }
 }
 
-/// The bytes of a file without its holes; 0 if that is not known.
+/// The bytes of a file, without holes where they are known; 0 if its size is unknown.
 pub async fn data_bytes(job: &Job, entry: &Entry) -> u64 {
     let Some(bytes) = entry.known_size() else { return 0 };
     // Small files are written whole, zeros included.
@@ -81,7 +81,7 @@ async fn data_ranges(job: &Job, entry: &Entry) -> Result<u64> {
     Ok(sum)
 }
 
-/// The least bytes that a copy of a file takes: without holes, and divided by its hard links.
+/// The least bytes that a copy of a file takes: without holes, and divided by its number of hard links.
 pub async fn stored(settings: &Settings, job: &Job, entry: &Entry) -> u64 {
     let bytes = data_bytes(job, entry).await;
     let linked = settings.preserve.hard_links && job.destination.capabilities().hard_links;
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(need, Some(Need::default()));
     }
 
-    /// Once, a rerun was refused, because the data was compared with the old length.
+    /// Once, a rerun was refused, because the bytes of data were compared with the old length, holes included.
     #[test]
     fn an_existing_file_with_holes_needs_nothing() {
         for overwrite in [Overwrite::Different, Overwrite::Newer] {

@@ -114,7 +114,7 @@ impl Slot {
         self.lock().planned.add(need);
     }
 
-    /// Drops the need planned so far, which is not compared.
+    /// Drops the need planned so far: it will not be compared.
     pub fn forget_planned(&self) {
         self.lock().planned = Need::default();
     }
@@ -255,8 +255,8 @@ impl Ledger {
 }
 
 impl Share {
-    /// What `read` returns of the state, and the slots of the transfers that have not ended. They must not be dropped
-    /// while the state is locked: dropping the last reference to a slot locks it.
+    /// The result of `read`, and the slots of the transfers that have not ended. The slots must not be dropped while
+    /// the state is locked: dropping the last reference to a slot locks it.
     fn read<T>(&self, read: impl FnOnce(&Shared) -> T) -> (T, Vec<Arc<Slot>>) {
         let shared = self.lock();
         (read(&shared), shared.slots.iter().filter_map(Weak::upgrade).collect())
@@ -348,8 +348,8 @@ mod tests {
         assert_eq!(lack(&first, 12), Some(Lack { needed: 16, free: 15 }));
     }
 
-    /// Formerly, a slot whose last other reference was dropped while it was read waited for the lock that its reader
-    /// held.
+    /// Formerly, a reader could drop the last reference to a slot while it held the lock that the drop takes
+    /// (deadlock).
     #[test]
     fn a_transfer_may_end_while_another_adds_up_the_needs() {
         const TRANSFERS: u64 = 20_000;

@@ -36,19 +36,19 @@ use crate::{Cancel, Job, Settings};
 use file::data_bytes;
 use ledger::Slot;
 
-/// Shorter files do not wait for the first comparison of need and free space.
+/// Without `min_free`, files shorter than this many bytes do not wait for the first comparison of need and free space.
 const GATED: u64 = 1 << 20;
 
 /// The most jobs whose paths are compared with each other.
 const APART: usize = 1000;
 
-/// How long files wait for a server that does not report its free space.
+/// How long files wait for a server that does not report its free space; with `min_free`, they wait without limit.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The least time between measurements while free space is nearly too little.
 const JUDGE: Duration = Duration::from_millis(500);
 
-/// How often it is checked that `min_free` is left: on a disk, and on a server.
+/// Interval between checks of the free space: on a disk, and on a server.
 const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(3));
 
 /// The space of one transfer.
@@ -71,7 +71,7 @@ pub struct Room {
     ended: Notify,
 }
 
-/// The directory whose file system the space is of.
+/// The directory whose file system is measured.
 #[derive(Debug)]
 struct Target {
     storage: Arc<dyn Storage>,
@@ -113,7 +113,7 @@ struct State {
     is_complete: bool,
     /// When the need was last found to fit.
     judged: Option<Instant>,
-    /// With `min_free`: bytes that may still begin without another measurement.
+    /// With `min_free`: bytes of files that may begin without another measurement.
     budget: u64,
 }
 
@@ -162,7 +162,7 @@ impl Room {
         self.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Measures the space and the sources that are files, then watches that `min_free` stays; never ends.
+    /// Measures the space and the sources that are files, then watches that `min_free` stays free; never ends.
     pub async fn watch(&self, jobs: &[Job], sources: &Sources) {
         let patience = if self.min_free > 0 { Duration::MAX } else { PATIENCE };
         // Without a response the space stays unknown, and nothing waits for it any longer.
@@ -242,7 +242,7 @@ impl Room {
         there == Some(here)
     }
 
-    /// The unit in which files get space.
+    /// The allocation unit in bytes; 0 if unknown.
     pub fn block(&self) -> u64 {
         self.lock().space.as_ref().map_or(0, |space| space.block)
     }
@@ -268,7 +268,7 @@ impl Room {
         self.lock().is_unclear = true;
     }
 
-    /// Whether only the count can find out the need.
+    /// Whether only the count can determine the need.
     pub fn needs_count(&self) -> bool {
         self.counts() && self.lock().is_unclear
     }
@@ -311,7 +311,7 @@ impl Room {
         self.lock().is_complete = true;
     }
 
-    /// Stops the transfer if more is needed than is free.
+    /// Stops the transfer if more is needed than is free; if the file system may compress files, only warns.
     async fn judge(&self) {
         if !self.compares() {
             return;
@@ -403,7 +403,7 @@ impl Room {
     ///
     /// # Errors
     ///
-    /// They do not fit, and the transfer ends; or it was interrupted.
+    /// `Interrupted` if they do not fit, which ends the transfer, or if it was cancelled.
     pub async fn started(&self) -> Result<()> {
         let mut started = self.started.subscribe();
         // The sender lives as long as `self`, so waiting cannot fail.
@@ -423,7 +423,7 @@ impl Room {
     ///
     /// # Errors
     ///
-    /// It would not stay free, and the transfer ends.
+    /// `Interrupted` if it would not stay free, which ends the transfer, or if it was cancelled.
     pub async fn admit_file(
         &self,
         job: &Job,
@@ -443,7 +443,7 @@ impl Room {
         self.admit(bytes).await
     }
 
-    /// The same for files of `bytes` bytes together.
+    /// Like [`Room::admit_file`], for files of `bytes` bytes together.
     ///
     /// # Errors
     ///
@@ -483,7 +483,7 @@ impl Room {
     ///
     /// # Errors
     ///
-    /// Less than `min_free` would be left, and the transfer ends.
+    /// `Interrupted` if less than `min_free` would be left, which ends the transfer.
     pub async fn more(&self, bytes: u64) -> Result<()> {
         if self.min_free == 0 || self.take(bytes) {
             return Ok(());
@@ -510,7 +510,7 @@ impl Room {
 }
 
 impl Target {
-    /// `None` if jobs go to several storages: each may be full by itself.
+    /// `None` if the jobs go to several storages, each of which may be full by itself, or to unrelated directories.
     fn of(jobs: &[Job]) -> Option<Self> {
         let first = jobs.first()?;
         if jobs.iter().any(|job| !Arc::ptr_eq(&job.destination, &first.destination)) {
@@ -528,7 +528,7 @@ impl Target {
         } else if jobs.iter().all(|job| job.destination_path.parent().as_ref() == Some(&above)) {
             above
         } else {
-            // The content of a directory, and other sources beside it.
+            // The content of one source goes into the base itself, the other sources below it.
             let is_base = |base: &&Job| {
                 jobs.iter().all(|job| job.destination_path.starts_with(&base.destination_path))
             };

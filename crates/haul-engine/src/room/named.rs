@@ -47,7 +47,7 @@ pub async fn compares(settings: &Settings, jobs: &[Job], space: &Space) -> bool 
     true
 }
 
-/// The need of the sources that are files, and whether all sources are.
+/// The need of the sources that are files, and whether that is the need of all sources.
 pub async fn need(
     settings: &Settings,
     jobs: &[Job],
@@ -74,7 +74,7 @@ pub async fn need(
     (sum, is_all)
 }
 
-/// `None` if the source is not a file, or its need is not known.
+/// The need of one source; `None` if it is not a file, or its need is not known.
 async fn of(settings: &Settings, job: &Job, entry: &Entry, block: u64) -> Result<Option<Need>> {
     if !entry.is_file() || entry.known_size().is_none() {
         return Ok(None);

@@ -53,7 +53,7 @@ pub async fn same_content(context: &Context, item: &Item) -> Result<(bool, Ident
     Ok((source == destination, identity))
 }
 
-/// The same, by digests that servers report; `None` if they report none.
+/// Like [`same_content`], by digests that servers report; `None` if they report none.
 async fn same_reported(context: &Context, item: &Item) -> Result<Option<(bool, Identity)>> {
     let job = &item.job.job;
     let listed = item.source.digest.filter(|digest| digest.kind == REPORTED);

@@ -16,7 +16,7 @@ pub enum Verdict {
 }
 
 /// Compares a source with the file at its destination. If both were listed with digests of one kind, these
-/// decide instead of times. The source's time is compared as the destination would keep it, with the
+/// decide instead of times. The source's time is compared as the destination would store it, with the
 /// precision of the coarser side. Contents are not read: with [`Compare::Content`], `Keep` means that the
 /// sizes allow equality. `sets_times`: whether the destination's times are those of the source, and not
 /// those of the uploads.
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(verdict, Verdict::Keep);
     }
 
-    /// Once, a changed file of the same length was never sent to Apache, which keeps no times.
+    /// Once, a changed file of the same length was never sent to Apache, where times cannot be set.
     #[test]
     fn where_times_cannot_be_set_a_source_that_is_newer_than_its_upload_differs() {
         let seconds = KeptTimes::in_steps_of(1_000_000_000);

@@ -37,10 +37,11 @@ pub fn check(item: &Item, found: Option<Digest>, resumed_bytes: u64) -> Result<(
     Err(Error::new(ErrorKind::Corrupt, "verify").because(cause).with_retry(retry))
 }
 
-/// Decides by digest what to do with an existing file. Returns its digest too, if that was computed.
+/// Decides by digest what to do with an existing file; `usual` is the verdict without it. Returns the digest of the
+/// file too, if that was computed.
 ///
 /// # Errors
-/// It must not be replaced, and has another digest or is not a file.
+/// `Corrupt` if the file must not be replaced, and has another digest or is not a regular file.
 pub async fn judge(
     context: &Context,
     item: &Item,

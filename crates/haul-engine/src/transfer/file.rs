@@ -86,7 +86,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
             moved.digest
         }
     };
-    // A file that was left alone may be any file; if it is another one, no further name is linked to it.
+    // A file that was left alone may differ from the source; then no further name is linked to it.
     let is_other = verdict == Some(Verdict::Leave)
         && existing.is_some_and(|there| {
             let kept = context.times.kept(&item.job, &there);
@@ -112,7 +112,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
 }
 
 /// Links the item to the copy of another hard link to the same file, if there is one, and returns `Break`.
-/// Otherwise the item is to be copied; while the guard exists, other names of the file wait for it.
+/// Otherwise the item is to be copied; other names of the file wait while the returned guard exists.
 async fn link_to_copied(
     context: &Context,
     item: &Item,
@@ -408,7 +408,7 @@ async fn remove_begun_copy(item: &Item) -> Result<()> {
         match destination.create(&item.destination, &options).await {
             Ok(part) => part.abort(false).await?,
             Err(error) if error.kind() == ErrorKind::Busy => return Ok(()),
-            // Its run may have made it read-only.
+            // The run that created it may have made it read-only.
             Err(_) => remove(item, &part).await?,
         }
     }
@@ -514,7 +514,7 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
         if changed {
             let now = listed::look_again(&item).await?;
             if now.identity() == item.source.identity() {
-                // The listed source is as before, only reading it shows another: one more attempt is enough.
+                // Its listing has not changed, only reading shows another version: one more attempt is enough.
                 restarts = max_restarts;
             } else {
                 let before = planned(&item);

@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::digest::{Digest, FileHasher};
 use crate::plan::Item;
 
-/// How long a failed or interrupted copy waits until the disk has its bytes.
+/// How long a failed or interrupted copy waits for the sync of its bytes to the disk.
 const DURABLE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Moves a file by ranges. On failure, a part file with a journal stays for a later run, unless it must not be
@@ -33,7 +33,7 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     let shown = context.in_flight.current.begin(|| current(item));
     let reader = item.job.job.source.open(&item.source.path).await?;
     let opened = open(context, item, reader).await?;
-    // Since opening, the link's status is known, and the length of ranges depends on it.
+    // Opening has made the link's status known, and the length of ranges depends on it.
     context.flow.tick();
     let writer = Arc::clone(&opened.writer);
     let resumed_bytes = opened.written.total();

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::plan::Item;
 use crate::{Action, FileEvent, Overwrite, Reason};
 
-/// Makes a link to the same target at the destination.
+/// Creates a link to the same target at the destination.
 pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Result<()> {
     let destination = &item.job.job.destination;
     let can = destination.capabilities();
@@ -78,7 +78,7 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
 }
 
 /// Sets owner and time of a link that has the right target already: they may differ, also because a run was
-/// stopped between making the link and setting them.
+/// stopped between creating the link and setting them.
 async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
     let job = &item.job.job;
     let wanted = wanted_metadata(context, item);

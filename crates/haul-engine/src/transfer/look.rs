@@ -1,5 +1,5 @@
-//! Looks at many destinations at once: what exists there decides what each file needs, and on a disk the way
-//! to a thread and back takes longer than a look.
+//! Looks up what exists at the destinations of many items at once: on a disk, handing a lookup to a thread and
+//! back takes longer than the lookup itself.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -19,7 +19,7 @@ const BATCH: usize = 128;
 /// Batches in flight.
 const AT_ONCE: usize = 4;
 
-/// Passes the items on in their order, with the entry at their destination where a batched look pays. A
+/// Passes the items on in their order, with the entry at their destination where a batched lookup pays. A
 /// batch has the items planned so far: no item waits for a batch to fill.
 pub async fn look_together(
     context: &Context,

@@ -139,12 +139,12 @@ async fn restore(source: &dyn Storage, aside: &RelPath, path: &RelPath, error: E
         Ok(Some(_)) => Err(Error::new(ErrorKind::AlreadyExists, "rename")),
         Err(error) => Err(error),
     };
-    let Err(kept) = outcome else { return error };
+    let Err(failure) = outcome else { return error };
     let cause = format!(
         "{}; its name is {} now, since it cannot be renamed back ({})",
         error.cause(),
         source.location().display(aside),
-        kept.cause()
+        failure.cause()
     );
     Error::new(error.kind(), "remove").because(cause)
 }

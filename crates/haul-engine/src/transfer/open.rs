@@ -46,8 +46,8 @@ pub async fn open(context: &Context, item: &Item, reader: Arc<dyn ReadAt>) -> Re
     }
     let mut written = writer.held().ranges();
     if Reads::from(item.job.job.source.capabilities(), &*reader) == Reads::Whole {
-        // Such a source is read from the start, past everything behind the first gap anyway; a second
-        // gap would need another pass.
+        // Such a source is read from the start, and each gap would need a pass of its own. So only the bytes
+        // before the first gap count.
         written.remove(Range::between(written.prefix(), u64::MAX));
     }
     Ok(Opened { reader, writer, identity, written })

@@ -29,7 +29,7 @@ pub struct Moved {
     pub is_private: bool,
 }
 
-/// A file that begins, for the display.
+/// The entry of a file that begins, for the display of files in flight.
 pub fn current(item: &Item) -> CurrentFile {
     CurrentFile {
         job: item.job.index,

@@ -1,4 +1,4 @@
-//! Sorts items, within a bounded number.
+//! Sorts items, a bounded number of them at a time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -38,7 +38,7 @@ impl Queue {
         self.next += 1;
     }
 
-    /// Takes the first in order.
+    /// Takes the first item in order.
     pub fn pop(&mut self) -> Option<Item> {
         self.waiting.pop().map(|ranked| ranked.item)
     }

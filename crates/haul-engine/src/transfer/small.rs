@@ -83,7 +83,7 @@ async fn digests(context: &Context, contents: Vec<Bytes>) -> Vec<Option<Digest>>
     context.pool.run(work).await
 }
 
-/// Moves a file that fits into one block.
+/// Moves a small file: reads it whole, and writes it whole.
 pub async fn move_small(context: &Context, item: &Item) -> Result<Moved> {
     let job = &item.job.job;
     let limit = job.source.capabilities().whole_limit;

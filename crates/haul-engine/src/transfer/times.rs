@@ -1,12 +1,12 @@
 //! Learns which modification times a destination can store, from those that it returns.
 //!
-//! Capabilities give the precision and range of a protocol or a known file system. The file system
-//! behind it may have less: NTFS and SMB steps of 100 ns, ext4 with small inodes whole seconds until
-//! 2038, a server whatever its disk has. So when a file differs from its source only in its time, and a
-//! coarser or shorter clock would turn the source's time into that one, haul tries: it makes an empty
-//! file on the same file system with another time that such a clock would also turn into the existing one. If that is
-//! what is read back, the clock is like that. The result holds for the file system, so a transfer tries
-//! only a few times.
+//! Capabilities give the precision and range of a protocol or a known file system. The file system behind it
+//! may have less: NTFS and SMB have steps of 100 ns, ext4 with small inodes has whole seconds until 2038, a
+//! server has what its disk has. So when a file differs from its source only in its time, and a clock with
+//! longer steps or a shorter range would turn the source's time into the existing one, haul runs a trial: it
+//! creates an empty file on the same file system, with another time that such a clock would also turn into the
+//! existing one. If the existing time is read back, the clock is of that kind. The result holds for the file
+//! system, so a transfer needs only a few trials.
 //!
 //! The file in question keeps its time throughout: it may have other names, which are compared at the same
 //! time, and a killed run must not leave an old version that looks like the new one.
@@ -20,8 +20,8 @@ use crate::context::Context;
 use crate::kept_times::{Doubt, Learnt, is_unusual, trial_path};
 use crate::plan::Item;
 
-/// Which times can be stored where `existing` is. This is tried if the result may make the times of
-/// `existing` and the source equal.
+/// Which times can be stored where `existing` is. Runs a trial if its result may make the times of `existing`
+/// and the source equal.
 pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Result<KeptTimes> {
     let can = item.job.job.destination.capabilities();
     let times = item.source.modified.zip(existing.modified);
@@ -61,8 +61,8 @@ pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Resul
     Ok(context.times.kept(&item.job, existing))
 }
 
-/// Whether a new file on the file system of `existing`, made with the time `trial`, reads back as `found`.
-/// `None` if no such file can be made: other directories may still allow it.
+/// Whether a new file on the file system of `existing`, created with the time `trial`, reads back as `found`.
+/// `None` if no such file can be created: other directories may still allow it.
 async fn try_out(
     item: &Item,
     existing: &Entry,
@@ -80,7 +80,7 @@ async fn try_out(
         Ok::<_, Error>(Some(now?.modified == Some(found)))
     };
     match tried.await {
-        // The file is replaced then, or that fails with an error of its own.
+        // Then the existing file is replaced, or replacing it fails with an error of its own.
         Err(error) if !is_of_the_link(error.kind()) => Ok(None),
         outcome => outcome,
     }
@@ -91,7 +91,7 @@ const fn is_of_the_link(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Interrupted | ErrorKind::Unreachable | ErrorKind::Unauthenticated)
 }
 
-/// Checks whether a file on a disk got a time that not every clock has, and warns if it did not.
+/// Reads back a time that not every file system can store, and warns if the file on the disk got another one.
 pub async fn look_again(context: &Context, item: &Item) -> Result<()> {
     let job = &item.job.job;
     let can = job.destination.capabilities();

@@ -47,7 +47,7 @@ impl<F: FnMut(Error) + Send> Visitor for Remover<'_, F> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         left.entries += 1;
         left.example.get_or_insert_with(|| entry.clone());
-        // So that the directory above is not removed.
+        // This failure keeps the directory above from being removed.
         std::future::ready(Err(Error::new(ErrorKind::NotEmpty, "remove"))).boxed()
     }
 

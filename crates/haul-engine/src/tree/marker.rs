@@ -20,7 +20,7 @@ pub struct Marker<'a> {
 }
 
 impl<'a> Marker<'a> {
-    /// Makes one.
+    /// Creates a marker in `directory`.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ use crate::Cancel;
 /// Counted entries and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Regular files, with every name of a file that has several.
+    /// Regular files; each name of a file with several names counts.
     pub files: u64,
     /// Directories, the top included.
     pub directories: u64,

@@ -5,8 +5,8 @@
 //! compare: both listings of a directory, merged by name → what differs
 //! ```
 //!
-//! Memory grows with the depth of a tree and the length of its longest batches, not with its number of
-//! entries.
+//! Memory grows with the depth of a tree and the length of its longest batches (in a comparison, of its largest
+//! directories), not with its number of entries.
 
 mod compare;
 mod crawl;

@@ -15,7 +15,7 @@ use crate::digest::{Digest, FileHasher, reported};
 use crate::manifest::{LineError, Listed, listed_path};
 use crate::retry::Retries;
 
-/// The unit of the memory budget, so that the number of units fits its type.
+/// The unit of the memory budget, in bytes: the number of units has to fit into 32 bits.
 const UNIT: u64 = 4 << 10;
 
 /// The longest and shortest range that is read at once; BLAKE3 hashes best in subtrees of 64 KiB.

@@ -32,7 +32,7 @@ pub struct VerifyOptions {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum VerifyEvent {
-    /// Bytes were read and hashed.
+    /// Bytes were hashed: read from the file, or those of a hole.
     Progress {
         /// Bytes since the last such event.
         bytes: u64,

@@ -69,8 +69,8 @@ impl<'a> Extras<'a> {
         }
     }
 
-    /// All files below `base`. Memory grows with the depth: of each directory on the way only one batch of
-    /// its listing is held.
+    /// All files below `base`. Memory grows only with the depth: each open directory holds one batch of its
+    /// listing.
     async fn walk(&self, base: &RelPath, manifest: &ManifestReader) -> Result<Sorter> {
         let mut present = Sorter::new(&self.options.scratch);
         // Another manifest beside this one lists the same files, and neither lists the other.

@@ -42,7 +42,7 @@ pub struct VerifySummary {
     pub malformed: u64,
     /// Lines that were skipped: other digests, `SIZE` lines of the BSDs, the frame of a signature.
     pub passed_over: u64,
-    /// Bytes that were read.
+    /// Bytes that were hashed, holes included.
     pub bytes: u64,
     /// Operations that were retried.
     pub retries: u64,

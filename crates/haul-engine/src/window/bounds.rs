@@ -128,9 +128,9 @@ impl Bounds {
         self.bounded_elsewhere
     }
 
-    /// The first window of `lanes` lanes on a long path: enough to double what they carry while nothing is
-    /// known yet. If the backend bounds the bytes on the path, and learning more takes long, all that they
-    /// can carry.
+    /// The first window of `lanes` lanes on a long path: enough for their slow start until there are
+    /// measurements. If the backend bounds the bytes on the path, and measuring takes long
+    /// ([`SLOW_TO_LEARN`]), all that they can carry.
     pub(super) fn first_window(&self, lanes: usize, rtt: Duration) -> u64 {
         let all = self.bounded_elsewhere && rtt >= SLOW_TO_LEARN;
         let each = if all { LANE_BYTES } else { FIRST_LANE_BYTES };

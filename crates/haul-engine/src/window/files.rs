@@ -25,10 +25,10 @@ const FILES_PER_MS: f64 = 5.0;
 /// The most files at the start, on any path.
 const MOST_FIRST_FILES: usize = 256;
 
-/// A range shorter than the usual one divided by this was a small file.
+/// Completed ranges that are, on average, shorter than the present range length divided by this were small files.
 const SMALL_PART: u64 = 4;
 
-/// Rounds that one number of files is measured for, after two that are ignored.
+/// Rounds over which each number of files is measured, after two that are ignored.
 const ROUNDS: u32 = 6;
 const ROUNDS_LEFT_OUT: u32 = 2;
 

@@ -12,10 +12,10 @@ use super::limits::MOST_LANES;
 /// unauthenticated connections on.
 const MOST_OPENING: usize = 8;
 
-/// RTTs that a lane's slow start takes from 14 KiB to 2 MiB, doubling in each (7.2).
+/// RTTs of a lane's slow start from 14 KiB to 2 MiB, doubling in each: 7.2, rounded up.
 const SLOW_START_RTTS: u32 = 8;
 
-/// The judgement does not wait longer for lanes that are being opened: the longer of both, in seconds and in RTTs.
+/// How long a judgement waits for lanes that are being opened, in seconds and in RTTs: the longer of both.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_RTTS: u32 = 20;
 

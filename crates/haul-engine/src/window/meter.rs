@@ -6,10 +6,10 @@ use std::time::Duration;
 /// system.
 pub(super) const SHORTEST_ROUND: Duration = Duration::from_millis(10);
 
-/// A round lasts until this many deliveries have been seen, ...
+/// A round with fewer deliveries than this is prolonged, ...
 const LEAST_DELIVERIES: u32 = 8;
 
-/// ... but no longer than this many times its length.
+/// ... up to this many times its usual length.
 const LONGEST_ROUND: u32 = 10;
 
 /// A window that is filled to this part on average counts as full: one more range may not fit.
@@ -45,7 +45,7 @@ impl Filling {
 pub(super) struct Sample {
     /// Bytes per second.
     pub(super) goodput: f64,
-    /// Whether it shows what the link carries: there was work for the whole window.
+    /// Whether it shows what the link carries: there was work for the whole window, and nothing spoiled the round.
     pub(super) judged: bool,
     /// Ranges that were completed.
     pub(super) completions: u32,

@@ -319,7 +319,8 @@ impl Window {
         self.search.goodput() as u64
     }
 
-    /// Whether the first search has ended. Later ones still probe at intervals and follow changes.
+    /// Whether the search has settled. It still probes at intervals and follows changes. False again when it
+    /// restarts: the path carries more or has become longer, or after [`Window::forget`].
     pub fn settled(&self) -> bool {
         self.search.settled()
     }

@@ -1,9 +1,9 @@
 //! The path: its RTT while no packets wait in a queue, and whether that has changed.
 //!
 //! RTTs that have become longer mean a queue or a longer path. Goodput does not show which: with the same
-//! bytes in flight it falls in both cases, and a kernel remembers the shortest RTT that it has seen for
-//! minutes. So when RTTs are longer than the window explains, it is cut for a moment. That makes a queue
-//! shorter, but not a path.
+//! bytes in flight it falls in both cases, and a kernel remembers its shortest RTT for minutes. So when RTTs
+//! are longer than the window explains, the window is cut for a moment. That makes a queue shorter, but not a
+//! path.
 //!
 //! ```text
 //! longer than explained ──► drain: window cut ──► less in flight ──► one RTT later:
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::bounds::ENDS_DELAY;
 
-/// An RTT is too long if it exceeds what the window explains by this factor and this much. Goodput has
+/// An RTT is too long if it exceeds `TOO_LONG` times what the window explains, plus `JITTER`. Goodput has
 /// fallen by an eighth at most until then if the window explains 120 ms, and by a quarter if 20 ms.
 const TOO_LONG: f64 = 1.1;
 const JITTER: Duration = Duration::from_millis(5);
@@ -53,8 +53,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(10);
 const MOST_DOUBLINGS: u32 = 3;
 
-/// After a queue was found, less is in flight, so RTTs get shorter than before. If they do not for half a
-/// second of the first two, the measurement was from before the path changed.
+/// After a queue was found, less is in flight, so RTTs get shorter. If they stay at `AS_LONG` or more of the
+/// RTT before for half a second of the first two, the measurement was from before the path changed.
 const AS_LONG: f64 = 0.9;
 const DOUBTFUL: Duration = Duration::from_millis(500);
 const DOUBTED: Duration = Duration::from_secs(2);
@@ -64,13 +64,13 @@ const FAR_LONGER: f64 = 1.5;
 
 /// Goodput is measured over one RTT, and at least over this time.
 const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
-/// How long `looks` are kept.
-const KEPT: Duration = Duration::from_secs(4);
+/// How long entries of `history` are retained.
+const HISTORY: Duration = Duration::from_secs(4);
 
 /// A path that has become shorter by this factor counts as another one.
 const SHORTER: f64 = 0.75;
 
-/// The result of a drain.
+/// A change of the path, or the queue that only looked like one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Finding {
     /// The path is longer than it was.
@@ -117,7 +117,7 @@ pub(super) struct Path {
     in_flight: Option<u64>,
     arrived: u64,
     /// All bytes that had arrived, at each call of [`Path::on_link`].
-    looks: VecDeque<(Duration, u64)>,
+    history: VecDeque<(Duration, u64)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -135,7 +135,7 @@ struct Drain {
     shortest: Option<Duration>,
 }
 
-/// A queue was found, but has not been seen to go.
+/// A queue was found, but has not been seen to drain.
 #[derive(Debug, Clone, Copy)]
 struct Doubt {
     /// RTTs no shorter than this are as long as before.
@@ -207,9 +207,9 @@ impl Path {
             }
             return None;
         };
-        self.looks.push_back((now, self.arrived));
-        while self.looks.front().is_some_and(|(at, _)| *at + KEPT < now) {
-            self.looks.pop_front();
+        self.history.push_back((now, self.arrived));
+        while self.history.front().is_some_and(|(at, _)| *at + HISTORY < now) {
+            self.history.pop_front();
         }
         let base = *self.base.get_or_insert(shortest);
         let reported = known.is_none_or(|known| shortest < known).then_some(shortest);
@@ -223,7 +223,7 @@ impl Path {
             return Some(Finding::Shorter);
         }
         match self.drain {
-            Some(drain) => self.look(drain, now, present),
+            Some(drain) => self.evaluate(drain, now, present),
             None => {
                 self.review(now, present);
                 self.suspect(now, present, settled);
@@ -301,7 +301,7 @@ impl Path {
     }
 
     /// Evaluates the present RTT while the window is cut.
-    fn look(&mut self, mut drain: Drain, now: Duration, present: Duration) -> Option<Finding> {
+    fn evaluate(&mut self, mut drain: Drain, now: Duration, present: Duration) -> Option<Finding> {
         if present <= drain.of_a_queue {
             self.drain = None;
             if !std::mem::take(&mut self.repeats) {
@@ -343,7 +343,7 @@ impl Path {
     /// Bytes per second over the last RTT.
     fn goodput(&self, now: Duration, rtt: Duration) -> f64 {
         let since = now.saturating_sub(rtt.max(LEAST_MEASUREMENT));
-        let first = self.looks.iter().rev().find(|(at, _)| *at <= since).or(self.looks.front());
+        let first = self.history.iter().rev().find(|(at, _)| *at <= since).or(self.history.front());
         let Some(&(at, arrived)) = first else { return 0.0 };
         let seconds = now.saturating_sub(at).as_secs_f64();
         if seconds > 0.0 { (self.arrived - arrived) as f64 / seconds } else { 0.0 }
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_not_cut_for_long_when_nothing_is_learnt() {
+    fn a_drain_that_shows_nothing_is_abandoned() {
         let mut path = Path::default();
         let mut now = Duration::ZERO;
         while !path.is_draining() {
@@ -476,7 +476,7 @@ mod tests {
             path.on_arrival(100_000, Some(SETTLED.window));
             let queueing = if now > 100 * MS { 230 * MS } else { MS };
             path.on_link(now, 20 * MS, Some(queueing), Some(SETTLED));
-            assert!(now < 5000 * MS, "it is suspected");
+            assert!(now < 5000 * MS, "no drain begins");
         }
         // Nothing is sent any more, or the lanes are gone.
         assert_eq!(path.on_link(now + 4000 * MS, 20 * MS, None, Some(SETTLED)), None);

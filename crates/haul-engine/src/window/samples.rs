@@ -3,7 +3,8 @@
 /// Rounds that are averaged for a judgement.
 pub(super) const JUDGED_ROUNDS: usize = 4;
 
-const KEPT: usize = 64;
+/// The most samples that are stored; the oldest is dropped first.
+const MOST_SAMPLES: usize = 64;
 
 /// Judged goodput in bytes per second, the newest last.
 #[derive(Debug, Clone, Default)]
@@ -11,7 +12,7 @@ pub(super) struct Samples(Vec<f64>);
 
 impl Samples {
     pub(super) fn push(&mut self, goodput: f64) {
-        if self.0.len() == KEPT {
+        if self.0.len() == MOST_SAMPLES {
             self.0.remove(0);
         }
         self.0.push(goodput);

@@ -40,7 +40,7 @@ pub(super) struct SlowLanes {
     /// When bytes last arrived.
     last: Duration,
     bytes: u64,
-    /// Lanes that were open when it began.
+    /// Lanes that were open at the last check; a change later than `IN_TIME` begins a new spell.
     open: usize,
     /// Whether lanes were slow in the last conclusive spell.
     slow: bool,
@@ -70,7 +70,7 @@ impl SlowLanes {
         self.filling.tell(bytes, in_flight);
     }
 
-    /// Discards the current spell: something failed, or the path is long.
+    /// Discards the current spell: something failed, there was no work, or the path is long.
     pub(super) fn spoil(&mut self, now: Duration) {
         self.begin(self.since.map(|_| now), now);
     }
@@ -132,7 +132,7 @@ impl SlowLanes {
         let more = lanes.next_step(now, bounds)?;
         self.fewer = Some((lanes.wanted(), rate));
         lanes.want(more, now);
-        // As much for each new lane as others have, as the waiting ranges are as large as theirs.
+        // Each new lane gets as much as the others have: the ranges that wait are as large as theirs.
         let share = self.in_flight / open as u64;
         let new = more.saturating_sub(open);
         Some(self.in_flight + (share * new as u64).max(Bounds::room_for(new)))

@@ -371,7 +371,7 @@ fn slow_lanes_of_a_short_path_make_room_for_more() {
     assert!(after.window_bytes >= before.window_bytes + (512 << 10), "{after:?}");
 }
 
-/// Reports seconds in which each lane has `burst` bytes at the beginning and then nothing, with all of the
+/// Reports seconds in which each lane delivers `burst` bytes at the beginning and then nothing, with all of the
 /// window and `behind` in flight. Returns the lanes after each second.
 fn slow_lanes(window: &mut Window, from: u64, seconds: u64, burst: u64, behind: u64) -> Vec<usize> {
     let mut each = Vec::new();
@@ -399,7 +399,7 @@ fn lanes_that_become_slow_get_more_beside_them() {
     let mut window = Window::new(Limits::default());
     window.on_link(Duration::ZERO, link(1, 0, 0, 0));
     flow(&mut window, Duration::ZERO, Duration::from_secs(1), 1_000_000_000);
-    assert_eq!(window.decision().lanes, 1, "as fast as that it is no limit");
+    assert_eq!(window.decision().lanes, 1, "a lane that fast is not slow");
     // Bytes requested by then are still in flight, even if the window is smaller by now.
     let mut lanes = slow_lanes(&mut window, 1, 1, 1_000_000, 6 << 20);
     while lanes.len() < 12 {

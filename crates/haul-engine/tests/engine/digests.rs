@@ -158,7 +158,7 @@ async fn a_source_is_removed_only_after_its_copy_was_read() {
     let settings = Settings { remove_source: true, ..by_content() };
     run(job(&local, &far), settings).await.assert_clean();
     assert!(!local.exists("f"));
-    assert_eq!(far.content("f"), content(1000, false), "its digest was a lie");
+    assert_eq!(far.content("f"), content(1000, false), "the reported digest was false");
 }
 
 fn listing() -> Builder {

@@ -43,7 +43,7 @@ fn assert_only_whole_files(source: &MemoryStorage, destination: &MemoryStorage, 
     for (path, content) in finished(destination) {
         assert!(
             expected.get(&path) == Some(&content),
-            "{when}: {path} is under its name, not whole"
+            "{when}: {path} has its final name, but is incomplete"
         );
     }
 }

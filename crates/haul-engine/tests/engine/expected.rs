@@ -50,7 +50,7 @@ async fn a_file_gets_its_name_only_with_the_expected_content() {
                 let settings = Settings { digest: own, ..quick() };
                 let wrong = Digest { kind, bytes: WRONG };
                 let outcome = copy(&from, &to, wrong, settings.clone()).await;
-                assert_eq!(outcome.summary.retries, 0, "it would be the same again");
+                assert_eq!(outcome.summary.retries, 0, "a retry would return the same content");
                 let right = digest(kind, &from);
                 let message = format!("its {} is {right}, and should be {wrong}", kind.name());
                 assert!(outcome.failures()[0].to_string().contains(&message), "{size}");

@@ -109,11 +109,11 @@ fn tree() -> (Arc<MemoryStorage>, u64) {
 
 #[track_caller]
 fn assert_same(source: &MemoryStorage, host: &MemoryStorage) {
-    let there = host.files();
-    assert_eq!(there.len(), source.files().len());
+    let copied = host.files();
+    assert_eq!(copied.len(), source.files().len());
     for (name, content) in source.files() {
         let name = path("to").join_path(&name);
-        assert!(there[&name] == content, "{name}");
+        assert!(copied[&name] == content, "{name}");
     }
 }
 
@@ -229,8 +229,8 @@ async fn a_stalled_host_delays_no_other() {
     let stop = cancel.clone();
     let watch = async {
         tokio::time::sleep(Duration::from_secs(30)).await;
-        let there = |host: usize| hosts[host].is_pattern("to/big", 512 * MIB, 1);
-        assert!(there(0) && there(2));
+        let is_complete = |host: usize| hosts[host].is_pattern("to/big", 512 * MIB, 1);
+        assert!(is_complete(0) && is_complete(2));
         stop.cancel();
     };
     let all = fan_until(&source, &hosts, settings(64 * MIB), cancel);
@@ -254,7 +254,7 @@ async fn fail_fast_stops_all_at_the_first_failure() {
         let outcome = fan(&source, &hosts, settings).await;
         assert_eq!(outcome.summary.failed_hosts, 1, "dead: {dead}");
         assert_eq!(outcome.summary.stopped_hosts, 3);
-        assert!(!outcome.summary.total.interrupted, "nobody stopped it from outside");
+        assert!(!outcome.summary.total.interrupted, "the caller did not cancel it");
         assert!(matches!(outcome.end(3).outcome, HostOutcome::NotBegun));
         // 43 MiB at 1 MiB/s would take longer.
         assert!(outcome.summary.total.elapsed < Duration::from_secs(20));
@@ -401,7 +401,7 @@ async fn a_file_that_changes_in_the_middle_arrives_as_one_version_everywhere() {
     }
 }
 
-/// After the first attempt that host has opened the source, and closed it without reading anything.
+/// In its first attempt the host opens the source, and closes it without reading anything.
 #[tokio::test(start_paused = true)]
 async fn a_host_that_creates_its_copy_at_the_second_attempt_gets_what_the_others_have_read() {
     let source = MemoryStorage::new();

@@ -113,7 +113,7 @@ async fn many_small_files_share_rtts() {
 }
 
 /// Once, bytes that waited for their journal record counted as in flight: with the next range they exceeded
-/// the window, and no bytes arrived to fill the record. The same with the memory.
+/// the window, and no bytes arrived to fill the record. The memory limit had the same effect.
 #[tokio::test(start_paused = true)]
 async fn an_upload_with_a_journal_gets_through_a_window_of_one_range() {
     let memories = [Settings::default().memory, 8 << 20];

@@ -170,7 +170,7 @@ async fn mirrors_with_another_size_or_time_are_not_used() {
         if expected.is_none() {
             copied.arrived();
             assert!(text.contains("mirror2: this mirror is not used: it was modified"), "{text}");
-            assert!(down(&mirrors[2]) < SIZE / 10, "of another time");
+            assert!(down(&mirrors[2]) < SIZE / 10, "modified at another time");
         } else {
             // With a digest the content decides, not the time.
             copied.arrived();
@@ -209,9 +209,9 @@ async fn a_correct_mirror_that_fails_once_after_a_wrong_digest_is_tried_again() 
     assert_eq!(copied.warnings.len(), 1, "{:?}", copied.warnings);
 }
 
-/// Once, the range at byte 0 was requested from it again and again.
+/// Once, the range at byte 0 was requested from that mirror again and again.
 #[tokio::test(start_paused = true)]
-async fn the_first_mirror_rests_after_a_failure() {
+async fn a_first_mirror_that_fails_is_not_requested_without_pause() {
     let mirrors = [linked(20_000_000), linked(20_000_000)];
     mirrors[0].faults().on(Operation::Read).from(1).fail(ErrorKind::Unreachable);
     copy(&mirrors, None).await.arrived();

@@ -67,5 +67,5 @@ async fn a_source_that_ends_early_is_an_error() {
     let outcome = run(job(&source, &destination), settings()).await;
     let failures = outcome.failures();
     assert!(failures.iter().any(|error| error.kind() == ErrorKind::Changed), "{failures:?}");
-    assert!(!destination.paths().contains(&"f".to_owned()), "it is not whole");
+    assert!(!destination.paths().contains(&"f".to_owned()), "the file is incomplete");
 }

@@ -70,9 +70,9 @@ async fn the_rate_of_a_large_file_is_the_limit() {
     }
 }
 
-/// Half of a permit was thrown away with blocks that are shorter than it, and half of the rate with it.
+/// Formerly, if blocks were shorter than their permit, half of the permit was wasted, and with it half of the rate.
 #[tokio::test(start_paused = true)]
-async fn the_rate_of_a_read_in_one_go_is_the_limit_whatever_blocks_it_comes_in() {
+async fn the_rate_of_a_single_read_is_the_limit_for_any_block_length() {
     for limit in [300 << 10, 1_234_567, 8 << 20] {
         for kind in [KINDS[2], KINDS[3]] {
             for block in [1400, 16 << 10, 100_000, 1 << 20] {

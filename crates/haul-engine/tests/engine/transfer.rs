@@ -169,8 +169,8 @@ async fn delete_removes_entries_that_the_source_does_not_have() {
     assert_eq!(destination.paths(), source.paths());
 }
 
-/// `--exclude=build/`: a pattern for directories, and a file of that name at the destination. It is removed, as
-/// rsync does: the source has no file `build`, and its directory takes no part.
+/// `--exclude=build/`: a pattern for directories, and a file of that name at the destination. The file is removed,
+/// as by rsync: the source has no file `build`, and its excluded directory does not count.
 #[tokio::test]
 async fn delete_removes_a_file_that_has_the_name_of_an_excluded_directory() {
     for with_other in [true, false] {
@@ -208,7 +208,7 @@ async fn delete_refuses_a_destination_around_the_source_in_a_share() {
     }
 }
 
-/// Formerly, they stayed writable for their owner, unless all that failed was that they were not empty.
+/// Formerly, they stayed writable for their owner, unless the removal failed only because they were not empty.
 #[tokio::test]
 async fn directories_that_could_not_be_removed_keep_their_modes() {
     for (operation, at) in [
@@ -622,7 +622,7 @@ async fn the_part_file_of_a_linked_name_is_removed_as_it_is() {
     source.create_link(&path("two"), &LinkKind::Hard(path("one")), false).await.unwrap();
     run(job(&source, &destination), quick()).await.assert_clean();
     destination.add_file(".two.haul-part", "written");
-    // The run ends before the removal.
+    // As if the run ended before the removal.
     destination.faults().on(Operation::Abort).fail(ErrorKind::PermissionDenied);
     run(job(&source, &destination), quick()).await;
     assert_eq!(destination.content(".two.haul-part"), "written");
@@ -721,7 +721,7 @@ async fn a_transfer_stays_within_its_bandwidth_limit() {
     assert!((18.0..22.0).contains(&seconds), "{seconds} s for 20 MiB at 1 MiB/s");
 }
 
-/// A server may report entries without permission as missing.
+/// A server may report entries that the user may not access as missing.
 #[tokio::test]
 async fn an_entry_that_the_source_lists_but_does_not_find_is_not_removed() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
@@ -777,8 +777,8 @@ async fn no_name_is_linked_to_a_file_that_was_not_replaced() {
     run(job(&source, &destination), quick()).await.assert_clean();
     destination.remove(&path("b")).await.unwrap();
     run(job(&source, &destination), settings).await.assert_clean();
-    let there = [destination.stat(&path("a")).await, destination.stat(&path("b")).await];
-    let [a, b] = there.map(|entry| entry.unwrap().id);
+    let entries = [destination.stat(&path("a")).await, destination.stat(&path("b")).await];
+    let [a, b] = entries.map(|entry| entry.unwrap().id);
     assert_eq!(a, b, "they are one file");
 }
 
@@ -990,7 +990,7 @@ async fn a_file_of_unknown_length_is_read_to_its_end() {
             outcome.assert_clean();
             assert!(destination.is_pattern("d/f", size as u64, 7), "{size} with {digest:?}");
             assert_eq!(outcome.summary.bytes, size as u64);
-            // Its time shows that it is the same.
+            // Its time shows that the file is unchanged.
             let again = run(job(&source, &destination), quick()).await;
             assert_eq!((again.summary.unchanged, again.summary.moved_bytes), (1, 0));
             let by_content = Settings { compare: Compare::Content, digest, ..quick() };
@@ -1000,7 +1000,7 @@ async fn a_file_of_unknown_length_is_read_to_its_end() {
     }
 }
 
-/// Formerly, a destination that reports no lengths had "18446744073709551615 bytes".
+/// Formerly, the copy was taken to have "18446744073709551615 bytes".
 #[tokio::test]
 async fn a_copy_is_read_back_from_a_destination_that_reports_no_lengths() {
     for size in [1000, 3 << 20] {
@@ -1029,7 +1029,7 @@ async fn a_file_of_unknown_length_restarts_when_its_stream_breaks() {
     assert!(destination.is_pattern("f", 3 << 20, 7));
 }
 
-/// Each of its bytes is progress, and the range would take days.
+/// Each byte of a dripping range is progress, and the range would take days.
 #[tokio::test(start_paused = true)]
 async fn a_dripping_range_is_read_over_another_lane_even_in_a_small_window() {
     const SIZE: u64 = 24 << 20;

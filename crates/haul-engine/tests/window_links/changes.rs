@@ -54,9 +54,9 @@ impl Case {
         run(&self.link, Control::Window(Box::new(window)))
     }
 
-    /// The time that many RTTs of the new path after the change.
-    fn at(&self, round_trips: f64) -> Duration {
-        CHANGE + Duration::from_secs_f64(round_trips * self.to.0 / 1e3)
+    /// The time that is `rtts` RTTs of the new path after the change.
+    fn at(&self, rtts: f64) -> Duration {
+        CHANGE + Duration::from_secs_f64(rtts * self.to.0 / 1e3)
     }
 
     /// Utilization of the new rate between two times, 0 to 1.

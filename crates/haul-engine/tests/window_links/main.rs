@@ -109,7 +109,7 @@ impl Row {
         let most_changes = self.case.changes * (link.length.as_secs_f64() / 2.0 / 10.0).ceil();
         assert!(changes as f64 <= most_changes, "{name}: {changes} changes");
         assert!(swing <= self.case.swing, "{name}: the window moves by a factor of {swing}");
-        assert!(window.most_opening <= 8, "{name}: {} lanes in the making", window.most_opening);
+        assert!(window.most_opening <= 8, "{name}: {} lanes being opened", window.most_opening);
     }
 }
 
@@ -311,7 +311,7 @@ fn the_window_follows_a_server_that_slows_down_and_recovers() {
     assert!(run.goodput(slow / 2, slow) > 0.95 * rate);
     assert!(run.goodput(slow + round * 10, again) > 0.95 * rate / 3.0);
     assert!(run.goodput(again + round * 20, end) > 0.95 * rate);
-    assert!(after < 1.4 * before && after > before / 1.4, "and goes back to where it was");
+    assert!(after < 1.4 * before && after > before / 1.4, "the window recovers with the BDP");
 }
 
 #[test]
@@ -337,8 +337,8 @@ fn a_refused_lane_is_not_requested_again() {
     });
     let run = run(&link, Control::Window(Box::new(Window::new(Limits::default()))));
     let refused_at = run.points.iter().find(|point| point.lanes > 8).unwrap().time;
-    let forgiven = refused_at + link.rtt * 12;
-    assert!(run.points.iter().all(|point| point.lanes <= 8 || point.time < forgiven));
+    let lowered_by = refused_at + link.rtt * 12;
+    assert!(run.points.iter().all(|point| point.lanes <= 8 || point.time < lowered_by));
     assert_eq!(run.end().open, 8);
     assert!(run.refused <= 8);
 }

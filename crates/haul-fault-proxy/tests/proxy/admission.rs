@@ -85,13 +85,13 @@ fn a_stalled_connection_is_accepted_and_forwarded_once_the_stall_is_lifted() {
     ping(&mut open, b"after");
     proxy.lift(all);
     proxy.clear();
-    let mut answer = [0; 5];
-    stalled.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"hello");
+    let mut response = [0; 5];
+    stalled.read_exact(&mut response).unwrap();
+    assert_eq!(&response, b"hello");
 }
 
 #[test]
-fn a_stalled_client_that_breaks_off_is_no_longer_open() {
+fn a_stalled_connection_is_no_longer_open_after_a_reset_by_the_client() {
     let server = Server::echo();
     let proxy = FaultProxy::to(server.address).stall(Connections::All).start().unwrap();
     let client = connect(&proxy);
@@ -116,11 +116,11 @@ fn a_paused_proxy_forwards_nothing_and_loses_nothing() {
     assert_eq!(paused.to_server, before.to_server);
     assert_eq!(paused.accepted, 1);
     proxy.resume();
-    let mut answer = [0; 6];
-    open.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"during");
-    new.read_exact(&mut answer[..3]).unwrap();
-    assert_eq!(&answer[..3], b"new");
+    let mut response = [0; 6];
+    open.read_exact(&mut response).unwrap();
+    assert_eq!(&response, b"during");
+    new.read_exact(&mut response[..3]).unwrap();
+    assert_eq!(&response[..3], b"new");
 }
 
 #[test]
@@ -175,11 +175,11 @@ fn stats_are_readable_while_many_bytes_flow() {
     let mut client = connect(&proxy);
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || client.write_all(&bytes).unwrap());
-        let mut answers = std::collections::BTreeSet::new();
+        let mut samples = std::collections::BTreeSet::new();
         while !sending.is_finished() {
-            answers.insert(proxy.stats().to_server.delivered);
+            samples.insert(proxy.stats().to_server.delivered);
         }
         // Stats were also read while the bytes were flowing.
-        assert!(answers.len() >= 5, "{answers:?}");
+        assert!(samples.len() >= 5, "{samples:?}");
     });
 }

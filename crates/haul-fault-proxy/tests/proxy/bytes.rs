@@ -18,7 +18,7 @@ fn echoed(proxy: &FaultProxy, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn one_byte_is_changed_and_no_other() {
+fn a_flip_changes_one_byte_and_no_other() {
     let bytes = pattern(LENGTH);
     let server = Server::echo();
     for direction in Direction::BOTH {
@@ -71,23 +71,23 @@ fn random_flips_depend_on_the_seed_and_not_on_how_bytes_arrive() {
             .start()
             .unwrap();
         let mut client = connect(&proxy);
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         for part in zeros.chunks(portion) {
-            answer.extend(ping(&mut client, part));
+            response.extend(ping(&mut client, part));
         }
         let fired = proxy.fired();
-        assert_eq!(fired[0].times, answer.iter().map(|byte| u64::from(*byte)).sum::<u64>());
-        answer
+        assert_eq!(fired[0].times, response.iter().map(|byte| u64::from(*byte)).sum::<u64>());
+        response
     };
-    let answer = flipped(1, 10_000);
-    let count = answer.iter().filter(|byte| **byte == 1).count();
-    assert!((1_500..2_500).contains(&count), "{count} of 2000");
-    assert_same(&flipped(1, 7_001), &answer);
-    assert_ne!(flipped(2, 10_000), answer);
+    let response = flipped(1, 10_000);
+    let count = response.iter().filter(|byte| **byte == 1).count();
+    assert!((1_500..2_500).contains(&count), "{count} flips, about 2000 are expected");
+    assert_same(&flipped(1, 7_001), &response);
+    assert_ne!(flipped(2, 10_000), response);
 }
 
 #[test]
-fn every_byte_flips_with_certainty() {
+fn a_flip_probability_of_one_changes_every_byte() {
     let server = Server::echo();
     let proxy = server.proxy();
     let always = Fault::FlipRandomly { probability: 1.0, mask: 0x20 };
@@ -118,8 +118,7 @@ fn lifting_a_discard_leaves_a_gap_in_the_stream() {
     let discard = proxy.set(Connections::All, Direction::ToServer, Fault::Discard { from: 3 });
     let mut client = connect(&proxy);
     client.write_all(b"abcdef").unwrap();
-    let mut answer = [0; 3];
-    client.read_exact(&mut answer).unwrap();
+    client.read_exact(&mut [0; 3]).unwrap();
     assert!(proxy.wait_until(|stats| stats.to_server.read == 6, PATIENCE));
     // Bytes are discarded as they leave the proxy, in the same step in which they are read.
     proxy.lift(discard);
@@ -138,7 +137,7 @@ fn a_blackhole_holds_everything_back_from_an_offset_until_it_is_lifted() {
         let before = listen_a_moment(&mut client);
         assert_eq!(before.end, End::Silence, "{from}");
         assert_same(&before.bytes, &bytes[..from]);
-        // They are not even read, and the other direction works.
+        // The bytes behind that offset are not even read, and the other direction works.
         assert_eq!(proxy.stats().to_client.read, from as u64);
         send(&client, b"hello?");
         assert_eq!(reports.recv().unwrap().bytes, b"hello?");
@@ -165,10 +164,10 @@ fn a_blackhole_in_both_directions_starts_at_once_and_hides_ends_and_resets() {
     let leave: [(Leave, End); 2] = [(drop, End::Fin), (break_off, End::Reset)];
     for (leave, end) in leave {
         let (server, reports) = Server::reporting(|mut socket| {
-            let answer = socket.try_clone().unwrap();
+            let writer = socket.try_clone().unwrap();
             let mut bytes = [0; 4];
             socket.read_exact(&mut bytes).unwrap();
-            (&answer).write_all(&bytes).unwrap();
+            (&writer).write_all(&bytes).unwrap();
             listen(&mut socket)
         });
         let proxy = server.proxy();

@@ -12,10 +12,10 @@ use crate::peers::*;
 
 const LENGTH: usize = 200_000;
 
-/// No byte, one byte, the middle and the ends of a portion, all bytes but one.
+/// No byte, one byte, within a read of 64 KiB and at its end, within later reads, all bytes but one.
 const WITHIN: [usize; 8] = [0, 1, 777, 65_535, 65_536, 65_537, 100_000, LENGTH - 1];
 
-fn met(rule: RuleId, direction: Direction, fault: Fault, at: usize) -> [Fired; 1] {
+fn fired_once(rule: RuleId, direction: Direction, fault: Fault, at: usize) -> [Fired; 1] {
     let what = Injected::Stream { direction, fault, at: at as u64 };
     [Fired { rule, connection: 1, what, times: 1 }]
 }
@@ -31,7 +31,7 @@ fn a_hard_cut_to_the_client_resets_both_sides_after_exactly_n_bytes() {
         let heard = listen(&mut connect(&proxy));
         assert_eq!(heard.end, End::Reset, "{count}");
         assert_same(&heard.bytes, &bytes[..count]);
-        assert_eq!(proxy.fired(), met(rule, Direction::ToClient, fault, count));
+        assert_eq!(proxy.fired(), fired_once(rule, Direction::ToClient, fault, count));
         assert_eq!(proxy.stats().connections[0].state, ConnectionState::Cut);
         assert_eq!(proxy.stats().to_client.delivered, count as u64);
         assert_eq!(reports.recv().unwrap().end, End::Reset, "{count}");
@@ -52,7 +52,7 @@ fn a_hard_cut_to_the_server_resets_both_sides_after_exactly_n_bytes() {
         let heard = reports.recv().unwrap();
         assert_eq!(heard.end, End::Reset, "{count}");
         assert_same(&heard.bytes, &bytes[..count]);
-        assert_eq!(proxy.fired(), met(rule, Direction::ToServer, fault, count));
+        assert_eq!(proxy.fired(), fired_once(rule, Direction::ToServer, fault, count));
     }
 }
 
@@ -71,7 +71,7 @@ fn a_cut_fires_at_the_end_of_the_stream_but_not_beyond_it() {
         let heard = listen(&mut connect(&proxy));
         assert_eq!(heard.end, end, "{fault:?}");
         assert_same(&heard.bytes, &bytes);
-        assert_eq!(proxy.fired(), met(rule, Direction::ToClient, fault, LENGTH));
+        assert_eq!(proxy.fired(), fired_once(rule, Direction::ToClient, fault, LENGTH));
     }
     let after = LENGTH as u64 + 1;
     for fault in [Fault::CutHard { after }, Fault::CutSoft { after }, Fault::Truncate { after }] {
@@ -87,7 +87,7 @@ fn a_cut_fires_at_the_end_of_the_stream_but_not_beyond_it() {
     }
 }
 
-/// Checks that the other direction works up to its end.
+/// Sends bytes and FIN to the server, and returns what it received: the other direction works up to its end.
 fn ping_pong(
     client: &mut std::net::TcpStream,
     reports: &std::sync::mpsc::Receiver<Heard>,
@@ -112,7 +112,7 @@ fn a_hard_cut_waits_for_a_receiver_that_is_slow_to_read() {
             Fault::CutHard { after: count as u64 },
         );
         let mut client = connect(&proxy);
-        // Whether the cut is already decided depends on the buffers of this system.
+        // Whether the cut has fired by now depends on the buffers of this system.
         proxy.wait_until(|stats| stats.has_fired(rule), Duration::from_millis(500));
         std::thread::sleep(MOMENT);
         let heard = listen(&mut client);
@@ -135,7 +135,7 @@ fn a_hard_cut_does_not_wait_for_a_receiver_that_is_gone() {
 }
 
 #[test]
-fn a_soft_cut_ends_both_streams_in_an_orderly_way() {
+fn a_soft_cut_ends_both_streams_with_a_fin() {
     let bytes = pattern(LENGTH);
     for count in WITHIN {
         let (server, reports) = Server::quiet_source(bytes.clone());
@@ -155,7 +155,7 @@ fn a_soft_cut_ends_both_streams_in_an_orderly_way() {
         let stats = proxy.stats();
         assert_eq!(stats.connections[0].state, ConnectionState::Finished);
         assert_eq!(stats.to_server.delivered, 0);
-        assert_eq!(proxy.fired(), met(rule, Direction::ToClient, fault, count));
+        assert_eq!(proxy.fired(), fired_once(rule, Direction::ToClient, fault, count));
     }
 }
 
@@ -177,7 +177,7 @@ fn a_truncated_response_ends_cleanly_and_the_other_direction_continues() {
         assert_eq!(stats.to_client.read, LENGTH as u64);
         assert_eq!(stats.to_client.delivered, count as u64);
         assert_eq!(stats.connections[0].state, ConnectionState::Finished);
-        assert_eq!(proxy.fired(), met(rule, Direction::ToClient, fault, count));
+        assert_eq!(proxy.fired(), fired_once(rule, Direction::ToClient, fault, count));
     }
 }
 
@@ -204,7 +204,7 @@ fn a_reset_is_passed_on_behind_a_truncated_stream() {
 }
 
 #[test]
-fn a_cut_set_while_bytes_flow_is_exact() {
+fn a_cut_set_on_an_open_connection_takes_effect_at_its_offset_or_at_once() {
     let server = Server::echo();
     for (after, more) in [(150, 50), (100, 0), (50, 0), (0, 0)] {
         let proxy = server.proxy();
@@ -212,7 +212,7 @@ fn a_cut_set_while_bytes_flow_is_exact() {
         ping(&mut client, &[1; 100]);
         let fault = Fault::CutHard { after };
         proxy.set(Connections::All, Direction::ToClient, fault);
-        // If the offset has been passed already, the cut takes effect before anything is sent.
+        // If the offset has been reached already, the cut takes effect before anything is sent.
         let sent = if more > 0 { say(&client, &[2; 100]) } else { None };
         let heard = listen_after(sent, &mut client);
         assert_eq!(heard, Heard { bytes: vec![2; more], end: End::Reset }, "{after}");
@@ -250,12 +250,12 @@ fn faults_apply_only_to_the_selected_connections() {
         .set(Connections::From(4), Direction::ToClient, cut(40))
         .start()
         .unwrap();
-    let mut kept = Vec::new();
+    let mut clients = Vec::new();
     for whole in [true, false, true, false, false] {
         let mut client = connect(&proxy);
         let mut bytes = vec![0; 100];
         assert_eq!(client.read_exact(&mut bytes).is_ok(), whole);
-        kept.push(client);
+        clients.push(client);
     }
     let cut: Vec<_> = proxy.fired().iter().map(|fired| fired.connection).collect();
     assert_eq!(cut, [2, 4, 5]);

@@ -1,4 +1,4 @@
-//! Without faults the proxy is transparent: bytes, ends and resets pass as they are.
+//! Without faults the proxy is transparent: bytes, FINs and resets pass unchanged.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -149,7 +149,7 @@ fn a_client_that_leaves_during_a_response_stops_the_server() {
 }
 
 #[test]
-fn a_server_that_refuses_resets_the_client_and_is_recorded() {
+fn a_refusal_by_the_server_resets_the_client_and_is_recorded() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let proxy = FaultProxy::to(address).start().unwrap();
     for number in 1..=2 {
@@ -175,7 +175,7 @@ fn ipv4_and_ipv6_can_be_bridged() {
     let proxy = FaultProxy::to(server.address).on_ipv6().start().unwrap();
     assert!(proxy.address().is_ipv6());
     assert_eq!(exchange(&proxy, b"6 to 4").bytes, b"6 to 4");
-    // A hard cut looks up a socket of the other family in /proc.
+    // For a hard cut, the proxy looks up the client's socket, which is IPv6, in /proc.
     proxy.set(Connections::All, Direction::ToClient, Fault::CutHard { after: 1 });
     assert_eq!(exchange(&proxy, b"6 to 4"), Heard { bytes: b"6".to_vec(), end: End::Reset });
 }
@@ -218,7 +218,7 @@ fn bytes_that_the_receiver_does_not_take_are_not_read() {
         most = most.max(in_flight(&proxy.stats()));
     }
     assert_same(&received, &bytes);
-    assert!(most <= 1 << 20, "{most} bytes were held");
+    assert!(most <= 1 << 20, "{most} bytes were in the proxy");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use haul_fault_proxy::FaultProxy;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketType};
 
-/// After this time a test that hangs fails.
+/// The timeout after which a test that hangs fails.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Time to wait for something that must not happen.
@@ -218,12 +218,12 @@ pub fn listen_after(sent: Option<End>, socket: &mut TcpStream) -> Heard {
     Heard { bytes, end: sent.unwrap_or(end) }
 }
 
-/// Sends bytes and receives as many.
+/// Sends bytes and receives the same number.
 pub fn ping(socket: &mut TcpStream, bytes: &[u8]) -> Vec<u8> {
     socket.write_all(bytes).unwrap();
-    let mut answer = vec![0; bytes.len()];
-    socket.read_exact(&mut answer).unwrap();
-    answer
+    let mut response = vec![0; bytes.len()];
+    socket.read_exact(&mut response).unwrap();
+    response
 }
 
 /// Closes with a reset.
@@ -241,7 +241,7 @@ pub fn pattern(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// Fails without printing megabytes.
+/// Asserts equality; a failure does not print megabytes.
 #[track_caller]
 pub fn assert_same(got: &[u8], wanted: &[u8]) {
     let differs = got.iter().zip(wanted).position(|(got, wanted)| got != wanted);

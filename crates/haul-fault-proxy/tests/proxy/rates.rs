@@ -39,7 +39,7 @@ fn bytes_arrive_no_faster_than_the_rate() {
 fn a_shared_rate_is_shared_by_all_connections_of_its_rule() {
     let server = Server::echo();
     let proxy = server.proxy();
-    // Alone each of the four would take an eighth of a second.
+    // Alone, each of the four connections would take an eighth of a second.
     proxy.set(Connections::All, Direction::ToClient, Fault::SharedRate(1_000_000));
     let start = Instant::now();
     thread::scope(|scope| {
@@ -61,7 +61,7 @@ fn a_rate_of_one_connection_leaves_others_alone() {
     proxy.set(Connections::Nth(1), Direction::ToServer, Fault::Rate(1));
     let mut slow = connect(&proxy);
     slow.write_all(&pattern(100_000)).unwrap();
-    // At the rate of the first this would take eleven days.
+    // At the rate of the first connection this would take eleven days.
     let bytes = pattern(1_000_000);
     let mut fast = connect(&proxy);
     for part in bytes.chunks(50_000) {
@@ -98,8 +98,8 @@ fn a_rate_can_be_set_and_lifted_while_bytes_flow() {
         thread::sleep(MOMENT);
         assert!(proxy.stats().to_server.delivered - before < 10_000, "{fault:?}");
         proxy.lift(rate);
-        let mut answer = vec![0; 100_000];
-        client.read_exact(&mut answer).unwrap();
-        assert_same(&answer, &pattern(100_000));
+        let mut response = vec![0; 100_000];
+        client.read_exact(&mut response).unwrap();
+        assert_same(&response, &pattern(100_000));
     }
 }

@@ -1,4 +1,4 @@
-//! Delays: everything arrives late and in order, and does not limit the bytes in flight.
+//! Delays: everything arrives late and in order, and the bytes in flight are not limited.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -14,8 +14,8 @@ fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// Sends messages to a server that notes when each arrives, and returns their delays, least first.
-/// Asserts that the order is kept.
+/// Sends messages to a server that notes when each arrives, and returns their delays, shortest first.
+/// Asserts that the messages arrive in order.
 fn delays(messages: u64, fault: Fault) -> Vec<Duration> {
     let (server, reports) = Server::reporting(|mut socket| {
         let mut message = [0; 8];
@@ -54,7 +54,7 @@ fn every_message_is_late_by_the_delay() {
 }
 
 #[test]
-fn jitter_comes_on_top_and_keeps_the_order() {
+fn jitter_adds_to_the_delay_and_preserves_the_order() {
     let delays = delays(40, Fault::Delay { time: ms(50), jitter: ms(100) });
     assert!(delays[0] >= ms(50), "{delays:?}");
     // Half of the draws are above the middle.
@@ -102,7 +102,7 @@ fn a_delay_does_not_limit_the_bytes_in_flight() {
 }
 
 #[test]
-fn the_end_of_the_stream_and_a_reset_are_late_too() {
+fn the_end_of_the_stream_and_a_reset_are_delayed_too() {
     let (server, reports) = Server::reporting(|mut socket| (listen(&mut socket), Instant::now()));
     let proxy = server.proxy();
     proxy.set(Connections::All, Direction::ToServer, Fault::delay(ms(100)));
@@ -131,9 +131,9 @@ fn bytes_in_flight_arrive_when_the_delay_is_lifted() {
     assert!(proxy.wait_until(|stats| stats.to_server.read == 4, PATIENCE));
     assert!(proxy.lift(delay));
     assert!(!proxy.lift(delay));
-    let mut answer = [0; 4];
-    client.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"late");
+    let mut response = [0; 4];
+    client.read_exact(&mut response).unwrap();
+    assert_eq!(&response, b"late");
 }
 
 #[test]
@@ -145,8 +145,7 @@ fn an_infinite_delay_holds_bytes_until_it_is_lifted() {
     client.write_all(b"never").unwrap();
     assert_eq!(listen_a_moment(&mut client), Heard { bytes: Vec::new(), end: End::Silence });
     proxy.clear();
-    let mut answer = [0; 5];
-    client.read_exact(&mut answer).unwrap();
+    client.read_exact(&mut [0; 5]).unwrap();
 }
 
 #[test]

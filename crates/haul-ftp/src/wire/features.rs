@@ -9,9 +9,9 @@ pub struct Features {
     pub mlst: bool,
     /// `REST` before `RETR` and `STOR`.
     pub rest: bool,
-    /// `SIZE`: how long a file is.
+    /// `SIZE`: the length of a file.
     pub size: bool,
-    /// `MDTM`: when a file was changed.
+    /// `MDTM`: the modification time of a file.
     pub mdtm: bool,
     /// `MFMT`: sets a file's time (draft-somers-ftp-mfxx).
     pub mfmt: bool,

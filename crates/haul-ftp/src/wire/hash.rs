@@ -55,8 +55,8 @@ impl HashCommand {
             Self::Hash { .. } => {
                 let mut words = words();
                 let (function, range) = (words.next()?, words.next()?);
-                let is_asked = function.eq_ignore_ascii_case(SHA_256.as_bytes());
-                (is_asked && range.starts_with(b"0-")).then(|| hex(words.next()?))?
+                let is_sha_256 = function.eq_ignore_ascii_case(SHA_256.as_bytes());
+                (is_sha_256 && range.starts_with(b"0-")).then(|| hex(words.next()?))?
             }
             // `250 6AE0…`, with words around it on some servers.
             Self::Xsha256 => {

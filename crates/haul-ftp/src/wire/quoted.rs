@@ -2,7 +2,7 @@
 
 use super::reply::Reply;
 
-/// The path in `257 "/a ""quoted"" path" is current`; an absolute one.
+/// The path in `257 "/a ""quoted"" path" is current`; `None` unless it is absolute.
 pub fn quoted(reply: &Reply) -> Option<Vec<u8>> {
     let text = reply.last_line();
     let inner = &text[text.iter().position(|byte| *byte == b'"')? + 1..];

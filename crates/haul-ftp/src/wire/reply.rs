@@ -24,7 +24,7 @@ impl Reply {
         self.code
     }
 
-    /// Something has begun, and another reply follows.
+    /// An action has begun, and another reply follows.
     pub const fn is_preliminary(&self) -> bool {
         self.code / 100 == 1
     }
@@ -39,7 +39,7 @@ impl Reply {
         self.code / 100 == 3
     }
 
-    /// The server does not know the command, or does not implement it.
+    /// The server does not know or implement the command, or refuses its argument (501).
     pub const fn is_unknown(&self) -> bool {
         matches!(self.code, 500 | 501 | 502 | 504)
     }
@@ -69,7 +69,8 @@ impl Reply {
         shown.map(|c| if c.is_control() { ' ' } else { c }).collect()
     }
 
-    /// Whether the text has these words, in lower case, outside the names that were sent.
+    /// Whether the text has these words outside the names that were sent. `words` is in lower case; the text may be in
+    /// any.
     pub fn says(&self, words: &str) -> bool {
         says(&String::from_utf8_lossy(&self.lines.join(&b' ')), &self.sent, words)
     }
@@ -87,7 +88,7 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// Whether `text` has these words, in lower case, outside the names of `sent`: servers quote names, and
+/// Whether `text` has these words (given in lower case) outside the names of `sent`: servers quote names, and
 /// `not found.txt: Permission denied` does not mean that the file was not found.
 ///
 /// A server may show a path shortened, below another root or with doubled quotes, so each component counts
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_of_one_line() {
+    fn a_reply_of_one_line_is_parsed() {
         let reply = parse(&["213 5000"]).unwrap().unwrap();
         assert_eq!((reply.code(), reply.last_line()), (213, &b"5000"[..]));
         assert_eq!(parse(&["200"]).unwrap().unwrap().code(), 200);
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn words_in_a_quoted_name_are_not_the_servers() {
+    fn words_in_a_quoted_name_are_ignored() {
         let words = "not found";
         for (text, sent, expected) in [
             ("/a/x: Not found", "/a/x", true),

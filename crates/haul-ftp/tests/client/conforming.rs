@@ -11,7 +11,7 @@ use crate::{host, opened, secured};
 
 /// The only case that may fail: both servers can set a file's time but not a directory's, and the suite
 /// requires both of a storage that declares times.
-const NOT_OF_FTP: &str = "metadata::times_of_directories_are_kept";
+const EXPECTED_FAILURE: &str = "metadata::times_of_directories_are_kept";
 
 async fn conforms(port: u16, options: FtpOptions) {
     let host = host(port, options);
@@ -21,11 +21,11 @@ async fn conforms(port: u16, options: FtpOptions) {
         let failures = conformance::failures(Arc::clone(&storage) as Arc<dyn Storage>).await;
         let unexpected: Vec<_> = failures
             .iter()
-            .filter(|(case, _)| case.name() != NOT_OF_FTP)
+            .filter(|(case, _)| case.name() != EXPECTED_FAILURE)
             .map(|(case, failure)| format!("{}: {failure}", case.name()))
             .collect();
         assert!(unexpected.is_empty(), "{lanes} lanes: {unexpected:#?}");
-        assert!(storage.capabilities().times, "times are not kept");
+        assert!(storage.capabilities().times, "times are not preserved");
     }
 }
 

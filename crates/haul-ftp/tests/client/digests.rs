@@ -58,10 +58,10 @@ async fn storage(script: Script) -> (Scripted, TempDir, Arc<FtpStorage>) {
 
 #[tokio::test]
 async fn xsha256_is_used_where_hash_is_not_announced() {
-    const ANSWER: &str = "250 2CF24DBA5FB0A30E26E83B2AC5B9E29E1B161E5C1FA7425E73043362938B9824";
+    const REPLY: &str = "250 2CF24DBA5FB0A30E26E83B2AC5B9E29E1B161E5C1FA7425E73043362938B9824";
     let script = Script {
         features: &["SIZE", "REST STREAM", "HASH SHA-1*;MD5", "XSHA256"],
-        answers: &[("XSHA256", ANSWER)],
+        answers: &[("XSHA256", REPLY)],
         ..Script::default()
     };
     let (server, _journals, storage) = storage(script).await;
@@ -70,8 +70,8 @@ async fn xsha256_is_used_where_hash_is_not_announced() {
     assert_eq!(storage.digest(&path("f"), DigestKind::Blake3).await.unwrap(), None);
     // The digits would be taken for the bounds of a range.
     assert_eq!(storage.digest(&path("f 1 2"), SHA256).await.unwrap(), None);
-    let asked = server.commands().into_iter().filter(|line| line.starts_with("XSHA256"));
-    assert_eq!(asked.collect::<Vec<_>>(), ["XSHA256 /up/f"]);
+    let sent = server.commands().into_iter().filter(|line| line.starts_with("XSHA256"));
+    assert_eq!(sent.collect::<Vec<_>>(), ["XSHA256 /up/f"]);
 }
 
 #[tokio::test]
@@ -81,8 +81,8 @@ async fn digests_that_are_only_announced_are_requested_once() {
     for _ in 0..3 {
         assert_eq!(storage.digest(&path("f"), SHA256).await.unwrap(), None);
     }
-    let asked = server.commands().into_iter().filter(|line| line.starts_with("HASH"));
-    assert_eq!(asked.count(), 1);
+    let sent = server.commands().into_iter().filter(|line| line.starts_with("HASH"));
+    assert_eq!(sent.count(), 1);
 }
 
 #[tokio::test]
@@ -94,6 +94,6 @@ async fn a_digest_refused_for_one_file_is_requested_for_the_next() {
     assert_eq!(storage.digest(&path("f"), SHA256).await.unwrap(), None);
     let error = storage.digest(&path("nothing"), SHA256).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    let asked = server.commands().into_iter().filter(|line| line.starts_with("HASH"));
-    assert_eq!(asked.count(), 2);
+    let sent = server.commands().into_iter().filter(|line| line.starts_with("HASH"));
+    assert_eq!(sent.count(), 2);
 }

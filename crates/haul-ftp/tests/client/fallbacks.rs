@@ -64,11 +64,11 @@ async fn is_whole(storage: &FtpStorage) {
     assert_eq!(missing.kind(), ErrorKind::NotFound, "{missing}");
 }
 
-fn asked(server: &Scripted, line: &str) -> usize {
-    server.commands().iter().filter(|asked| asked.starts_with(line)).count()
+fn sent(server: &Scripted, line: &str) -> usize {
+    server.commands().iter().filter(|command| command.starts_with(line)).count()
 }
 
-/// Servers that take `-a` for a path used to give an empty tree.
+/// Servers that take `-a` for a path used to be listed as empty.
 #[tokio::test]
 async fn list_is_used_if_list_all_lists_nothing() {
     let empty = Script { listing: LINE, listings: &[("LIST -a", b"")], ..Script::default() };
@@ -80,7 +80,7 @@ async fn list_is_used_if_list_all_lists_nothing() {
         for _ in 0..3 {
             assert_eq!(names(&storage).await, ["f"]);
         }
-        assert_eq!(asked(&server, "LIST -a"), 1, "an unknown option is sent once");
+        assert_eq!(sent(&server, "LIST -a"), 1, "an unknown option is sent once");
     }
 }
 
@@ -100,7 +100,7 @@ async fn list_is_not_used_if_list_all_works() {
     let script = Script { listing: b"", listings: &[("LIST -a", ALL)], ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     assert_eq!(names(&storage).await, [".hidden"]);
-    assert_eq!(asked(&server, "LIST"), 1);
+    assert_eq!(sent(&server, "LIST"), 1);
     // If `LIST -a` does not list the directory itself, entries that plain `LIST` has too show that it works.
     // `LIST` is sent once for that.
     const BOTH: &[u8] =
@@ -110,18 +110,17 @@ async fn list_is_not_used_if_list_all_works() {
     for _ in 0..3 {
         assert_eq!(names(&storage).await, [".h", "f"]);
     }
-    assert_eq!((asked(&server, "LIST -a"), asked(&server, "LIST")), (3, 4));
+    assert_eq!((sent(&server, "LIST -a"), sent(&server, "LIST")), (3, 4));
 }
 
 #[tokio::test]
 async fn list_is_used_if_list_all_is_refused() {
-    for answer in
-        ["550 -a: No such file or directory", "501 What?", "550 No files found", "450 No."]
+    for reply in ["550 -a: No such file or directory", "501 What?", "550 No files found", "450 No."]
     {
-        let answers = Box::leak(Box::new([("LIST -a", answer)]));
+        let answers = Box::leak(Box::new([("LIST -a", reply)]));
         let script = Script { listing: LINE, answers, ..Script::default() };
         let (_server, _journals, storage) = storage(script).await;
-        assert_eq!(names(&storage).await, ["f"], "{answer}");
+        assert_eq!(names(&storage).await, ["f"], "{reply}");
     }
 }
 
@@ -157,7 +156,7 @@ async fn a_quoted_name_does_not_make_a_refused_file_missing() {
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
 }
 
-/// The name was taken for the server's words, so a refused directory was listed as empty.
+/// The quoted name was taken for the server's own words, so a refused directory was listed as empty.
 #[tokio::test]
 async fn a_quoted_name_does_not_make_a_refused_directory_empty() {
     let answers =
@@ -179,12 +178,12 @@ async fn a_transfer_without_a_150_reply_is_complete() {
 #[tokio::test]
 async fn commands_announced_but_unknown_are_avoided() {
     for code in ["500", "502", "504"] {
-        let what = |verb: &str| format!("{code} {verb} not understood");
+        let reply = |verb: &str| format!("{code} {verb} not understood");
         let both: &'static [_] =
-            Box::leak(Box::new([("MLSD", what("MLSD")), ("MLST", what("MLST"))]));
+            Box::leak(Box::new([("MLSD", reply("MLSD")), ("MLST", reply("MLST"))]));
         for unknown in [&both[..1], &both[1..], both] {
             let mut answers: Vec<(&'static str, &'static str)> =
-                unknown.iter().map(|(verb, answer)| (*verb, &answer[..])).collect();
+                unknown.iter().map(|(verb, reply)| (*verb, &reply[..])).collect();
             if unknown == &both[..1] {
                 answers.push(("MLST /up", "250-\r\n type=dir; /up\r\n250 End"));
                 answers.push(("MLST /up/f", "250-\r\n type=file;size=7; /up/f\r\n250 End"));
@@ -199,8 +198,8 @@ async fn commands_announced_but_unknown_are_avoided() {
                 assert_eq!(names(&storage).await, ["f"]);
                 is_whole(&storage).await;
             }
-            for (verb, answer) in unknown {
-                assert_eq!(asked(&server, verb), 1, "{answer}");
+            for (verb, reply) in unknown {
+                assert_eq!(sent(&server, verb), 1, "{reply}");
             }
         }
     }
@@ -216,7 +215,7 @@ async fn lengths_come_from_the_listing_if_size_is_refused() {
         let entries = listed(&storage).await.unwrap();
         assert_eq!((entries.len(), entries[0].size), (1, 7));
         is_whole(&storage).await;
-        assert!(asked(&server, "SIZE") <= 3, "{:?}", server.commands());
+        assert!(sent(&server, "SIZE") <= 3, "{:?}", server.commands());
     }
 }
 
@@ -238,8 +237,8 @@ async fn a_file_of_unknown_length_is_not_empty() {
         let script = Script { features: FACTS, answers, listing, begins, ..Script::default() };
         let (server, _journals, storage) = storage(script).await;
         is_whole(&storage).await;
-        let asked = asked(&server, "SIZE /up/f");
-        assert!(asked > 0 && (asked == 1 || answers == facts), "{:?}", server.commands());
+        let sent = sent(&server, "SIZE /up/f");
+        assert!(sent > 0 && (sent == 1 || answers == facts), "{:?}", server.commands());
     }
     // SIZE is requested for the files of a listing.
     let script = Script { features: FACTS, answers: facts, listing, ..Script::default() };
@@ -261,7 +260,7 @@ async fn a_length_in_a_quoted_name_is_not_that_of_the_file() {
     assert_eq!(storage.stat(&path("f (3 bytes)")).await.unwrap().size, 7);
 }
 
-/// It used to be listed with 0 bytes, so that an existing copy seemed to differ in each run.
+/// Such a file used to be listed with 0 bytes, so that an existing copy seemed to differ in each run.
 #[tokio::test]
 async fn a_length_missing_from_a_listing_is_unknown_and_not_zero() {
     let facts: &[_] = &[
@@ -289,7 +288,7 @@ async fn files_can_be_written_into_a_drop_directory() {
         storage.write_whole(&path(name), Bytes::from_static(b"new"), &options).await.unwrap();
         assert_eq!(server.content(&format!("/up/{name}")).unwrap(), b"new");
     }
-    assert!(asked(&server, "LIST") <= 3, "{:?}", server.commands());
+    assert!(sent(&server, "LIST") <= 3, "{:?}", server.commands());
 }
 
 /// One unlistable directory proves nothing about the others.
@@ -305,7 +304,7 @@ async fn files_are_found_beside_a_directory_that_cannot_be_listed() {
     for _ in 0..2 {
         assert!(storage.find_missing(&path("drop/f")).await);
     }
-    assert!(asked(&server, "LIST") <= 3, "{:?}", server.commands());
+    assert!(sent(&server, "LIST") <= 3, "{:?}", server.commands());
     assert_eq!(storage.stat(&path("f")).await.unwrap().size, 7);
 }
 
@@ -331,11 +330,11 @@ async fn a_server_without_rest_is_read_from_the_beginning() {
         let bytes: Vec<u8> = blocks.into_iter().flat_map(Block::into_bytes).collect();
         assert_eq!(bytes, b"tent");
     }
-    assert_eq!(asked(&server, "REST"), 1);
+    assert_eq!(sent(&server, "REST"), 1);
     assert!(!storage.capabilities().ranged_reads && !storage.capabilities().resume);
-    // Once, it still claimed to be, and a mirror read the file once for every range.
+    // Formerly, `is_ranged` stayed true, and a mirror read the whole file once for every range.
     assert!(!file.is_ranged());
-    // A part file is not resumed there, and none is damaged.
+    // A part file is not resumed on such a server: an upload begins at offset 0.
     server.put("/up/.g.haul-part", b"half");
     let options = CreateOptions { resume: true, size: Some(3), sparse: false, source: None };
     let writer = storage.create(&path("g"), &options).await.unwrap();
@@ -356,7 +355,7 @@ async fn pasv_is_used_if_ports_of_epsv_are_blocked() {
     let options =
         CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     storage.write_whole(&path("g"), Bytes::from_static(b"new"), &options).await.unwrap();
-    assert_eq!(asked(&server, "EPSV"), 1);
+    assert_eq!(sent(&server, "EPSV"), 1);
 }
 
 #[tokio::test]
@@ -385,7 +384,7 @@ async fn an_upload_succeeds_without_its_time_if_times_cannot_be_set() {
         storage.write_whole(&path(name), Bytes::from_static(b"new"), &options).await.unwrap();
     }
     assert!(!storage.capabilities().times);
-    assert_eq!(asked(&server, "MFMT"), 1);
+    assert_eq!(sent(&server, "MFMT"), 1);
 }
 
 #[tokio::test]
@@ -393,7 +392,7 @@ async fn a_server_that_loses_pipelined_commands_gets_one_at_a_time() {
     let script = Script { forgetful: true, listing: LINE, ..Script::default() };
     let server = Scripted::start(script).await;
     server.put("/up/f", b"content");
-    // The client takes a command for lost after a quarter of that.
+    // The client takes a command for lost after a quarter of this time.
     let silence = Duration::from_secs(4);
     let host = host(
         server.port(),
@@ -406,7 +405,7 @@ async fn a_server_that_loses_pipelined_commands_gets_one_at_a_time() {
         CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     storage.write_whole(&path("f"), Bytes::from_static(b"new"), &options).await.unwrap();
     assert_eq!(server.content("/up/f").unwrap(), b"new");
-    assert_eq!(asked(&server, "FEAT"), 2, "it was not learnt once");
+    assert_eq!(sent(&server, "FEAT"), 2, "pipelining continued after the first loss");
 }
 
 #[tokio::test]
@@ -461,6 +460,6 @@ async fn a_command_refused_for_one_name_is_used_for_the_others() {
     for _ in 0..2 {
         assert_eq!(storage.stat(&path("f")).await.unwrap().size, 7);
     }
-    assert_eq!(asked(&server, "MLST /up/f"), 2);
-    assert_eq!(asked(&server, "SIZE /up/f"), 2);
+    assert_eq!(sent(&server, "MLST /up/f"), 2);
+    assert_eq!(sent(&server, "SIZE /up/f"), 2);
 }

@@ -1,4 +1,4 @@
-//! Servers that violate the protocol, are limited, or go away.
+//! Servers that violate the protocol, limit connections, fail, or disconnect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,7 +123,7 @@ async fn ranges_in_order_on_one_lane_are_one_download() {
         let range = Range::new(n << 16, 1 << 16);
         let (start, end) = ((n << 16) as usize, ((n + 1) << 16) as usize);
         assert_eq!(read(&*file, range).await.unwrap(), expected[start..end]);
-        // The task that received it returns its lane.
+        // Meanwhile the receiving task releases its lane.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let downloads = server.commands().iter().filter(|line| line.starts_with("RETR")).count();
@@ -144,7 +144,7 @@ async fn a_parked_download_is_not_continued_for_a_replaced_file() {
 }
 
 /// With several lanes, downloads are parked only if the last parked one was used. Formerly, one that timed out did not
-/// count.
+/// count as unused.
 #[tokio::test]
 async fn after_a_parked_download_has_timed_out_none_is_parked() {
     let (server, _journals, storage) = storage(Script::default()).await;
@@ -160,7 +160,7 @@ async fn after_a_parked_download_has_timed_out_none_is_parked() {
         for at in [0, 50_000] {
             let half = read(&*file, Range::new(at as u64, 50_000)).await.unwrap();
             assert_eq!(half, expected[at..at + 50_000]);
-            // The task that received it returns its lane.
+            // Meanwhile the receiving task releases its lane.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let lines = server.commands();
@@ -169,11 +169,11 @@ async fn after_a_parked_download_has_timed_out_none_is_parked() {
     }
 }
 
-/// A reason other than the old file itself, which would be renamed aside.
+/// An old file that prevents the rename is renamed aside; these failures have other causes.
 #[tokio::test]
-async fn the_old_file_is_kept_if_the_rename_fails_for_another_reason() {
-    for answer in [("RNFR", "550 Permission denied."), ("RNTO", "450 Busy.")] {
-        let answers = Box::leak(Box::new([answer]));
+async fn the_old_file_remains_if_the_rename_fails_for_another_reason() {
+    for reply in [("RNFR", "550 Permission denied."), ("RNTO", "450 Busy.")] {
+        let answers = Box::leak(Box::new([reply]));
         let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
         server.put("/up/f", b"old");
         let new = Bytes::from_static(b"new");
@@ -217,10 +217,10 @@ async fn the_address_in_a_reply_to_pasv_is_ignored() {
     let (server, _journals, storage) = storage(script).await;
     server.put("/up/f", b"content");
     assert_eq!(storage.read_whole(&path("f"), 100).await.unwrap().bytes, &b"content"[..]);
-    let asked = server.commands().iter().filter(|line| *line == "EPSV").count();
+    let before = server.commands().iter().filter(|line| *line == "EPSV").count();
     storage.read_whole(&path("f"), 100).await.unwrap();
-    let again = server.commands().iter().filter(|line| *line == "EPSV").count();
-    assert_eq!((asked, again), (1, 1), "an unknown command is sent once");
+    let after = server.commands().iter().filter(|line| *line == "EPSV").count();
+    assert_eq!((before, after), (1, 1), "an unknown command is sent once");
 }
 
 async fn refused(script: Script, options: FtpOptions) -> (Scripted, Error) {
@@ -270,7 +270,7 @@ async fn a_missing_password_is_an_error() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_in_plain_text_if_tls_is_required() {
+async fn nothing_but_auth_is_sent_in_plain_text_if_tls_is_required() {
     let options = FtpOptions { tls: TlsMode::Always, ..FtpOptions::default() };
     let (server, error) = refused(Script::default(), options).await;
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
@@ -359,7 +359,7 @@ async fn a_lane_closed_by_the_server_is_replaced() {
     }
 }
 
-/// It used to be taken for a server without EPSV and PASV, so that no file could be read any more.
+/// Such a server used to be taken for one without EPSV and PASV, so that no file could be read any more.
 #[tokio::test]
 async fn a_crash_of_the_server_process_is_transient() {
     let answers = &[("EPSV", "500 OOPS: vsf_sysutil_bind"), ("PASV", "500 OOPS: no port")];
@@ -369,7 +369,7 @@ async fn a_crash_of_the_server_process_is_transient() {
     let error = storage.read_whole(&path("f"), 1 << 20).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later), "{error}");
     assert!(error.to_string().contains("500 OOPS"), "{error}");
-    assert!(!server.commands().iter().any(|asked| asked == "PASV"), "{:?}", server.commands());
+    assert!(!server.commands().iter().any(|line| line == "PASV"), "{:?}", server.commands());
 }
 
 #[tokio::test]
@@ -446,9 +446,9 @@ async fn a_broken_upload_resumes_where_the_part_file_ends() {
     drop(writer);
     let options = CreateOptions { resume: true, size: None, sparse: true, source: None };
     let writer = storage.create(&path("f"), &options).await.unwrap();
-    let there = writer.reopen(false).await.unwrap().identity().size;
-    assert_eq!(there, 1_234_567);
-    write(&*writer, &expected, there as usize).await.unwrap();
+    let stored = writer.reopen(false).await.unwrap().identity().size;
+    assert_eq!(stored, 1_234_567);
+    write(&*writer, &expected, stored as usize).await.unwrap();
     writer.commit(expected.len() as u64, &REPLACING).await.unwrap();
     assert!(server.content("/up/f").unwrap() == expected);
     assert!(server.commands().contains(&"REST 1234567".to_owned()));
@@ -549,7 +549,7 @@ async fn the_nearest_existing_directory_of_a_destination_is_found() {
     assert_eq!(host.resolve(b"/~/up/f").await.unwrap().path, "/up/f");
 }
 
-/// Regression: a directory without permission was reported not to be a directory.
+/// Regression: a directory without permission was reported as "not a directory".
 #[tokio::test]
 async fn a_destination_in_a_directory_that_cannot_be_entered_is_denied() {
     const CLOSED: &str = "250-\r\n type=dir; /up/closed\r\n250 End";

@@ -53,7 +53,7 @@ async fn consecutive_runs_connect_within_a_limit_of_one_connection() {
 async fn a_server_that_refuses_to_set_times_loses_the_capability() {
     let Some(server) = Vsftpd::start(Tls::None, &["mdtm_write=NO"]) else { return };
     let (_journals, storage) = opened(&host(server.port(), FtpOptions::default())).await;
-    assert!(storage.capabilities().times, "its greeting says that it is vsftpd");
+    assert!(storage.capabilities().times, "its greeting names vsftpd");
     let path = RelPath::parse("f").unwrap();
     let commit = options(Some(Timestamp { seconds: 1_000_000_000, nanos: 0 }));
     storage.write_whole(&path, Bytes::from_static(b"content"), &commit).await.unwrap();

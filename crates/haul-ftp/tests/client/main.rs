@@ -33,22 +33,22 @@ use haul_storage::Location;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
-/// A server on this machine.
+/// The client's view of a server on this machine.
 fn host(port: u16, options: FtpOptions) -> Arc<FtpHost> {
     FtpHost::new("127.0.0.1", Some(port), options, Arc::new(NoPrompter), Handle::current())
 }
 
-/// Its directory `/up` as a storage, with its journals in a directory of this machine.
+/// The directory `/up` of `host` as a storage, with its journals in a temporary directory.
 async fn opened(host: &Arc<FtpHost>) -> (TempDir, Arc<FtpStorage>) {
     let journals = tempfile::tempdir().unwrap();
     let resolved = host.resolve(b"/up").await.unwrap();
     let location = Location::parse("ftp://server/up").unwrap();
-    let place = Some(journals.path().to_owned());
-    let storage = FtpStorage::open(Arc::clone(host), location, resolved.path, place).await;
+    let journal_dir = Some(journals.path().to_owned());
+    let storage = FtpStorage::open(Arc::clone(host), location, resolved.path, journal_dir).await;
     (journals, storage.unwrap())
 }
 
-/// Options that demand TLS and trust one certificate.
+/// Options with this TLS mode that trust one certificate.
 fn secured(tls: TlsMode, certificate: PathBuf) -> FtpOptions {
     let trust = TlsOptions { authorities: vec![certificate], ..TlsOptions::default() };
     FtpOptions { tls, trust, ..FtpOptions::default() }

@@ -25,10 +25,10 @@ fn is_aside(path: &str) -> bool {
 }
 
 /// A server whose rename does not replace.
-fn keeping() -> Script {
+fn non_replacing() -> Script {
     Script {
         answers: &[("SYST", "215 Windows_NT")],
-        renames: |_, _, there| !there,
+        renames: |_, _, exists| !exists,
         ..Script::default()
     }
 }
@@ -57,7 +57,7 @@ async fn write(storage: &FtpStorage, whole: bool, replace: bool) -> haul_storage
 #[tokio::test]
 async fn the_old_file_is_renamed_aside_and_removed_when_the_new_one_has_the_name() {
     for whole in [true, false] {
-        let (server, _journals, storage) = storage(keeping()).await;
+        let (server, _journals, storage) = storage(non_replacing()).await;
         server.put("/up/f", b"old");
         write(&storage, whole, true).await.unwrap();
         assert_eq!(server.names(), ["/up/f"]);
@@ -96,7 +96,7 @@ async fn if_nothing_can_be_renamed_back_nothing_is_removed() {
     assert!(error.to_string().contains(aside) && error.to_string().contains(PART), "{error}");
 }
 
-/// The name of a file aside, found on a server where it cannot be renamed back.
+/// The name under which haul puts `f` aside, read from a server where it cannot be renamed back.
 async fn aside() -> String {
     let renames = |_: &str, to: &str, _: bool| to != "/up/f";
     let (server, _journals, storage) = storage(Script { renames, ..Script::default() }).await;
@@ -110,7 +110,7 @@ async fn a_file_left_aside_by_a_killed_run_is_removed_once_the_name_is_taken() {
     let aside = aside().await;
     for whole in [true, false] {
         for newer in [false, true] {
-            let (server, _journals, storage) = storage(keeping()).await;
+            let (server, _journals, storage) = storage(non_replacing()).await;
             server.put(&aside, b"old");
             if newer {
                 server.put("/up/f", b"newer");
@@ -126,7 +126,7 @@ async fn a_file_left_aside_by_a_killed_run_is_removed_once_the_name_is_taken() {
 async fn a_file_left_aside_by_a_killed_run_is_renamed_back_if_not_replacing() {
     let aside = aside().await;
     for whole in [true, false] {
-        let (server, _journals, storage) = storage(keeping()).await;
+        let (server, _journals, storage) = storage(non_replacing()).await;
         server.put(&aside, b"old");
         let error = write(&storage, whole, false).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
@@ -138,7 +138,7 @@ async fn a_file_left_aside_by_a_killed_run_is_renamed_back_if_not_replacing() {
 #[tokio::test]
 async fn a_file_left_aside_by_a_killed_run_is_renamed_back_when_a_write_begins() {
     let aside = aside().await;
-    let (server, _journals, storage) = storage(keeping()).await;
+    let (server, _journals, storage) = storage(non_replacing()).await;
     server.put(&aside, b"old");
     let writer = storage.create(&path("f"), &CreateOptions::default()).await.unwrap();
     writer.write_at(0, Block::from(Bytes::from_static(b"ne"))).await.unwrap();

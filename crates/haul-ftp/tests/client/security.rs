@@ -77,18 +77,18 @@ async fn tls_is_used_if_the_server_offers_it() {
     assert!(host(server.port(), auto).resolve(b"/up").await.unwrap().kind.is_some());
 }
 
-/// An attacker on the path, who forwards the first connection and refuses TLS on all others. Returns its port and the
-/// lines that it receives on these.
+/// Starts an attacker on the path, who forwards the first connection and refuses TLS on all others. Returns the
+/// attacker's port and the lines received on the other connections.
 async fn without_tls_later(server: u16) -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&told);
+    let lines_sent = Arc::new(Mutex::new(Vec::new()));
+    let received = Arc::clone(&lines_sent);
     tokio::spawn(async move {
         for n in 0.. {
             let (mut client, _) = listener.accept().await.unwrap();
             let mut server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
-            let heard = Arc::clone(&heard);
+            let received = Arc::clone(&received);
             tokio::spawn(async move {
                 if n == 0 {
                     // Ends when one side closes its connection.
@@ -99,7 +99,7 @@ async fn without_tls_later(server: u16) -> (u16, Arc<Mutex<Vec<String>>>) {
                 let mut lines = BufReader::new(client);
                 let mut line = String::new();
                 while lines.read_line(&mut line).await.is_ok_and(|length| length > 0) {
-                    heard.lock().unwrap().push(std::mem::take(&mut line));
+                    received.lock().unwrap().push(std::mem::take(&mut line));
                     if lines.get_mut().write_all(b"431 Not now.\r\n").await.is_err() {
                         return;
                     }
@@ -107,14 +107,14 @@ async fn without_tls_later(server: u16) -> (u16, Arc<Mutex<Vec<String>>>) {
             });
         }
     });
-    (port, told)
+    (port, lines_sent)
 }
 
 /// Once the first lane uses TLS, an attacker must not get the password from a later one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_one_connection_with_tls_nothing_is_sent_without_it() {
+async fn after_one_connection_with_tls_only_auth_is_sent_without_it() {
     let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
-    let (port, told) = without_tls_later(server.port()).await;
+    let (port, sent) = without_tls_later(server.port()).await;
     let host = host(port, secured(TlsMode::Auto, server.certificate()));
     let (_journals, storage) = opened(&host).await;
     storage.set_lanes(4);
@@ -129,6 +129,6 @@ async fn after_one_connection_with_tls_nothing_is_sent_without_it() {
     while host.link().refused == 0 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    let told = told.lock().unwrap().clone();
-    assert!(!told.is_empty() && told.iter().all(|line| line == "AUTH TLS\r\n"), "{told:?}");
+    let sent = sent.lock().unwrap().clone();
+    assert!(!sent.is_empty() && sent.iter().all(|line| line == "AUTH TLS\r\n"), "{sent:?}");
 }

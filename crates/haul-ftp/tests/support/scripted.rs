@@ -1,4 +1,4 @@
-//! An FTP server in this process that follows a script, right or wrong. Its files are in memory.
+//! An FTP server in this process that follows a script, conforming or not. Its files are in memory.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,13 +21,13 @@ pub struct Script {
     pub address: &'static str,
     /// The data of LIST and MLSD.
     pub listing: &'static [u8],
-    /// The data of these command lines instead.
+    /// The data of these command lines, instead of `listing`.
     pub listings: &'static [(&'static str, &'static [u8])],
     /// A directory in which LIST is refused.
     pub unlistable: &'static str,
     /// Whether a rename succeeds, by old name, new name, and whether the new name exists.
     pub renames: fn(&str, &str, bool) -> bool,
-    /// Commands that arrive in one packet with another one are lost.
+    /// Commands that arrive in one packet behind another one are lost.
     pub forgetful: bool,
     /// Nothing listens on the ports of EPSV.
     pub epsv_leads_nowhere: bool,
@@ -35,13 +35,13 @@ pub struct Script {
     pub drip: Duration,
     /// The reply before a transfer.
     pub begins: &'static str,
-    /// More connections than these at once get a 421.
+    /// Connections beyond this many open ones get a 421.
     pub connections: usize,
-    /// A download ends after so many bytes, with this final reply.
+    /// A download ends after this many bytes, with this final reply.
     pub cut_download: Option<(usize, &'static str)>,
     /// The same for the first upload; with an empty reply the control connection ends, too.
     pub cut_upload: Option<(usize, &'static str)>,
-    /// The control connection ends after so many commands.
+    /// The control connection ends after this many commands.
     pub patience: usize,
     /// A verb at which it falls silent forever; with `RETR` and `STOR` in the middle of the data, with
     /// `226` after the data, with `accept` before it accepts the data connection, and with `greeting`
@@ -114,7 +114,7 @@ impl Scripted {
                 tokio::spawn(async move {
                     let open = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
                     // A client may disconnect at any time.
-                    drop(Visit::new(stream, &shared).run(open).await);
+                    drop(Session::new(stream, &shared).run(open).await);
                     shared.connections.fetch_sub(1, Ordering::SeqCst);
                 });
             }
@@ -156,7 +156,8 @@ impl Scripted {
     }
 }
 
-struct Visit<'a> {
+/// The control connection of one client.
+struct Session<'a> {
     control: BufReader<TcpStream>,
     shared: &'a Shared,
     passive: Option<TcpListener>,
@@ -167,7 +168,7 @@ struct Visit<'a> {
     directory: String,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> Session<'a> {
     fn new(stream: TcpStream, shared: &'a Shared) -> Self {
         let control = BufReader::new(stream);
         let (from, directory) = (String::new(), "/".to_owned());
@@ -177,7 +178,7 @@ impl<'a> Visit<'a> {
     async fn run(&mut self, open: usize) -> std::io::Result<()> {
         if open > self.shared.script.connections {
             self.shared.refused.fetch_add(1, Ordering::SeqCst);
-            return self.say("421 There are too many connections from your address.").await;
+            return self.reply("421 There are too many connections from your address.").await;
         }
         if self.shared.script.silent_at == "greeting" {
             std::future::pending::<()>().await;
@@ -201,23 +202,23 @@ impl<'a> Visit<'a> {
             let answers = self.shared.script.answers;
             let scripted_reply = answers.iter().find(|(of, _)| *of == verb || *of == line);
             match scripted_reply {
-                Some((_, answer)) => {
-                    self.say(answer).await?;
+                Some((_, reply)) => {
+                    self.reply(reply).await?;
                     while !self.shared.script.drip.is_zero() {
                         tokio::time::sleep(self.shared.script.drip).await;
-                        self.say(" and").await?;
+                        self.reply(" and").await?;
                     }
                 }
-                None => self.answer(verb, argument).await?,
+                None => self.respond(verb, argument).await?,
             }
             if verb == self.shared.script.silent_after {
                 std::future::pending::<()>().await;
             }
         }
-        self.say("421 Timeout.").await
+        self.reply("421 Timeout.").await
     }
 
-    async fn say(&mut self, line: &str) -> std::io::Result<()> {
+    async fn reply(&mut self, line: &str) -> std::io::Result<()> {
         self.control.get_mut().write_all(format!("{line}\r\n").as_bytes()).await
     }
 
@@ -225,55 +226,55 @@ impl<'a> Visit<'a> {
         self.shared.files.lock().unwrap()
     }
 
-    async fn answer(&mut self, verb: &str, argument: &str) -> std::io::Result<()> {
+    async fn respond(&mut self, verb: &str, argument: &str) -> std::io::Result<()> {
         let script = &self.shared.script;
         let content = self.files().get(argument).cloned();
         match verb {
-            "USER" => self.say("331 Password?").await,
-            "PASS" => self.say("230 In.").await,
+            "USER" => self.reply("331 Password?").await,
+            "PASS" => self.reply("230 In.").await,
             "FEAT" => {
                 let lines: Vec<_> = script.features.iter().map(|f| format!(" {f}\r\n")).collect();
-                self.say(&format!("211-Features:\r\n{}211 End", lines.concat())).await
+                self.reply(&format!("211-Features:\r\n{}211 End", lines.concat())).await
             }
-            "SYST" => self.say("215 UNIX Type: L8").await,
-            "PWD" => self.say("257 \"/\"").await,
-            "OPTS" | "TYPE" | "PBSZ" | "PROT" | "NOOP" => self.say("200 Yes.").await,
-            "AUTH" => self.say("502 No TLS.").await,
+            "SYST" => self.reply("215 UNIX Type: L8").await,
+            "PWD" => self.reply("257 \"/\"").await,
+            "OPTS" | "TYPE" | "PBSZ" | "PROT" | "NOOP" => self.reply("200 Yes.").await,
+            "AUTH" => self.reply("502 No TLS.").await,
             "SIZE" => match content {
                 Some(content) => {
                     let size = content.len() as i64 + script.size_is_off_by;
-                    self.say(&format!("213 {size}")).await
+                    self.reply(&format!("213 {size}")).await
                 }
-                None => self.say("550 No size.").await,
+                None => self.reply("550 No size.").await,
             },
             "MDTM" => match content {
-                Some(_) => self.say("213 20240203101112").await,
-                None => self.say("550 No time.").await,
+                Some(_) => self.reply("213 20240203101112").await,
+                None => self.reply("550 No time.").await,
             },
             "CWD" if matches!(argument, "/" | "/up") || argument == script.unlistable => {
                 argument.clone_into(&mut self.directory);
-                self.say("250 There.").await
+                self.reply("250 There.").await
             }
-            "CWD" => self.say("550 Not there.").await,
+            "CWD" => self.reply("550 Not there.").await,
             "EPSV" => {
                 let port = self.listen().await?;
                 if script.epsv_leads_nowhere {
                     self.passive = None;
                 }
-                self.say(&format!("229 Extended (|||{port}|)")).await
+                self.reply(&format!("229 Extended (|||{port}|)")).await
             }
             "PASV" => {
                 let port = self.listen().await?;
                 let (high, low) = (port / 256, port % 256);
-                self.say(&format!("227 Passive ({},{high},{low}).", script.address)).await
+                self.reply(&format!("227 Passive ({},{high},{low}).", script.address)).await
             }
             "REST" => {
                 self.offset = argument.parse().unwrap();
-                self.say("350 From there.").await
+                self.reply("350 From there.").await
             }
             "RETR" => self.send(content).await,
             "LIST" if self.directory == script.unlistable => {
-                self.say("550 Permission denied.").await
+                self.reply("550 Permission denied.").await
             }
             "LIST" | "MLSD" => {
                 let line = format!("{verb} {argument}");
@@ -284,23 +285,23 @@ impl<'a> Visit<'a> {
             "STOR" => self.receive(argument).await,
             "RNFR" => {
                 self.from = argument.to_owned();
-                let there = content.is_some();
-                self.say(if there { "350 And now?" } else { "550 What?" }).await
+                let exists = content.is_some();
+                self.reply(if exists { "350 And now?" } else { "550 What?" }).await
             }
             "RNTO" => {
-                let there = self.files().contains_key(argument);
-                if !(script.renames)(&self.from, argument, there) {
-                    return self.say("553 Not that name.").await;
+                let exists = self.files().contains_key(argument);
+                if !(script.renames)(&self.from, argument, exists) {
+                    return self.reply("553 Not that name.").await;
                 }
                 let moved = self.files().remove(&self.from);
                 moved.map(|content| self.files().insert(argument.to_owned(), content));
-                self.say("250 Renamed.").await
+                self.reply("250 Renamed.").await
             }
             "DELE" => {
-                let gone = self.files().remove(argument).is_some();
-                self.say(if gone { "250 Gone." } else { "550 What?" }).await
+                let removed = self.files().remove(argument).is_some();
+                self.reply(if removed { "250 Gone." } else { "550 What?" }).await
             }
-            _ => self.say("500 What?").await,
+            _ => self.reply("500 What?").await,
         }
     }
 
@@ -335,12 +336,12 @@ impl<'a> Visit<'a> {
     }
 
     async fn send(&mut self, content: Option<Vec<u8>>) -> std::io::Result<()> {
-        let Some(content) = content else { return self.say("550 No file.").await };
+        let Some(content) = content else { return self.reply("550 No file.").await };
         let offset = std::mem::take(&mut self.offset).min(content.len());
         let mut data = self.data().await?;
         let begins = self.shared.script.begins.replace("{}", &content.len().to_string());
         if !begins.is_empty() {
-            self.say(&begins).await?;
+            self.reply(&begins).await?;
         }
         let (rest, last) = match self.shared.script.cut_download {
             Some((most, last)) => (&content[offset..content.len().min(offset + most)], last),
@@ -360,13 +361,13 @@ impl<'a> Visit<'a> {
         if script.silent_at == "226" {
             std::future::pending::<()>().await;
         }
-        self.say(if sent.is_ok() { last } else { "426 Gone." }).await
+        self.reply(if sent.is_ok() { last } else { "426 Gone." }).await
     }
 
     async fn receive(&mut self, path: &str) -> std::io::Result<()> {
         let offset = std::mem::take(&mut self.offset);
         let mut data = self.data().await?;
-        self.say("150 Go on.").await?;
+        self.reply("150 Go on.").await?;
         let mut content = self.files().get(path).cloned().unwrap_or_default();
         content.truncate(offset);
         if self.shared.script.silent_at == "STOR" {
@@ -382,13 +383,13 @@ impl<'a> Visit<'a> {
                 if last.is_empty() {
                     return Err(std::io::Error::other("gone"));
                 }
-                return self.say(last).await;
+                return self.reply(last).await;
             }
         }
         self.files().insert(path.to_owned(), content);
         if self.shared.script.silent_at == "226" {
             std::future::pending::<()>().await;
         }
-        self.say("226 Got it.").await
+        self.reply("226 Got it.").await
     }
 }

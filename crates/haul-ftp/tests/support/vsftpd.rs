@@ -48,8 +48,8 @@ impl Vsftpd {
         fs::create_dir(&below).unwrap();
         fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(&below, fs::Permissions::from_mode(0o777)).unwrap();
-        // Below the ports of the tests' servers (`port.rs`) and below the ephemeral ports: so many of
-        // those stay in TIME_WAIT for a minute that vsftpd fails to bind one.
+        // The passive ports are below those of the tests' servers (`port.rs`) and below the ephemeral ports:
+        // so many of the latter stay in TIME_WAIT for a minute that vsftpd fails to bind one.
         let mut configuration = format!(
             "background=NO\nlisten=YES\nlisten_address=127.0.0.1\n\
              pasv_min_port=1024\npasv_max_port=9999\n\
@@ -136,8 +136,8 @@ pub fn start(mut spawn: impl FnMut(u16) -> Child) -> (Child, u16) {
     panic!("the server ended on each of 20 ports");
 }
 
-/// Waits until this very server listens; false if it has ended. Connecting would show less and do harm: that
-/// session would count for a while, and with a limit of one per address the next one would be refused.
+/// Waits until `server` itself listens; false if it has ended. A test connection would not show which process
+/// accepted it, and the server would count it for a while: with a limit of one per address, it would refuse the next.
 fn listens(server: &mut Child, port: u16) -> bool {
     let began = Instant::now();
     while !has_listener(server.id(), port) {

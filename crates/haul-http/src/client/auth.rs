@@ -39,11 +39,11 @@ pub struct SignIn {
     password: Option<PasswordSource>,
     token: Option<PasswordSource>,
     netrc: Option<Arc<Netrc>>,
-    /// Another origin has led here.
+    /// Another origin redirects to this one.
     is_redirected: bool,
     prompter: Arc<dyn Prompter>,
     state: Mutex<State>,
-    /// The server has asked for credentials and accepted them.
+    /// The server has sent a challenge and accepted the credentials.
     accepted: AtomicBool,
     /// Held by the request that tries credentials, until the server has accepted or refused them.
     finding: Arc<tokio::sync::Mutex<Found>>,
@@ -71,12 +71,12 @@ pub struct Trial {
     found: tokio::sync::OwnedMutexGuard<Found>,
     authorization: Arc<Authorization>,
     generation: u64,
-    /// The server has not asked for credentials. If it accepts the request, that does not prove them right.
+    /// The server has sent no challenge. If it accepts the request, that does not prove the credentials right.
     is_unasked: bool,
 }
 
 impl Trial {
-    /// Whether the server has not asked for them.
+    /// Whether they are preemptive: the server has sent no challenge.
     pub const fn is_unasked(&self) -> bool {
         self.is_unasked
     }
@@ -210,7 +210,7 @@ impl SignIn {
     /// tries them, this one waits.
     ///
     /// # Errors
-    /// The credentials cannot be obtained.
+    /// The credentials cannot be obtained. For an origin that another one redirects to, also if it refused them before.
     pub async fn try_unasked(&self, url: &Url) -> Result<Option<Trial>> {
         if let Some(why) = &self.lock().refused {
             return Err(denied(url, why.clone()));
@@ -229,7 +229,8 @@ impl SignIn {
         if let Some(authorization) = known {
             return Ok(Some(Trial { found, authorization, generation, is_unasked: true }));
         }
-        let Some(authorization) = self.unasked(&mut found).await.map_err(|why| denied(url, why))?
+        let Some(authorization) =
+            self.preemptive(&mut found).await.map_err(|why| denied(url, why))?
         else {
             return Ok(None);
         };
@@ -248,12 +249,12 @@ impl SignIn {
         has_something && self.is_private() && !self.lock().is_for(url)
     }
 
-    /// Whether there are a user name and a password for this server without a prompt.
+    /// Whether a user name and a password for this server are known without a prompt.
     fn has_login(&self) -> bool {
         (self.user.is_some() && self.password.is_some()) || self.in_netrc(false).is_some()
     }
 
-    /// The credentials for a request that the server has accepted before.
+    /// The credentials for a request, if the server has accepted them before.
     ///
     /// # Errors
     /// They cannot be computed for this request.
@@ -277,7 +278,7 @@ impl SignIn {
             self.accepted.store(true, Ordering::Relaxed);
         }
         self.set(authorization, is_first.then(|| url.clone()));
-        // The other requests have waited until here.
+        // From here on, the waiting requests proceed.
         drop(found);
     }
 
@@ -287,9 +288,9 @@ impl SignIn {
             && self.lock().authorization.is_none()
     }
 
-    /// Chooses credentials for a challenge; `credentials` are those sent with the request, and `trial` if they
-    /// were not accepted before. Returns those to try next, for this request only; `None` if
-    /// the request is to be repeated with the known ones.
+    /// Chooses credentials for a challenge; `credentials` are those sent with the request, and `trial` is given if they
+    /// were not accepted before. Returns those to try next, for this request only; `None` if the request is to be
+    /// repeated with the known ones.
     ///
     /// # Errors
     /// There are no credentials, or those sent are wrong.
@@ -320,7 +321,7 @@ impl SignIn {
             return Err(denied(url, cause.clone()));
         }
         let is_accepted = self.accepted.load(Ordering::Relaxed);
-        // It is unknown whether a password typed for a request that failed is right.
+        // It is unknown whether a password is right that was typed for a request that failed.
         if tried.is_none() && !is_accepted && found.is_typed() {
             found.login = None;
         }
@@ -340,7 +341,7 @@ impl SignIn {
             }
         }
         let authorization =
-            self.answer(&challenges, &mut found).await.map_err(|why| denied(url, why))?;
+            self.respond(&challenges, &mut found).await.map_err(|why| denied(url, why))?;
         let authorization = Arc::new(authorization);
         if !is_accepted {
             let generation = generation + 1;
@@ -370,8 +371,8 @@ impl SignIn {
     }
 
     /// Preemptive credentials, sent only where [`Self::is_private`] holds: a token, or a user name and
-    /// password. The `default` entry of a netrc names no server and is used only for servers that ask.
-    async fn unasked(&self, known: &mut Found) -> Result<Option<Authorization>, String> {
+    /// password. The `default` entry of a netrc names no server and is used only after a challenge.
+    async fn preemptive(&self, known: &mut Found) -> Result<Option<Authorization>, String> {
         if let Some(token) = &self.token {
             return self.bearer(token).await.map(Some);
         }
@@ -387,7 +388,8 @@ impl SignIn {
         Ok(Some(authorization))
     }
 
-    async fn answer(
+    /// The credentials for the strongest supported challenge.
+    async fn respond(
         &self,
         challenges: &[Challenge],
         known: &mut Found,
@@ -441,13 +443,13 @@ impl SignIn {
         Ok(Authorization::Fixed(header(&format!("Bearer {}", token.expose()))?))
     }
 
-    /// A user name and a password; `asked` tells whether the server has sent a challenge.
-    async fn login(&self, asked: bool, known: &mut Found) -> Result<Login, String> {
+    /// A user name and a password; `challenged`: the server has sent a challenge.
+    async fn login(&self, challenged: bool, known: &mut Found) -> Result<Login, String> {
         if let (Some(user), Some(source)) = (&self.user, &self.password) {
             let password = Password::from(&source.fetch().await?);
             return Ok(Login { user: user.clone().into_bytes(), password, is_typed: false });
         }
-        if let Some(login) = self.in_netrc(asked) {
+        if let Some(login) = self.in_netrc(challenged) {
             return Ok(login);
         }
         let Some(user) = &self.user else {
@@ -470,10 +472,10 @@ impl SignIn {
         Ok(Login { user, password, is_typed: true })
     }
 
-    /// The netrc's entry for the server; its `default` entry only if the server has `asked`.
-    fn in_netrc(&self, asked: bool) -> Option<Login> {
+    /// The netrc's entry for the server; its `default` entry only if the server has `challenged` haul.
+    fn in_netrc(&self, challenged: bool) -> Option<Login> {
         let machine = self.netrc.as_ref()?.lookup(self.origin.host(), self.user.as_deref())?;
-        if machine.is_default() && !asked {
+        if machine.is_default() && !challenged {
             return None;
         }
         let (user, password) = match (&self.user, &machine.login, &machine.password) {
@@ -486,8 +488,8 @@ impl SignIn {
         Some(Login { user, password: Password(password), is_typed: false })
     }
 
-    /// Whether credentials may be sent before the server asks: over TLS, or to an origin that another one
-    /// redirects to, which is always private (TLS, or without it on this machine).
+    /// Whether credentials may be sent before a challenge: over TLS, or to an origin that another one redirects to,
+    /// which is always private (TLS, or without it on this machine).
     fn is_private(&self) -> bool {
         self.is_redirected || self.origin.scheme() == WebScheme::Https
     }
@@ -554,7 +556,7 @@ mod tests {
         SignIn::new(url.origin.clone(), None, &options, Arc::new(NoPrompter))
     }
 
-    async fn unasked(netrc: &[u8]) -> Option<String> {
+    async fn preemptive(netrc: &[u8]) -> Option<String> {
         let url = Url::parse("https://h/f").unwrap();
         let trial = sign_in(&url, netrc).try_unasked(&url).await.unwrap()?;
         let credentials = trial.credentials(&Method::GET, &url).unwrap();
@@ -566,8 +568,8 @@ mod tests {
     async fn the_default_of_a_netrc_waits_for_a_challenge() {
         let basic = Some("Basic YWRhOnA=");
         let default = b"default login ada password p";
-        assert_eq!(unasked(b"machine h login ada password p").await.as_deref(), basic);
-        assert_eq!(unasked(default).await, None);
+        assert_eq!(preemptive(b"machine h login ada password p").await.as_deref(), basic);
+        assert_eq!(preemptive(default).await, None);
 
         let url = Url::parse("https://h/f").unwrap();
         let sign_in = sign_in(&url, default);
@@ -579,8 +581,7 @@ mod tests {
         assert_eq!(credentials.value.to_str().ok(), basic);
     }
 
-    /// A public page used to be taken for a proof that the password is right, so it was sent for each
-    /// file and refused.
+    /// Success on a public page used to be taken for a proof of the password, so a wrong one was sent for each file.
     #[tokio::test]
     async fn preemptive_credentials_are_tried_for_two_urls() {
         let url = |path: &str| Url::parse(&format!("https://h/{path}")).unwrap();
@@ -617,9 +618,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_login_without_a_password_has_an_empty_one() {
-        let credentials = unasked(b"machine h login ada").await;
+        let credentials = preemptive(b"machine h login ada").await;
         assert_eq!(credentials.as_deref(), Some("Basic YWRhOg=="));
-        let credentials = unasked(b"machine h login ada password p\xe4ss").await;
+        let credentials = preemptive(b"machine h login ada password p\xe4ss").await;
         assert_eq!(credentials.as_deref(), Some("Basic YWRhOnDkc3M="));
     }
 }

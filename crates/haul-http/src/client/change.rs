@@ -22,8 +22,8 @@ use super::response::Response;
 use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Target, Url};
 
-/// The most bytes of a response that describes a failure.
-const WHY_MOST: usize = 1 << 20;
+/// Longest response that describes a failure, in bytes.
+const MAX_FAILURE_BODY: usize = 1 << 20;
 
 impl Inner {
     pub(super) async fn make_dir(&self, path: &RelPath) -> Result<()> {
@@ -32,11 +32,11 @@ impl Inner {
         if path.is_root() {
             return Err(at(ErrorKind::AlreadyExists));
         }
-        let there = match self.quirks.mkcol_detects_existing {
+        let existing = match self.quirks.mkcol_detects_existing {
             true => None,
             false => self.look_by_properties(path, "create directory").await?,
         };
-        if there.is_some() {
+        if existing.is_some() {
             return Err(at(ErrorKind::AlreadyExists));
         }
         let request = Request::new(method("MKCOL"), self.directory_url(path), "create directory");
@@ -64,7 +64,7 @@ impl Inner {
             true => self.directory_url(path),
             false => self.url(path),
         };
-        let url = match self.what_is_in(url).await? {
+        let url = match self.inspect(url).await? {
             Inside::Nothing => return Err(at(ErrorKind::NotFound)),
             Inside::Something => return Err(at(ErrorKind::NotEmpty)),
             Inside::IsFile => self.url(path),
@@ -94,20 +94,20 @@ impl Inner {
             self.look_by_properties(from, "rename"),
             self.look_by_properties(to, "rename"),
         );
-        let (source, there) = looks.await?;
+        let (source, existing) = looks.await?;
         let Some(source) = source else { return Err(at(ErrorKind::NotFound, from)) };
-        if there.is_some() && source.is_dir() {
+        if existing.is_some() && source.is_dir() {
             return Err(at(ErrorKind::AlreadyExists, to));
         }
-        self.move_to(&source, to, there, true, None).await
+        self.move_to(&source, to, existing, true, None).await
     }
 
-    /// Renames `source` to `to`. `there` is what was found at `to`, and `condition` is about the version there.
+    /// Renames `source` to `to`. `existing` is the entry found at `to`, if any, and `condition` is about its version.
     pub(super) async fn move_to(
         &self,
         source: &Entry,
         to: &RelPath,
-        mut there: Option<Entry>,
+        mut existing: Option<Entry>,
         replace: bool,
         mut condition: Option<&Condition>,
     ) -> Result<()> {
@@ -118,7 +118,7 @@ impl Inner {
         let mut failure = at(ErrorKind::AlreadyExists);
         let mut was_lost = false;
         for _ in 0..3 {
-            let overwrite = match &there {
+            let overwrite = match &existing {
                 Some(entry) if entry.is_dir() => return Err(at(ErrorKind::IsADirectory)),
                 Some(_) if !replace => return Err(at(ErrorKind::AlreadyExists)),
                 Some(_) => "T",
@@ -135,15 +135,15 @@ impl Inner {
             };
             let lost = error.kind() == ErrorKind::Unreachable;
             was_lost |= lost;
-            there = self.look_by_properties(to, "rename").await?;
+            existing = self.look_by_properties(to, "rename").await?;
             let still = match was_lost {
                 true => self.look_by_properties(from, "rename").await.ok(),
                 false => None,
             };
             let same = |entry: &Entry| entry.kind == source.kind && entry.size == source.size;
-            // 412
+            // 412: the condition is not met.
             let unmet = condition.filter(|_| error.kind() == ErrorKind::AlreadyExists);
-            match (&there, still, unmet) {
+            match (&existing, still, unmet) {
                 // The response was lost, but the move succeeded.
                 (Some(entry), Some(None), _) if same(entry) => return Ok(()),
                 (_, _, Some(unmet)) => {
@@ -227,7 +227,7 @@ impl Inner {
             return error.at(self.location.display(path));
         }
         let kind = match self.look_by_properties(path, error.operation()).await {
-            Ok(Some(there)) if there.is_dir() => ErrorKind::IsADirectory,
+            Ok(Some(entry)) if entry.is_dir() => ErrorKind::IsADirectory,
             Ok(Some(_)) => ErrorKind::AlreadyExists,
             Ok(None) => {
                 if let Some(parent) = path.parent() {
@@ -250,12 +250,13 @@ impl Inner {
         if status.is_success() { Ok(()) } else { Err(refused()) }
     }
 
-    /// The status of such a request (of a multistatus, the first failure), and the URL that responded.
+    /// Sends a request that changes something. Returns its status (of a multistatus, the first failure), and the URL
+    /// that responded.
     pub(super) async fn told(&self, request: &Request) -> Result<(StatusCode, Url)> {
         let mut response = self.exchange().once(request).await?;
         let status = response.status;
         if status == StatusCode::MULTI_STATUS {
-            // Some part of it was not done.
+            // A multistatus means that some part of it was not done.
             let failed = failed_part(&mut response, request.operation).await?;
             return Ok((failed.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), response.url.clone()));
         }
@@ -272,7 +273,7 @@ impl Inner {
         }
     }
 
-    async fn what_is_in(&self, url: Url) -> Result<Inside> {
+    async fn inspect(&self, url: Url) -> Result<Inside> {
         let request = dav::propfind(url, "1", "remove");
         let mut response = self.exchange().patiently(&request).await?;
         if matches!(response.status.as_u16(), 400 | 404 | 410) {
@@ -320,7 +321,7 @@ async fn failed_part(
     response: &mut Response,
     operation: &'static str,
 ) -> Result<Option<StatusCode>> {
-    let body = response.whole(operation, WHY_MOST).await?;
+    let body = response.whole(operation, MAX_FAILURE_BODY).await?;
     let resources = dav::parse(&body);
     let resources = resources.map_err(|error| dav::malformed(&response.url, operation, error))?;
     let statuses = resources.iter().flat_map(|found| [found.status, found.property_status]);

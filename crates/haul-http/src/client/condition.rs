@@ -1,14 +1,15 @@
-//! The condition of a request that replaces a file: the entity tag (RFC 9110, section 8.8.3) of the only version that it
-//! may replace.
+//! The condition of a request that replaces a file: the entity tag (RFC 9110, section 8.8.3) of the only version that
+//! it may replace.
 //!
 //! ```text
-//! version that the caller expects ── compared with a PROPFIND ──► its strong tag ─┬─► PUT:  If-Match: "tag"
-//!                                        │ another: `Changed`                     └─► MOVE: If: <destination> (["tag"])
+//! version the caller expects ── compared with a PROPFIND ──► its strong tag ─┬─► PUT:  If-Match: "tag"
+//!                                   │ another: `Changed`                     └─► MOVE: If: <destination> (["tag"])
 //! ```
 //!
-//! `If` names the destination of a MOVE (RFC 4918, section 10.4), since `If-Match` would be about its source. Conditions
-//! are sent only to servers that are known to evaluate them ([`Quirks::conditional`](super::quirks::Quirks::conditional)):
-//! the WebDAV library of Go refuses every `If` with a tag. Apache ignores an `If` whose path it would encode otherwise.
+//! `If` names the destination of a MOVE (RFC 4918, section 10.4), since `If-Match` would be about its source.
+//! Conditions are sent only to servers that are known to evaluate them
+//! ([`Quirks::conditional`](super::quirks::Quirks::conditional)): the WebDAV library of Go refuses every `If` with a
+//! tag. Apache ignores an `If` whose path it would encode differently.
 
 use haul_storage::{CommitOptions, Entry, Error, ErrorKind, Identity, RelPath, Result};
 use http::header::IF_MATCH;
@@ -39,8 +40,8 @@ pub struct Replaced {
 }
 
 impl Condition {
-    /// From a tag as the server reports it; `None` if it is weak. A tag that some servers would misread in a header field
-    /// is not used either.
+    /// From a tag as the server reports it; `None` if it is weak. A tag that some servers would misread in a header
+    /// field is not used either.
     fn new(tag: &str) -> Option<Self> {
         let inside = tag.strip_prefix('"')?.strip_suffix('"')?;
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !br#""()<>[],\"#.contains(&byte);
@@ -74,8 +75,8 @@ fn value(request: &Request, text: String) -> Result<HeaderValue> {
 }
 
 impl Inner {
-    /// The version at `path` that a commit replaces, if the commit may replace only one version and the server evaluates
-    /// conditions.
+    /// The version at `path` that a commit replaces, if the commit may replace only one version and the server
+    /// evaluates conditions.
     ///
     /// # Errors
     /// That of [`CommitOptions::check`] if there is another version, and those of the request.

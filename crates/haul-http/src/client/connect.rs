@@ -47,7 +47,7 @@ pub struct Host {
     pub waits: HostWaits,
     /// Whether a body that was to be discarded did not end.
     pub endless: Arc<AtomicBool>,
-    /// Whether it responds in order.
+    /// What is known about the order of its responses.
     pub order: Arc<Order>,
 }
 
@@ -182,7 +182,7 @@ impl Connector {
     }
 }
 
-/// A connection, and what has to end with it.
+/// A connection, and the resources released with it.
 #[derive(Debug)]
 pub struct Link {
     layers: Layered,
@@ -198,15 +198,15 @@ impl Link {
         self.feeder = self.layers.socket().map(|socket| receive_budget.add_connection(socket));
     }
 
-    /// The socket accepted bytes, which counts as a sign of life of the far end.
-    fn taken(&self, written: &Poll<io::Result<usize>>) {
+    /// If the socket accepted bytes, that counts as a sign of life of the peer.
+    fn on_written(&self, written: &Poll<io::Result<usize>>) {
         if matches!(written, Poll::Ready(Ok(1..))) {
             self.waits.heard();
         }
     }
 
     /// Bytes were received: updates the limit of bytes in flight.
-    fn came(&mut self) {
+    fn on_received(&mut self) {
         self.waits.heard();
         let Some((socket, feeder)) = self.layers.socket().zip(self.feeder.as_mut()) else { return };
         let Some(most) = feeder.allowed_bytes(socket) else { return };
@@ -255,7 +255,7 @@ impl AsyncRead for Link {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.layers).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.came();
+            self.on_received();
         }
         read
     }
@@ -268,7 +268,7 @@ impl AsyncWrite for Link {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.layers).poll_write(context, bytes);
-        self.taken(&written);
+        self.on_written(&written);
         written
     }
 
@@ -278,7 +278,7 @@ impl AsyncWrite for Link {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.layers).poll_write_vectored(context, pieces);
-        self.taken(&written);
+        self.on_written(&written);
         written
     }
 

@@ -10,7 +10,7 @@ use http::StatusCode;
 
 use crate::parse::Origin;
 
-/// Shorter bodies are sent without asking, which is faster; curl has the same threshold.
+/// Shorter bodies are sent without `Expect`, which is faster; curl has the same threshold.
 const LARGE: u64 = 1 << 20;
 
 /// How servers have responded to `Expect` so far.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 
-/// Encoded bytes that are decoded at once: they may expand to a thousand times as many.
+/// Encoded bytes to decode per step: they may expand a thousandfold.
 const STEP: usize = 4 << 10;
 
 /// A decoder for gzip.

@@ -1,4 +1,4 @@
-//! Asks the server for the digest of a file (RFC 9530).
+//! Requests the digest of a file from the server (RFC 9530).
 
 use std::time::Duration;
 
@@ -17,29 +17,29 @@ const WANT_REPR_DIGEST: HeaderName = HeaderName::from_static("want-repr-digest")
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 
 impl Inner {
-    /// The digest of a file as the server reports it. If it is unknown whether a server reports
-    /// digests, the first file shows it.
+    /// The digest of a file as the server reports it. Whether an unknown server reports digests is learnt from the
+    /// first file.
     pub(super) async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
         if kind != DigestKind::Sha256 {
             return Ok(None);
         }
         if self.quirks.digests {
-            return self.ask_digest(path, Some(PATIENCE)).await;
+            return self.request_digest(path, Some(PATIENCE)).await;
         }
         let mut first = None;
         let try_out = async {
-            first = self.ask_digest(path, None).await?;
+            first = self.request_digest(path, None).await?;
             Ok::<_, Error>(first.is_some())
         };
         let reports = *self.learnt.reports_digests.get_or_try_init(|| try_out).await?;
         match first {
-            None if reports => self.ask_digest(path, Some(PATIENCE)).await,
+            None if reports => self.request_digest(path, Some(PATIENCE)).await,
             first => Ok(first),
         }
     }
 
     /// Uses a connection of its own, since no other request should wait until the server has hashed the file.
-    async fn ask_digest(
+    async fn request_digest(
         &self,
         path: &RelPath,
         patience: Option<Duration>,

@@ -56,11 +56,11 @@ fn malformed(how: &str) -> String {
 /// The error for a redirect to a web page instead of the file, probably a login page.
 pub fn page_of_sign_in(url: &Url, found: &Url) -> Error {
     let (from, host) = (&found.origin, found.origin.host());
-    let place = if *from == url.origin { found.path().to_owned() } else { from.to_string() };
+    let target = if *from == url.origin { found.path().to_owned() } else { from.to_string() };
     Error::new(ErrorKind::Unauthenticated, "open")
         .at(url)
         .because(format!(
-            "it is redirected to {place}, which returned a web page instead of the file"
+            "it is redirected to {target}, which returned a web page instead of the file"
         ))
         .hinting(format!(
             "if that is a login page, add a line to ~/.netrc (machine {host} login USER password \

@@ -57,7 +57,7 @@ const ALONE_IN_A_ROW: u32 = 64;
 /// Except for one in this many, as a test whether pipelining works again.
 const PIPELINED_AGAIN: u32 = 32;
 
-/// How long to wait for `100 Continue`, beyond two RTTs; curl waits as long.
+/// How long to wait for `100 Continue`, beyond two RTTs (curl waits 1 s in total).
 const PATIENCE_WITH_EXPECT: Duration = Duration::from_secs(1);
 
 /// Most files to remember as not available in ranges. A file that was forgotten costs one refused request.
@@ -130,7 +130,8 @@ impl Exchange {
     /// response and its lane. With `marker`, use the response only after its [`Response::proof`].
     ///
     /// # Errors
-    /// If no lane is open and none can be opened.
+    /// If no lane is open and none can be opened, the server has requested too long a pause, or the request cannot be
+    /// signed.
     pub async fn part(
         &self,
         request: &Request,
@@ -332,7 +333,7 @@ impl Exchange {
         Ok(self.learn_from(response))
     }
 
-    /// Sends a request on a connection of its own. Every response is a success, whatever its status.
+    /// Sends a request on a connection of its own. Any response counts as a success, whatever its status.
     ///
     /// # Errors
     /// If there is no response.
@@ -431,7 +432,7 @@ impl Exchange {
         response
     }
 
-    /// Waits while the server has asked for a pause (`Retry-After`).
+    /// Waits until the pause that the server has requested (`Retry-After`) is over.
     async fn wait_out_pause(&self, url: &Url, operation: &'static str) -> Result<()> {
         self.pauses.wait(url, &self.connector.waits(&url.origin), operation).await
     }

@@ -180,13 +180,13 @@ pub fn bytes_of(range: Range) -> String {
     format!("bytes={}-{}", range.start(), range.end().saturating_sub(1))
 }
 
-/// Checks that a response is the requested part of the version being read. `asked` ends at the end of the
-/// file at most.
+/// Checks that a response is the requested part of the version being read. `requested` must not extend beyond the end
+/// of the file.
 ///
 /// # Errors
 /// `Changed` if the file has changed; the error of the status if it is no success; `Protocol` if the
 /// server sends something else.
-pub fn check_part(response: &Head, asked: Range, version: &Facts) -> Result<()> {
+pub fn check_part(response: &Head, requested: Range, version: &Facts) -> Result<()> {
     let url = &response.url;
     let wrong = |cause: String| Error::new(ErrorKind::Protocol, "read").at(url).because(cause);
     match response.status {
@@ -196,11 +196,11 @@ pub fn check_part(response: &Head, asked: Range, version: &Facts) -> Result<()> 
             version.check_coding(&now, url)?;
             return Err(match version.differs(&now) {
                 Some(how) => changed(url, &how),
-                // A server may do that at any time (RFC 9110, 14.2); some caches do until they have the file.
+                // A server may ignore `Range` at any time (RFC 9110, 14.2); some caches do until they have the file.
                 None => wrong(format!(
                     "the server sent the whole file instead of bytes {} to {}",
-                    asked.start(),
-                    asked.end().saturating_sub(1)
+                    requested.start(),
+                    requested.end().saturating_sub(1)
                 ))
                 .with_retry(Retry::Later),
             });
@@ -223,18 +223,18 @@ pub fn check_part(response: &Head, asked: Range, version: &Facts) -> Result<()> 
                 .to_owned(),
         ));
     };
-    if (first, last.saturating_add(1)) != (asked.start(), asked.end()) {
+    if (first, last.saturating_add(1)) != (requested.start(), requested.end()) {
         return Err(wrong(format!(
             "the server sent bytes {first} to {last} instead of {} to {}",
-            asked.start(),
-            asked.end() - 1
+            requested.start(),
+            requested.end() - 1
         )));
     }
     match response.length() {
-        Some(length) if length != asked.len() => Err(wrong(format!(
+        Some(length) if length != requested.len() => Err(wrong(format!(
             "the server announced {length} bytes for a range of \
                                {}",
-            asked.len()
+            requested.len()
         ))),
         _ => Ok(()),
     }

@@ -1,8 +1,8 @@
 //! Reads a file over HTTP, by range requests where the server supports them.
 //!
 //! ```text
-//! open: GET bytes=0-65535 → Facts, and a body that is kept for the first read from offset 0
-//! read_at: the kept body, then GET bytes=a-b on free lanes → blocks (`reading`)
+//! open: GET bytes=0-65535 → Facts, and a body that is cached for the first read from offset 0
+//! read_at: the cached body, then GET bytes=a-b on free lanes → blocks (`reading`)
 //! ```
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use super::trailing_check;
 use crate::parse::Url;
 
 impl Codings {
-    /// Decides by the length: if the encoded body is as long as the listing says, the file is stored encoded.
+    /// Decides by the length: if the encoded body has the listed length, the file is stored encoded.
     pub fn by_length(listed: Option<u64>, sent: Option<u64>) -> Self {
         if listed.is_some() && listed == sent { Self::Stored } else { Self::Decoded }
     }
@@ -110,7 +110,7 @@ impl HttpFile {
         let first = first.max(FIRST);
         let request = part(url, Range::new(0, first), None);
         if first == FIRST {
-            // Further lanes request what follows that.
+            // Further lanes request the bytes after it.
             exchange.prefetch(&request);
         }
         let response = match exchange.patiently(&request).await {
@@ -127,8 +127,8 @@ impl HttpFile {
             let response = exchange.patiently(&whole(url)).await?;
             return Self::opened(exchange, url, response, page, codings, Asked::WHOLE).await;
         }
-        let asked = Asked { first, is_refusal: true };
-        Self::opened(exchange, url, response, page, codings, asked).await
+        let requested = Asked { first, is_refusal: true };
+        Self::opened(exchange, url, response, page, codings, requested).await
     }
 
     /// Evaluates the first response.
@@ -138,7 +138,7 @@ impl HttpFile {
         response: Response,
         page: bool,
         codings: Codings,
-        asked: Asked,
+        requested: Asked,
     ) -> Result<Opened> {
         // Used only if this response is partial; otherwise these are whole files too. After a redirect they are
         // responses for another URL.
@@ -176,7 +176,8 @@ impl HttpFile {
                 .because("the server sends only ranges of it, without the total size"));
         }
         let inner =
-            Remote::opened(exchange, url, response, facts, is_decoded, asked, prefetched).await?;
+            Remote::opened(exchange, url, response, facts, is_decoded, requested, prefetched)
+                .await?;
         let size = inner.size().unwrap_or(UNKNOWN_SIZE);
         let identity = Identity { size, ..inner.facts.identity() };
         Ok(Opened::File(Self { inner: Arc::new(inner), identity }))
@@ -212,12 +213,12 @@ impl HttpFile {
         self.inner.forget_prefetched();
     }
 
-    /// Keeps permits until the prefetched beginning of the file is read or dropped.
+    /// Holds `permits` until the prefetched beginning of the file is read or dropped.
     pub fn keep_room(&self, permits: Vec<OwnedSemaphorePermit>) {
         self.inner.keep_room(permits);
     }
 
-    /// Length of the prefetched beginning of the file, received or in flight, in bytes.
+    /// Length in bytes of the beginning that [`Self::open`] prefetches, received or in flight.
     pub fn beginning_bytes(&self) -> u64 {
         FIRST.min(self.identity.size)
     }
@@ -235,7 +236,7 @@ impl HttpFile {
         entry
     }
 
-    /// What the first response reported about the file.
+    /// The metadata from the first response.
     pub fn facts(&self) -> &Facts {
         &self.inner.facts
     }
@@ -344,9 +345,9 @@ fn is_no_page(url: &Url) -> bool {
 mod tests {
     use super::*;
 
-    /// Once, a login page was stored as `disk.7z`.
+    /// Formerly, a login page was stored as `disk.7z`.
     #[test]
-    fn the_extensions_of_files_are_told_from_those_of_pages_and_from_versions() {
+    fn extensions_of_files_are_distinguished_from_those_of_pages_and_from_versions() {
         let is_no_page = |path: &str| is_no_page(&Url::parse(&format!("http://h/{path}")).unwrap());
         for file in ["a.iso", "a.tar.GZ", "d/a.mp4", "disk.7z", "clip.3GP", "part.3mf"] {
             assert!(is_no_page(file), "{file}");

@@ -60,8 +60,8 @@ impl Exchange {
         }
     }
 
-    /// Requests something of at most `most` bytes on a shared connection, and alone if that has no
-    /// plain success.
+    /// Sends a request for at most `most` bytes on a shared connection, and if that is no plain success, on a
+    /// connection of its own.
     ///
     /// # Errors
     /// As [`Exchange::patiently`].
@@ -140,7 +140,7 @@ impl Exchange {
         }
     }
 
-    /// Whether a server that was redirected to authenticates, and may set cookies that save others the
+    /// Whether a server that was redirected to authenticates, and may set cookies that spare other requests the
     /// redirect.
     fn signs_in_with_cookies(&self, origin: &Origin) -> bool {
         self.sign_ins.signs_for_others(origin) && self.walks.may_set_cookies(origin)
@@ -165,8 +165,8 @@ fn redirect(response: &Head, request: &Request) -> Result<Option<Url>> {
             .at(&request.url)
             .because(format!("the server redirects to an invalid location: {cause}"))
     })?;
-    // A server behind a proxy that redirects a directory to its URL with a slash may use an internal name
-    // of itself there.
+    // A server behind a proxy that redirects a directory to its URL with a slash may name itself by an internal
+    // host name in that URL.
     let next = match response.url.is_without_slash(&next) {
         true => next.on(response.url.origin.clone()),
         false => next,

@@ -51,7 +51,7 @@ pub struct Framing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Head,
-    /// So many bytes of the body are missing.
+    /// This many bytes of the body are missing.
     Sized(u64),
     /// The body ends with the connection.
     UntilClose,
@@ -60,7 +60,7 @@ enum State {
     Chunk(u64),
     /// The line break behind a chunk.
     ChunkEnd,
-    /// Fields behind the last chunk, of which so many bytes have been read.
+    /// Fields behind the last chunk, of which this many bytes have been read.
     Trailer(usize),
     Done,
 }
@@ -135,7 +135,7 @@ impl Framing {
         }
     }
 
-    /// Records that so many of the [`Framing::plain`] bytes, or of a chunk, were taken.
+    /// Records that this many of the [`Framing::plain`] bytes, or of a chunk, were taken.
     pub fn took(&mut self, bytes: u64) {
         self.state = match self.state {
             State::Sized(left) if left <= bytes => State::Done,
@@ -197,7 +197,7 @@ impl Framing {
         self.state = if self.is_to_head { State::Done } else { body };
         // HTTP/1.0 ends the connection with the response.
         self.closes =
-            old || self.state == State::UntilClose || says(&head.headers, &CONNECTION, "close");
+            old || self.state == State::UntilClose || has_word(&head.headers, &CONNECTION, "close");
         Ok(Some(Event::Head(head)))
     }
 }
@@ -275,7 +275,7 @@ fn chunk_line(input: &mut BytesMut) -> Result<Option<u64>, Broken> {
 }
 
 /// Whether a header field that is a list contains this word.
-fn says(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
+fn has_word(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     headers.get_all(name).iter().any(|value| {
         let mut words = value.to_str().unwrap_or_default().split(',');
         words.any(|found| found.trim().eq_ignore_ascii_case(word))

@@ -59,7 +59,7 @@ pub fn tunnel_answer(data: &[u8]) {
     let opened = tunnel(&mut stream, &proxy, &origin).now_or_never();
     let (left, _) = stream.into_inner();
     if matches!(opened, Some(Ok(()))) {
-        let answer = &data[..data.len() - left.len()];
-        assert!(answer.ends_with(b"\r\n\r\n"), "{answer:?}");
+        let response = &data[..data.len() - left.len()];
+        assert!(response.ends_with(b"\r\n\r\n"), "{response:?}");
     }
 }

@@ -57,7 +57,7 @@ pub enum Broken {
         /// Whether the request may have reached the server.
         is_sent: bool,
     },
-    /// No byte has arrived for so long.
+    /// No byte has arrived for this long.
     Silent(Duration),
     /// The connection ended within the response.
     Within(String),

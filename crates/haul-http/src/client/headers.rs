@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_and_cookies_are_kept_apart() {
+    fn agent_and_cookies_are_separate_from_other_fields() {
         let headers =
             of(&["User-Agent: one", "user-agent: two", "Cookie: a=b; c=d=e", "cookie: a=f"]);
         let headers = headers.unwrap();

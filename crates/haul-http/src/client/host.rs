@@ -65,7 +65,7 @@ impl HttpHost {
         &self.exchange
     }
 
-    /// Sends OPTIONS for `url` ahead of need, for a storage that may be opened there.
+    /// Sends OPTIONS for `url` in advance, for a storage that may be opened at it.
     pub(super) async fn prefetch(&self, url: &Url) {
         // Errors are ignored: the request is sent again when its response is needed, and that reports them.
         if let Ok(headers) = self.options(url).await {
@@ -73,7 +73,7 @@ impl HttpHost {
         }
     }
 
-    /// The header fields of the response to OPTIONS at `root`, which tell the server's capabilities. Empty if the
+    /// The header fields of the response to OPTIONS at `root`, which show the server's capabilities. Empty if the
     /// server refuses OPTIONS.
     ///
     /// # Errors

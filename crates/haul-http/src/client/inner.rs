@@ -42,7 +42,7 @@ pub struct Inner {
     pub(super) files: Files,
 }
 
-/// What was learnt of the server.
+/// What was learnt about the server.
 #[derive(Debug, Default)]
 pub struct Learnt {
     /// What is known about MOVE.

@@ -25,15 +25,15 @@ use crate::parse::{Origin, Url};
 /// From this RTT on, all lanes that a transfer will use are opened at once.
 pub const LONGEST_RTT: Duration = Duration::from_millis(300);
 
-/// Pairs of a further wait without a response and the RTT that is assumed after it, so that lanes need
-/// not wait for the first RTT to be known.
+/// Each further wait for the response to the first handshake, and the RTT that is assumed after it: other lanes are
+/// opened before the first RTT is known.
 const GUESSES: [(Duration, Duration); 3] = [
     (LONG_RTT, LONG_RTT),
     (Duration::from_millis(40), Duration::from_millis(200)),
     (Duration::from_millis(150), LONGEST_RTT),
 ];
 
-/// How long before the server closes an idle lane haul stops using it; at most half of its lifetime.
+/// haul stops using an idle lane this long before the server closes it, but not before half of the announced time.
 const ENDS_BEFORE: Duration = Duration::from_secs(1);
 
 /// The lanes to one origin.
@@ -43,7 +43,7 @@ pub struct Leases {
     pool: Arc<Lanes<Opener>>,
 }
 
-/// Opens lanes, and keeps the idle ones.
+/// Opens lanes, and holds the idle ones.
 #[derive(Debug)]
 struct Opener {
     origin: Origin,
@@ -76,14 +76,14 @@ struct Lane {
     pipe: Arc<Pipe>,
     /// Whether it has responded before: the server may have closed it meanwhile.
     used: bool,
-    /// When it is no longer used, if the server has reported how long it keeps an idle connection.
+    /// When haul stops using it, if the server has reported how long it keeps an idle connection.
     ends: Option<Instant>,
 }
 
 impl Lane {
-    /// Whether it is open, and will be when a request arrives. A change sent on a connection that the
-    /// server is closing may have been done or not, and haul has to look up the result of a rename
-    /// (seen with Apache, which keeps connections for 5 s, over 200 ms: one upload of four).
+    /// Whether it is open, and will be when a request arrives. A change sent on a connection that the server is closing
+    /// may have been done or not, and haul has to look up the result of a rename (seen with Apache, which keeps idle
+    /// connections for 5 s, at an RTT of 200 ms: one upload in four).
     fn is_open(&self) -> bool {
         !self.pipe.is_ended() && self.ends.is_none_or(|ends| Instant::now() < ends)
     }
@@ -301,8 +301,8 @@ impl Owner for Lease {
         let Some(mut lane) = self.lane().take() else { return };
         self.release();
         lane.used = true;
-        let used = keep_alive.map(|kept| kept - ENDS_BEFORE.min(kept / 2));
-        lane.ends = used.and_then(|used| Instant::now().checked_add(used));
+        let usable = keep_alive.map(|lifetime| lifetime - ENDS_BEFORE.min(lifetime / 2));
+        lane.ends = usable.and_then(|usable| Instant::now().checked_add(usable));
         self.pool.with(|opener, _, supply| opener.take_back(is_kept.then_some(lane), supply));
         self.pool.tend();
     }

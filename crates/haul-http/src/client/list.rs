@@ -21,7 +21,7 @@ use super::response::Response;
 use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Resource, Target};
 
-/// How often a listing restarts after a lost connection.
+/// How often a listing restarts after a transient failure.
 const TRIES: u8 = 4;
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -121,7 +121,7 @@ impl Listing {
                 Ok(None) => {
                     let Current { response, parser, .. } = self.current.take()?;
                     let error = dav::malformed(&response.url, "list", parser.finish().err()?);
-                    // rclone ends a listing like this while a file is being created.
+                    // rclone truncates a listing while a file is being created.
                     match self.begin_anew(error.with_retry(Retry::Later)).await {
                         Ok(()) => continue,
                         Err(error) => return Some(self.end(error)),

@@ -34,20 +34,20 @@ pub struct Load {
     allowance: AtomicU64,
     /// Bytes that have arrived.
     arrived: AtomicU64,
-    /// When the last outstanding bytes had arrived.
+    /// When the last response ended; at first, when the connection was opened.
     idle_since: Mutex<Instant>,
     ended: AtomicBool,
     is_abandoned: AtomicBool,
     abandoned: Notify,
     /// Whether the server has sent any response.
-    answered: AtomicBool,
+    has_response: AtomicBool,
     /// Number of requests so far.
-    asked: AtomicU64,
+    requests: AtomicU64,
     /// The number of requests after which the server closes the connection, if it has announced that on it.
-    most_asked: AtomicU64,
+    most_requests: AtomicU64,
     /// What is known of the server's other connections.
     order: Arc<Order>,
-    /// Markers ([`Marker`](super::order::Marker)) that have not been answered.
+    /// Markers ([`Marker`](super::order::Marker)) without a response so far.
     markers: AtomicU64,
     marker_answered: Notify,
 }
@@ -63,9 +63,9 @@ impl Load {
             ended: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
             abandoned: Notify::new(),
-            answered: AtomicBool::new(false),
-            asked: AtomicU64::new(0),
-            most_asked: AtomicU64::new(u64::MAX),
+            has_response: AtomicBool::new(false),
+            requests: AtomicU64::new(0),
+            most_requests: AtomicU64::new(u64::MAX),
             order,
             markers: AtomicU64::new(0),
             marker_answered: Notify::new(),
@@ -96,18 +96,18 @@ impl Load {
     /// Counts a request for `expected` bytes.
     pub fn asked(&self, expected: u64) {
         self.outstanding.fetch_add(expected, Ordering::Relaxed);
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a marker before it is sent, so that the server's limit on requests leaves room for it.
     pub fn reserve(&self) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a marker that was sent, instead of those reserved for the `requests` requests before it.
     pub fn marker_sent(&self, expected: u64, requests: u64) {
         self.asked(expected);
-        self.asked.fetch_sub(requests, Ordering::Relaxed);
+        self.requests.fetch_sub(requests, Ordering::Relaxed);
         self.markers.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -118,11 +118,11 @@ impl Load {
 
     /// Response `number` has begun. The server accepts `more` requests after it, if it has announced that.
     pub fn answered(&self, number: u64, more: Option<u64>) {
-        self.answered.store(true, Ordering::Relaxed);
+        self.has_response.store(true, Ordering::Relaxed);
         if let Some(more) = more {
             let most = number.saturating_add(more);
-            self.most_asked.store(most, Ordering::Relaxed);
-            // One that ends now says nothing about others.
+            self.most_requests.store(most, Ordering::Relaxed);
+            // A connection that ends now implies nothing about others.
             if more > 0 {
                 self.order.on_announced(most);
             }
@@ -131,7 +131,7 @@ impl Load {
 
     /// Whether the server has sent any response. A server with too many connections closes new ones without one.
     pub fn has_answered(&self) -> bool {
-        self.answered.load(Ordering::Relaxed)
+        self.has_response.load(Ordering::Relaxed)
     }
 
     /// Makes this connection accept no more requests.
@@ -139,18 +139,18 @@ impl Load {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// The marker that was sent first is answered.
+    /// The response to the oldest pending marker has arrived.
     pub fn marker_answered(&self) {
         self.markers.fetch_sub(1, Ordering::Relaxed);
         self.marker_answered.notify_one();
     }
 
-    /// Whether a marker has not been answered.
+    /// Whether a marker is pending: its response has not arrived.
     pub fn has_marker(&self) -> bool {
         self.markers.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits until all markers are answered.
+    /// Waits until no marker is pending.
     pub async fn markers_answered(&self) {
         while self.has_marker() {
             self.marker_answered.notified().await;
@@ -165,13 +165,13 @@ impl Load {
     /// Whether the connection accepts no more requests.
     pub fn is_ended(&self) -> bool {
         self.is_closed()
-            || self.asked.load(Ordering::Relaxed).saturating_add(LEFT_FOR_MARKER)
+            || self.requests.load(Ordering::Relaxed).saturating_add(LEFT_FOR_MARKER)
                 >= self.most_requests()
     }
 
-    /// The number of requests that the server takes on this connection: as it has announced, or else as on others.
+    /// The number of requests that the server accepts on this connection: as announced on it, or else as on others.
     fn most_requests(&self) -> u64 {
-        match self.most_asked.load(Ordering::Relaxed) {
+        match self.most_requests.load(Ordering::Relaxed) {
             u64::MAX => self.order.most(),
             announced => announced,
         }
@@ -184,7 +184,7 @@ impl Load {
         self.abandoned.notify_one();
     }
 
-    /// Whether the connection is ended by this side.
+    /// Whether this side has closed the connection by [`abandon`](Self::abandon).
     pub fn is_abandoned(&self) -> bool {
         self.is_abandoned.load(Ordering::Relaxed)
     }
@@ -263,7 +263,7 @@ impl Meter {
 mod tests {
     use super::*;
 
-    /// Formerly, each new connection got too many requests before its first response, which were then lost.
+    /// Formerly, each new connection got too many requests before its first response, and the excess ones were lost.
     #[test]
     fn a_limit_that_was_announced_on_another_connection_counts() {
         let order = Arc::new(Order::default());
@@ -277,20 +277,20 @@ mod tests {
         second.asked(1);
         assert!(second.is_ended());
         second.answered(1, Some(99));
-        assert!(!second.is_ended(), "its own limit is another one");
+        assert!(!second.is_ended(), "its own limit takes precedence");
     }
 
-    /// Otherwise it could never be used, and others would be opened for ever.
+    /// Otherwise no connection could ever be used, and new ones would be opened for ever.
     #[test]
     fn a_new_connection_is_never_ended_by_what_others_announced() {
         let order = Arc::new(Order::default());
         Load::new(Arc::clone(&order)).answered(1, Some(0));
         assert!(!Load::new(Arc::clone(&order)).is_ended());
         Load::new(Arc::clone(&order)).answered(9, Some(0));
-        assert_eq!(order.most(), u64::MAX, "a connection that ends says nothing about others");
+        assert_eq!(order.most(), u64::MAX, "a connection that ends implies nothing about others");
     }
 
-    /// Formerly, it was counted as refused by the server, and fewer lanes were opened.
+    /// Formerly, such a connection was counted as refused by the server, and fewer lanes were opened.
     #[test]
     fn a_connection_at_its_limit_is_not_closed() {
         let order = Arc::new(Order::default());

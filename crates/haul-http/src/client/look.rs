@@ -47,7 +47,7 @@ impl HttpHost {
     /// Finds out what is at a URL of a web server.
     ///
     /// # Errors
-    /// Nothing is there, or it is not readable.
+    /// If nothing exists at the URL, or it is not readable.
     pub async fn find(&self, url: &Url) -> Result<Found> {
         match HttpFile::open(self.exchange(), url, true).await? {
             Opened::File(file) => Ok(Found::File(Box::new(file))),
@@ -72,7 +72,7 @@ impl HttpHost {
     async fn open_encoded(&self, url: &Url, codings: Codings) -> Result<Found> {
         match HttpFile::open_as(self.exchange(), url, false, codings).await? {
             Opened::File(file) => Ok(Found::File(Box::new(file))),
-            Opened::Page(_) | Opened::Encoded { .. } => Err(nothing("open", url)),
+            Opened::Page(_) | Opened::Encoded { .. } => Err(not_found("open", url)),
         }
     }
 
@@ -80,7 +80,7 @@ impl HttpHost {
     /// longer than a plain open.
     ///
     /// # Errors
-    /// Nothing is there, or it is not readable.
+    /// If nothing exists at the URL, or it is not readable.
     pub async fn find_dav(&self, url: &Url) -> Result<Found> {
         join(self.look_and_open(url), self.prefetch(url)).await.0
     }
@@ -95,7 +95,7 @@ impl HttpHost {
             },
             Either::Right((opened, look)) => (look.await?, opened),
         };
-        let Some(seen) = seen else { return Err(nothing("open", url)) };
+        let Some(seen) = seen else { return Err(not_found("open", url)) };
         if seen.resource.collection {
             return Ok(self.directory(url, &seen));
         }
@@ -120,7 +120,7 @@ impl HttpHost {
     /// The nearest existing directory of a URL that is to be written.
     ///
     /// # Errors
-    /// There is none, or a file is where a directory is needed.
+    /// If a file is where a directory is needed, a directory is not readable, or the server redirects to another one.
     pub async fn nearest(&self, url: &Url) -> Result<Nearest> {
         join(self.look_upwards(url), self.prefetch(url)).await.0
     }
@@ -136,7 +136,7 @@ impl HttpHost {
         });
         loop {
             let seen = match above.take_if(|_| !rest.is_empty()) {
-                Some(asked) => match asked.await {
+                Some(request) => match request.await {
                     Ok(seen) => seen,
                     Err(failed) => resume_unwind(failed.into_panic()),
                 },
@@ -162,7 +162,7 @@ impl HttpHost {
                     return Ok(Nearest { directory, rest, is_file: false });
                 }
                 Ok(Some(_)) if rest.is_empty() => {
-                    let (above, name) = parent(&current).ok_or_else(|| nothing("open", url))?;
+                    let (above, name) = parent(&current).ok_or_else(|| not_found("open", url))?;
                     return Ok(Nearest { directory: above, rest: vec![name], is_file: true });
                 }
                 Ok(Some(_)) => return Err(Error::new(ErrorKind::NotADirectory, "open").at(current)),
@@ -171,8 +171,8 @@ impl HttpHost {
                 Err(error) => return Err(error),
             }
             let Some((above, name)) = parent(&current) else {
-                // A server's root exists even if it is not readable. Creating something in it reports
-                // why that fails.
+                // A server's root exists even if the server reports it as missing. Creating something in it
+                // reports why that fails.
                 rest.reverse();
                 return Ok(Nearest { directory: current, rest, is_file: false });
             };
@@ -198,7 +198,7 @@ impl HttpHost {
     }
 }
 
-fn nothing(operation: &'static str, url: &Url) -> Error {
+fn not_found(operation: &'static str, url: &Url) -> Error {
     Error::new(ErrorKind::NotFound, operation).at(url)
 }
 
@@ -210,7 +210,7 @@ fn parent(url: &Url) -> Option<(Url, Vec<u8>)> {
 }
 
 impl Inner {
-    /// Describes one entry.
+    /// The entry at `path`.
     pub(super) async fn look(&self, path: &RelPath) -> Result<Entry> {
         match self.server_kind {
             ServerKind::Web => {
@@ -242,7 +242,7 @@ impl Inner {
         }
     }
 
-    /// Describes one entry of a WebDAV server; `None` if nothing is there.
+    /// The entry at `path` on a WebDAV server; `None` if nothing exists at it.
     pub(super) async fn look_by_properties(
         &self,
         path: &RelPath,
@@ -253,7 +253,7 @@ impl Inner {
         Ok(Some(self.described(path, &seen.resource).await?))
     }
 
-    /// The entry of a resource. If the server has not reported its length, that is requested.
+    /// The entry of a resource. If the server has not reported its length, requests it by HEAD.
     pub(super) async fn described(&self, path: &RelPath, resource: &Resource) -> Result<Entry> {
         match dav::entry(path.clone(), resource) {
             Some(entry) => {

@@ -3,7 +3,7 @@
 //! ```text
 //! HttpStorage: stat, list, open → HttpFile, create → Upload
 //!    │
-//! following (redirects, sign-in, what is sent again) → exchange (which connection, which header fields)
+//! following (redirects, sign-in, retries) → exchange (choice of the connection, header fields)
 //!    │
 //! transport ┬ leases (one request at a time)       ┐
 //!           └ pipes  (any number, pipelined)       ┴→ connect (TCP, proxy, TLS) → pipe: writer, reader → Response

@@ -22,7 +22,7 @@ impl Inner {
         self.quirks.moves && !self.learnt.moving.is_refused(path)
     }
 
-    /// Sends a MOVE or COPY of `source` to `to`. `overwrite` is `T` or `F`, and `condition` is about the version at `to`.
+    /// Sends a MOVE or COPY of `source` to `to`. `overwrite` is `T` or `F`; `condition` is about the version at `to`.
     ///
     /// # Errors
     /// The server's refusal. If it refuses all forms for a MOVE and the source exists: `Unsupported`, and
@@ -36,7 +36,7 @@ impl Inner {
         condition: Option<&Condition>,
     ) -> Result<()> {
         let operation = if name == "MOVE" { "rename" } else { "copy" };
-        // nginx requires a slash behind both of them, or neither.
+        // nginx requires a slash behind both URLs, or neither.
         let (from, target) = match source.is_dir() {
             true => (self.directory_url(&source.path), self.directory_url(to)),
             false => (self.url(&source.path), self.url(to)),

@@ -3,7 +3,7 @@
 //! HTTP/1.1 matches responses to requests by position alone (RFC 9112, 9.3.2). A server or proxy that
 //! loses one request shifts all later responses by one, and a file gets the content of another. The
 //! response with a part of a file names its range, which is compared. Any other response counts only
-//! once a [`Marker`] behind it was answered in its place.
+//! once the response to a [`Marker`] sent behind it has arrived in the marker's place.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -18,15 +18,14 @@ use super::request::Request;
 use crate::parse::Url;
 use crate::parse::ranges::ContentRange;
 
-/// A file used for the markers of others has at least so many bytes: more than there are markers in
-/// flight on a connection, so that each of them has an offset of its own.
+/// A file used for the markers of other requests has at least this many bytes: more than there are markers in flight
+/// on a connection, so that each of them has an offset of its own.
 const REFERENCE_LEAST: u64 = 64;
 
 /// Markers in a file of unknown length have offsets below this: most files are longer.
 const UNKNOWN_LENGTH: u64 = 8;
 
-/// After so many connections in a row that the server closed behind the first few responses, each
-/// connection gets one request at a time.
+/// After this many strikes ([`Order::strike`]) in a row, each connection gets one request at a time.
 const STRIKES: u32 = 3;
 
 /// A server that closes shared connections after at most this many responses does not support
@@ -112,24 +111,24 @@ impl Order {
         self.distrust.store(NOTHING, Ordering::Relaxed);
     }
 
-    /// The server closed a connection after hardly any response.
+    /// The server closed a connection after hardly any response, or dropped requests that arrived together.
     pub fn strike(&self) {
         if self.strikes.fetch_add(1, Ordering::Relaxed) + 1 >= STRIKES {
             self.one_at_a_time();
         }
     }
 
-    /// The server closed a connection behind response `number` while others were pending. If it does so
-    /// behind the same number twice in a row, no more are requested on a connection: without a marker,
-    /// the last ones do not count.
+    /// The server closed a connection behind response `number`. If it does so behind the same number twice in a row,
+    /// later connections get at most that many requests: the last responses, without a marker behind them, do not
+    /// count.
     pub fn on_end(&self, number: u64) {
         if self.last_end.swap(number, Ordering::Relaxed) == number {
             self.most.fetch_min(number, Ordering::Relaxed);
         }
     }
 
-    /// The server has announced on a connection that it takes `most` requests on it (`Keep-Alive: max=`). Others begin
-    /// with that limit: the first responses on them come too late for what was pipelined before.
+    /// The server has announced on a connection that it takes `most` requests on it (`Keep-Alive: max=`). Other
+    /// connections begin with that limit: their own first response is too late for the requests pipelined before it.
     pub fn on_announced(&self, most: u64) {
         if most > HARDLY_ANSWERED {
             self.announced.store(most, Ordering::Relaxed);
@@ -141,7 +140,7 @@ impl Order {
         self.most.load(Ordering::Relaxed).min(self.announced.load(Ordering::Relaxed))
     }
 
-    /// A connection has delivered several responses.
+    /// A connection has delivered several responses, or a marker has proven their order.
     pub fn goes_on(&self) {
         self.strikes.store(0, Ordering::Relaxed);
     }
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_byte_of_a_marker_proves_anything() {
+    fn only_the_byte_of_a_marker_proves_the_order() {
         let marker = Marker { url: url(), at: 5, length: Some(70), may_serve: false };
         for (status, range, verdict) in [
             (206, "bytes 5-5/70", Verdict::InStep),

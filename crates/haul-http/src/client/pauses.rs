@@ -128,7 +128,7 @@ mod tests {
         assert!(error.to_string().contains("asks to wait 600 s (Retry-After), more"), "{error}");
     }
 
-    /// A response that was sent earlier, or by another server behind the same name, shortened a pause.
+    /// A response that was sent earlier, or by another server behind the same name, used to shorten a pause.
     #[test]
     fn a_shorter_pause_does_not_replace_a_longer_one() {
         let origin = Origin::new(WebScheme::Http, "host", None).unwrap();

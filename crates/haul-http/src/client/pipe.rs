@@ -33,7 +33,7 @@ use crate::parse::Url;
 /// The age up to which a measured packet RTT is current.
 const RECENT: Duration = Duration::from_millis(200);
 
-/// A connection. It ends when the last reference is dropped.
+/// A connection. When the last reference is dropped, it closes after the last pending response.
 #[derive(Debug)]
 pub struct Pipe {
     load: Arc<Load>,
@@ -57,7 +57,7 @@ impl Pipe {
         let Connected { stream, rtt, gauge } = connected;
         let (reading, writing) = tokio::io::split(stream);
         let (queue, queued) = unbounded_channel();
-        let (written, answered) = unbounded_channel();
+        let (written, pending) = unbounded_channel();
         let (read, is_read) = oneshot::channel();
         let load = Arc::new(Load::new(Arc::clone(&around.host.order)));
         let of_writer = Arc::clone(&load);
@@ -65,7 +65,7 @@ impl Pipe {
             writer::run(writing, queued, written, &of_writer, rtt, is_read).await;
         });
         let reader = Reader::new(reading, around, Arc::clone(&load), rtt, read);
-        runtime.spawn(reader.run(answered));
+        runtime.spawn(reader.run(pending));
         Self { load, queue, gauge, rtt, opened: Instant::now() }
     }
 
@@ -74,7 +74,7 @@ impl Pipe {
         self.queue(request, url, expected, body, None, Step::Plain)
     }
 
-    /// The same for a response that counts only once `marker` is answered behind it.
+    /// The same for a response that counts only once the response to `marker`, sent behind it, has arrived.
     pub fn ask_provable(
         &self,
         request: &Request<()>,

@@ -26,7 +26,7 @@ use crate::parse::{Origin, Url};
 /// A lane that has had no request for this long counts as idle; shorter gaps occur between two requests.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// A new lane that the server closes within this time without a response was one too many; later it was idle.
+/// A new lane that the server closes within this time without a response was one too many; one closed later was idle.
 const TURNED_AWAY_WITHIN: Duration = Duration::from_secs(5);
 
 /// A lane should respond within this many RTTs (but no less than `UNFED`). If half of all lanes have not,
@@ -52,8 +52,8 @@ pub const PIECE: u64 = 64 << 10;
 /// New lanes prefetch a file for this long after the call of [`Pipes::prefetch`].
 const LATELY: Duration = Duration::from_secs(2);
 
-/// The most buffers that are kept for reuse.
-const BUFFERS_KEPT: usize = 32;
+/// Most buffers to retain for reuse.
+const MAX_BUFFERS: usize = 32;
 const BUFFER: usize = 256 << 10;
 
 /// The lanes to one origin.
@@ -69,7 +69,7 @@ struct Opener {
     connector: Arc<Connector>,
     runtime: Handle,
     buffers: BufferPool,
-    /// Limits the bytes in flight over all lanes, on a long path.
+    /// Limits the bytes in flight over all lanes, on a long path; `None` before the first lane.
     receive_budget: Option<Option<Arc<ReceiveBudget>>>,
     refused_at: Option<Instant>,
     prefetch: Option<Prefetch>,
@@ -94,7 +94,7 @@ impl Pipes {
             origin,
             connector,
             runtime: runtime.clone(),
-            buffers: BufferPool::new(BUFFER, BUFFERS_KEPT),
+            buffers: BufferPool::new(BUFFER, MAX_BUFFERS),
             receive_budget: None,
             refused_at: None,
             prefetch: None,

@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::parse::proxy::{OPTION, Proxy, ProxyError, proxy_for, proxy_for_ftp};
 use crate::parse::{Origin, basic};
 
-/// The longest response of a proxy to CONNECT.
-const ANSWER_MOST: usize = 16 << 10;
+/// The longest response of a proxy to CONNECT, in bytes.
+const MAX_RESPONSE: usize = 16 << 10;
 
 /// Environment variables, as they were at the start, and `--proxy`.
 #[derive(Clone, Default)]
@@ -28,7 +28,7 @@ impl fmt::Debug for Proxies {
 }
 
 impl Proxies {
-    /// Those of this process. Other variables may have any bytes.
+    /// The proxy variables of this process. Other variables need not be UTF-8.
     pub fn of_environment() -> Self {
         let wanted = |name: &str| {
             let name = name.to_ascii_lowercase();
@@ -36,7 +36,7 @@ impl Proxies {
         };
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok().filter(|name| wanted(name))?;
-            // Without a proxy variable that is not UTF-8, connections would bypass the proxy.
+            // A proxy variable that is not UTF-8 is not left out: connections would bypass the proxy.
             Some((name, value.to_string_lossy().into_owned()))
         });
         Self { variables: variables.collect() }
@@ -114,21 +114,21 @@ pub async fn tunnel(
     let wrong = |kind, cause: String| {
         Error::new(kind, "connect through the proxy").at(proxy).because(cause)
     };
-    let mut answer = Vec::new();
+    let mut received = Vec::new();
     loop {
         // Byte by byte, because bytes behind the response belong to the server.
         let byte = stream.read_u8().await.map_err(failed)?;
-        answer.push(byte);
-        if answer.ends_with(b"\r\n\r\n") {
+        received.push(byte);
+        if received.ends_with(b"\r\n\r\n") {
             break;
         }
-        if answer.len() > ANSWER_MOST {
+        if received.len() > MAX_RESPONSE {
             return Err(wrong(ErrorKind::Protocol, "its response is too long".to_owned()));
         }
     }
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut fields);
-    let parsed = response.parse(&answer);
+    let parsed = response.parse(&received);
     match (parsed, response.code) {
         (Ok(_), Some(200..=299)) => Ok(()),
         (Ok(_), Some(407)) => {

@@ -51,14 +51,14 @@ pub struct Queued {
     pub step: Step,
 }
 
-/// What a response says of the order of responses.
+/// What a response proves about the order of responses.
 #[derive(Debug)]
 pub enum Step {
     /// Nothing: it has the connection for itself, or is compared with its request.
     Plain,
-    /// It counts once a marker behind it is answered.
+    /// It counts once the response to a marker behind it has arrived.
     Unproven { marker: Option<AsSent>, proof: oneshot::Sender<bool> },
-    /// It is that of a marker.
+    /// It is the response to a marker.
     Marker(Marker, Pending),
 }
 
@@ -72,14 +72,14 @@ pub struct AsSent {
 /// The channels to the task that sends a body.
 #[derive(Debug)]
 pub struct Sending {
-    /// Tells the task that the server wants the body (100 Continue).
+    /// Signals to the task that the server requests the body (100 Continue).
     pub wanted: Option<oneshot::Sender<()>>,
     /// Reports that the whole body was sent.
     pub is_sent: oneshot::Receiver<()>,
 }
 
 impl Queued {
-    /// A marker, which the reader looks at.
+    /// A marker, whose response the reader itself evaluates.
     pub fn marker(AsSent { marker, head }: AsSent) -> Self {
         let (sink, pending) = response(marker.url.clone(), None);
         Self {

@@ -8,15 +8,15 @@
 //! |---|---|---|---|---|---|
 //! | Apache, mod_dav_fs | `DAV: <http://apache.org/dav/propset/fs/1>` | PUT with `Content-Range` | yes | yes | no |
 //! | nginx, dav-ext | its constant `Allow` | no (400) | yes | no | no |
-//! | Nextcloud, ownCloud | `/remote.php/` and DAV classes of theirs | chunks, see [`super::upload`] | yes | yes | `X-OC-Mtime`, `DAV:lastmodified` |
+//! | Nextcloud, ownCloud | `/remote.php/` and their DAV classes | chunks, see [`super::upload`] | yes | yes | `X-OC-Mtime`, `DAV:lastmodified` |
 //! | haul | `Server: haul` | PATCH | yes | yes | `X-OC-Mtime`, `Win32LastModifiedTime` |
 //! | SabreDAV | `DAV: sabredav-partialupdate` | PATCH | no | no | no |
 //! | any other | | no | no | no | no |
 //!
 //! Conditions are `If-None-Match: *` and `If-Match` of a PUT, and `If` of a MOVE (RFC 4918, section 10.4).
 //!
-//! nginx-dav-ext lists no names that begin with a dot, so there a directory with nothing else in it counts
-//! as empty and is removed as such.
+//! nginx-dav-ext lists no names that begin with a dot, so a directory with only such names counts as empty and is
+//! removed as such.
 //!
 //! The rows of Apache, nginx and rclone ("any other") were observed with versions 2.4, 1.22 with dav-ext
 //! 3.0, and 1.60; those of Nextcloud and SabreDAV follow their manuals and were not tested.
@@ -217,7 +217,7 @@ mod tests {
     fn chunks_for_nextcloud_go_to_the_uploads_of_the_user() {
         let dav = "1, 3, extended-mkcol, access-control, nextcloud-checksum-update, nc-calendar";
         let quirks = of(&[("dav", dav)], "https://h/cloud/remote.php/dav/files/me/Photos/");
-        let place = quirks.chunks.map(|url| url.path().to_owned());
-        assert_eq!(place.as_deref(), Some("/cloud/remote.php/dav/uploads/me/"));
+        let directory = quirks.chunks.map(|url| url.path().to_owned());
+        assert_eq!(directory.as_deref(), Some("/cloud/remote.php/dav/uploads/me/"));
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the responses on a connection in the order of their requests, and passes each on.
 //!
 //! On a shared connection the reader never stops, even if no task takes the bytes: their consumer may
-//! first need a response behind them (deadlock otherwise). The bytes requested bound how much can wait.
+//! first need a response behind them (deadlock otherwise). The requested lengths bound how many bytes wait.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,14 +38,14 @@ const READ_MOST: usize = 256 << 10;
 const BLOCK: usize = 256 << 10;
 const GATHERED: Duration = Duration::from_millis(30);
 
-/// An abandoned body is read to its end if at most this is left: a new connection costs more.
+/// An abandoned body is read to its end if at most this many bytes are left: a new connection costs more.
 const SKIPPED_MOST: u64 = 1 << 20;
 
-/// And if that takes no longer than this, or four RTTs. Some servers send a body without end where only
-/// the head matters.
+/// And if that takes no longer than this, or than four RTTs on a long path. Some servers send an endless
+/// body with a response of which only the head matters.
 const SKIPPED_FOR: Duration = Duration::from_secs(1);
 
-/// The same once a body of that server did not end.
+/// The same, once such a body of that server has neither ended nor delivered a byte in time.
 const SKIPPED_FOR_ENDLESS: Duration = Duration::from_millis(50);
 
 /// How long to wait after a response until all of its request is sent, which usually is the case already.
@@ -79,11 +79,11 @@ pub struct Reader<R> {
     number: u64,
     /// The status of the last one.
     status: StatusCode,
-    /// For each response that counts only once a marker (see `order`) behind it is answered: reports that.
+    /// For each response that still needs the proof of a marker behind it (see `order`): receives the result.
     unproven: Vec<oneshot::Sender<bool>>,
     /// Bytes of the last read into `ahead`.
     last_read: usize,
-    /// Dropped with the reader, by which the writer notices its end.
+    /// The writer notices the end of the reader when this is dropped.
     _is_read: oneshot::Sender<()>,
 }
 
@@ -98,7 +98,8 @@ struct Receiving<'a> {
     judged: (u64, Duration),
     /// For an abandoned body: until when it is skipped, and the bytes received before.
     skipped: Option<(Instant, u64)>,
-    /// Whether the body is to be passed on: on a shared connection only those of 200 and 206.
+    /// Whether the consumer needs the body: on a shared connection only that of a 200 or 206. Any other is
+    /// skipped.
     is_wanted: bool,
 }
 
@@ -141,7 +142,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             let step = std::mem::replace(&mut queued.step, Step::Plain);
             let goes_on = match done {
                 Ok(is_kept) => {
-                    let is_in_step = self.on_answered(step, &load);
+                    let is_in_step = self.on_complete(step, &load);
                     if is_in_step && !is_kept && queued.alone.is_none() {
                         self.on_ended(&load);
                     }
@@ -175,7 +176,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     /// A response is complete. Returns whether the connection can continue, as far as the order of
     /// responses is concerned.
-    fn on_answered(&mut self, step: Step, load: &Load) -> bool {
+    fn on_complete(&mut self, step: Step, load: &Load) -> bool {
         let (marker, mut pending) = match step {
             Step::Plain => return true,
             // No range was requested here: this is the response to a marker, in the wrong place.
@@ -214,7 +215,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             // The server may have sent the whole file instead of the marker's range, longer than is
             // accepted here.
             Step::Marker(..) if !is_lost => order.only_ranges(),
-            // The server drops requests that arrive together.
+            // The server seems to drop requests that arrive together.
             _ if matches!(broken, Broken::Silent(_)) && self.number > 0 && has_others => {
                 order.only_ranges();
                 order.strike();
@@ -223,7 +224,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// A shared connection has ended behind a response, most likely by the server.
+    /// A shared connection has ended; unless it was abandoned, the server has most likely closed it.
     fn on_ended(&self, load: &Load) {
         let order = &self.around.host.order;
         match self.number {
@@ -279,7 +280,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             // When the consumer sees the end, the connection is already free for the next request.
             let mut is_kept = is_end == Ok(true) && body.is_sent().await && framing.keeps_open();
             if let (Ok(true), Some(alone)) = (is_end, &body.queued.alone) {
-                // Bytes behind it would be taken for the next response.
+                // Bytes behind this response would be taken for the next one.
                 is_kept &= self.ahead.is_empty();
                 if !is_kept {
                     load.retire();
@@ -455,7 +456,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             match read {
                 Some(Ok(0) | Err(_)) if nothing_yet => return Err(Broken::Lost { is_sent: true }),
                 Some(Ok(0)) => return Err(Broken::Within("the connection ended".to_owned())),
-                // The rest of the head follows at once.
+                // The rest of the head follows at once, so the silence timeout applies to it.
                 Some(Ok(_)) if nothing_yet => {
                     until = until.map(|_| Instant::now() + self.around.host.waits.silence());
                 }
@@ -478,8 +479,8 @@ impl Receiving<'_> {
         is_sent
     }
 
-    /// Checks that a body on a shared connection has an end and is not longer than requested, and that
-    /// no body trickles.
+    /// Checks that a body on a shared connection has an end and at most [`SKIPPED_MOST`] bytes more than
+    /// requested, and that no body trickles.
     fn check(&mut self, framing: &Framing) -> Result<(), Broken> {
         let Self { queued, received, .. } = self;
         if queued.alone.is_none() {
@@ -506,7 +507,7 @@ impl Receiving<'_> {
     }
 }
 
-/// Reads from a server that may be silent for a while.
+/// Reads; fails after the server's silence timeout.
 async fn in_time(
     waits: &HostWaits,
     queued: &Queued,
@@ -522,6 +523,6 @@ async fn in_time(
 
 /// How many more requests the server accepts on this connection (`Keep-Alive: timeout=5, max=99`).
 fn more_requests(headers: &HeaderMap) -> Option<u64> {
-    let said = headers.get(KEEP_ALIVE)?.to_str().ok()?;
-    said.split(',').find_map(|word| word.trim().strip_prefix("max=")?.parse().ok())
+    let value = headers.get(KEEP_ALIVE)?.to_str().ok()?;
+    value.split(',').find_map(|word| word.trim().strip_prefix("max=")?.parse().ok())
 }

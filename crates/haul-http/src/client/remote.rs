@@ -34,7 +34,7 @@ const MAX_REFUSALS: u32 = 16;
 #[derive(Debug)]
 pub struct Remote {
     pub(super) exchange: Arc<Exchange>,
-    /// The URL that the user gave, which is requested again when the one it redirected to is gone.
+    /// The URL before redirects. It is requested again when the one after redirects is gone.
     pub(super) url: Url,
     /// The URL after redirects.
     found: Mutex<Url>,
@@ -94,8 +94,8 @@ impl Remote {
         }
         let found = response.url.clone();
         let alone = response.is_until_close();
-        // A first range (64 KiB) fits into the receive buffer, so its lane becomes free without a reader. A whole file
-        // occupies its lane until it has been read.
+        // A first range of 64 KiB fits into the receive buffer, so its lane becomes free without a reader; a longer one
+        // (up to 1 MiB) is read at once. A whole file occupies its lane until it has been read.
         if !partial {
             response.hold();
         }
@@ -115,7 +115,7 @@ impl Remote {
                 all.push(Prefetched::Pending(range, pending));
             }
         }
-        // A server that ignored `Range` once does not support it for this file, whatever its `Accept-Ranges` says.
+        // A server that ignored `Range` once does not support it for this file, despite `Accept-Ranges: bytes`.
         let ranged = partial || !is_refusal && facts.ranged == Some(true) && facts.size.is_some();
         Ok(Self {
             exchange: Arc::clone(exchange),
@@ -144,6 +144,8 @@ impl Remote {
         Ok(self.facts.differs(&now).map(|_| now.identity()))
     }
 
+    /// Requests a range on a shared lane, or alone where that does not work. From a server that sends only whole files,
+    /// reads and discards the bytes before it.
     pub(super) async fn ask(self: Arc<Self>, range: Range) -> Result<Body> {
         if !self.is_ranged() {
             return self.skip_to(range).await;
@@ -181,7 +183,7 @@ impl Remote {
                 }
                 // A request that is not pipelined handles credentials and redirects.
                 300..=399 | 401 | 403 | 404 | 407 | 410 => return self.ask_alone(range).await,
-                // Servers that take one request at a time refuse pipelined ones.
+                // Some servers that take one request at a time refuse pipelined ones.
                 400 => {
                     order.strike();
                     return self.ask_alone(range).await;
@@ -232,7 +234,7 @@ impl Remote {
         outcome
     }
 
-    /// Requests a part alone, from the URL that the user gave.
+    /// Requests a part on a connection of its own, from the URL before redirects.
     async fn ask_alone(&self, range: Range) -> Result<Body> {
         let request = part(&self.url, range, self.facts.if_range());
         let response = self.exchange.once(&request).await?;
@@ -270,12 +272,13 @@ impl Remote {
         self.room().clear();
     }
 
-    /// Keeps `permits` until reading of the prefetched ranges begins, or they are dropped.
+    /// Holds `permits` until reading of the prefetched ranges begins, or they are dropped.
     pub(super) fn keep_room(&self, permits: Vec<OwnedSemaphorePermit>) {
         *self.room() = permits;
     }
 
-    /// Checks the head of a part that was requested before anything was known about the file.
+    /// Checks the head of a part that was requested before anything was known about the file; `None` if it cannot be
+    /// used.
     pub(super) async fn looked_at(self: Arc<Self>, prefetched: Prefetched) -> Option<Body> {
         let (range, pending) = match prefetched {
             Prefetched::Body(body) => return Some(body),
@@ -327,7 +330,7 @@ impl Remote {
         self.lock_found().clone()
     }
 
-    /// The URL that the user gave.
+    /// The URL before redirects.
     pub(super) const fn url(&self) -> &Url {
         &self.url
     }

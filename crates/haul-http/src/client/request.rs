@@ -63,7 +63,8 @@ pub fn is_safe(method: &Method) -> bool {
     matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND")
 }
 
-/// Whether a method is idempotent (RFC 9110, 9.2.2), except PUT.
+/// Whether every request with this method may be repeated, because the method is idempotent (RFC 9110, 9.2.2). For PUT,
+/// see [`Request::is_repeatable`].
 pub fn repeatable(method: &Method) -> bool {
     matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND" | "DELETE" | "PROPPATCH")
 }

@@ -32,8 +32,8 @@ pub trait Owner: fmt::Debug + Send + Sync {
     /// The response may be read at any pace, so the connection may be in use for long.
     fn hold(&self);
 
-    /// The response has ended. `is_kept`: the connection can be reused; the server keeps it idle for `keep_alive`, if
-    /// that is known.
+    /// The response has ended. `is_kept`: the connection can be reused; the server closes it after it was idle for
+    /// `keep_alive`, if that is known.
     fn done(&self, is_kept: bool, keep_alive: Option<Duration>);
 }
 
@@ -120,10 +120,10 @@ pub struct Pending {
     proof: Option<oneshot::Receiver<bool>>,
 }
 
-/// Whether a response is known to be the one to its own request.
+/// Whether it is known that a response belongs to its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// It is.
+    /// It does.
     Given,
     /// It cannot be known.
     Refused,
@@ -132,7 +132,7 @@ pub enum Proof {
 }
 
 /// Creates both ends of the response to a request for `url`. `owner` is the owner of the connection, if the request has
-/// one for itself.
+/// the connection for itself.
 pub fn response(url: Url, owner: Option<Arc<dyn Owner>>) -> (Sink, Pending) {
     let (sender, pieces) = unbounded_channel();
     let most = if owner.is_some() { WINDOW } else { u64::MAX };
@@ -163,13 +163,13 @@ impl Pending {
         }
     }
 
-    /// As a response that needs a proof, which comes through `proof`.
+    /// Makes it a response that counts only after `true` from `proof`.
     pub fn proven_by(mut self, proof: oneshot::Receiver<bool>) -> Self {
         self.proof = Some(proof);
         self
     }
 
-    /// Takes the head out, if it has come. Not to be followed by [`Pending::head`], which would not get it again.
+    /// Takes the head, if it has arrived. [`Pending::head`] fails after that.
     pub fn take_head(&mut self) -> Option<Head> {
         match self.pieces.try_recv() {
             Ok(Ok(Piece::Head(head, _))) => Some(head),
@@ -308,7 +308,7 @@ impl Response {
     /// All of the body.
     ///
     /// # Errors
-    /// `Protocol` if it is longer than `most` bytes.
+    /// Those of [`Response::next`]; `Protocol` if it is longer than `most` bytes.
     pub async fn whole(&mut self, operation: &'static str, most: usize) -> Result<Vec<u8>> {
         let length = self.length().and_then(|length| usize::try_from(length).ok());
         let mut whole = Vec::with_capacity(length.unwrap_or_default().min(most));

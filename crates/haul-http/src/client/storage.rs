@@ -148,8 +148,8 @@ impl Inner {
         let unclear = matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied);
         if self.server_kind == ServerKind::Dav
             && unclear
-            && let Ok(Some(there)) = self.look_by_properties(path, error.operation()).await
-            && there.is_dir()
+            && let Ok(Some(entry)) = self.look_by_properties(path, error.operation()).await
+            && entry.is_dir()
         {
             let error = Error::new(ErrorKind::IsADirectory, error.operation());
             return error.at(self.location.display(path));
@@ -157,7 +157,7 @@ impl Inner {
         error
     }
 
-    /// Opens a file, and requests its first `first` bytes.
+    /// Opens a file, and requests its first `first` bytes, at least 64 KiB.
     async fn open_file(&self, path: &RelPath, first: u64) -> Result<HttpFile> {
         let url = self.url(path);
         let mut codings = Codings::ByName;

@@ -45,8 +45,8 @@ impl TrailingCheck {
         Ok(())
     }
 
-    /// The properties of the file in the responses; `None` if one of them is incomplete, or does not arrive within
-    /// `patience`.
+    /// The properties of the file in the responses; `None` if no HEAD was sent, one failed, or a response does not
+    /// arrive within `patience`.
     pub async fn facts(&self, patience: Duration) -> Option<Vec<Facts>> {
         let pending = self.lock().take().filter(|pending| !pending.is_empty())?;
         timeout(patience, responses(pending)).await.ok().flatten()

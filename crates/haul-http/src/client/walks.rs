@@ -1,5 +1,5 @@
-//! Sign-ins by redirect: a request is redirected through a server that signs it in and redirects it back. One request
-//! at a time takes this way, and the others wait: the cookies that it brings back may spare them the way.
+//! Sign-ins by redirect: a request is redirected to a server that signs it in and redirects it back. One request at a
+//! time does this while the others wait: the cookies that it receives may spare them the sign-in.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};

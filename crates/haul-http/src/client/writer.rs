@@ -2,8 +2,8 @@
 //! it is sent, so that the reader expects every response.
 //!
 //! HTTP/1.1 matches responses by position: if a server loses a request, all later responses are shifted. So
-//! some responses count only once a *marker*, a GET of one byte sent behind their requests, was answered in
-//! its place (see `order`).
+//! some responses count only after the response to a *marker*, a GET of one byte sent behind their requests,
+//! has arrived in its position (see `order`).
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -24,13 +24,13 @@ use super::queued::{AsSent, Queued, Sending, Step};
 const ENOUGH: usize = 64 << 10;
 
 /// Maximum number of requests that share a marker. A marker costs some 600 bytes in both directions; requests
-/// without an answered marker behind them are repeated if the connection ends.
+/// that no marker has proven yet are repeated if the connection ends.
 const MARKED: u64 = 16;
 
 /// A marker is sent at most RTT / `MARKED_WITHIN` after the first request that it proves, whose response
 /// counts only that much later.
 const MARKED_WITHIN: u32 = 8;
-/// This limit is never shorter than this: over a short path each request would get a marker.
+/// The minimum of this limit. Without it, each request over a short path would get its own marker.
 const LEAST_DELAY: Duration = Duration::from_millis(1);
 
 /// If the response to a marker takes longer than this, another marker is sent.
@@ -110,8 +110,8 @@ async fn send_all<W: AsyncWrite + Unpin>(
             let is_enough = body.is_some() || buffer.left >= ENOUGH;
             next = if is_enough { None } else { queued.try_recv().ok() };
         }
-        // While a marker is pending, new requests collect for the next one, which is sent when that is
-        // answered, after `delay`, or after `MARKED` requests.
+        // While a marker is pending, new requests collect for the next one, which is sent after the response to
+        // the pending one, after `delay`, or after `MARKED` requests.
         if is_over || !load.has_marker() {
             unproven.mark(&mut buffer, written, load);
         }
@@ -170,8 +170,8 @@ impl Unproven {
         }
     }
 
-    /// Sends the spare marker. After a shift the pending marker would never get a response; that of the spare
-    /// one arrives in its place and uncovers the shift.
+    /// Sends the spare marker. After a shift the pending marker would never get a response; the response to the
+    /// spare one arrives in its position and reveals the shift.
     fn mark_again(&mut self, buffer: &mut Buffer, written: &UnboundedSender<Queued>, load: &Load) {
         if let Some(spare) = self.spare.take() {
             send_marker(spare, 0, buffer, written, load);
@@ -193,7 +193,7 @@ fn send_marker(
     let _ = written.send(queued);
 }
 
-/// A request body whose end is reported to the reader, because no further request may be sent before it.
+/// A request body whose end is reported to the reader: the connection cannot be reused before.
 struct Announced {
     /// The part that is not in memory; sent after the head and the part in memory.
     stream: Option<Stream>,
@@ -201,7 +201,7 @@ struct Announced {
     is_sent: oneshot::Sender<()>,
 }
 
-/// Takes the body of a request with exclusive use of the connection; `None` if it has no body.
+/// Takes the body of a request with exclusive use of the connection; `None` if it has no body, or for other requests.
 fn announced(request: &mut Queued) -> Option<Announced> {
     let stream = request.alone.as_mut()?.stream.take();
     if stream.is_none() && request.size.sent == 0 {

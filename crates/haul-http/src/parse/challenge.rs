@@ -8,7 +8,7 @@ mod split;
 
 use split::Raw;
 
-/// The longest header that is parsed.
+/// The longest header that is parsed, in bytes.
 const LONGEST: usize = 16 * 1024;
 
 /// A challenge.
@@ -16,9 +16,9 @@ const LONGEST: usize = 16 * 1024;
 pub enum Challenge {
     /// User and password in plain text (RFC 7617).
     Basic {
-        /// What they are for, as text for the user.
+        /// The protection space that they are for, as text for the user.
         realm: Option<String>,
-        /// Whether the server asks for UTF-8 (`charset="UTF-8"`, the only value defined). haul sends the
+        /// Whether the server requests UTF-8 (`charset="UTF-8"`, the only value defined). haul sends the
         /// bytes as the user gave them, normally UTF-8.
         utf8: bool,
     },
@@ -26,12 +26,12 @@ pub enum Challenge {
     Digest(DigestChallenge),
     /// A token (RFC 6750).
     Bearer {
-        /// What it is for, as text for the user.
+        /// The protection space that it is for, as text for the user.
         realm: Option<String>,
         /// Why a token was not accepted: `invalid_token` and others.
         error: Option<String>,
     },
-    /// What is not supported: Negotiate and NTLM (RFC 4559), any other scheme, and Digest with another
+    /// Not supported: Negotiate and NTLM (RFC 4559), any other scheme, and Digest with another
     /// algorithm or with `auth-int` only.
     Unsupported {
         /// Its name as written, truncated if long.
@@ -42,7 +42,7 @@ pub enum Challenge {
 /// The parameters of a digest (RFC 7616, section 3.3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DigestChallenge {
-    /// What user and password are for; part of the digest.
+    /// The protection space; part of the digest.
     pub realm: String,
     /// The server's random text.
     pub nonce: String,
@@ -108,7 +108,8 @@ impl Challenge {
     }
 }
 
-/// The challenges of all these headers, in their order. Invalid ones are left out.
+/// The challenges of all these headers, in their order. Invalid ones are left out, and so are headers of more than
+/// 16 KiB and all headers once more than 64 challenges were found.
 pub fn parse<'a>(headers: impl IntoIterator<Item = &'a [u8]>) -> Vec<Challenge> {
     let mut found = Vec::new();
     for header in headers {

@@ -5,7 +5,7 @@
 //! - A cookie received over TLS is sent over TLS or to this machine only, with or without `Secure`.
 //! - A cookie without `Domain` is sent only to the port that set it.
 //! - A `Domain` of one label, an address, or one like `co.uk` is refused for hosts below it: a list of all
-//!   public suffixes would be as large as haul's HTTP.
+//!   public suffixes would be as large as all of haul's HTTP code.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use super::href::{Origin, Url, WebScheme};
 
-/// The longest name and value together, as in browsers.
+/// The most bytes of name and value together, as in browsers.
 const LONGEST: usize = 4096;
 
 /// Labels below a top-level domain of two letters that are registries: the names under them, as under
@@ -72,7 +72,7 @@ impl Cookie {
     pub fn received(text: &str, url: &Url, now: i64) -> Option<Self> {
         let received = Received::parse(text).ok()?;
         let (name, value) = (received.name(), received.value());
-        // Tabs may separate attributes. Within a cookie they would change it in a cookies.txt.
+        // Tabs may separate attributes. In a name or value they would break its line in a cookies.txt.
         let has_tab = name.contains('\t') || value.contains('\t');
         let is_bad = |byte: u8| is_control(byte) && byte != b'\t';
         if name.len() + value.len() > LONGEST || has_tab || text.bytes().any(is_bad) {
@@ -213,7 +213,7 @@ impl Cookie {
         };
         // Some exporters write fractions of a second.
         let expires = expires.split('.').next()?.parse::<i64>().ok()?;
-        // wget writes a port other than the default. Without a port it is sent to all of them, as in
+        // wget writes a port other than the default. A cookie without a port is sent to all ports, as in
         // curl and browsers.
         let (host, port) = match host.rsplit_once(':') {
             Some((name, port)) if !name.contains(':') || name.ends_with(']') => {

@@ -13,7 +13,7 @@
 
 use haul_storage::Timestamp;
 
-/// The longest text that is parsed; any date in these forms is shorter.
+/// The longest text that is parsed, in bytes; any date in these forms is shorter.
 const LONGEST: usize = 64;
 
 /// Parses a date in any of the forms above; `None` if it is in none of them, or the day does not exist.
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_and_times_before_1970_are_kept() {
+    fn fractions_and_times_before_1970_are_parsed() {
         let time = parse("1994-11-06T08:49:37.25Z").unwrap();
         assert_eq!((time.seconds, time.nanos), (784_111_777, 250_000_000));
         assert_eq!(parse("1994-11-06T08:49:37.123456789123Z").unwrap().nanos, 123_456_789);

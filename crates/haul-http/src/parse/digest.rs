@@ -103,7 +103,7 @@ impl DigestSession {
         } else {
             of(&[&self.secret, nonce, &request])
         };
-        // RFC 7616, section 3.4, says which values are quoted.
+        // RFC 7616, section 3.4, defines which values are quoted.
         let mut value = format!(
             "Digest username={}, realm={}, nonce={}, uri={}, algorithm={}, response=\"{}\"",
             quoted(&self.user),
@@ -190,7 +190,7 @@ mod tests {
 
     const CNONCE: &str = "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ";
 
-    fn answer(challenge: DigestChallenge, password: &str, cnonce: &str) -> String {
+    fn header_value(challenge: DigestChallenge, password: &str, cnonce: &str) -> String {
         let session = DigestSession::new(challenge, "Mufasa", password, cnonce).unwrap();
         session.authorization("GET", "/dir/index.html").unwrap()
     }
@@ -201,7 +201,7 @@ mod tests {
             (Algorithm::Md5, "8ca523f5e9506fed4657c9700eebdbec"),
             (Algorithm::Sha256, "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
         ] {
-            let value = answer(rfc_7616(algorithm), "Circle of Life", CNONCE);
+            let value = header_value(rfc_7616(algorithm), "Circle of Life", CNONCE);
             assert!(value.contains(&format!("response=\"{response}\"")), "{value}");
             assert!(value.contains(", qop=auth, nc=00000001, cnonce=\"f2/"), "{value}");
             assert!(value.ends_with("opaque=\"op\\\"aque\""), "{value}");
@@ -212,14 +212,14 @@ mod tests {
     fn the_response_matches_the_example_of_rfc_2617() {
         let nonce = "dcd98b7102dd2f0e8b11d0f600bfb0c093";
         let challenge = challenge("testrealm@host.com", nonce, Algorithm::Md5);
-        let value = answer(challenge, "Circle Of Life", "0a4f113b");
+        let value = header_value(challenge, "Circle Of Life", "0a4f113b");
         assert!(value.contains("response=\"6629fae49393a05397450978507c4ef1\""), "{value}");
     }
 
     #[test]
     fn without_qop_there_is_no_count() {
         let plain = DigestChallenge { qop_auth: false, opaque: None, ..rfc_7616(Algorithm::Md5) };
-        let value = answer(plain, "Circle of Life", CNONCE);
+        let value = header_value(plain, "Circle of Life", CNONCE);
         assert!(!value.contains("nc=") && !value.contains("cnonce"), "{value}");
         let h = |parts: &[&str]| hash_of(Algorithm::Md5, parts);
         let first = h(&["Mufasa", "http-auth@example.org", "Circle of Life"]);
@@ -229,9 +229,9 @@ mod tests {
     }
 
     #[test]
-    fn a_session_has_the_nonces_in_its_first_part() {
+    fn a_session_algorithm_hashes_the_nonces_into_a1() {
         let h = |parts: &[&str]| hash_of(Algorithm::Sha256, parts);
-        let value = answer(rfc_7616(Algorithm::Sha256Sess), "Circle of Life", CNONCE);
+        let value = header_value(rfc_7616(Algorithm::Sha256Sess), "Circle of Life", CNONCE);
         let nonce = "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v";
         let first = h(&["Mufasa", "http-auth@example.org", "Circle of Life"]);
         let first = h(&[&first, nonce, CNONCE]);

@@ -12,7 +12,7 @@ use super::href::decode;
 /// The longest name that file systems accept, in bytes.
 const NAME_MAX: usize = 255;
 
-/// The longest header that is parsed.
+/// The longest header that is parsed, in bytes.
 const LONGEST: usize = 8 * 1024;
 
 /// The file name in the header, made safe; `None` if there is none that can be used.
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(file_name(b"attachment; filename=\"\xe9.txt\"").as_deref(), Some("\u{e9}.txt"));
     }
 
-    /// A space behind the dots used to keep the next dot, and was removed itself.
+    /// Formerly, a dot behind a space was not removed, so that `. .bashrc` became `.bashrc`.
     #[test]
     fn leading_dots_with_spaces_between_them_are_removed() {
         assert_eq!(name("attachment; filename=\". .bashrc\"").as_deref(), Some("bashrc"));

@@ -2,8 +2,9 @@
 //!
 //! There is no standard for such pages. All have a link for each entry, relative to the directory, with a
 //! slash at the end for directories, so these links are parsed. Names come from the links, since the text is
-//! truncated after some 20 to 50 characters. A link that leads elsewhere or has a query (those that sort the
-//! page) is no entry, unless its text contains the `?` or `#` as well: WEBrick does not encode it.
+//! truncated after some 20 to 50 characters. A link that leads elsewhere is no entry. Nor is one with a query
+//! (as those that sort the page) or fragment, unless its text contains the `?` or `#` as well: WEBrick does not
+//! encode it.
 //!
 //! Sizes and dates, as far as they are exact:
 //!
@@ -103,8 +104,8 @@ pub fn parse(base: &Base, page: &[u8]) -> Result<Index, IndexError> {
 struct Reader {
     index: Index,
     /// The index of each name in the entries.
-    places: HashMap<Vec<u8>, usize>,
-    /// The entry that the present text belongs to.
+    positions: HashMap<Vec<u8>, usize>,
+    /// The entry that the current text belongs to.
     current: Option<usize>,
     /// Whether a link is open; its text is a name that may be truncated.
     in_link: bool,
@@ -183,7 +184,7 @@ impl Reader {
 
     fn entry(&mut self, name: Vec<u8>, slash: bool) {
         let entries = &mut self.index.entries;
-        let at = *self.places.entry(name).or_insert_with_key(|name| {
+        let at = *self.positions.entry(name).or_insert_with_key(|name| {
             let name = name.clone();
             entries.push(Listed { name, directory: slash, size: None, modified: None });
             entries.len() - 1
@@ -193,7 +194,7 @@ impl Reader {
         self.current = Some(at);
     }
 
-    /// A link with a `?` is a name if its text, possibly truncated, shows it.
+    /// A link with a `?` or `#` is a name if its text, possibly truncated, shows it.
     fn settle(&mut self) {
         let Some((name, shown)) = self.unclear.take() else { return };
         let shown = html::decode(&shown);

@@ -1,4 +1,4 @@
-//! `Keep-Alive` (RFC 2068, section 19.7.1.1): how long a server keeps an idle connection.
+//! `Keep-Alive` (RFC 2068, section 19.7.1.1): how long a server keeps an idle connection open.
 
 use std::time::Duration;
 

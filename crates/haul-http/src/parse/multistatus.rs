@@ -2,8 +2,8 @@
 //!
 //! Chunks of any size go in, and a [`Resource`] comes out at the end of each `response` element, so a listing
 //! of a million files needs the memory of one. `tokens` splits the bytes into markup and text, `tree` follows
-//! the elements and their namespaces, and this file connects the two and remembers an error, after which
-//! nothing more is returned.
+//! the elements and their namespaces, and this file connects the two and remembers an error, which
+//! every later call returns again.
 //!
 //! The server is not trusted: a document type is refused, and with it every declared entity ("billion
 //! laughs"); each element has limits in bytes, depth and attributes; nothing recurses. The caller bounds the
@@ -36,8 +36,8 @@ impl Multistatus {
     /// Takes the next bytes and returns the resources that they complete.
     ///
     /// # Errors
-    /// If the document is malformed or exceeds a limit. The error is final: resources of the same chunk are dropped, and
-    /// every later call returns it again.
+    /// If the document is malformed or exceeds a limit. The error is final: resources of the same chunk are dropped,
+    /// and every later call returns it again.
     pub fn push(&mut self, chunk: &[u8]) -> Result<Vec<Resource>, MultistatusError> {
         if let Some(error) = self.failed {
             return Err(error);

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_content_range_is_refused() {
+    fn an_invalid_content_range_is_refused() {
         for (text, error) in [
             ("", RangeError::Unit),
             ("items 0-1/2", RangeError::Unit),

@@ -23,10 +23,10 @@ pub fn value(sha256: [u8; 32]) -> String {
     format!("{SHA_256}=:{}:", BASE64.encode(&sha256))
 }
 
-/// The value of `Want-Repr-Digest` that asks only for a SHA-256.
+/// The value of `Want-Repr-Digest` that requests only a SHA-256.
 pub const WANT_SHA256: &str = "sha-256=10";
 
-/// Whether values of `Want-Repr-Digest` ask for a SHA-256. A weight of 0 means that it is not acceptable.
+/// Whether values of `Want-Repr-Digest` request a SHA-256. A weight of 0 means that it is not acceptable.
 pub fn wants_sha256<'a>(values: impl Iterator<Item = &'a str>) -> bool {
     let wanted = values.flat_map(members).filter(|(key, _)| *key == SHA_256).last();
     let Some((_, weight)) = wanted else { return false };
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_of_zero_requests_no_digest() {
+    fn only_a_weight_of_1_to_10_requests_a_digest() {
         let wants = |value: &str| wants_sha256([value].into_iter());
         for value in ["sha-256=1", "sha-512=3, sha-256=10, unixsum=0", "sha-256=5;x", WANT_SHA256] {
             assert!(wants(value), "{value}");

@@ -9,8 +9,8 @@ use super::dates;
 /// The longest pause that is returned; the caller decides how much of it to wait.
 pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// How long the server asks to wait from `now`, at most [`LONGEST`]; zero if the date has passed. `None` if
-/// the value is invalid.
+/// The pause that the server requests, from `now` on, at most [`LONGEST`]; zero if the date has passed. `None`
+/// if the value is invalid.
 pub fn parse(value: &str, now: Timestamp) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -15,9 +15,9 @@ use super::limits;
 pub(super) struct Client {
     pub(super) from: SocketAddr,
     pub(super) admitted: Admitted,
-    /// Permits for blocks read ahead of what the client takes; see `file_body`.
+    /// Permits for blocks that are read and not yet sent; see `file_body`.
     pub(super) ahead: Arc<Semaphore>,
-    /// The socket once more; `None` if the system gave no further descriptor.
+    /// A duplicate of the socket; `None` if the system has no further file descriptor.
     socket: Option<OwnedFd>,
 }
 
@@ -28,8 +28,8 @@ impl Client {
         Arc::new(Self { from, admitted, ahead, socket })
     }
 
-    /// Whether it sends nothing more. It may still want what it has asked for: only work that is long and worth
-    /// little is given up for that.
+    /// Whether the client has closed its sending side. It may still read the responses it has requested, so only
+    /// long work of little value is abandoned for that.
     pub(super) fn has_closed(&self) -> bool {
         let Some(socket) = &self.socket else { return false };
         let wanted = PollFlags::RDHUP;

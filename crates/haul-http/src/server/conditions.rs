@@ -52,7 +52,7 @@ pub(super) fn judge(method: &Method, headers: &HeaderMap, file: &Described) -> V
     }
 }
 
-/// Whether `If-Range` allows to send a part. A date is a strong validator only if it equals that of the
+/// Whether `If-Range` allows a part to be sent. A date is a strong validator only if it equals that of the
 /// file and is at least a second old (section 13.1.5).
 fn is_same_version(headers: &HeaderMap, file: &Described) -> bool {
     let Some(wanted) = headers.get(header::IF_RANGE) else { return true };

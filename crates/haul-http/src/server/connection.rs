@@ -46,11 +46,11 @@ pub(super) async fn serve(
     let Some(tls) = &served.tls else {
         return speak_http1(&served, socket, client, server).await;
     };
-    let spoken = tokio::select! {
-        spoken = timeout(limits::HANDSHAKE, tls.accept(socket)) => spoken,
+    let handshake = tokio::select! {
+        handshake = timeout(limits::HANDSHAKE, tls.accept(socket)) => handshake,
         () = server.stopped() => return,
     };
-    let Ok(Ok(mut stream)) = spoken else { return visitor.speaks_no_tls() };
+    let Ok(Ok(mut stream)) = handshake else { return visitor.speaks_no_tls() };
     let (_, session) = stream.get_mut();
     session.set_buffer_limit(Some(limits::BLOCK));
     if session.alpn_protocol() == Some(b"h2") {
@@ -107,8 +107,8 @@ async fn speak_http2(
         let open = Arc::clone(&open);
         async move {
             open.fetch_add(1, Ordering::Relaxed);
-            let answer = served.handler.answer(&client, request).await;
-            Ok::<_, Infallible>(answer.map(|body| {
+            let response = served.handler.answer(&client, request).await;
+            Ok::<_, Infallible>(response.map(|body| {
                 body.map_frame(move |frame| {
                     let _until_response_ends = &open;
                     frame

@@ -25,7 +25,7 @@ const WANT_REPR_DIGEST: HeaderName = HeaderName::from_static("want-repr-digest")
 /// Bytes of a step: a few milliseconds.
 const STEP: u64 = 8 << 20;
 
-/// Whether a request asks for a SHA-256 digest.
+/// Whether a request wants a SHA-256 digest.
 pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     let values = headers.get_all(&WANT_REPR_DIGEST).iter();
     repr_digest::wants_sha256(values.filter_map(|value| value.to_str().ok()))
@@ -41,14 +41,14 @@ pub(super) async fn add(
 ) {
     // The semaphore is never closed.
     let _permit = share.hashes.acquire().await;
-    let Ok(Some(digest)) = made(share, client, Arc::new(file), &described).await else { return };
+    let Ok(Some(digest)) = hash(share, client, Arc::new(file), &described).await else { return };
     if let Ok(value) = HeaderValue::from_str(&repr_digest::value(digest)) {
         headers.insert(REPR_DIGEST, value);
     }
 }
 
 /// The digest; `None` if the file has changed, or the client is gone.
-async fn made(
+async fn hash(
     share: &Share,
     client: &Client,
     file: Arc<File>,

@@ -78,7 +78,7 @@ fn read(jail: &Jail, path: &[u8], directory: &mut Dir, links: Links) -> Result<V
             if links == Links::Keep || described.kind != FileType::Symlink {
                 return Ok(described);
             }
-            // Only a path resolved from the root is sure not to lead out.
+            // Only a path that is resolved from the root is certain to stay inside.
             jail.stat(&below(path, name), true).map(|stat| Described::new(&stat))
         });
         match described {

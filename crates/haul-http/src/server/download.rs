@@ -39,16 +39,16 @@ pub(super) async fn get(
     let inside = Arc::clone(share);
     match share.pool.run_short(move || find(&inside, &name)).await {
         Ok(Found::File(file, described)) => {
-            let mut response = answer(path, &described, (method, headers));
-            let is_there = response.0.status() == StatusCode::OK;
-            if method == Method::HEAD && is_there && digest::is_wanted(headers) {
+            let mut response = head(path, &described, (method, headers));
+            let is_whole = response.0.status() == StatusCode::OK;
+            if method == Method::HEAD && is_whole && digest::is_wanted(headers) {
                 let headers = response.0.headers_mut();
                 digest::add(share, client, (file, described), headers).await;
                 return send(response, method, |_| None);
             }
             let body = |(offset, length)| {
                 if length == described.size {
-                    // The kernel reads ahead further.
+                    // Makes the kernel read further ahead.
                     let _ = fadvise(&file, 0, None, Advice::Sequential);
                 }
                 Some(FileBody::new(file, (offset, length), share, &client.ahead))
@@ -73,13 +73,13 @@ fn find(share: &Share, path: &[u8]) -> Result<Found, Errno> {
     let described = Described::new(&fstat(&file)?);
     match described.kind {
         FileType::RegularFile => Ok(Found::File(File::from(file), described)),
-        // It was replaced since.
+        // It was replaced in the meantime.
         _ => Err(Errno::ACCESS),
     }
 }
 
 /// The head of the response, and the range of bytes to send.
-fn answer(
+fn head(
     path: &DavPath,
     file: &Described,
     (method, headers): (&Method, &HeaderMap),

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// After so many wrong passwords of an address in [`WINDOW`], its passwords are no longer checked.
+/// After this many wrong passwords from an address within [`WINDOW`], its passwords are no longer checked.
 const ATTEMPTS: u32 = 20;
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
 
-/// The delay of a refusal.
+/// How long the response to a wrong password is delayed.
 pub(super) const REFUSAL: Duration = Duration::from_millis(500);
 
 /// The most addresses that are remembered. If there are more, expired ones are forgotten, or all.
@@ -22,14 +22,14 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Whether an address has failed too often.
+    /// Whether an address has sent too many wrong passwords.
     pub(super) fn are_too_many(&self, address: IpAddr, now: Instant) -> bool {
         let of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         of.get(&network(address))
             .is_some_and(|(count, since)| *count >= ATTEMPTS && now.duration_since(*since) < WINDOW)
     }
 
-    /// An address has failed.
+    /// Counts a wrong password from an address.
     pub(super) fn add(&self, address: IpAddr, now: Instant) {
         let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         if of.len() >= ADDRESSES {

@@ -1,4 +1,5 @@
-//! The bytes of a file as a response body. Disk threads read blocks ahead of what is being sent.
+//! The bytes of a file as a response body. Disk threads read blocks ahead of what is being sent; blocks of at most
+//! `limits::SHORT` bytes are usually read on the connection's thread.
 //!
 //! ```text
 //! wanted → [reading, reading, read] → sent
@@ -29,7 +30,7 @@ pub(super) struct FileBody {
     file: Arc<File>,
     pool: WorkPool,
     buffers: BufferPool,
-    /// Permits for blocks that are read and not yet sent, for all responses of a connection.
+    /// One permit for each block that is being read or not yet sent, for all responses of a connection.
     ahead: Arc<Semaphore>,
     /// Offset of the next block to read.
     offset: u64,
@@ -74,7 +75,7 @@ impl FileBody {
         let Some(block) = self.blocks.front_mut() else { return Poll::Ready(None) };
         let outcome = ready!(Pin::new(block).poll(context));
         self.blocks.pop_front();
-        // The sender is dropped without a result only if the thread has panicked.
+        // The sender is dropped without a result only if the job panicked.
         let outcome = outcome.unwrap_or_else(|_| Err(io::Error::other("reading the file failed")));
         match &outcome {
             Ok(bytes) => {
@@ -155,8 +156,8 @@ mod tests {
         }
         // One piece of each was returned, and another one is being read.
         let at_most = limits::AHEAD_OF_ALL * limits::BLOCK + 2 * 40 * limits::LEAST;
-        let asked: u64 = bodies.iter().map(|body| body.offset).sum();
-        assert!(asked <= at_most as u64, "{asked} bytes");
+        let scheduled: u64 = bodies.iter().map(|body| body.offset).sum();
+        assert!(scheduled <= at_most as u64, "{scheduled} bytes");
         // Each body still returns all of its bytes.
         for (body, first) in bodies.iter_mut().zip(sent) {
             let mut got = first.to_vec();

@@ -1,7 +1,7 @@
 //! The served directory as a file system for `dav-server`, within the jail. Short operations run on the
 //! caller's thread, others on disk threads (see `WorkPool::run_short`), and copies on tokio's blocking threads.
 //!
-//! Not served through here: reading files (`download`) and properties (`propfind`, `proppatch`).
+//! Other modules send files (`download`) and handle properties (`propfind`, `proppatch`).
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl Files {
         Box::new(Self { share: Arc::clone(share) })
     }
 
-    /// Runs an operation on a path, which usually takes microseconds.
+    /// Runs a short operation on a path, one that usually takes microseconds.
     fn run<'a, T: Send + 'static>(
         &'a self,
         path: &'a DavPath,

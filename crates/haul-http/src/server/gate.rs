@@ -16,7 +16,7 @@ use super::refusal;
 use super::visitor::{ClientAction, Observer};
 
 /// The owner of locks, if no password is required.
-const ANYBODY: &str = "anybody";
+const ANONYMOUS: &str = "anybody";
 
 /// Checks requests.
 #[derive(Debug)]
@@ -39,13 +39,13 @@ impl Gate {
         self.names
             .check(request, by_any_name)
             .map_err(|Foreign(status, words)| refusal::said(status, words))?;
-        let Some(credentials) = &self.credentials else { return Ok(ANYBODY) };
+        let Some(credentials) = &self.credentials else { return Ok(ANONYMOUS) };
         if self.failures.are_too_many(from.ip(), Instant::now()) {
             return Err(too_many());
         }
         let Some(presented) = request.headers.get(header::AUTHORIZATION).and_then(Presented::read)
         else {
-            return Err(asked());
+            return Err(challenge());
         };
         if credentials.allow(&presented) {
             return Ok(credentials.user());
@@ -53,11 +53,11 @@ impl Gate {
         self.failures.add(from.ip(), Instant::now());
         self.observer.notify(from, ClientAction::Refused { user: presented.user() });
         sleep(REFUSAL).await;
-        Err(asked())
+        Err(challenge())
     }
 }
 
-fn asked() -> Response<Body> {
+fn challenge() -> Response<Body> {
     let mut response = refusal::status(StatusCode::UNAUTHORIZED);
     let basic = HeaderValue::from_static("Basic realm=\"haul\", charset=\"UTF-8\"");
     response.headers_mut().insert(header::WWW_AUTHENTICATE, basic);

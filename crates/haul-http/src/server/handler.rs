@@ -95,7 +95,7 @@ impl Handler {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         };
         set(header::SERVER, "haul");
-        // The name determines the type; a browser must not guess that the file is a page.
+        // The file name determines the media type; a browser must not guess that the file is a page.
         set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
         set(header::REFERRER_POLICY, "no-referrer");
         set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
@@ -181,7 +181,7 @@ impl Handler {
         let intent = Intent { written, ..Intent::default() };
         let request = Request::from_parts(head, body);
         let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
-        let mut response = there_meanwhile(ours(response), refuses);
+        let mut response = changed_meanwhile(ours(response), refuses);
         if modified.is_some() && response.status().is_success() {
             response.headers_mut().insert(X_OC_MTIME, HeaderValue::from_static("accepted"));
         }
@@ -211,12 +211,12 @@ impl Handler {
             return refusal::status(StatusCode::FORBIDDEN);
         }
         if method == "LOCK" && !body.is_empty() {
-            let Ok(asked) = xml::parse(&body) else {
+            let Ok(lock_info) = xml::parse(&body) else {
                 return refusal::status(StatusCode::BAD_REQUEST);
             };
             // `dav-server` stores all namespaces in scope with each element; rewriting the document
             // keeps them few.
-            let document = xml::document(&asked);
+            let document = xml::document(&lock_info);
             if document.len() > limits::LOCK_REQUEST {
                 return too_long();
             }
@@ -231,9 +231,9 @@ impl Handler {
         }
         if matches!(method.as_str(), "COPY" | "MOVE") {
             match self.target(path, &head).await {
-                Ok(Target { path: to, value, is_there, only, replaces, copied }) => {
+                Ok(Target { path: to, value, exists, only, replaces, copied }) => {
                     head.headers.insert("destination", value);
-                    if is_there && !(method == "COPY" && copied == Copied::Onto) {
+                    if exists && !(method == "COPY" && copied == Copied::Onto) {
                         let locks = self.share.locks.around(to.as_bytes());
                         if method == "COPY" {
                             match Instead::of(&self.share, to.as_bytes(), locks.clone()) {
@@ -247,7 +247,7 @@ impl Handler {
                     intent.aside = method == "MOVE" && !replaces;
                     intent.copies = (method == "COPY").then(|| path.as_bytes().into());
                     intent.keeps =
-                        head.headers.get("overwrite").is_some_and(|say| say.as_bytes() == b"F");
+                        head.headers.get("overwrite").is_some_and(|value| value.as_bytes() == b"F");
                     target = Some((to, copied));
                 }
                 Err(status) => return refusal::status(status),
@@ -256,8 +256,8 @@ impl Handler {
         let request = Request::from_parts(head, Full::new(body));
         let (refuses, instead) = (intent.keeps || intent.only.is_some(), intent.instead.clone());
         let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
-        let response = there_meanwhile(ours(response), refuses);
-        // With 207 a part of it was not done; then the properties stay where they were.
+        let response = changed_meanwhile(ours(response), refuses);
+        // A 207 means that a part of the request failed; the properties then stay as they are.
         if matches!(response.status(), StatusCode::CREATED | StatusCode::NO_CONTENT) {
             if let Some(instead) = instead
                 && let Err(status) = instead.name().await
@@ -278,9 +278,9 @@ impl Handler {
         response
     }
 
-    /// The destination of a COPY or MOVE. One that would replace the source or a parent of it is
-    /// refused: the source would be removed first. So is one inside the source, unless only the directory
-    /// itself is copied (`Depth: 0`).
+    /// The destination of a COPY or MOVE. It is refused if it is the source or a parent of it, since replacing it
+    /// would remove the source; and if it is inside the source, unless only the directory itself is copied
+    /// (`Depth: 0`).
     async fn target(&self, path: &DavPath, head: &Parts) -> Result<Target, StatusCode> {
         let authority = names::authority(head).map_err(|foreign| foreign.0)?;
         let value = names::destination(&head.headers, authority)?;
@@ -310,11 +310,11 @@ impl Handler {
             let only = only.map(|stat| Described::new(stat).etag());
             let target = target.map(|stat| FileType::from_raw_mode(stat.st_mode));
             let source = kind(&from, true);
-            let is_there = target.is_some();
+            let exists = target.is_some();
             let replaces = source.is_some_and(is_file) && target.is_some_and(is_file);
-            // A directory without its content is copied only over files; anything else is kept.
+            // A copy of a directory without its content replaces only a regular file; anything else stays.
             let leaves = || {
-                let is_alone = is_there && source == Some(FileType::Directory);
+                let is_alone = exists && source == Some(FileType::Directory);
                 is_alone && kind(&into, true) != Some(FileType::RegularFile)
             };
             let copied = match is_shallow {
@@ -322,10 +322,10 @@ impl Handler {
                 true if leaves() => Copied::Onto,
                 true => Copied::Alone,
             };
-            Ok((is_there, only, replaces, copied))
+            Ok((exists, only, replaces, copied))
         });
-        let (is_there, only, replaces, copied) = looked.await?;
-        Ok(Target { path: to, value, is_there, only, replaces, copied })
+        let (exists, only, replaces, copied) = looked.await?;
+        Ok(Target { path: to, value, exists, only, replaces, copied })
     }
 
     fn options(&self) -> Response<Body> {
@@ -356,13 +356,13 @@ impl Handler {
 
 /// Whether a request applies only to a certain version of an existing file.
 fn is_for_one_version(headers: &HeaderMap) -> bool {
-    let says = |name, what: fn(&u8) -> bool| {
+    let has = |name, what: fn(&u8) -> bool| {
         headers.get_all(name).iter().any(|value| value.as_bytes().iter().any(what))
     };
     headers.contains_key(header::IF_UNMODIFIED_SINCE)
-        || says(header::IF_MATCH, |byte| *byte == b'"')
+        || has(header::IF_MATCH, |byte| *byte == b'"')
         // A tag is in brackets, a lock token is not (RFC 4918, section 10.4.2).
-        || says(IF, |byte| *byte == b'[')
+        || has(IF, |byte| *byte == b'[')
 }
 
 /// Whether a condition of a MOVE may be about the version at its destination: tagged lists name the resources that they
@@ -377,10 +377,10 @@ fn may_be_for_the_target(headers: &HeaderMap) -> bool {
 /// The destination of a COPY or MOVE.
 struct Target {
     path: DavPath,
-    /// The value of its header.
+    /// The path for the `Destination` header that `dav-server` gets.
     value: HeaderValue,
     /// The destination exists.
-    is_there: bool,
+    exists: bool,
     /// Its entity tag, if a MOVE may replace only this version.
     only: Option<String>,
     /// A file replaces a file.
@@ -394,7 +394,7 @@ fn too_long() -> Response<Body> {
 }
 
 /// Reports 412 if the file was created or replaced after `dav-server` had checked, and must not be replaced.
-fn there_meanwhile(response: Response<Body>, refuses: bool) -> Response<Body> {
+fn changed_meanwhile(response: Response<Body>, refuses: bool) -> Response<Body> {
     match refuses && response.status() == StatusCode::METHOD_NOT_ALLOWED {
         true => refusal::status(StatusCode::PRECONDITION_FAILED),
         false => response,

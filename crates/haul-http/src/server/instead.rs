@@ -22,13 +22,13 @@ pub(super) struct Instead {
     path: Vec<u8>,
     /// The temporary name.
     part: Vec<u8>,
-    /// Tokens of the locks on the existing resource that the client of the copy holds.
+    /// Tokens of all locks around `path` when the copy began.
     locks: Vec<String>,
     is_named: AtomicBool,
 }
 
 impl Instead {
-    /// A copy to `path`; `locks` are the tokens of the client's locks on it.
+    /// A copy to `path`; `locks` are the tokens of the locks around it (see `Locks::around`).
     pub(super) fn of(share: &Arc<Share>, path: &[u8], locks: Vec<String>) -> Result<Self, Errno> {
         let path = trimmed(path).to_vec();
         let name_at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
@@ -38,7 +38,7 @@ impl Instead {
         Ok(Self { share: Arc::clone(share), path, part, locks, is_named })
     }
 
-    /// The temporary path for a final path: different for `path` itself and for everything below it.
+    /// The temporary path for a path at or below the final name; any other path is returned unchanged.
     pub(super) fn place(&self, path: &[u8]) -> Vec<u8> {
         match is_within(trimmed(path), &self.path) {
             true => [&self.part, &path[self.path.len()..]].concat(),
@@ -46,7 +46,7 @@ impl Instead {
         }
     }
 
-    /// Renames the copy to its final name, unless another client has locked the existing resource meanwhile.
+    /// Renames the copy to its final name, unless the existing resource was locked meanwhile.
     pub(super) async fn name(self: Arc<Self>) -> Result<(), StatusCode> {
         let pool = self.share.pool.clone();
         pool.run(move || {
@@ -82,7 +82,7 @@ impl Drop for Instead {
         }
         let (share, part) = (Arc::clone(&self.share), std::mem::take(&mut self.part));
         self.share.pool.submit(move || {
-            // Errors are ignored: the copy may not exist, and there is nobody to report them to.
+            // Errors are ignored: the copy may not exist, and no caller waits for the result.
             if let Ok((directory, name)) = share.jail.parent(&part) {
                 let _ = remove_all(directory.as_fd(), name);
             }

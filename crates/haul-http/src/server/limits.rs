@@ -14,7 +14,7 @@ pub(super) const XML: usize = 64 << 10;
 /// How deep elements may be nested. XML parsers are recursive, and a stack overflow ends the program.
 pub(super) const XML_DEPTH: usize = 64;
 
-/// Most bytes of the name of an XML namespace. It is stored with each name in it.
+/// Most bytes of the name of an XML namespace. Each name in the namespace stores a copy of it.
 pub(super) const NAMESPACE: usize = 512;
 
 /// Most properties requested or changed in one request.
@@ -30,7 +30,7 @@ pub(super) const LOCKS: usize = 4096;
 /// in a listing include all locks on it.
 pub(super) const LOCKS_TOGETHER: usize = 64;
 
-/// Most bytes of the body of a LOCK request, which includes the lock's owner.
+/// Most bytes of the body of a LOCK request after unused namespaces are removed. It includes the lock's owner.
 pub(super) const LOCK_REQUEST: usize = 2 << 10;
 
 /// The maximum timeout of a lock, which is also the default.
@@ -42,7 +42,7 @@ pub(super) const BLOCK: usize = 256 << 10;
 /// Most blocks read ahead of what is being sent.
 pub(super) const AHEAD: usize = 3;
 
-/// Most blocks read and not yet sent, for all responses of a connection together. With HTTP/2 there may be many.
+/// Most blocks being read or not yet sent, for all responses of a connection together: HTTP/2 may have many.
 pub(super) const AHEAD_OF_ALL: usize = 6;
 
 /// Unsent bytes that the kernel may buffer for a connection. The larger this buffer, the more of the sending is
@@ -69,7 +69,7 @@ pub(super) const ENTRIES: usize = 256;
 /// Bytes of a listing that are generated at once; the last entry may exceed it.
 pub(super) const PIECE: usize = 64 << 10;
 
-/// Most entries on an index page.
+/// Most entries on an index page; the last batch of `ENTRIES` may exceed it.
 pub(super) const PAGE: usize = 20_000;
 
 /// Timeout of the TLS handshake, and of the response to a PING of HTTP/2.

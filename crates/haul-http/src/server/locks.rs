@@ -53,8 +53,7 @@ impl Locks {
         self.held().iter().any(|one| concerns(one, path) && !than.contains(&one.lock.token))
     }
 
-    /// The resource at a path was removed with everything below it: ends the locks on these, if they are among
-    /// `before`.
+    /// Ends the locks in `before` that are on a path or below it, after the resource at that path was removed.
     pub(super) fn removed(&self, path: &[u8], before: &[String]) {
         let path = trimmed(path);
         let ends = |one: &Held| {
@@ -290,7 +289,7 @@ mod tests {
         let locks = Locks::default();
         let held = lock(&locks, "/a/", false, true).await.unwrap();
         assert!(lock(&locks, "/a/b", true, false).await.is_err());
-        assert!(lock(&locks, "/", false, true).await.is_err(), "there is a lock below");
+        assert!(lock(&locks, "/", false, true).await.is_err(), "it conflicts with the lock below");
         let own = [held.token.clone()];
         assert!(!locks.allows(&path("/a/b"), "me", &[]));
         assert!(locks.allows(&path("/a/b"), "me", &own));
@@ -326,7 +325,7 @@ mod tests {
             lock(&locks, "/a", true, false).await.unwrap();
         }
         assert!(lock(&locks, "/a", true, false).await.is_err());
-        assert!(lock(&locks, "/", true, true).await.is_err(), "it would concern all of them");
+        assert!(lock(&locks, "/", true, true).await.is_err(), "it overlaps with all of them");
         lock(&locks, "/b", true, false).await.unwrap();
     }
 

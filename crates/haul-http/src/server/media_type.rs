@@ -7,7 +7,7 @@ pub(super) fn of(name: &[u8]) -> &'static str {
     TYPES.iter().find(|(ends, _)| ends.contains(&end.as_str())).map_or(UNKNOWN, |(_, kind)| kind)
 }
 
-/// Whether a browser would run scripts in it with the origin of this server.
+/// Whether a browser would run scripts in a file of this type, with the origin of this server.
 pub(super) fn is_active(kind: &str) -> bool {
     ["html", "xml", "svg"].iter().any(|active| kind.contains(active))
 }

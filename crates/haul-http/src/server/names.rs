@@ -1,7 +1,7 @@
 //! Checks that a request is meant for this server, and not sent by a page of another one.
 //!
 //! Without a password any client that reaches the server may use it, including every page in a browser on the
-//! same machine. A browser sends which page makes the request (`Origin`, `Sec-Fetch-Site`) and which name it
+//! same machine. A browser states which page makes the request (`Origin`, `Sec-Fetch-Site`) and which name it
 //! resolved (`Host`): a page whose name was made to resolve to this server ("DNS rebinding") has no foreign
 //! origin, but a foreign name.
 
@@ -48,17 +48,17 @@ impl Names {
             return Err(OTHER_HOST);
         }
         if let Some(origin) = request.headers.get(header::ORIGIN) {
-            // Behind a proxy that terminates TLS the scheme is another one.
+            // The schemes are not compared: behind a proxy that terminates TLS, they differ.
             let from = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
             if from.is_none_or(|(scheme, from)| !is_same(scheme, from, authority)) {
                 return Err(OTHER_PAGE);
             }
         }
-        let said = |name: &str| request.headers.get(name).map(|value| value.as_bytes());
-        match said("sec-fetch-site") {
+        let field = |name: &str| request.headers.get(name).map(|value| value.as_bytes());
+        match field("sec-fetch-site") {
             None | Some(b"none" | b"same-origin") => Ok(()),
-            // If a user follows a link, only the user sees the page, not the other server.
-            _ if request.method == Method::GET && said("sec-fetch-mode") == Some(b"navigate") => {
+            // A link that the user follows is harmless: only the user sees the page, not the other site.
+            _ if request.method == Method::GET && field("sec-fetch-mode") == Some(b"navigate") => {
                 Ok(())
             }
             _ => Err(OTHER_PAGE),

@@ -24,7 +24,7 @@ use super::paths::trimmed;
 
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 
-/// Opens a file for writing, and neither waits for the reader of a pipe nor takes a terminal.
+/// Opens a file for writing, without waiting for the reader of a pipe or acquiring a controlling terminal.
 const WRITABLE: OFlags =
     OFlags::WRONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
@@ -266,8 +266,8 @@ pub(super) fn rename_new(
     }
 }
 
-/// Renames over whatever exists there. The old entry is moved aside, and moved back if the rename
-/// fails.
+/// Renames over an existing entry of any type. The old entry is moved aside, and moved back if the
+/// rename fails.
 pub(super) fn rename_over(
     (from, old): (impl AsFd, &[u8]),
     (to, new): (impl AsFd, &[u8]),
@@ -282,8 +282,8 @@ pub(super) fn rename_over(
         rename_new((&to, &aside), (&to, new))?;
         return Err(errno);
     }
-    // The rename succeeded, which is all that the client needs to know. What cannot be removed
-    // remains under the name of a part file.
+    // The rename succeeded, which is all that the client needs to know. Entries that cannot be
+    // removed remain under the name of a part file.
     let _ = remove_all(to.as_fd(), &aside);
     Ok(())
 }
@@ -402,7 +402,7 @@ mod tests {
 
     use super::*;
 
-    /// Once, whatever appeared between the first look and the creation was opened without a check.
+    /// Regression: an entry that appeared between the first look and the creation was opened without a check.
     #[test]
     fn a_pipe_that_appears_during_the_opening_is_refused() {
         const ROUNDS: usize = 2000;
@@ -431,7 +431,7 @@ mod tests {
                 }
             });
             for round in 1..=ROUNDS {
-                // In the first round there is none.
+                // In the first round the file does not exist.
                 let _ = fs::remove_file(&path);
                 begun.store(round, Ordering::Release);
                 match in_place(&jail, b"file", &options) {

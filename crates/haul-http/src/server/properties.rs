@@ -1,7 +1,7 @@
 //! Dead properties: those that clients set and that mean nothing to the server (RFC 4918, section
 //! 4.1).
 //!
-//! They are kept in memory, up to a limit, and are lost when the server stops. Almost no client
+//! They are stored in memory, up to a limit, and are lost when the server stops. Almost no client
 //! sets any, and as extended attributes they would be copied and shown as the user's own.
 
 use std::collections::BTreeMap;
@@ -15,14 +15,14 @@ use super::xml::Name;
 /// Properties of files, by their paths.
 #[derive(Debug, Default)]
 pub(super) struct Properties {
-    kept: Mutex<Kept>,
+    stored: Mutex<Stored>,
 }
 
 /// Properties of one file: name, and the whole XML element.
 pub(super) type Set = BTreeMap<Name, String>;
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Stored {
     files: BTreeMap<Vec<u8>, Set>,
     bytes: usize,
 }
@@ -45,11 +45,11 @@ pub(super) enum Copied {
 impl Properties {
     /// The properties of a file.
     pub(super) fn of(&self, path: &[u8]) -> Set {
-        let kept = self.kept();
-        if kept.files.is_empty() {
+        let stored = self.stored();
+        if stored.files.is_empty() {
             Set::new()
         } else {
-            kept.files.get(trimmed(path)).cloned().unwrap_or_default()
+            stored.files.get(trimmed(path)).cloned().unwrap_or_default()
         }
     }
 
@@ -59,61 +59,61 @@ impl Properties {
         path: &[u8],
         changes: &[(Name, Option<String>)],
     ) -> Result<(), Full> {
-        let mut kept = self.kept();
-        let mut set = kept.files.get(trimmed(path)).cloned().unwrap_or_default();
+        let mut stored = self.stored();
+        let mut set = stored.files.get(trimmed(path)).cloned().unwrap_or_default();
         for (name, value) in changes {
             match value {
                 Some(value) => drop(set.insert(name.clone(), value.clone())),
                 None => drop(set.remove(name)),
             }
         }
-        let old = kept.files.get(trimmed(path)).map_or(0, |old| weight(trimmed(path), old));
-        if kept.bytes - old + weight(trimmed(path), &set) > limits::PROPERTIES {
+        let old = stored.files.get(trimmed(path)).map_or(0, |old| weight(trimmed(path), old));
+        if stored.bytes - old + weight(trimmed(path), &set) > limits::PROPERTIES {
             return Err(Full);
         }
-        kept.put(trimmed(path).to_vec(), set);
+        stored.put(trimmed(path).to_vec(), set);
         Ok(())
     }
 
     /// A file, or a directory with everything in it, was removed.
     pub(super) fn removed(&self, path: &[u8]) {
-        drop(self.kept().take(trimmed(path)));
+        drop(self.stored().take(trimmed(path)));
     }
 
     /// A file or directory was moved.
     pub(super) fn moved(&self, from: &[u8], to: &[u8]) {
-        let mut kept = self.kept();
-        let taken = kept.take(trimmed(from));
-        drop(kept.take(trimmed(to)));
-        kept.put_all(taken, trimmed(from), trimmed(to));
+        let mut stored = self.stored();
+        let taken = stored.take(trimmed(from));
+        drop(stored.take(trimmed(to)));
+        stored.put_all(taken, trimmed(from), trimmed(to));
     }
 
     /// A file or directory was copied. Properties that would exceed the limit are not copied.
     pub(super) fn copied(&self, from: &[u8], to: &[u8], copied: Copied) {
-        let mut kept = self.kept();
+        let mut stored = self.stored();
         let (from, to) = (trimmed(from), trimmed(to));
         match copied {
-            Copied::Tree | Copied::Alone => drop(kept.take(to)),
-            Copied::Onto => kept.put(to.to_vec(), Set::new()),
+            Copied::Tree | Copied::Alone => drop(stored.take(to)),
+            Copied::Onto => stored.put(to.to_vec(), Set::new()),
         }
         let copies = match copied {
-            Copied::Tree => kept.below(from),
+            Copied::Tree => stored.below(from),
             Copied::Alone | Copied::Onto => vec![from.to_vec()],
         };
         let copies = copies.into_iter().filter_map(|path| {
-            let set = kept.files.get(&path)?.clone();
+            let set = stored.files.get(&path)?.clone();
             Some((path, set))
         });
         let copies = copies.collect();
-        kept.put_all(copies, from, to);
+        stored.put_all(copies, from, to);
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stored(&self) -> MutexGuard<'_, Stored> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl Stored {
     fn put(&mut self, path: Vec<u8>, set: Set) {
         if let Some(old) = self.files.remove(&path) {
             self.bytes -= weight(&path, &old);
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(value(&properties, b"/d/b"), None);
         assert_eq!(value(&properties, b"/ab").as_deref(), Some("3"));
         properties.change(b"/ab", &[(name("p"), None)]).unwrap();
-        assert_eq!(properties.kept().bytes, 0);
+        assert_eq!(properties.stored().bytes, 0);
     }
 
     #[test]
@@ -231,10 +231,10 @@ mod tests {
         let properties = Properties::default();
         let empty = weight(b"/a", &Set::from([(name("p"), String::new())]));
         set(&properties, b"/a", &"x".repeat(limits::PROPERTIES - empty));
-        assert_eq!(properties.kept().bytes, limits::PROPERTIES);
+        assert_eq!(properties.stored().bytes, limits::PROPERTIES);
         assert_eq!(properties.change(b"/b", &[(name("p"), None)]), Ok(()));
         assert_eq!(properties.change(b"/b", &[(name("p"), Some(String::new()))]), Err(Full));
         assert_eq!(properties.change(b"/a", &[(name("p"), None)]), Ok(()));
-        assert_eq!(properties.kept().bytes, 0);
+        assert_eq!(properties.stored().bytes, 0);
     }
 }

@@ -47,7 +47,7 @@ const USUAL: [&str; 8] = [
     "supportedlock",
 ];
 
-/// Which properties a request asks for.
+/// The properties that a request wants.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     /// `USUAL`, dead properties, and these.
@@ -84,12 +84,12 @@ pub(super) async fn propfind(
         _ => return refusal::condition(StatusCode::FORBIDDEN, "propfind-finite-depth"),
     };
     let renderer = Renderer { share: Arc::clone(share), wanted, quota };
-    let answer = Multistatus {
+    let multistatus = Multistatus {
         renderer,
         path: path.as_bytes().to_vec(),
         stage: Stage::Head(Box::new(described), listing),
     };
-    let mut response = Response::new(Body::stream(unfold(answer, Multistatus::next)));
+    let mut response = Response::new(Body::stream(unfold(multistatus, Multistatus::next)));
     *response.status_mut() = StatusCode::MULTI_STATUS;
     let head = response.headers_mut();
     let xml = HeaderValue::from_static("application/xml; charset=utf-8");
@@ -326,18 +326,18 @@ mod tests {
 
     #[test]
     fn requests_are_parsed_and_limited() {
-        let asked =
+        let parsed =
             |text: &str| wanted(format!("<propfind xmlns='DAV:'>{text}</propfind>").as_bytes());
         let etag = Name { namespace: DAV.to_owned(), local: "getetag".to_owned() };
         assert_eq!(wanted(b""), Ok(Wanted::All(Vec::new())));
-        assert_eq!(asked("<prop><getetag/></prop>"), Ok(Wanted::These(vec![etag.clone()])));
-        assert_eq!(asked("<allprop/><include><getetag/></include>"), Ok(Wanted::All(vec![etag])));
-        assert_eq!(asked("<x xmlns=''/><propname/>"), Ok(Wanted::Names));
-        assert_eq!(asked(""), Err(Malformed));
-        assert_eq!(asked("<prop/><propname/>"), Err(Malformed));
+        assert_eq!(parsed("<prop><getetag/></prop>"), Ok(Wanted::These(vec![etag.clone()])));
+        assert_eq!(parsed("<allprop/><include><getetag/></include>"), Ok(Wanted::All(vec![etag])));
+        assert_eq!(parsed("<x xmlns=''/><propname/>"), Ok(Wanted::Names));
+        assert_eq!(parsed(""), Err(Malformed));
+        assert_eq!(parsed("<prop/><propname/>"), Err(Malformed));
         assert_eq!(wanted(b"<propfind><propname/></propfind>"), Err(Malformed));
         let many = "<a/>".repeat(limits::PROPERTIES_OF_REQUEST + 1);
-        assert_eq!(asked(&format!("<prop>{many}</prop>")), Err(Malformed));
+        assert_eq!(parsed(&format!("<prop>{many}</prop>")), Err(Malformed));
     }
 
     #[test]

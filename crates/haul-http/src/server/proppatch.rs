@@ -59,11 +59,11 @@ pub(super) async fn proppatch(
             vec![done.err().unwrap_or(StatusCode::OK); changes.len()]
         }
     };
-    answer(&link(path.as_bytes(), is_directory), &changes, &statuses)
+    multistatus(&link(path.as_bytes(), is_directory), &changes, &statuses)
 }
 
-/// Lock tokens that the client submits: whatever is in angle brackets within parentheses of the
-/// `If` header (section 10.4.2).
+/// Lock tokens that the client submits: all URIs in angle brackets within parentheses of the `If`
+/// header (section 10.4.2).
 fn tokens(headers: &HeaderMap) -> Vec<String> {
     let condition = headers.get("if").and_then(|value| value.to_str().ok()).unwrap_or_default();
     let lists = condition.split('(').skip(1).filter_map(|rest| rest.split(')').next());
@@ -165,7 +165,7 @@ async fn apply(
     stored.map_err(|_| StatusCode::INSUFFICIENT_STORAGE)
 }
 
-/// Sets the modification time. Returns the file and its times before.
+/// Sets the modification time. Returns the file and its previous times.
 fn set_time(share: &Share, path: &[u8], time: SystemTime) -> Result<(OwnedFd, Timestamps), Errno> {
     // The file must be opened: futimens fails on an O_PATH descriptor.
     let file = share.jail.resolve(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
@@ -193,7 +193,7 @@ pub(super) fn modified(time: SystemTime) -> Timestamps {
     Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_NOW }, last_modification }
 }
 
-fn answer(link: &str, changes: &[(Name, Change)], statuses: &[StatusCode]) -> Response<Body> {
+fn multistatus(link: &str, changes: &[(Name, Change)], statuses: &[StatusCode]) -> Response<Body> {
     let mut text = format!(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n\
          <D:response><D:href>{link}</D:href>"

@@ -56,7 +56,7 @@ pub(super) struct Lent {
     lender: Arc<Mutex<Option<Received>>>,
 }
 
-/// Drains a lent body, whose borrower did not read it to its end.
+/// Drains a lent body that its borrower did not read to its end.
 pub(super) struct Lender(Arc<Mutex<Option<Received>>>);
 
 impl Lent {
@@ -65,7 +65,7 @@ impl Lent {
         (Self { body: Some(body), lender: Arc::clone(&lender) }, Lender(lender))
     }
 
-    /// The whole body; `None` if it is longer than an XML request may be.
+    /// The whole body; `None` if it is longer than an XML request may be, or cannot be read.
     pub(super) async fn xml(self) -> Option<Bytes> {
         Some(Limited::new(self, limits::XML).collect().await.ok()?.to_bytes())
     }

@@ -21,7 +21,7 @@ use super::share::Share;
 use super::tls::ServerTls;
 use super::visitor::{ClientAction, ClientEvent, Observer};
 
-/// Default of most connections at once.
+/// Default limit of connections at once.
 const CONNECTIONS: usize = 256;
 
 /// The response to excess connections, if the server does not use TLS.
@@ -132,8 +132,8 @@ impl DavServerBuilder {
         self
     }
 
-    /// Adds a host name under which clients may access the server. Without a password, only names of this machine,
-    /// `localhost` and addresses are allowed otherwise.
+    /// Adds a host name under which clients may access the server. Without a password, requests may use only these
+    /// names, the names of this machine, `localhost`, and IP addresses.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
@@ -166,7 +166,7 @@ impl DavServerBuilder {
     ///
     /// # Errors
     /// If other machines could access the server without a password and [`anonymous`](Self::anonymous) was not called,
-    /// if the directory cannot be served, or the address cannot be listened on.
+    /// if the directory cannot be served, the address cannot be listened on, or a thread cannot be started.
     pub async fn bind(self) -> Result<DavServer> {
         let is_open = self.credentials.is_none() && !self.anonymous;
         if is_open && !self.listen.ip().is_loopback() {

@@ -40,7 +40,7 @@ impl Share {
     /// # Errors
     /// If the system refuses a thread.
     pub(super) fn new(jail: Jail, read_only: bool) -> Result<Self> {
-        // More than processors: a thread that waits for a disk uses none.
+        // At least 4 even on fewer processors: a thread that waits for a disk uses none.
         let threads = available_parallelism().map_or(4, usize::from).clamp(4, 16);
         let pool = WorkPool::new("haul-dav-disk", threads)
             .map_err(|error| Error::from_io("start a thread", error))?;

@@ -216,14 +216,15 @@ mod tests {
         assert_eq!(made.fingerprint().len(), 32 * 3 - 1);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
-        let kept = fs::read_to_string(&path).unwrap().replace("\r\n", "\n");
-        assert!(kept.starts_with(made.certificate()), "it is written as it was made");
+        let saved = fs::read_to_string(&path).unwrap().replace("\r\n", "\n");
+        assert!(saved.starts_with(made.certificate()), "the certificate is saved");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let error = ServerTls::read_or_create(&path, &[]).unwrap_err().to_string();
         assert!(error.contains("mode 0644 gives others access; make it 0600"), "{error}");
     }
 
-    /// Regression: the file of a killed process with the same ID passed for the certificate of another one.
+    /// Regression: the temporary file of a killed process with the same ID was taken for a certificate that another
+    /// process had created.
     #[test]
     fn a_certificate_is_created_beside_the_unfinished_one_of_a_killed_process() {
         let directory = tempfile::tempdir().unwrap();

@@ -113,7 +113,7 @@ impl Upload {
     /// Submits the gathered pieces to a disk thread.
     async fn submit(&mut self) {
         // The semaphore is never closed.
-        let place = Arc::clone(&self.share.writes).acquire_owned().await;
+        let permit = Arc::clone(&self.share.writes).acquire_owned().await;
         let (file, offset) = (Arc::clone(&self.file), self.offset);
         let pieces = std::mem::take(&mut self.gathered);
         let length = std::mem::take(&mut self.length);
@@ -127,7 +127,7 @@ impl Upload {
             let stat = || Ok(if is_final { Some(fstat(&file)?) } else { None });
             // No receiver is left if the upload broke off.
             drop(sender.send(written.and_then(|()| stat())));
-            drop((pieces, place));
+            drop((pieces, permit));
         };
         match length <= limits::SHORT {
             true => self.share.pool.submit_short(work),
@@ -156,8 +156,8 @@ impl Upload {
             after = self.wait().await?;
         }
         if is_only && self.modified.is_none() && after.is_some() {
-            // A range of a file, of which there may be thousands: another trip to a disk thread
-            // would cost.
+            // A range of a file, of which there may be thousands: save another switch to a disk
+            // thread.
             self.stat = after;
             return Ok(());
         }

@@ -264,7 +264,7 @@ mod tests {
                         xmlns:a1=\"DAV:\" a1:s=\"1\">&lt;t&#65;&lt;u></x:q><b></b></D:p>";
         let written = rewritten(text).unwrap();
         assert_eq!(written.replace("&gt;", ">"), expected);
-        // Formerly, another prefix was declared for that namespace, which is malformed.
+        // Regression: another prefix was declared for the namespace of `xml`, which is malformed.
         assert_eq!(rewritten("<xml:a/>").unwrap(), "<xml:a></xml:a>");
     }
 

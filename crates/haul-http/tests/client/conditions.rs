@@ -20,7 +20,7 @@ async fn serve(
     tag: impl Fn() -> String + Send + Sync + 'static,
     refuses: impl Fn(&Asked) -> bool + Send + Sync + 'static,
 ) -> Scripted {
-    Scripted::start(move |asked| match (&asked.method[..], &asked.path[..]) {
+    Scripted::start(move |request| match (&request.method[..], &request.path[..]) {
         ("OPTIONS", _) => {
             let headers = vec![("DAV", "1, 2".to_owned()), ("Server", "haul".to_owned())];
             Reply::Say(200, headers, String::new())
@@ -28,7 +28,7 @@ async fn serve(
         ("PROPFIND", "/dav/") => Reply::listing(&[("/dav/", None)]),
         ("PROPFIND", "/dav/file") => Reply::Say(207, Vec::new(), described(&tag())),
         ("PROPFIND", part) => Reply::listing(&[(part, Some(CONTENT.len() as u64))]),
-        ("PUT" | "MOVE", _) if refuses(asked) => Reply::status(412),
+        ("PUT" | "MOVE", _) if refuses(request) => Reply::status(412),
         ("PUT" | "MOVE", _) => Reply::status(201),
         ("DELETE", _) => Reply::status(204),
         _ => Reply::status(405),
@@ -44,8 +44,8 @@ fn described(tag: &str) -> String {
     )
 }
 
-fn has_condition(asked: &Asked) -> bool {
-    !asked.header("if-match").is_empty() || !asked.header("if").is_empty()
+fn has_condition(request: &Asked) -> bool {
+    !request.header("if-match").is_empty() || !request.header("if").is_empty()
 }
 
 async fn opened(server: &Scripted) -> (Arc<HttpStorage>, Identity) {
@@ -78,13 +78,13 @@ async fn put_and_move(storage: &HttpStorage, options: &CommitOptions) -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_appears_after_the_look_is_not_replaced() {
+async fn a_version_that_appears_after_the_check_is_not_replaced() {
     let version = Arc::new(AtomicUsize::new(1));
     let (shown, changed) = (Arc::clone(&version), Arc::clone(&version));
     let tag = move || format!("\"{}\"", shown.load(Ordering::SeqCst));
     // Another client replaces the file just before the request arrives.
-    let server = serve(tag, move |asked| {
-        let refuses = has_condition(asked);
+    let server = serve(tag, move |request| {
+        let refuses = has_condition(request);
         changed.fetch_add(usize::from(refuses), Ordering::SeqCst);
         refuses
     });
@@ -106,7 +106,7 @@ async fn a_version_that_appears_after_the_look_is_not_replaced() {
     assert_eq!(moves[0].header("overwrite"), "T");
 }
 
-/// Otherwise no file could be replaced there.
+/// Otherwise no file could be replaced on such a server.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_condition_that_the_server_misjudges_is_dropped() {
     let server = serve(|| "\"1\"".to_owned(), has_condition).await;

@@ -20,8 +20,8 @@ use super::scripted::{Asked, Reply, Scripted, multistatus};
 use super::{host, path, replacing, storage};
 
 /// The response to requests that a test's script does not handle itself.
-fn usual(asked: &Asked) -> Reply {
-    match (&asked.method[..], &asked.path[..]) {
+fn usual(request: &Asked) -> Reply {
+    match (&request.method[..], &request.path[..]) {
         ("OPTIONS", _) => Reply::Say(200, vec![("DAV", "1, 2".to_owned())], String::new()),
         ("PROPFIND", "/dav/") => Reply::listing(&[("/dav/", None)]),
         ("PROPFIND", _) => Reply::status(404),
@@ -48,7 +48,7 @@ async fn listed(server: &Scripted) -> (Vec<Entry>, Vec<haul_storage::Error>) {
     (entries, errors)
 }
 
-/// Writes blocks of 256 KiB until an error occurs.
+/// Writes a file of this many blocks of 256 KiB and commits it; on an error, aborts it.
 async fn write(storage: &HttpStorage, blocks: u64) -> Result<()> {
     const BLOCK: u64 = 256 << 10;
     let options = CreateOptions { size: Some(blocks * BLOCK), ..CreateOptions::default() };
@@ -70,12 +70,12 @@ async fn write(storage: &HttpStorage, blocks: u64) -> Result<()> {
 #[tokio::test]
 async fn a_connection_that_the_server_is_about_to_close_is_not_used() {
     // A request on a connection that closes may have been executed, which has to be checked.
-    for (kept, again) in
+    for (keep_alive, is_reused) in
         [(None, true), (Some("timeout=60, max=100"), true), (Some("timeout=1"), false)]
     {
-        let server = Scripted::start(move |asked| match usual(asked) {
+        let server = Scripted::start(move |request| match usual(request) {
             Reply::Say(status, mut headers, body) => {
-                headers.extend(kept.map(|kept| ("Keep-Alive", kept.to_owned())));
+                headers.extend(keep_alive.map(|value| ("Keep-Alive", value.to_owned())));
                 Reply::Say(status, headers, body)
             }
             other => other,
@@ -86,9 +86,9 @@ async fn a_connection_that_the_server_is_about_to_close_is_not_used() {
         assert_eq!(gone().await, ErrorKind::NotFound);
         sleep(Duration::from_millis(700)).await;
         assert_eq!(gone().await, ErrorKind::NotFound);
-        let asked = server.asked("PROPFIND");
-        let [.., first, second] = &asked[..] else { panic!("it is looked at twice") };
-        assert_eq!(first.from == second.from, again, "{kept:?}");
+        let requests = server.asked("PROPFIND");
+        let [.., first, second] = &requests[..] else { panic!("fewer than two lookups") };
+        assert_eq!(first.from == second.from, is_reused, "{keep_alive:?}");
     }
 }
 
@@ -96,13 +96,13 @@ async fn a_connection_that_the_server_is_about_to_close_is_not_used() {
 /// them the file appears moved. Returns the outcome and the number of MOVEs.
 async fn moved(replies: Vec<Reply>, moved_after: usize) -> (Result<()>, usize) {
     let moves = Arc::new(AtomicUsize::new(0));
-    let server = Scripted::start(move |asked| {
+    let server = Scripted::start(move |request| {
         let moved = moves.load(Ordering::Relaxed) >= moved_after;
-        match (&asked.method[..], &asked.path[..]) {
+        match (&request.method[..], &request.path[..]) {
             ("PROPFIND", "/dav/a") if !moved => Reply::listing(&[("/dav/a", Some(5))]),
             ("PROPFIND", "/dav/b") if moved => Reply::listing(&[("/dav/b", Some(5))]),
             ("MOVE", "/dav/a") => replies[moves.fetch_add(1, Ordering::Relaxed)].clone(),
-            _ => usual(asked),
+            _ => usual(request),
         }
     });
     let server = server.await;
@@ -116,25 +116,25 @@ async fn a_move_whose_connection_ends_is_repeated_unless_it_was_done() {
     const CREATED: Reply = Reply::Say(201, Vec::new(), String::new());
     const GONE: Reply = Reply::Say(404, Vec::new(), String::new());
     const LOST: Reply = Reply::Close(0);
-    let (outcome, asked) = moved(vec![LOST, CREATED], 2).await;
-    assert!(outcome.is_ok() && asked == 2, "the request was lost: {outcome:?}");
-    let (outcome, asked) = moved(vec![LOST], 1).await;
-    assert!(outcome.is_ok() && asked == 1, "the response was lost: {outcome:?}");
-    let (outcome, asked) = moved(vec![LOST, GONE], 2).await;
-    assert!(outcome.is_ok() && asked == 2, "it was done late: {outcome:?}");
-    let (outcome, asked) = moved(vec![LOST, LOST, LOST], 4).await;
-    assert_eq!((outcome.unwrap_err().kind(), asked), (ErrorKind::Unreachable, 3));
-    let (outcome, asked) = moved(vec![GONE], 4).await;
-    assert_eq!((outcome.unwrap_err().kind(), asked), (ErrorKind::NotFound, 1));
+    let (outcome, moves) = moved(vec![LOST, CREATED], 2).await;
+    assert!(outcome.is_ok() && moves == 2, "the request was lost: {outcome:?}");
+    let (outcome, moves) = moved(vec![LOST], 1).await;
+    assert!(outcome.is_ok() && moves == 1, "the response was lost: {outcome:?}");
+    let (outcome, moves) = moved(vec![LOST, GONE], 2).await;
+    assert!(outcome.is_ok() && moves == 2, "the first request was executed late: {outcome:?}");
+    let (outcome, moves) = moved(vec![LOST, LOST, LOST], 4).await;
+    assert_eq!((outcome.unwrap_err().kind(), moves), (ErrorKind::Unreachable, 3));
+    let (outcome, moves) = moved(vec![GONE], 4).await;
+    assert_eq!((outcome.unwrap_err().kind(), moves), (ErrorKind::NotFound, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listing_with_an_entity_bomb_is_refused() {
     let bomb = "<?xml version=\"1.0\"?><!DOCTYPE x [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \
                 \"&a;&a;&a;&a;\">]><D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>&b;";
-    let server = Scripted::start(move |asked| match &asked.method[..] {
+    let server = Scripted::start(move |request| match &request.method[..] {
         "PROPFIND" => Reply::Say(207, Vec::new(), bomb.to_owned()),
-        _ => usual(asked),
+        _ => usual(request),
     })
     .await;
     let (entries, errors) = listed(&server).await;
@@ -146,7 +146,7 @@ async fn a_listing_with_an_entity_bomb_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn links_outside_the_directory_are_errors_that_name_them() {
-    let server = Scripted::start(|asked| match asked.is("PROPFIND", "/dav/") {
+    let server = Scripted::start(|request| match request.is("PROPFIND", "/dav/") {
         true => Reply::listing(&[
             ("/dav/", None),
             ("/dav/../etc/passwd", Some(1)),
@@ -157,7 +157,7 @@ async fn links_outside_the_directory_are_errors_that_name_them() {
             ("/dav/deep/er", Some(1)),
             ("/dav/good%20one", Some(5)),
         ]),
-        false => usual(asked),
+        false => usual(request),
     })
     .await;
     let (entries, errors) = listed(&server).await;
@@ -172,9 +172,9 @@ async fn links_outside_the_directory_are_errors_that_name_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_listed_again_in_another_encoding_is_an_error() {
-    let server = Scripted::start(|asked| match asked.is("PROPFIND", "/dav/") {
+    let server = Scripted::start(|request| match request.is("PROPFIND", "/dav/") {
         true => Reply::listing(&[("/dav/a", Some(1)), ("/dav/%61", Some(2)), ("/dav/b", Some(3))]),
-        false => usual(asked),
+        false => usual(request),
     })
     .await;
     let (entries, errors) = listed(&server).await;
@@ -187,9 +187,9 @@ async fn a_name_listed_again_in_another_encoding_is_an_error() {
 async fn a_listing_that_breaks_off_resumes_without_duplicates() {
     let tries = AtomicUsize::new(0);
     let all = [("/dav/", None), ("/dav/a", Some(1)), ("/dav/b", Some(2)), ("/dav/c", Some(3))];
-    let server = Scripted::start(move |asked| {
-        if !asked.is("PROPFIND", "/dav/") {
-            return usual(asked);
+    let server = Scripted::start(move |request| {
+        if !request.is("PROPFIND", "/dav/") {
+            return usual(request);
         }
         let whole = multistatus(&all);
         let half = whole.find("<D:href>/dav/c").unwrap();
@@ -207,9 +207,9 @@ async fn a_listing_that_breaks_off_resumes_without_duplicates() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_refused_half_way_stops_with_the_servers_status() {
     for (status, kind) in [(507, ErrorKind::NoSpace), (413, ErrorKind::NoSpace)] {
-        let server = Scripted::start(move |asked| match &asked.method[..] {
+        let server = Scripted::start(move |request| match &request.method[..] {
             "PUT" => Reply::Refuse(status, 1 << 20),
-            _ => usual(asked),
+            _ => usual(request),
         })
         .await;
         let error = write(&*open(&server).await, 400).await.unwrap_err();
@@ -224,27 +224,27 @@ async fn an_upload_refused_half_way_stops_with_the_servers_status() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_refused_at_once_sends_no_body() {
-    let server = Scripted::start(|asked| match &asked.method[..] {
+    let server = Scripted::start(|request| match &request.method[..] {
         "PUT" => Reply::Wait { asks: false, status: 413 },
-        _ => usual(asked),
+        _ => usual(request),
     })
     .await;
     let error = write(&*open(&server).await, 400).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::NoSpace, Retry::Never), "{error}");
     let put = &server.asked("PUT")[0];
     assert_eq!(put.header("expect"), "100-continue");
-    assert!(!put.unasked, "it sends before the server has answered");
+    assert!(!put.unasked, "the body is sent before the server has responded");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_first_large_upload_waits_for_100_continue() {
-    let server = Scripted::start(|asked| match &asked.method[..] {
-        "PUT" if asked.header("expect").is_empty() => Reply::status(201),
+    let server = Scripted::start(|request| match &request.method[..] {
+        "PUT" if request.header("expect").is_empty() => Reply::status(201),
         "PUT" => Reply::Wait { asks: true, status: 201 },
-        "PROPFIND" if asked.path == "/dav/.file.haul-part" => {
+        "PROPFIND" if request.path == "/dav/.file.haul-part" => {
             Reply::listing(&[("/dav/.file.haul-part", Some(2 << 20))])
         }
-        _ => usual(asked),
+        _ => usual(request),
     })
     .await;
     let storage = open(&server).await;
@@ -252,9 +252,9 @@ async fn only_the_first_large_upload_waits_for_100_continue() {
         write(&storage, 8).await.unwrap();
     }
     let puts = server.asked("PUT");
-    let asks: Vec<_> = puts.iter().map(|put| put.header("expect")).collect();
-    assert_eq!(asks, ["100-continue", ""]);
-    assert!(!puts[0].unasked, "it sends before the server wants it");
+    let expects: Vec<_> = puts.iter().map(|put| put.header("expect")).collect();
+    assert_eq!(expects, ["100-continue", ""]);
+    assert!(!puts[0].unasked, "the body is sent before 100 Continue");
     assert!(puts.iter().all(|put| put.body == [1; 2 << 20]));
 }
 
@@ -262,14 +262,14 @@ async fn only_the_first_large_upload_waits_for_100_continue() {
 async fn expect_is_sent_once_to_a_server_that_ignores_or_refuses_it() {
     // One server refuses with 417, the other ignores the header.
     for refuses in [true, false] {
-        let server = Scripted::start(move |asked| match &asked.method[..] {
-            "PUT" if refuses && !asked.header("expect").is_empty() => {
+        let server = Scripted::start(move |request| match &request.method[..] {
+            "PUT" if refuses && !request.header("expect").is_empty() => {
                 Reply::Wait { asks: false, status: 417 }
             }
-            "PROPFIND" if asked.path == "/dav/.file.haul-part" => {
+            "PROPFIND" if request.path == "/dav/.file.haul-part" => {
                 Reply::listing(&[("/dav/.file.haul-part", Some(2 << 20))])
             }
-            _ => usual(asked),
+            _ => usual(request),
         })
         .await;
         let storage = open(&server).await;
@@ -281,17 +281,17 @@ async fn expect_is_sent_once_to_a_server_that_ignores_or_refuses_it() {
         }
         write(&storage, 8).await.unwrap();
         let puts = server.asked("PUT");
-        let asks: Vec<_> = puts.iter().map(|put| put.header("expect")).collect();
-        assert_eq!(asks, ["100-continue", ""]);
+        let expects: Vec<_> = puts.iter().map(|put| put.header("expect")).collect();
+        assert_eq!(expects, ["100-continue", ""]);
         assert!(puts[1].body == [1; 2 << 20]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_whose_connection_is_lost_restarts() {
-    let server = Scripted::start(|asked| match &asked.method[..] {
+    let server = Scripted::start(|request| match &request.method[..] {
         "PUT" => Reply::Close(1 << 20),
-        _ => usual(asked),
+        _ => usual(request),
     })
     .await;
     let error = write(&*open(&server).await, 400).await.unwrap_err();
@@ -301,9 +301,9 @@ async fn an_upload_whose_connection_is_lost_restarts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_of_the_wrong_length_is_not_renamed() {
-    let server = Scripted::start(|asked| match asked.is("PROPFIND", "/dav/.file.haul-part") {
+    let server = Scripted::start(|request| match request.is("PROPFIND", "/dav/.file.haul-part") {
         true => Reply::listing(&[("/dav/.file.haul-part", Some(1000))]),
-        false => usual(asked),
+        false => usual(request),
     })
     .await;
     let error = write(&*open(&server).await, 2).await.unwrap_err();
@@ -313,12 +313,12 @@ async fn an_upload_of_the_wrong_length_is_not_renamed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_rename_is_an_error_and_leaves_no_part_file() {
-    let server = Scripted::start(|asked| match &asked.method[..] {
+    let server = Scripted::start(|request| match &request.method[..] {
         "MOVE" => Reply::status(403),
-        "PROPFIND" if asked.path.ends_with("part") => {
+        "PROPFIND" if request.path.ends_with("part") => {
             Reply::listing(&[("/dav/.file.haul-part", Some(512 << 10))])
         }
-        _ => usual(asked),
+        _ => usual(request),
     })
     .await;
     let error = write(&*open(&server).await, 2).await.unwrap_err();
@@ -332,9 +332,9 @@ async fn a_refused_rename_is_an_error_and_leaves_no_part_file() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_whose_response_is_lost_counts_as_done() {
     let moved = AtomicUsize::new(0);
-    let server = Scripted::start(move |asked| {
+    let server = Scripted::start(move |request| {
         let has_moved = moved.load(Ordering::Relaxed) > 0;
-        match (&asked.method[..], &asked.path[..]) {
+        match (&request.method[..], &request.path[..]) {
             ("MOVE", _) => {
                 moved.store(1, Ordering::Relaxed);
                 Reply::Close(0)
@@ -345,7 +345,7 @@ async fn a_move_whose_response_is_lost_counts_as_done() {
             ("PROPFIND", "/dav/file") if has_moved => {
                 Reply::listing(&[("/dav/file", Some(512 << 10))])
             }
-            _ => usual(asked),
+            _ => usual(request),
         }
     })
     .await;
@@ -354,9 +354,9 @@ async fn a_move_whose_response_is_lost_counts_as_done() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_never_replaces_a_directory() {
-    let server = Scripted::start(|asked| match asked.is("PROPFIND", "/dav/file") {
+    let server = Scripted::start(|request| match request.is("PROPFIND", "/dav/file") {
         true => Reply::listing(&[("/dav/file/", None)]),
-        false => usual(asked),
+        false => usual(request),
     })
     .await;
     let bytes = Bytes::from_static(b"small");
@@ -367,12 +367,12 @@ async fn a_file_never_replaces_a_directory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_move_a_file_is_uploaded_under_its_final_name() {
-    let server = Scripted::start(|asked| match &asked.method[..] {
+    let server = Scripted::start(|request| match &request.method[..] {
         "OPTIONS" => {
             let allow = ("Allow", "GET, HEAD, PUT, DELETE, OPTIONS".to_owned());
             Reply::Say(200, vec![allow], String::new())
         }
-        _ => usual(asked),
+        _ => usual(request),
     })
     .await;
     let storage = open(&server).await;
@@ -383,17 +383,17 @@ async fn without_move_a_file_is_uploaded_under_its_final_name() {
     assert_eq!(put[0].body.len(), 512 << 10);
 }
 
-/// Regression: the existing file was deleted as if it were half of the new one.
+/// Regression: the existing file was deleted as if it were the partial upload.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_move_a_refused_upload_deletes_nothing() {
     for reply in [Reply::Refuse(507, 0), Reply::Refuse(403, 300_000), Reply::Close(300_000)] {
-        let server = Scripted::start(move |asked| match &asked.method[..] {
+        let server = Scripted::start(move |request| match &request.method[..] {
             "OPTIONS" => {
                 let allow = ("Allow", "GET, HEAD, PUT, DELETE, OPTIONS".to_owned());
                 Reply::Say(200, vec![allow], String::new())
             }
             "PUT" => reply.clone(),
-            _ => usual(asked),
+            _ => usual(request),
         })
         .await;
         let error = write(&*open(&server).await, 2).await.unwrap_err();
@@ -421,20 +421,20 @@ async fn a_server_that_calls_every_nonce_stale_is_an_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sabredav_gets_ranges_by_patch() {
-    let server = Scripted::start(|asked| match (&asked.method[..], &asked.path[..]) {
+    let server = Scripted::start(|request| match (&request.method[..], &request.path[..]) {
         ("OPTIONS", _) => {
             let dav = ("DAV", "1, 3, extended-mkcol, sabredav-partialupdate".to_owned());
             Reply::Say(200, vec![dav], String::new())
         }
         ("PATCH", _) => Reply::status(204),
         ("GET", _) => {
-            let range = asked.header("range").replace('=', " ");
+            let range = request.header("range").replace('=', " ");
             Reply::Say(206, vec![("Content-Range", format!("{range}/7"))], "x".to_owned())
         }
         ("PROPFIND", "/dav/.file.haul-part") => {
             Reply::listing(&[("/dav/.file.haul-part", Some(7))])
         }
-        _ => usual(asked),
+        _ => usual(request),
     })
     .await;
     let storage = open(&server).await;
@@ -452,13 +452,13 @@ async fn sabredav_gets_ranges_by_patch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nextcloud_gets_the_time_with_the_file() {
-    let server = Scripted::start(|asked| match &asked.method[..] {
+    let server = Scripted::start(|request| match &request.method[..] {
         "OPTIONS" => {
             let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
             Reply::Say(200, vec![dav], String::new())
         }
         "PROPPATCH" => Reply::listing(&[("/x", Some(1))]),
-        _ => usual(asked),
+        _ => usual(request),
     })
     .await;
     let root = format!("{}remote.php/dav/files/me/", server.url);
@@ -480,17 +480,19 @@ async fn nextcloud_gets_the_time_with_the_file() {
 /// Enough of a Nextcloud server for uploads; the second piece is refused once.
 async fn nextcloud() -> Scripted {
     let refused = AtomicUsize::new(0);
-    Scripted::start(move |asked| match &asked.method[..] {
+    Scripted::start(move |request| match &request.method[..] {
         "OPTIONS" => {
             let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
             Reply::Say(200, vec![dav], String::new())
         }
         "MKCOL" => Reply::status(201),
-        "PUT" if asked.path.ends_with("00002") && refused.fetch_add(1, Ordering::Relaxed) == 0 => {
+        "PUT"
+            if request.path.ends_with("00002") && refused.fetch_add(1, Ordering::Relaxed) == 0 =>
+        {
             Reply::status(503)
         }
-        "PROPFIND" if asked.path.ends_with("/me/") => Reply::listing(&[(&asked.path, None)]),
-        _ => usual(asked),
+        "PROPFIND" if request.path.ends_with("/me/") => Reply::listing(&[(&request.path, None)]),
+        _ => usual(request),
     })
     .await
 }
@@ -551,13 +553,13 @@ async fn sent_in_pieces(server: &Scripted, size: u64) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn assembly_is_awaited_after_a_gateway_timeout() {
     const SIZE: u64 = 6 << 20;
-    for (status, done_after, is_well) in
+    for (status, done_after, succeeds) in
         [(504, 3, true), (500, 3, false), (500, 0, true), (0, 3, true)]
     {
         let (is_moved, looks) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let server = Scripted::start(move |asked| {
+        let server = Scripted::start(move |request| {
             let moved = is_moved.load(Ordering::Relaxed) > 0;
-            match &asked.method[..] {
+            match &request.method[..] {
                 "OPTIONS" => {
                     let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
                     Reply::Say(200, vec![dav], String::new())
@@ -567,27 +569,27 @@ async fn assembly_is_awaited_after_a_gateway_timeout() {
                     is_moved.store(1, Ordering::Relaxed);
                     if status == 0 { Reply::Close(0) } else { Reply::status(status) }
                 }
-                "PROPFIND" if asked.path.contains("/uploads/") && moved => {
+                "PROPFIND" if request.path.contains("/uploads/") && moved => {
                     match looks.fetch_add(1, Ordering::Relaxed) < done_after {
-                        true => Reply::listing(&[(&asked.path, None)]),
+                        true => Reply::listing(&[(&request.path, None)]),
                         false => Reply::status(404),
                     }
                 }
-                "PROPFIND" if asked.path.ends_with("/big") && moved => {
+                "PROPFIND" if request.path.ends_with("/big") && moved => {
                     match looks.load(Ordering::Relaxed) > done_after {
-                        true => Reply::listing(&[(&asked.path, Some(SIZE))]),
+                        true => Reply::listing(&[(&request.path, Some(SIZE))]),
                         false => Reply::status(404),
                     }
                 }
-                "PROPFIND" if asked.path.ends_with("/me/") => {
-                    Reply::listing(&[(&asked.path, None)])
+                "PROPFIND" if request.path.ends_with("/me/") => {
+                    Reply::listing(&[(&request.path, None)])
                 }
-                _ => usual(asked),
+                _ => usual(request),
             }
         })
         .await;
         let done = sent_in_pieces(&server, SIZE).await;
-        assert_eq!(done.is_ok(), is_well, "{status}: {done:?}");
+        assert_eq!(done.is_ok(), succeeds, "{status}: {done:?}");
         assert_eq!(server.asked("MOVE").len(), 1);
     }
 }
@@ -598,7 +600,7 @@ async fn assembly_is_awaited_after_a_gateway_timeout() {
 async fn a_lost_assembly_request_is_repeated() {
     const SIZE: u64 = 6 << 20;
     let moved = AtomicUsize::new(0);
-    let server = Scripted::start(move |asked| match &asked.method[..] {
+    let server = Scripted::start(move |request| match &request.method[..] {
         "OPTIONS" => {
             let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
             Reply::Say(200, vec![dav], String::new())
@@ -608,10 +610,10 @@ async fn a_lost_assembly_request_is_repeated() {
             0 => Reply::Close(0),
             _ => Reply::status(201),
         },
-        "PROPFIND" if asked.path.contains("/uploads/") || asked.path.ends_with("/me/") => {
-            Reply::listing(&[(&asked.path, None)])
+        "PROPFIND" if request.path.contains("/uploads/") || request.path.ends_with("/me/") => {
+            Reply::listing(&[(&request.path, None)])
         }
-        _ => usual(asked),
+        _ => usual(request),
     })
     .await;
     sent_in_pieces(&server, SIZE).await.unwrap();
@@ -622,22 +624,24 @@ async fn a_lost_assembly_request_is_repeated() {
 async fn a_server_that_refuses_pieces_gets_one_put() {
     const SIZE: u64 = 6 << 20;
     for status in [403, 404, 405, 409, 501] {
-        let server = Scripted::start(move |asked| match &asked.method[..] {
+        let server = Scripted::start(move |request| match &request.method[..] {
             "OPTIONS" => {
                 let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
                 Reply::Say(200, vec![dav], String::new())
             }
             "MKCOL" => Reply::status(status),
-            "PROPFIND" if asked.path.ends_with("part") => {
-                Reply::listing(&[(&asked.path, Some(SIZE))])
+            "PROPFIND" if request.path.ends_with("part") => {
+                Reply::listing(&[(&request.path, Some(SIZE))])
             }
-            "PROPFIND" if asked.path.ends_with("/me/") => Reply::listing(&[(&asked.path, None)]),
-            _ => usual(asked),
+            "PROPFIND" if request.path.ends_with("/me/") => {
+                Reply::listing(&[(&request.path, None)])
+            }
+            _ => usual(request),
         });
         let server = server.await;
         sent_in_pieces(&server, SIZE).await.unwrap();
         let puts = server.asked("PUT");
-        let lengths: Vec<_> = puts.iter().map(|asked| asked.body.len() as u64).collect();
+        let lengths: Vec<_> = puts.iter().map(|request| request.body.len() as u64).collect();
         assert_eq!(lengths, [SIZE], "{status}");
     }
 }
@@ -674,7 +678,7 @@ async fn the_first_listing_reuses_the_page_and_later_ones_refresh_it() {
     const PAGE: &str = "<html><head><title>Index of /dav/</title></head><body>\
         <h1>Index of /dav/</h1><pre><a href=\"../\">../</a>\n\
         <a href=\"file\">file</a>      01-Jan-2026 00:00      5\n</pre></body></html>";
-    let server = Scripted::start(|asked| match (&asked.method[..], &asked.path[..]) {
+    let server = Scripted::start(|request| match (&request.method[..], &request.path[..]) {
         ("GET", "/dav/") => {
             Reply::Say(200, vec![("Content-Type", "text/html".to_owned())], PAGE.to_owned())
         }
@@ -686,7 +690,7 @@ async fn the_first_listing_reuses_the_page_and_later_ones_refresh_it() {
     let Found::Directory(root) = host.find(&root).await.unwrap() else { panic!("no directory") };
     let location = Location::parse("http://server/").unwrap();
     let web = HttpStorage::open_web_directory(host, location, root).await;
-    let pages = || server.asked("GET").iter().filter(|asked| asked.path == "/dav/").count();
+    let pages = || server.asked("GET").iter().filter(|request| request.path == "/dav/").count();
     for expected in [1, 2] {
         let entries = web.list_sorted(&RelPath::root()).await.unwrap();
         assert_eq!(entries[0].path, path("file"));
@@ -694,12 +698,12 @@ async fn the_first_listing_reuses_the_page_and_later_ones_refresh_it() {
     }
 }
 
-/// Formerly, it requested the lengths of the first 32 files, and the listing requested them again.
+/// Formerly, the probe requested the lengths of the first 32 files, and the listing requested them again.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_probe_for_ranges_requests_lengths_up_to_the_first_file_that_is_not_empty() {
     let links: Vec<_> = (0..40).map(|n| format!("<a href=\"f{n}\">f{n}</a>")).collect();
     let page = format!("<title>Index of /dav/</title><pre>{}</pre>", links.join("\n"));
-    let server = Scripted::start(move |asked| match &asked.path[..] {
+    let server = Scripted::start(move |request| match &request.path[..] {
         "/dav/" => Reply::Say(200, vec![("Content-Type", "text/html".to_owned())], page.clone()),
         "/dav/f0" => Reply::status(200),
         _ => Reply::Say(200, Vec::new(), "12345".to_owned()),
@@ -708,17 +712,17 @@ async fn the_probe_for_ranges_requests_lengths_up_to_the_first_file_that_is_not_
     let (location, root) = (Location::parse("http://server/"), Url::parse(&server.url));
     let web = HttpStorage::open_web_directory(host(&server.url), location.unwrap(), root.unwrap());
     assert!(!web.await.capabilities().ranged_reads);
-    let mut asked: Vec<_> = server.asked("HEAD").into_iter().map(|asked| asked.path).collect();
+    let mut paths: Vec<_> = server.asked("HEAD").into_iter().map(|request| request.path).collect();
     // A pipelined request may be repeated alone.
-    asked.dedup();
-    assert_eq!(asked, ["/dav/f0", "/dav/f1"]);
+    paths.dedup();
+    assert_eq!(paths, ["/dav/f0", "/dav/f1"]);
 }
 
-/// A server in Debian answers OPTIONS like this for a missing path; haul used to read on for a
+/// A server in Debian responds to OPTIONS like this for a missing path; haul used to read on for a
 /// minute.
 #[tokio::test]
 async fn a_response_with_an_endless_body_is_judged_by_its_head() {
-    let server = Scripted::start(|asked| match usual(asked) {
+    let server = Scripted::start(|request| match usual(request) {
         Reply::Say(status, headers, body) if body.is_empty() => Reply::Endless(status, headers),
         other => other,
     });
@@ -736,9 +740,9 @@ async fn a_response_with_an_endless_body_is_judged_by_its_head() {
 
 #[tokio::test]
 async fn a_silent_server_is_reported_with_the_awaited_response() {
-    let server = Scripted::start(|asked| match &asked.method[..] {
+    let server = Scripted::start(|request| match &request.method[..] {
         "OPTIONS" => Reply::Silent,
-        _ => usual(asked),
+        _ => usual(request),
     });
     let server = server.await;
     let (reports, mut reported) = tokio::sync::mpsc::unbounded_channel();
@@ -767,13 +771,13 @@ async fn one_response_with_the_whole_file_does_not_end_the_use_of_ranges() {
     const SIZE: usize = 300_000;
     for (wholes, is_ranged) in [(1, true), (2, false)] {
         let sent = Arc::new(AtomicUsize::new(0));
-        let server = Scripted::start(move |asked| {
-            let range = asked.header("range").strip_prefix("bytes=").and_then(|range| {
+        let server = Scripted::start(move |request| {
+            let range = request.header("range").strip_prefix("bytes=").and_then(|range| {
                 let (first, last) = range.split_once('-')?;
                 Some((first.parse::<usize>().ok()?, last.parse::<usize>().ok()?))
             });
             let tag = ("ETag", "\"a\"".to_owned());
-            match (&asked.method[..], range) {
+            match (&request.method[..], range) {
                 ("GET", Some((first, last))) => {
                     let is_first = first == 0;
                     if !is_first && sent.fetch_add(1, Ordering::Relaxed) < wholes {
@@ -784,7 +788,7 @@ async fn one_response_with_the_whole_file_does_not_end_the_use_of_ranges() {
                     Reply::Say(206, vec![tag, fields], "x".repeat(last + 1 - first))
                 }
                 ("PROPFIND", _) => Reply::listing(&[("/dav/file", Some(SIZE as u64))]),
-                _ => usual(asked),
+                _ => usual(request),
             }
         });
         let server = server.await;

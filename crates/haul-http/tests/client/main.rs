@@ -37,8 +37,8 @@ fn host(url: &str) -> Arc<HttpHost> {
 
 async fn storage(url: &str, journals: &TempDir) -> Arc<HttpStorage> {
     let location = Location::parse("dav://server/").unwrap();
-    let place = Some(journals.path().to_owned());
-    HttpStorage::open_dav(host(url), location, Url::parse(url).unwrap(), place).await.unwrap()
+    let directory = Some(journals.path().to_owned());
+    HttpStorage::open_dav(host(url), location, Url::parse(url).unwrap(), directory).await.unwrap()
 }
 
 fn path(text: &str) -> RelPath {
@@ -49,8 +49,8 @@ fn replacing() -> CommitOptions {
     CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None }
 }
 
-/// Runs the conformance suite without the cases that the server fails for any client, each with its
-/// reason.
+/// Runs the conformance suite without the `known` cases, which the server fails for any client. Each
+/// has its reason.
 async fn conforms(server: Option<Server>, lanes: usize, known: &[(&str, &str)]) {
     let Some(server) = server else { return };
     let journals = tempfile::tempdir().unwrap();
@@ -300,10 +300,10 @@ async fn parts_are_sent_once_despite_announced_connection_ends() {
     writer.commit(bytes.len() as u64, &replacing()).await.unwrap();
     assert_eq!(storage.read_whole(&path("file"), 8_000_000).await.unwrap().bytes, bytes);
     drop(server);
-    let said = std::fs::read_to_string(&log).unwrap();
-    let parts = said.lines().filter(|line| line.contains("bytes ")).count();
+    let logged = std::fs::read_to_string(&log).unwrap();
+    let parts = logged.lines().filter(|line| line.contains("bytes ")).count();
     // The first connection may end before the marker of its last part.
-    assert!((60..62).contains(&parts), "each part is taken once:\n{said}");
+    assert!((60..62).contains(&parts), "each part is taken once:\n{logged}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -330,8 +330,8 @@ async fn small_files_share_connections_that_end_now_and_then() {
     let longer = storage.read_whole(&name(99), 100).await.unwrap_err();
     assert_eq!(longer.kind(), ErrorKind::Changed);
     drop(server);
-    let said = std::fs::read_to_string(&log).unwrap();
-    assert!(said.lines().filter(|line| line.starts_with("PUT ")).count() >= 100, "{said}");
+    let logged = std::fs::read_to_string(&log).unwrap();
+    assert!(logged.lines().filter(|line| line.starts_with("PUT ")).count() >= 100, "{logged}");
 }
 
 /// Data from before an interrupted range must remain.

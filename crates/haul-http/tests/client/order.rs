@@ -25,10 +25,10 @@ fn content(n: usize) -> String {
 }
 
 /// The response of a server that has the files, and ranges of them if `has_ranges`.
-fn files(asked: &Asked, has_ranges: bool) -> Option<Reply> {
-    let number = asked.path.strip_prefix("/dav/f").filter(|_| asked.method == "GET")?;
+fn files(request: &Asked, has_ranges: bool) -> Option<Reply> {
+    let number = request.path.strip_prefix("/dav/f").filter(|_| request.method == "GET")?;
     let whole = content(number.parse().unwrap());
-    let range = asked.header("range").strip_prefix("bytes=").filter(|_| has_ranges);
+    let range = request.header("range").strip_prefix("bytes=").filter(|_| has_ranges);
     Some(match range.and_then(|range| range.split_once('-')) {
         Some((first, last)) => {
             let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
@@ -39,8 +39,8 @@ fn files(asked: &Asked, has_ranges: bool) -> Option<Reply> {
     })
 }
 
-fn usual(asked: &Asked) -> Reply {
-    match (&asked.method[..], &asked.path[..]) {
+fn usual(request: &Asked) -> Reply {
+    match (&request.method[..], &request.path[..]) {
         ("OPTIONS", _) => Reply::Say(200, vec![("DAV", "1, 2".to_owned())], String::new()),
         ("PROPFIND", "/dav/") => Reply::listing(&[("/dav/", None)]),
         ("PROPFIND", _) => Reply::status(404),
@@ -69,11 +69,11 @@ async fn read_all(server: &Scripted) {
 /// response is the expected one, those before it are in order. In the tests that count them, no other GET
 /// has a range.
 fn markers(server: &Scripted) -> usize {
-    server.asked("GET").iter().filter(|asked| !asked.header("range").is_empty()).count()
+    server.asked("GET").iter().filter(|request| !request.header("range").is_empty()).count()
 }
 
 fn connections(server: &Scripted) -> usize {
-    server.asked("GET").iter().map(|asked| asked.from).collect::<HashSet<_>>().len()
+    server.asked("GET").iter().map(|request| request.from).collect::<HashSet<_>>().len()
 }
 
 /// Returns a function that is true the first time its argument is true.
@@ -84,10 +84,11 @@ fn once() -> impl Fn(bool) -> bool {
 
 #[tokio::test]
 async fn files_share_connections_and_a_marker_proves_many_responses() {
-    let server = Scripted::start(|asked| files(asked, true).unwrap_or_else(|| usual(asked))).await;
+    let server =
+        Scripted::start(|request| files(request, true).unwrap_or_else(|| usual(request))).await;
     read_all(&server).await;
-    let (asked, markers) = (server.asked("GET").len(), markers(&server));
-    assert_eq!(asked - markers, FILES, "no file is requested twice");
+    let (requests, markers) = (server.asked("GET").len(), markers(&server));
+    assert_eq!(requests - markers, FILES, "no file is requested twice");
     assert!((1..=FILES / 2).contains(&markers), "{markers} markers");
     assert!(connections(&server) <= 2, "{} connections", connections(&server));
 }
@@ -96,12 +97,12 @@ async fn files_share_connections_and_a_marker_proves_many_responses() {
 async fn a_lost_request_gives_no_file_the_content_of_another() {
     for lost in [0, 7, 15, 16, 31, FILES - 1] {
         let is_first = once();
-        let server = Scripted::start(move |asked| {
-            let is_lost = asked.is("GET", &format!("/dav/{}", name(lost)));
-            match files(asked, true) {
+        let server = Scripted::start(move |request| {
+            let is_lost = request.is("GET", &format!("/dav/{}", name(lost)));
+            match files(request, true) {
                 Some(_) if is_first(is_lost) => Reply::Lost,
                 Some(reply) => reply,
-                None => usual(asked),
+                None => usual(request),
             }
         });
         read_all(&server.await).await;
@@ -111,42 +112,43 @@ async fn a_lost_request_gives_no_file_the_content_of_another() {
 #[tokio::test]
 async fn a_lost_marker_gives_no_file_the_content_of_another() {
     let is_first = once();
-    let server = Scripted::start(move |asked| match files(asked, true) {
-        Some(_) if is_first(!asked.header("range").is_empty()) => Reply::Lost,
+    let server = Scripted::start(move |request| match files(request, true) {
+        Some(_) if is_first(!request.header("range").is_empty()) => Reply::Lost,
         Some(reply) => reply,
-        None => usual(asked),
+        None => usual(request),
     });
     read_all(&server.await).await;
 }
 
 #[tokio::test]
 async fn a_server_that_drops_pipelined_requests_delivers_all_files() {
-    let server = Scripted::start(|asked| match files(asked, true) {
+    let server = Scripted::start(|request| match files(request, true) {
         Some(Reply::Say(status, headers, body)) => Reply::SayAndForget(status, headers, body),
-        _ => usual(asked),
+        _ => usual(request),
     });
     read_all(&server.await).await;
 }
 
 #[tokio::test]
 async fn a_server_that_closes_every_connection_is_remembered() {
-    let server = Scripted::start(|asked| match files(asked, true) {
+    let server = Scripted::start(|request| match files(request, true) {
         Some(Reply::Say(status, _, body)) => {
             Reply::Say(status, vec![("Connection", "close".to_owned())], body)
         }
-        _ => usual(asked),
+        _ => usual(request),
     });
     let server = server.await;
     read_all(&server).await;
-    // The script does not know that the client closed, and answered the requests behind the first,
-    // too.
-    let asked = server.asked("GET").len();
-    assert!(asked < 4 * FILES, "{asked} requests");
+    // The script also records the requests that were pipelined behind the first one of each
+    // connection.
+    let requests = server.asked("GET").len();
+    assert!(requests < 4 * FILES, "{requests} requests");
 }
 
 #[tokio::test]
 async fn a_server_without_ranges_gets_one_request_at_a_time() {
-    let server = Scripted::start(|asked| files(asked, false).unwrap_or_else(|| usual(asked))).await;
+    let server =
+        Scripted::start(|request| files(request, false).unwrap_or_else(|| usual(request))).await;
     read_all(&server).await;
     assert!(markers(&server) <= 6, "{} markers", markers(&server));
 }
@@ -154,32 +156,32 @@ async fn a_server_without_ranges_gets_one_request_at_a_time() {
 /// Files stored by a server.
 type Stored = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
-/// A server that stores what is PUT, except for one request that it loses.
+/// A server that stores uploads, except for one PUT that it loses.
 async fn storing(
     dav: &'static str,
     lost: impl Fn(&Asked) -> bool + Send + Sync + 'static,
 ) -> (Scripted, Stored) {
     let stored = Stored::default();
-    let (is_first, there) = (once(), Arc::clone(&stored));
-    let server = Scripted::start(move |asked| {
-        let mut there = there.lock().unwrap();
-        match &asked.method[..] {
+    let (is_first, contents) = (once(), Arc::clone(&stored));
+    let server = Scripted::start(move |request| {
+        let mut contents = contents.lock().unwrap();
+        match &request.method[..] {
             "OPTIONS" => Reply::Say(200, vec![("DAV", dav.to_owned())], String::new()),
-            "PUT" if is_first(lost(asked)) => Reply::Lost,
+            "PUT" if is_first(lost(request)) => Reply::Lost,
             // The script does not see the body, which is all ones.
             "PUT" => {
-                let length = asked.header("content-length").parse::<usize>().unwrap();
-                let range = asked.header("content-range").strip_prefix("bytes ");
+                let length = request.header("content-length").parse::<usize>().unwrap();
+                let range = request.header("content-range").strip_prefix("bytes ");
                 let first = range.and_then(|range| range.split_once('-')).map_or("0", |all| all.0);
                 let first: usize = first.parse().unwrap();
-                let file = there.entry(asked.path.clone()).or_default();
+                let file = contents.entry(request.path.clone()).or_default();
                 file.resize(file.len().max(first + length), 0);
                 file[first..first + length].fill(1);
                 Reply::status(201)
             }
             "GET" => {
-                let Some(file) = there.get(&asked.path) else { return Reply::status(404) };
-                let range = asked.header("range").strip_prefix("bytes=").unwrap();
+                let Some(file) = contents.get(&request.path) else { return Reply::status(404) };
+                let range = request.header("range").strip_prefix("bytes=").unwrap();
                 let first: usize = range.split_once('-').unwrap().0.parse().unwrap();
                 // The range before this marker was lost.
                 if first >= file.len() {
@@ -189,16 +191,16 @@ async fn storing(
                 Reply::Say(206, vec![("Content-Range", range)], "x".to_owned())
             }
             "MOVE" => {
-                let (_, to) = asked.header("destination").split_once("/dav/").unwrap();
-                let Some(file) = there.remove(&asked.path) else { return Reply::status(404) };
-                there.insert(format!("/dav/{to}"), file);
+                let (_, to) = request.header("destination").split_once("/dav/").unwrap();
+                let Some(file) = contents.remove(&request.path) else { return Reply::status(404) };
+                contents.insert(format!("/dav/{to}"), file);
                 Reply::status(201)
             }
-            "PROPFIND" if asked.path != "/dav/" => match there.get(&asked.path) {
-                Some(file) => Reply::listing(&[(&asked.path, Some(file.len() as u64))]),
+            "PROPFIND" if request.path != "/dav/" => match contents.get(&request.path) {
+                Some(file) => Reply::listing(&[(&request.path, Some(file.len() as u64))]),
                 None => Reply::status(404),
             },
-            _ => usual(asked),
+            _ => usual(request),
         }
     });
     (server.await, stored)
@@ -207,11 +209,11 @@ async fn storing(
 const APACHE: &str = "1,2,<http://apache.org/dav/propset/fs/1>";
 
 #[tokio::test]
-async fn a_lost_upload_of_a_file_is_noticed() {
+async fn a_lost_upload_of_a_file_is_repeated() {
     // Through a part file that is renamed, and directly.
     for dav in ["1, 2", APACHE] {
         for lost in [0, 7, 15, FILES - 1] {
-            let is_lost = move |asked: &Asked| asked.path.contains(&name(lost));
+            let is_lost = move |request: &Asked| request.path.contains(&name(lost));
             let (server, stored) = storing(dav, is_lost).await;
             let storage = open(&server).await;
             let options = replacing();
@@ -231,11 +233,11 @@ async fn a_lost_upload_of_a_file_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_lost_upload_of_a_range_is_noticed() {
+async fn a_lost_upload_of_a_range_is_repeated() {
     const PARTS: usize = 20;
     for lost in [1, 9, PARTS - 1] {
         let begins = format!("bytes {}-", lost * LENGTH);
-        let is_lost = move |asked: &Asked| asked.header("content-range").starts_with(&begins);
+        let is_lost = move |request: &Asked| request.header("content-range").starts_with(&begins);
         let (server, stored) = storing(APACHE, is_lost).await;
         let storage = open(&server).await;
         assert_eq!(storage.capabilities().writes, Writes::AnyOrder);

@@ -19,10 +19,10 @@ use super::{host, path, replacing, storage};
 
 const FILE: u64 = 300 << 10;
 
-fn usual(asked: &Asked) -> Reply {
-    match (&asked.method[..], &asked.path[..]) {
+fn usual(request: &Asked) -> Reply {
+    match (&request.method[..], &request.path[..]) {
         ("OPTIONS", _) => Reply::Say(200, vec![("DAV", "1".to_owned())], String::new()),
-        ("PROPFIND", "/" | "/dav/") => Reply::listing(&[(&asked.path, None)]),
+        ("PROPFIND", "/" | "/dav/") => Reply::listing(&[(&request.path, None)]),
         ("PROPFIND", part) if part.ends_with("part") => Reply::listing(&[(part, Some(FILE))]),
         ("PROPFIND", part) if part.ends_with("journal") => Reply::listing(&[(part, Some(1))]),
         ("PROPFIND", _) => Reply::status(404),
@@ -70,9 +70,9 @@ async fn an_empty_multistatus_means_not_found() {
     let empty = "<D:multistatus xmlns:D=\"DAV:\"></D:multistatus>";
     let nothing = [empty_group("/dav/new"), Reply::Say(207, Vec::new(), empty.to_owned())];
     for reply in nothing {
-        let server = Scripted::start(move |asked| match &asked.path[..] {
+        let server = Scripted::start(move |request| match &request.path[..] {
             "/dav/new" => reply.clone(),
-            _ => usual(asked),
+            _ => usual(request),
         });
         let server = server.await;
         let error = open(&server).await.stat(&path("new")).await.unwrap_err();
@@ -87,9 +87,9 @@ async fn an_empty_multistatus_means_not_found() {
 /// Once, a busy server was taken for one without features.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_busy_does_not_open_without_its_features() {
-    let server = Scripted::start(|asked| match &asked.method[..] {
+    let server = Scripted::start(|request| match &request.method[..] {
         "OPTIONS" => Reply::status(503),
-        _ => usual(asked),
+        _ => usual(request),
     });
     let (server, location) = (server.await, Location::parse("dav://server/").unwrap());
     let (host, root) = (host(&server.url), Url::parse(&server.url).unwrap());
@@ -100,9 +100,9 @@ async fn a_server_that_is_busy_does_not_open_without_its_features() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_refuses_options_is_used_without_features() {
     for status in [403, 405, 501] {
-        let server = Scripted::start(move |asked| match &asked.method[..] {
+        let server = Scripted::start(move |request| match &request.method[..] {
             "OPTIONS" => Reply::status(status),
-            _ => usual(asked),
+            _ => usual(request),
         });
         let server = server.await;
         write_small(&*open(&server).await, "small").await.unwrap();
@@ -110,16 +110,16 @@ async fn a_server_that_refuses_options_is_used_without_features() {
     }
 }
 
-/// A multistatus without the length of the file, which HEAD reports encoded.
-fn without_length(asked: &Asked) -> Option<Reply> {
+/// A multistatus without the length of the file. HEAD does not report it either, as its response is encoded.
+fn without_length(request: &Asked) -> Option<Reply> {
     let body = format!(
         "<D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>{}</D:href><D:propstat><D:prop>\
          <D:resourcetype/></D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>\
          </D:multistatus>",
-        asked.path
+        request.path
     );
-    match &asked.method[..] {
-        _ if !asked.path.ends_with("part") => None,
+    match &request.method[..] {
+        _ if !request.path.ends_with("part") => None,
         "PROPFIND" => Some(Reply::Say(207, Vec::new(), body)),
         "HEAD" => {
             let encoded = vec![("Content-Encoding", "gzip".to_owned())];
@@ -132,7 +132,8 @@ fn without_length(asked: &Asked) -> Option<Reply> {
 /// Once, the unknown length was compared as a number, and each upload failed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_completes_if_the_server_reports_no_length() {
-    let server = Scripted::start(|asked| without_length(asked).unwrap_or_else(|| usual(asked)));
+    let server =
+        Scripted::start(|request| without_length(request).unwrap_or_else(|| usual(request)));
     let server = server.await;
     write_large(&*open(&server).await, "large").await.unwrap();
     assert_eq!(server.asked("MOVE").len(), 1);
@@ -142,10 +143,10 @@ async fn an_upload_completes_if_the_server_reports_no_length() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_part_file_of_unknown_length_is_not_resumed() {
     const APACHE: &str = "1,2,<http://apache.org/dav/propset/fs/1>";
-    let server = Scripted::start(|asked| match &asked.method[..] {
+    let server = Scripted::start(|request| match &request.method[..] {
         "OPTIONS" => Reply::Say(200, vec![("DAV", APACHE.to_owned())], String::new()),
-        "PUT" if !asked.header("if-none-match").is_empty() => Reply::status(412),
-        _ => without_length(asked).unwrap_or_else(|| usual(asked)),
+        "PUT" if !request.header("if-none-match").is_empty() => Reply::status(412),
+        _ => without_length(request).unwrap_or_else(|| usual(request)),
     });
     let server = server.await;
     let storage = open(&server).await;
@@ -162,16 +163,17 @@ async fn a_part_file_of_unknown_length_is_not_resumed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_destination_refused_as_a_url_is_sent_as_a_path() {
     for status in [400, 405, 502] {
-        let server = Scripted::start(move |asked| match &asked.method[..] {
-            "MOVE" if asked.header("destination").starts_with("http") => Reply::status(status),
-            _ => usual(asked),
+        let server = Scripted::start(move |request| match &request.method[..] {
+            "MOVE" if request.header("destination").starts_with("http") => Reply::status(status),
+            _ => usual(request),
         });
         let server = server.await;
         let storage = open(&server).await;
         write_large(&storage, "a").await.unwrap();
         write_large(&storage, "b").await.unwrap();
         let moves = server.asked("MOVE");
-        let destinations: Vec<_> = moves.iter().map(|asked| asked.header("destination")).collect();
+        let destinations: Vec<_> =
+            moves.iter().map(|request| request.header("destination")).collect();
         // Learnt once.
         assert_eq!(destinations, [&format!("{}a", server.url), "/dav/a", "/dav/b"], "{status}");
         assert_eq!(server.asked("PUT").len(), 2);
@@ -181,9 +183,9 @@ async fn a_destination_refused_as_a_url_is_sent_as_a_path() {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_put_under_their_final_names_where_move_fails() {
     for status in [400, 405, 501, 502] {
-        let server = Scripted::start(move |asked| match &asked.method[..] {
+        let server = Scripted::start(move |request| match &request.method[..] {
             "MOVE" => Reply::status(status),
-            _ => usual(asked),
+            _ => usual(request),
         });
         let server = server.await;
         let storage = open(&server).await;
@@ -191,7 +193,7 @@ async fn files_are_put_under_their_final_names_where_move_fails() {
         write_large(&storage, "large").await.unwrap();
         assert_eq!(server.asked("MOVE").len(), 2, "it is learnt once");
         let puts = server.asked("PUT");
-        let puts: Vec<_> = puts.iter().map(|asked| &asked.path[..]).collect();
+        let puts: Vec<_> = puts.iter().map(|request| &request.path[..]).collect();
         assert_eq!(puts, ["/dav/.small.haul-journal", "/dav/small", "/dav/large"], "{status}");
         assert_eq!(server.asked("DELETE").len(), 1, "the part file");
     }
@@ -199,9 +201,9 @@ async fn files_are_put_under_their_final_names_where_move_fails() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_file_that_cannot_be_moved_restarts_under_its_final_name() {
-    let server = Scripted::start(|asked| match &asked.method[..] {
+    let server = Scripted::start(|request| match &request.method[..] {
         "MOVE" => Reply::status(502),
-        _ => usual(asked),
+        _ => usual(request),
     });
     let server = server.await;
     let storage = open(&server).await;
@@ -209,18 +211,19 @@ async fn a_large_file_that_cannot_be_moved_restarts_under_its_final_name() {
     assert_eq!(error.retry(), Retry::FromStart, "{error}");
     write_large(&storage, "large").await.unwrap();
     let puts = server.asked("PUT");
-    assert_eq!(puts.last().map(|asked| &asked.path[..]), Some("/dav/large"));
+    assert_eq!(puts.last().map(|request| &request.path[..]), Some("/dav/large"));
 }
 
 /// The refusal concerns this file only: it cannot be stored under its final name either.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_move_of_one_file_does_not_disable_move() {
     for status in [400, 403, 409, 415, 423, 502] {
-        let server = Scripted::start(move |asked| match (&asked.method[..], &asked.path[..]) {
-            ("MOVE", "/dav/.a.haul-part" | "/dav/.c.haul-journal") => Reply::status(status),
-            ("PUT", "/dav/a" | "/dav/c") => Reply::status(status),
-            _ => usual(asked),
-        });
+        let server =
+            Scripted::start(move |request| match (&request.method[..], &request.path[..]) {
+                ("MOVE", "/dav/.a.haul-part" | "/dav/.c.haul-journal") => Reply::status(status),
+                ("PUT", "/dav/a" | "/dav/c") => Reply::status(status),
+                _ => usual(request),
+            });
         let server = server.await;
         let storage = open(&server).await;
         for _ in 0..2 {
@@ -231,18 +234,18 @@ async fn a_refused_move_of_one_file_does_not_disable_move() {
         write_small(&storage, "d").await.unwrap();
         let moves = server.asked("MOVE");
         for name in ["/dav/.b.haul-part", "/dav/.d.haul-journal"] {
-            assert!(moves.iter().any(|asked| asked.path == name), "{status}: {name}");
+            assert!(moves.iter().any(|request| request.path == name), "{status}: {name}");
         }
-        assert!(server.asked("PUT").iter().all(|asked| asked.path != "/dav/b"), "{status}");
+        assert!(server.asked("PUT").iter().all(|request| request.path != "/dav/b"), "{status}");
     }
 }
 
-/// If MOVE has worked before, a refusal says nothing about MOVE in general.
+/// If MOVE has worked before, a refusal does not mean that MOVE fails in general.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_after_a_move_that_worked_is_an_error() {
-    let server = Scripted::start(|asked| match (&asked.method[..], &asked.path[..]) {
+    let server = Scripted::start(|request| match (&request.method[..], &request.path[..]) {
         ("MOVE", "/dav/.b.haul-part") => Reply::status(400),
-        _ => usual(asked),
+        _ => usual(request),
     });
     let server = server.await;
     let storage = open(&server).await;
@@ -254,13 +257,13 @@ async fn a_refusal_after_a_move_that_worked_is_an_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redirect_that_adds_a_slash_stays_on_the_server() {
-    let server = Scripted::start(|asked| match &asked.path[..] {
-        "/dav/d%20e" if asked.method == "PROPFIND" => {
+    let server = Scripted::start(|request| match &request.path[..] {
+        "/dav/d%20e" if request.method == "PROPFIND" => {
             let to = "http://backend.invalid/dav/d%20e/".to_owned();
             Reply::Say(301, vec![("Location", to)], String::new())
         }
         "/dav/d%20e/" => Reply::listing(&[("/dav/d%20e/", None)]),
-        _ => usual(asked),
+        _ => usual(request),
     });
     let server = server.await;
     assert!(open(&server).await.stat(&path("d e")).await.unwrap().is_dir());
@@ -269,12 +272,12 @@ async fn a_redirect_that_adds_a_slash_stays_on_the_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn listed_links_are_compared_by_path_only() {
     for backend in ["https://127.0.0.1", "http://backend.internal:8080", "//ada@[::1]:x"] {
-        let server = Scripted::start(move |asked| match asked.is("PROPFIND", "/dav/") {
+        let server = Scripted::start(move |request| match request.is("PROPFIND", "/dav/") {
             true => {
                 let link = |name: &str| format!("{backend}/dav/{name}");
                 Reply::listing(&[(&link(""), None), (&link("a%20b"), Some(2))])
             }
-            false => usual(asked),
+            false => usual(request),
         });
         let server = server.await;
         assert_eq!(names(&*open(&server).await).await, ["a b"], "{backend}");
@@ -285,12 +288,12 @@ async fn listed_links_are_compared_by_path_only() {
 async fn modifying_requests_are_not_redirected_to_another_server() {
     let other = Scripted::start(usual).await;
     let to = other.url.clone();
-    let server = Scripted::start(move |asked| match &asked.method[..] {
+    let server = Scripted::start(move |request| match &request.method[..] {
         "DELETE" | "MKCOL" | "MOVE" | "PUT" => {
             Reply::Say(307, vec![("Location", format!("{to}x"))], String::new())
         }
-        "PROPFIND" if asked.path == "/dav/file" => Reply::listing(&[("/dav/file", Some(1))]),
-        _ => usual(asked),
+        "PROPFIND" if request.path == "/dav/file" => Reply::listing(&[("/dav/file", Some(1))]),
+        _ => usual(request),
     });
     let server = server.await;
     let storage = open(&server).await;
@@ -310,9 +313,9 @@ async fn modifying_requests_are_not_redirected_to_another_server() {
 async fn a_lookup_for_a_destination_is_not_redirected_to_another_server() {
     let other = Scripted::start(usual).await;
     let to = other.url.clone();
-    let server = Scripted::start(move |asked| match &asked.method[..] {
+    let server = Scripted::start(move |request| match &request.method[..] {
         "PROPFIND" => Reply::Say(302, vec![("Location", to.clone())], String::new()),
-        _ => usual(asked),
+        _ => usual(request),
     });
     let server = server.await;
     let url = Url::parse(&format!("{}new", server.url)).unwrap();
@@ -323,9 +326,9 @@ async fn a_lookup_for_a_destination_is_not_redirected_to_another_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_retry_after_is_an_error_that_names_it() {
-    let server = Scripted::start(|asked| match &asked.path[..] {
+    let server = Scripted::start(|request| match &request.path[..] {
         "/dav/busy" => Reply::Say(503, vec![("Retry-After", "3600".to_owned())], String::new()),
-        _ => usual(asked),
+        _ => usual(request),
     });
     let server = server.await;
     let storage = open(&server).await;
@@ -334,16 +337,16 @@ async fn a_long_retry_after_is_an_error_that_names_it() {
         assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Never), "{error}");
         assert!(error.to_string().contains("asks to wait 3"), "{error}");
     }
-    let asked = server.asked("PROPFIND");
-    assert_eq!(asked.iter().filter(|asked| asked.path == "/dav/busy").count(), 1);
+    let requests = server.asked("PROPFIND");
+    assert_eq!(requests.iter().filter(|request| request.path == "/dav/busy").count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_error_for_pauses_that_add_up_names_their_sum() {
-    let asked = AtomicU64::new(0);
+async fn the_error_for_pauses_that_add_up_names_the_time_already_waited() {
+    let requests = AtomicU64::new(0);
     let server = Scripted::start(move |request| match &request.path[..] {
         "/dav/busy" => {
-            let pause = if asked.fetch_add(1, Ordering::Relaxed) == 0 { "1" } else { "300" };
+            let pause = if requests.fetch_add(1, Ordering::Relaxed) == 0 { "1" } else { "300" };
             Reply::Say(503, vec![("Retry-After", pause.to_owned())], String::new())
         }
         _ => usual(request),
@@ -354,7 +357,7 @@ async fn the_error_for_pauses_that_add_up_names_their_sum() {
     assert!(error.to_string().contains("asks to wait 300 s (Retry-After) after "), "{error}");
 }
 
-/// A server is asked for the URL exactly as the user wrote it: it may distinguish `%2B` from `+`.
+/// Requests have the URL exactly as the user wrote it: a server may distinguish `%2B` from `+`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_destination_url_is_used_as_given() {
     let server = Scripted::start(usual).await;
@@ -375,13 +378,13 @@ async fn a_destination_url_is_used_as_given() {
 async fn a_stalled_recheck_moves_to_another_lane() {
     const TAG: (&str, &str) = ("ETag", "\"v1\"");
     let heads = AtomicU64::new(0);
-    let server = Scripted::start(move |asked| {
+    let server = Scripted::start(move |request| {
         let tag = (TAG.0, TAG.1.to_owned());
-        match &asked.method[..] {
+        match &request.method[..] {
             "HEAD" if heads.fetch_add(1, Ordering::Relaxed) == 0 => Reply::Silent,
             "HEAD" => Reply::Say(200, vec![tag], "x".repeat(FILE as usize)),
             _ => {
-                let range = asked.header("range").strip_prefix("bytes=").unwrap();
+                let range = request.header("range").strip_prefix("bytes=").unwrap();
                 let (first, last) = range.split_once('-').unwrap();
                 let (first, last): (u64, u64) = (first.parse().unwrap(), last.parse().unwrap());
                 let last = last.min(FILE - 1);
@@ -413,11 +416,11 @@ async fn the_rest_of_a_stalled_part_is_requested_on_an_idle_lane() {
     let content: String = (0..FILE).map(|n| char::from(b'a' + (n / 7 % 26) as u8)).collect();
     let stalled = AtomicUsize::new(0);
     let body = content.clone();
-    let server = Scripted::start(move |asked| {
-        if asked.method == "HEAD" {
+    let server = Scripted::start(move |request| {
+        if request.method == "HEAD" {
             return Reply::Say(200, vec![("ETag", "\"1\"".to_owned())], body.clone());
         }
-        let range = asked.header("range").strip_prefix("bytes=").unwrap_or("0-");
+        let range = request.header("range").strip_prefix("bytes=").unwrap_or("0-");
         let (first, last) = range.split_once('-').unwrap();
         let first: usize = first.parse().unwrap();
         let last = last.parse().unwrap_or(FILE).min(FILE - 1);
@@ -442,9 +445,9 @@ async fn the_rest_of_a_stalled_part_is_requested_on_an_idle_lane() {
         block.unwrap().pieces().iter().for_each(|piece| bytes.extend_from_slice(piece));
     }
     assert!(bytes == content.as_bytes()[STALLS_FROM..], "{} bytes", bytes.len());
-    let asked = server.asked("GET");
-    let starts = asked.iter().filter_map(|asked| {
-        asked.header("range").strip_prefix("bytes=")?.split_once('-')?.0.parse::<usize>().ok()
+    let requests = server.asked("GET");
+    let starts = requests.iter().filter_map(|request| {
+        request.header("range").strip_prefix("bytes=")?.split_once('-')?.0.parse::<usize>().ok()
     });
     let again = starts.filter(|start| *start > STALLS_FROM).collect::<Vec<_>>();
     assert!(!again.is_empty() && again[0] >= STALLS_FROM + (10 << 10), "{again:?}");
@@ -453,11 +456,11 @@ async fn the_rest_of_a_stalled_part_is_requested_on_an_idle_lane() {
 const HELLO: &str = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_digests_is_asked_once() {
-    let server = Scripted::start(|asked| match &asked.method[..] {
-        "HEAD" if asked.path.ends_with("nothing") => Reply::status(404),
+async fn a_server_without_digests_gets_one_request_for_them() {
+    let server = Scripted::start(|request| match &request.method[..] {
+        "HEAD" if request.path.ends_with("nothing") => Reply::status(404),
         "HEAD" => Reply::status(200),
-        _ => usual(asked),
+        _ => usual(request),
     });
     let server = server.await;
     let storage = open(&server).await;
@@ -467,23 +470,23 @@ async fn a_server_without_digests_is_asked_once() {
         let found = storage.digest(&path(name), DigestKind::Sha256).await.unwrap();
         assert_eq!(found, None);
     }
-    let heads: Vec<String> = server.asked("HEAD").into_iter().map(|asked| asked.path).collect();
+    let heads: Vec<String> = server.asked("HEAD").into_iter().map(|request| request.path).collect();
     assert_eq!(heads, ["/dav/nothing", "/dav/a"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn digests_of_encoded_or_malformed_responses_are_ignored() {
-    let server = Scripted::start(|asked| {
-        if asked.method != "HEAD" {
-            return usual(asked);
+    let server = Scripted::start(|request| {
+        if request.method != "HEAD" {
+            return usual(request);
         }
         let mut headers = vec![("Repr-Digest", HELLO.to_owned())];
-        match &asked.path[..] {
+        match &request.path[..] {
             "/dav/encoded" => headers.push(("Content-Encoding", "gzip".to_owned())),
             "/dav/broken" => headers[0].1 = "sha-256=:AAAA:".to_owned(),
             _ => {}
         }
-        assert_eq!(asked.header("want-repr-digest"), "sha-256=10");
+        assert_eq!(request.header("want-repr-digest"), "sha-256=10");
         Reply::Say(200, headers, String::new())
     });
     let server = server.await;
@@ -497,9 +500,9 @@ async fn digests_of_encoded_or_malformed_responses_are_ignored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unrequested_digest_is_part_of_the_entry() {
-    let server = Scripted::start(|asked| match &asked.method[..] {
+    let server = Scripted::start(|request| match &request.method[..] {
         "HEAD" => Reply::Say(200, vec![("Repr-Digest", HELLO.to_owned())], String::new()),
-        _ => usual(asked),
+        _ => usual(request),
     });
     let server = server.await;
     let location = Location::parse("http://server/").unwrap();
@@ -507,5 +510,7 @@ async fn an_unrequested_digest_is_part_of_the_entry() {
     let storage = HttpStorage::open_web(host(&server.url), location, url, true);
     let entry = storage.stat(&path("a")).await.unwrap();
     assert_eq!(entry.digest, Some(Digest::of(DigestKind::Sha256, b"hello")));
-    assert!(server.asked("HEAD").iter().all(|asked| asked.header("want-repr-digest").is_empty()));
+    assert!(
+        server.asked("HEAD").iter().all(|request| request.header("want-repr-digest").is_empty())
+    );
 }

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
 /// How long to wait for a body that is sent without waiting for 100 Continue. Clients that send `Expect` wait longer.
-const UNASKED: Duration = Duration::from_millis(500);
+const EARLY_BODY_WAIT: Duration = Duration::from_millis(500);
 
 /// A request that was received.
 #[derive(Debug, Clone, Default)]
@@ -43,7 +43,7 @@ pub(crate) enum Reply {
     Say(u16, Vec<(&'static str, String)>, String),
     /// Reads this much of the body, sends this status, and closes the connection.
     Refuse(u16, usize),
-    /// Waits whether the body arrives unrequested, then sends 100 Continue if `asks`, and this status.
+    /// Waits to see whether the body arrives by itself, then sends 100 Continue if `asks`, and this status.
     Wait { asks: bool, status: u16 },
     /// Reads this much of the body, then closes the connection.
     Close(usize),
@@ -98,7 +98,7 @@ type Script = dyn Fn(&Asked) -> Reply + Send + Sync;
 /// A server on a port of its own, which runs until the test ends.
 pub(crate) struct Scripted {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Scripted {
@@ -106,20 +106,20 @@ impl Scripted {
     pub(crate) async fn start(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/dav/", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let (script, all): (Arc<Script>, _) = (Arc::new(script), Arc::clone(&asked));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (script, all): (Arc<Script>, _) = (Arc::new(script), Arc::clone(&requests));
         tokio::spawn(async move {
             while let Ok((stream, from)) = listener.accept().await {
                 tokio::spawn(serve(stream, from.port(), Arc::clone(&script), Arc::clone(&all)));
             }
         });
-        Self { url, asked }
+        Self { url, requests }
     }
 
     /// All requests of a method.
     pub(crate) fn asked(&self, method: &str) -> Vec<Asked> {
-        let asked = self.asked.lock().unwrap();
-        asked.iter().filter(|asked| asked.method == method).cloned().collect()
+        let requests = self.requests.lock().unwrap();
+        requests.iter().filter(|request| request.method == method).cloned().collect()
     }
 }
 
@@ -132,9 +132,9 @@ async fn serve(
 ) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {
-        let mut asked = head(&mut stream).await?;
-        asked.from = from;
-        let reply = script(&asked);
+        let mut request = head(&mut stream).await?;
+        request.from = from;
+        let reply = script(&request);
         if matches!(reply, Reply::Unread) {
             std::future::pending::<()>().await;
         }
@@ -144,14 +144,14 @@ async fn serve(
             _ => usize::MAX,
         };
         if let Reply::Wait { asks, .. } = reply {
-            asked.unasked = timeout(UNASKED, stream.fill_buf()).await.is_ok();
+            request.unasked = timeout(EARLY_BODY_WAIT, stream.fill_buf()).await.is_ok();
             if asks {
                 stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.ok()?;
             }
         }
-        body(&mut stream, &mut asked, most).await;
-        let is_head = asked.method == "HEAD";
-        all.lock().unwrap().push(asked);
+        body(&mut stream, &mut request, most).await;
+        let is_head = request.method == "HEAD";
+        all.lock().unwrap().push(request);
         let (status, headers, body, more) = match reply {
             Reply::Say(status, headers, body) => (status, headers, body, 0),
             Reply::SayAndForget(status, headers, body) => {
@@ -203,7 +203,7 @@ fn length(bytes: usize) -> String {
     format!("Content-Length: {bytes}")
 }
 
-/// The head of a response whose body is framed as the field `framing` says.
+/// The head of a response. `framing` is the header line that states how its body is framed.
 fn response_head(status: u16, framing: &str, headers: &[(&str, String)]) -> String {
     let mut text = format!("HTTP/1.1 {status} X\r\n{framing}\r\n");
     for (name, value) in headers {
@@ -213,33 +213,33 @@ fn response_head(status: u16, framing: &str, headers: &[(&str, String)]) -> Stri
 }
 
 async fn head(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
-    let mut asked = Asked::default();
+    let mut request = Asked::default();
     let mut line = String::new();
     stream.read_line(&mut line).await.ok().filter(|length| *length > 0)?;
     let mut words = line.split(' ');
-    asked.method = words.next()?.to_owned();
-    asked.path = words.next()?.to_owned();
+    request.method = words.next()?.to_owned();
+    request.path = words.next()?.to_owned();
     loop {
         let mut line = String::new();
         stream.read_line(&mut line).await.ok()?;
-        let Some((name, value)) = line.trim_end().split_once(": ") else { return Some(asked) };
-        asked.headers.insert(name.to_ascii_lowercase(), value.to_owned());
+        let Some((name, value)) = line.trim_end().split_once(": ") else { return Some(request) };
+        request.headers.insert(name.to_ascii_lowercase(), value.to_owned());
     }
 }
 
-async fn body(stream: &mut BufReader<TcpStream>, asked: &mut Asked, most: usize) -> Option<()> {
-    if let Ok(length) = asked.header("content-length").parse::<usize>() {
-        asked.body.resize(length.min(most), 0);
-        stream.read_exact(&mut asked.body).await.ok()?;
+async fn body(stream: &mut BufReader<TcpStream>, request: &mut Asked, most: usize) -> Option<()> {
+    if let Ok(length) = request.header("content-length").parse::<usize>() {
+        request.body.resize(length.min(most), 0);
+        stream.read_exact(&mut request.body).await.ok()?;
     }
-    if asked.header("transfer-encoding") == "chunked" {
-        while asked.body.len() < most {
+    if request.header("transfer-encoding") == "chunked" {
+        while request.body.len() < most {
             let mut line = String::new();
             stream.read_line(&mut line).await.ok()?;
             let length = usize::from_str_radix(line.trim_end(), 16).ok()?;
             let mut chunk = vec![0; length + 2];
             stream.read_exact(&mut chunk).await.ok()?;
-            asked.body.extend_from_slice(&chunk[..length]);
+            request.body.extend_from_slice(&chunk[..length]);
             if length == 0 {
                 break;
             }

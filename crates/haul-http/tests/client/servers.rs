@@ -33,7 +33,7 @@ impl Server {
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.path().join("root")).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        // mod_dav_fs stores properties there.
+        // mod_dav_fs stores properties in `.DAV`.
         names.filter(|name| name != ".DAV").collect()
     }
 }
@@ -201,8 +201,8 @@ fn server_directory() -> (TempDir, PathBuf, u16) {
 }
 
 fn program(name: &str, package: &str) -> Option<PathBuf> {
-    let places = ["/usr/sbin", "/usr/bin", "/usr/local/bin"];
-    let found = places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists());
+    let paths = ["/usr/sbin", "/usr/bin", "/usr/local/bin"];
+    let found = paths.iter().map(|path| Path::new(path).join(name)).find(|path| path.exists());
     if found.is_none() { skipped(package) } else { found }
 }
 

@@ -82,16 +82,16 @@ fn all() -> Vec<(Doing, Trap, &'static str)> {
 
 const PART: &str = "/dav/.f.haul-part";
 
-fn usual(asked: &Asked) -> Reply {
+fn usual(request: &Asked) -> Reply {
     let size = Some(FILE);
-    match (&asked.method[..], &asked.path[..]) {
+    match (&request.method[..], &request.path[..]) {
         ("OPTIONS", _) => {
             let headers = [("DAV", "1"), ("Server", "haul")];
             let headers = headers.map(|(name, value)| (name, value.to_owned()));
             Reply::Say(200, headers.to_vec(), String::new())
         }
         ("PROPFIND", "/dav/") => Reply::listing(&[("/dav/", None)]),
-        ("PROPFIND", "/dav/f" | PART) => Reply::listing(&[(&asked.path, size)]),
+        ("PROPFIND", "/dav/f" | PART) => Reply::listing(&[(&request.path, size)]),
         ("PROPFIND", _) => Reply::status(404),
         ("PUT" | "MOVE" | "MKCOL", _) => Reply::status(201),
         ("DELETE", _) => Reply::status(204),
@@ -149,7 +149,7 @@ async fn reported(of: &mut UnboundedReceiver<Wait>, what: &str) -> Wait {
     loop {
         // On a busy machine other waits may be long as well.
         let Ok(wait) = timeout(REPORT_TIMEOUT, of.recv()).await else {
-            panic!("{what}: not reported; reported are {others:?}");
+            panic!("{what}: not reported, only {others:?}");
         };
         let wait = wait.unwrap();
         if wait.what == what {
@@ -173,11 +173,12 @@ fn every_wait_for_a_silent_server_is_reported_and_bounded() {
 }
 
 async fn reported_and_bounded(doing: Doing, (method, path, reply): Trap, what: &str) {
-    let server = Scripted::start(
-        move |asked| {
-            if asked.is(method, path) { reply.clone() } else { usual(asked) }
-        },
-    );
+    let server =
+        Scripted::start(
+            move |request| {
+                if request.is(method, path) { reply.clone() } else { usual(request) }
+            },
+        );
     let server = server.await;
     let (reports, mut reports_made) = unbounded_channel();
     let waits = Waits::new(move |wait: &Wait| drop(reports.send(wait.clone())));

@@ -14,17 +14,17 @@ fn digits(length: usize) -> Vec<u8> {
 fn a_file_is_sent_whole_with_its_version_headers() {
     let site = Site::start();
     site.write("a.txt", "content");
-    let answer = site.get("/a.txt");
-    assert_eq!((answer.status, answer.text().as_str()), (200, "content"));
-    assert_eq!(answer.header("content-length"), Some("7"));
-    assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
-    assert_eq!(answer.header("accept-ranges"), Some("bytes"));
-    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
-    assert!(answer.header("etag").unwrap().starts_with('"'));
-    assert!(answer.header("last-modified").unwrap().ends_with("GMT"));
+    let response = site.get("/a.txt");
+    assert_eq!((response.status, response.text().as_str()), (200, "content"));
+    assert_eq!(response.header("content-length"), Some("7"));
+    assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(response.header("accept-ranges"), Some("bytes"));
+    assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
+    assert!(response.header("etag").unwrap().starts_with('"'));
+    assert!(response.header("last-modified").unwrap().ends_with("GMT"));
     let head = site.ask("HEAD /a.txt", &[], b"");
     assert_eq!((head.status, head.header("content-length")), (200, Some("7")));
-    assert_eq!(head.header("etag"), answer.header("etag"));
+    assert_eq!(head.header("etag"), response.header("etag"));
     assert!(head.body.is_empty());
     assert_eq!(site.get("/none").status, 404);
     assert_eq!(site.get("/a.txt/").status, 404);
@@ -39,9 +39,9 @@ fn files_of_sizes_around_block_boundaries_are_sent_whole() {
     for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 1, 20 * BLOCK + 7] {
         let content = digits(length);
         site.write("file", &content);
-        let answer = site.get("/file");
-        assert_eq!(answer.status, 200);
-        assert!(answer.body == content, "{length} bytes");
+        let response = site.get("/file");
+        assert_eq!(response.status, 200);
+        assert!(response.body == content, "{length} bytes");
         let tail = site.ask("GET /file", &[&format!("Range: bytes={}-", length / 2)], b"");
         match length {
             0 => assert_eq!(tail.status, 416),
@@ -61,9 +61,9 @@ fn ranges_follow_the_standard() {
         ("bytes=100-", 416, "", "bytes */100"),
     ];
     for (range, status, body, content_range) in cases {
-        let answer = site.ask("GET /file", &[&format!("Range: {range}")], b"");
-        assert_eq!((answer.status, answer.text().as_str()), (status, body), "{range}");
-        assert_eq!(answer.header("content-range"), Some(content_range), "{range}");
+        let response = site.ask("GET /file", &[&format!("Range: {range}")], b"");
+        assert_eq!((response.status, response.text().as_str()), (status, body), "{range}");
+        assert_eq!(response.header("content-range"), Some(content_range), "{range}");
     }
     // The standard permits the whole file in response to several ranges.
     let several = site.ask("GET /file", &["Range: bytes=0-1,5-6"], b"");
@@ -85,21 +85,21 @@ fn conditional_requests_compare_versions() {
     let first = site.get("/file");
     let (etag, date) = (first.header("etag").unwrap(), first.header("last-modified").unwrap());
     for header in [format!("If-None-Match: {etag}"), format!("If-Modified-Since: {date}")] {
-        let answer = site.ask("GET /file", &[&header], b"");
-        assert_eq!((answer.status, answer.body.len()), (304, 0), "{header}");
-        assert_eq!(answer.header("etag"), Some(etag));
+        let response = site.ask("GET /file", &[&header], b"");
+        assert_eq!((response.status, response.body.len()), (304, 0), "{header}");
+        assert_eq!(response.header("etag"), Some(etag));
     }
     for version in [etag, date] {
-        let answer =
+        let response =
             site.ask("GET /file", &["Range: bytes=1-", &format!("If-Range: {version}")], b"");
-        assert_eq!((answer.status, answer.text().as_str()), (206, "irst"), "{version}");
+        assert_eq!((response.status, response.text().as_str()), (206, "irst"), "{version}");
     }
     // Same size and time, but another file.
     site.write("new", "other");
     fs::File::options().write(true).open(site.path("new")).unwrap().set_modified(old).unwrap();
     fs::rename(site.path("new"), site.path("file")).unwrap();
-    let answer = site.ask("GET /file", &["Range: bytes=1-", &format!("If-Range: {etag}")], b"");
-    assert_eq!((answer.status, answer.text().as_str()), (200, "other"));
+    let response = site.ask("GET /file", &["Range: bytes=1-", &format!("If-Range: {etag}")], b"");
+    assert_eq!((response.status, response.text().as_str()), (200, "other"));
     assert_eq!(site.ask("GET /file", &[&format!("If-Match: {etag}")], b"").status, 412);
 }
 
@@ -144,7 +144,7 @@ fn a_file_truncated_while_it_is_sent_ends_the_connection() {
 }
 
 #[test]
-fn a_head_request_may_ask_for_a_digest() {
+fn a_head_request_gets_the_digest_that_it_wants() {
     let site = Site::start();
     site.write("a.txt", "hello");
     site.write("none", "");
@@ -152,9 +152,9 @@ fn a_head_request_may_ask_for_a_digest() {
     site.write("large", digits(9_000_001));
     const HELLO: &str = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:";
     let want = |line: &str, want: &str| {
-        let answer = site.ask(line, &[&format!("Want-Repr-Digest: {want}")], b"");
-        assert_eq!(answer.status, 200, "{line}");
-        answer
+        let response = site.ask(line, &[&format!("Want-Repr-Digest: {want}")], b"");
+        assert_eq!(response.status, 200, "{line}");
+        response
     };
     let head = want("HEAD /a.txt", "sha-512=3, sha-256=10");
     assert_eq!(head.header("repr-digest"), Some(HELLO));
@@ -191,7 +191,7 @@ fn a_digest_ends_when_its_client_disconnects() {
         })
         .collect();
     std::thread::sleep(Duration::from_millis(200));
-    // They delay only other digests.
+    // The digests in progress delay only other digests.
     assert_eq!(site.get("/a.txt").status, 200);
     drop(clients);
     let head = site.ask("HEAD /a.txt", &["Want-Repr-Digest: sha-256=1"], b"");

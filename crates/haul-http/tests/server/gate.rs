@@ -63,21 +63,21 @@ fn cross_site_requests_and_foreign_host_names_are_refused() {
     let site = Site::start();
     site.write("file", "content");
     let port = site.server().address().port();
-    let ask = |host: &str, headers: &[&str]| {
+    let send = |host: &str, headers: &[&str]| {
         let host = format!("Host: {host}");
         let headers: Vec<&str> =
             [&host as &str].into_iter().chain(headers.iter().copied()).collect();
         site.ask_without_host("GET /file", &headers, b"").status
     };
-    assert_eq!(ask(&format!("localhost:{port}"), &[]), 200);
-    assert_eq!(ask("evil.example", &[]), 421);
-    assert_eq!(ask(&format!("evil.example:{port}"), &["Origin: http://evil.example"]), 421);
+    assert_eq!(send(&format!("localhost:{port}"), &[]), 200);
+    assert_eq!(send("evil.example", &[]), 421);
+    assert_eq!(send(&format!("evil.example:{port}"), &["Origin: http://evil.example"]), 421);
     let own = format!("127.0.0.1:{port}");
-    assert_eq!(ask(&own, &["Origin: http://evil.example"]), 403);
-    assert_eq!(ask(&own, &["Origin: null"]), 403);
-    assert_eq!(ask(&own, &["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"]), 403);
-    assert_eq!(ask(&own, &["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"]), 200);
-    assert_eq!(ask(&own, &[&format!("Origin: http://{own}"), "Sec-Fetch-Site: same-origin"]), 200);
+    assert_eq!(send(&own, &["Origin: http://evil.example"]), 403);
+    assert_eq!(send(&own, &["Origin: null"]), 403);
+    assert_eq!(send(&own, &["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"]), 403);
+    assert_eq!(send(&own, &["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"]), 200);
+    assert_eq!(send(&own, &[&format!("Origin: http://{own}"), "Sec-Fetch-Site: same-origin"]), 200);
     let preflight = site.ask("OPTIONS /file", &["Origin: http://evil.example"], b"");
     assert_eq!(preflight.status, 403);
     assert!(preflight.header("access-control-allow-origin").is_none());
@@ -182,7 +182,7 @@ fn unauthenticated_clients_leave_connections_for_authenticated_ones() {
     let credentials = Credentials::new("me", "secret");
     let site = Site::with(|builder| builder.credentials(credentials).max_connections(4));
     let host = site.authority();
-    let ask = |stream: &mut TcpStream| {
+    let send = |stream: &mut TcpStream| {
         write!(stream, "OPTIONS / HTTP/1.1\r\nHost: {host}\r\n{RIGHT}\r\n\r\n").unwrap();
         let mut response = [0; 12];
         stream.read_exact(&mut response).unwrap();
@@ -192,10 +192,10 @@ fn unauthenticated_clients_leave_connections_for_authenticated_ones() {
     let mut refusal = String::new();
     site.connect().read_to_string(&mut refusal).unwrap();
     assert!(refusal.starts_with("HTTP/1.1 503"), "{refusal}");
-    assert_eq!(ask(&mut unauthenticated[0]), "HTTP/1.1 200");
+    assert_eq!(send(&mut unauthenticated[0]), "HTTP/1.1 200");
     // Now only two are unauthenticated, so the fourth connection is accepted.
     let mut fourth = site.connect();
-    assert_eq!(ask(&mut fourth), "HTTP/1.1 200");
+    assert_eq!(send(&mut fourth), "HTTP/1.1 200");
     refusal.clear();
     site.connect().read_to_string(&mut refusal).unwrap();
     assert!(refusal.starts_with("HTTP/1.1 503"), "{refusal}");

@@ -26,11 +26,14 @@ fn no_path_leads_out_of_the_directory() {
         "/%2fetc/passwd",
         "//etc/passwd",
     ] {
-        let answer = site.get(path);
-        assert!(matches!(answer.status, 400 | 403 | 404), "{path}: {}", answer.status);
-        assert!(!answer.text().contains("secret\n") && !answer.text().contains("root:"), "{path}");
-        let answer = site.put(path, &[], b"changed");
-        assert!(answer.status >= 400, "PUT {path}: {}", answer.status);
+        let response = site.get(path);
+        assert!(matches!(response.status, 400 | 403 | 404), "{path}: {}", response.status);
+        assert!(
+            !response.text().contains("secret\n") && !response.text().contains("root:"),
+            "{path}"
+        );
+        let response = site.put(path, &[], b"changed");
+        assert!(response.status >= 400, "PUT {path}: {}", response.status);
     }
     assert_eq!(fs::read_to_string(site.outside("secret")).unwrap(), "secret");
     // Paths that stay inside work.
@@ -93,15 +96,15 @@ fn moves_to_other_servers_or_over_an_ancestor_are_refused() {
     let site = Site::start();
     site.write("a/b/file", "in");
     symlink(".", site.path("here")).unwrap();
-    let ask = |method: &str, from: &str, to: &str| {
+    let send = |method: &str, from: &str, to: &str| {
         site.ask(&format!("{method} {from}"), &[&format!("Destination: {to}")], b"").status
     };
     for method in ["COPY", "MOVE"] {
-        assert_eq!(ask(method, "/a", "http://other.example/x"), 502);
-        assert_eq!(ask(method, "/a", "//other.example/x"), 400);
-        assert_eq!(ask(method, "/a", "nonsense"), 400);
-        assert_eq!(ask(method, "/a", "/../x"), 400);
-        assert_eq!(ask(method, "/a", "/x%00"), 400);
+        assert_eq!(send(method, "/a", "http://other.example/x"), 502);
+        assert_eq!(send(method, "/a", "//other.example/x"), 400);
+        assert_eq!(send(method, "/a", "nonsense"), 400);
+        assert_eq!(send(method, "/a", "/../x"), 400);
+        assert_eq!(send(method, "/a", "/x%00"), 400);
         for (from, to) in [
             ("/a", "/a"),
             ("/a/", "/a"),
@@ -112,13 +115,13 @@ fn moves_to_other_servers_or_over_an_ancestor_are_refused() {
             ("/a/b", "/"),
             ("/", "/x"),
         ] {
-            assert_eq!(ask(method, from, to), 403, "{method} {from} {to}");
+            assert_eq!(send(method, from, to), 403, "{method} {from} {to}");
         }
     }
     assert_eq!(site.ask("DELETE /", &[], b"").status, 403);
     assert_eq!(site.read("a/b/file"), "in");
     let own = site.url("x");
-    assert_eq!(ask("MOVE", "/a", &own), 201);
+    assert_eq!(send("MOVE", "/a", &own), 201);
     assert_eq!(site.read("x/b/file"), "in");
 }
 

@@ -13,8 +13,8 @@ const LOCK: &str = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><l
 
 fn propfind(site: &Site, path: &str, depth: &str, body: &str) -> (u16, String) {
     let depth = format!("Depth: {depth}");
-    let answer = site.ask(&format!("PROPFIND {path}"), &[&depth], body.as_bytes());
-    (answer.status, answer.text())
+    let response = site.ask(&format!("PROPFIND {path}"), &[&depth], body.as_bytes());
+    (response.status, response.text())
 }
 
 fn proppatch(site: &Site, path: &str, set: &str) -> String {
@@ -22,18 +22,18 @@ fn proppatch(site: &Site, path: &str, set: &str) -> String {
         "<D:propertyupdate xmlns:D=\"DAV:\" xmlns:Z=\"urn:schemas-microsoft-com:\"><D:set><D:prop>{set}\
          </D:prop></D:set></D:propertyupdate>"
     );
-    let answer = site.ask(&format!("PROPPATCH {path}"), &[], body.as_bytes());
-    assert_eq!(answer.status, 207, "{}", answer.text());
-    answer.text()
+    let response = site.ask(&format!("PROPPATCH {path}"), &[], body.as_bytes());
+    assert_eq!(response.status, 207, "{}", response.text());
+    response.text()
 }
 
 #[test]
 fn options_and_allow_list_the_methods() {
     let site = Site::start();
-    let answer = site.ask("OPTIONS /", &[], b"");
-    assert_eq!(answer.status, 200);
-    assert_eq!(answer.header("dav"), Some("1, 2, 3, sabredav-partialupdate"));
-    assert!(answer.header("allow").unwrap().contains("PATCH"));
+    let response = site.ask("OPTIONS /", &[], b"");
+    assert_eq!(response.status, 200);
+    assert_eq!(response.header("dav"), Some("1, 2, 3, sabredav-partialupdate"));
+    assert!(response.header("allow").unwrap().contains("PATCH"));
     assert_eq!(site.ask("OPTIONS *", &[], b"").status, 200);
     let unknown = site.ask("BREW /", &[], b"");
     assert_eq!(unknown.status, 405);
@@ -82,9 +82,9 @@ fn propfind_of_infinite_depth_is_refused() {
     let site = Site::start();
     site.write("file", "");
     for headers in [&["Depth: infinity"][..], &[]] {
-        let answer = site.ask("PROPFIND /", headers, b"");
-        assert_eq!(answer.status, 403);
-        assert!(answer.text().contains("propfind-finite-depth"), "{}", answer.text());
+        let response = site.ask("PROPFIND /", headers, b"");
+        assert_eq!(response.status, 403);
+        assert!(response.text().contains("propfind-finite-depth"), "{}", response.text());
     }
     assert_eq!(propfind(&site, "/file", "infinity", "").0, 207, "a file is no tree");
 }
@@ -200,23 +200,23 @@ fn files_are_copied_and_moved_with_times_and_subtrees() {
         .unwrap()
         .set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_234_567_890))
         .unwrap();
-    let ask = |method: &str, from: &str, headers: &[&str]| {
+    let send = |method: &str, from: &str, headers: &[&str]| {
         site.ask(&format!("{method} {from}"), headers, b"").status
     };
-    assert_eq!(ask("COPY", "/file", &["Destination: /other", "Overwrite: F"]), 412);
+    assert_eq!(send("COPY", "/file", &["Destination: /other", "Overwrite: F"]), 412);
     assert_eq!(site.read("other"), "old");
-    assert_eq!(ask("COPY", "/file", &["Destination: /other"]), 204);
+    assert_eq!(send("COPY", "/file", &["Destination: /other"]), 204);
     assert_eq!(site.read("other"), "content");
     assert_eq!(fs::metadata(site.path("other")).unwrap().mtime(), 1_234_567_890);
-    assert_eq!(ask("COPY", "/file", &["Destination: /none/file"]), 409);
-    assert_eq!(ask("MOVE", "/file", &["Destination: /new"]), 201);
-    assert_eq!(ask("MOVE", "/file", &["Destination: /new"]), 404);
-    assert_eq!(ask("MOVE", "/new", &[]), 400);
+    assert_eq!(send("COPY", "/file", &["Destination: /none/file"]), 409);
+    assert_eq!(send("MOVE", "/file", &["Destination: /new"]), 201);
+    assert_eq!(send("MOVE", "/file", &["Destination: /new"]), 404);
+    assert_eq!(send("MOVE", "/new", &[]), 400);
     assert_eq!(site.names(), ["new", "other"]);
     site.write("tree/a/b", "deep");
-    assert_eq!(ask("COPY", "/tree", &["Destination: /copy"]), 201);
+    assert_eq!(send("COPY", "/tree", &["Destination: /copy"]), 201);
     assert_eq!(site.read("copy/a/b"), "deep");
-    assert_eq!(ask("COPY", "/tree", &["Destination: /flat", "Depth: 0"]), 201);
+    assert_eq!(send("COPY", "/tree", &["Destination: /flat", "Depth: 0"]), 201);
     assert_eq!(fs::read_dir(site.path("flat")).unwrap().count(), 0);
 }
 
@@ -292,8 +292,8 @@ fn read_only_refuses_every_change() {
     site.write("file", "old");
     for method in ["PUT", "PATCH", "DELETE", "MKCOL", "COPY", "MOVE", "PROPPATCH", "LOCK", "UNLOCK"]
     {
-        let answer = site.ask(&format!("{method} /file"), &["Destination: /x"], b"body");
-        assert_eq!(answer.status, 403, "{method}");
+        let response = site.ask(&format!("{method} /file"), &["Destination: /x"], b"body");
+        assert_eq!(response.status, 403, "{method}");
     }
     assert_eq!(site.get("/file").text(), "old");
     assert_eq!(propfind(&site, "/", "1", "").0, 207);
@@ -332,7 +332,7 @@ fn a_copy_does_not_follow_links_to_itself() {
     for link in ["b/x", "b/y"] {
         assert_eq!(fs::read_link(site.path(link)).unwrap().to_str(), Some("."));
     }
-    // A path that the request names is followed through links.
+    // Links in a path that the request itself names are followed.
     assert_eq!(site.ask("COPY /b/x/file", &["Destination: /b/y/new"], b"").status, 201);
     assert_eq!(site.read("b/new"), "content");
 }
@@ -439,9 +439,9 @@ fn the_memory_of_locks_is_bounded() {
         assert_eq!(lock("somebody"), 200);
     }
     assert_eq!(lock("one too many"), 423);
-    let told = propfind(&site, "/file", "0", "").1;
-    assert!(told.contains("<x>me</x>") && told.matches("somebody").count() == 63, "{told}");
-    assert!(!told.contains("u99"), "{told}");
+    let text = propfind(&site, "/file", "0", "").1;
+    assert!(text.contains("<x>me</x>") && text.matches("somebody").count() == 63, "{text}");
+    assert!(!text.contains("u99"), "{text}");
 }
 
 #[test]
@@ -449,15 +449,15 @@ fn propfind_of_many_long_properties_is_sent_in_pieces() {
     let site = Site::start();
     (0..300).for_each(|at| site.write(&format!("file{at}"), ""));
     let namespace = "u".repeat(500);
-    let asked: String = (0..200).map(|at| format!("<p{at} xmlns=\"{namespace}\"/>")).collect();
+    let properties: String = (0..200).map(|at| format!("<p{at} xmlns=\"{namespace}\"/>")).collect();
     let body = "<propfind xmlns=\"DAV:\"><prop>".to_owned();
-    let body = body + &asked[..asked.len().min(60_000)];
+    let body = body + &properties[..properties.len().min(60_000)];
     let body = body[..body.rfind('<').unwrap()].to_owned() + "</prop></propfind>";
-    let (status, told) = propfind(&site, "/", "1", &body);
+    let (status, text) = propfind(&site, "/", "1", &body);
     assert_eq!(status, 207);
-    assert_eq!(told.matches("<D:response>").count(), 301);
-    assert!(told.ends_with("</D:multistatus>\n"));
+    assert_eq!(text.matches("<D:response>").count(), 301);
+    assert!(text.ends_with("</D:multistatus>\n"));
     // The response is generated in pieces: a batch of all entries would be 15 million bytes.
-    let answer = site.ask("PROPFIND /", &["Depth: 1"], body.as_bytes());
-    assert!(answer.longest_chunk < 300_000, "{}", answer.longest_chunk);
+    let response = site.ask("PROPFIND /", &["Depth: 1"], body.as_bytes());
+    assert!(response.longest_chunk < 300_000, "{}", response.longest_chunk);
 }

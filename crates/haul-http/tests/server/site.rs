@@ -114,9 +114,9 @@ impl Site {
         stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
         // The server may refuse before it has read the whole body.
         let _ = stream.write_all(body);
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        Answer::read(&answer)
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).unwrap();
+        Answer::read(&response)
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -145,7 +145,7 @@ impl Drop for Site {
 impl Answer {
     fn read(bytes: &[u8]) -> Self {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or_else(|| {
-            panic!("no answer but {:?}", String::from_utf8_lossy(bytes));
+            panic!("no response head in {:?}", String::from_utf8_lossy(bytes));
         });
         let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
@@ -204,10 +204,10 @@ pub(crate) fn run(directory: &Path, program: &str, args: &[&str]) -> (bool, Stri
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    said(&output)
+    outcome(&output)
 }
 
-pub(crate) fn said(output: &Output) -> (bool, String) {
+pub(crate) fn outcome(output: &Output) -> (bool, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.success(), text(&output.stdout) + &text(&output.stderr))
 }

@@ -57,14 +57,14 @@ fn a_client_that_offers_only_http2_is_served() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let mut sender = http2(&site).await;
-        let ask = |method: &str, path: &str, body: Bytes| {
+        let send = |method: &str, path: &str, body: Bytes| {
             let request = Request::builder().method(method).uri(site.url(path));
             sender.clone().send_request(request.body(Full::new(body)).unwrap())
         };
         let (got, put, listed) = tokio::join!(
-            ask("GET", "large", Bytes::new()),
-            ask("PUT", "up", content.clone().into()),
-            ask("GET", "", Bytes::new()),
+            send("GET", "large", Bytes::new()),
+            send("PUT", "up", content.clone().into()),
+            send("GET", "", Bytes::new()),
         );
         assert!(got.unwrap().into_body().collect().await.unwrap().to_bytes() == content);
         assert_eq!(put.unwrap().status(), 201);

@@ -35,7 +35,7 @@ fn part_files_are_private_until_they_are_renamed() {
     let usual = mode(&site, "usual");
     assert_eq!(site.put("/new", &[], b"new").status, 201);
     assert_eq!(mode(&site, "new"), usual);
-    // The server's own, during an upload.
+    // The server's own part file, during an upload.
     let (mut stream, host) = (site.connect(), site.authority());
     write!(stream, "PUT /file HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9000000\r\n\r\n")
         .unwrap();
@@ -46,7 +46,7 @@ fn part_files_are_private_until_they_are_renamed() {
     }
     assert_eq!(mode(&site, &part().unwrap()), 0o600);
     drop(stream);
-    // One that haul writes as a client, whole and by ranges.
+    // A part file that haul writes as a client, whole and by ranges.
     for (name, old) in [("replaced", Some(0o640)), ("made", None)] {
         if let Some(old) = old {
             site.write(name, "old");
@@ -115,10 +115,10 @@ fn a_refused_request_is_read_to_its_end() {
         )
         .unwrap();
         stream.write_all(&body).unwrap_or_else(|error| panic!("{line}: {error}"));
-        let mut answer = String::new();
-        let read = stream.read_to_string(&mut answer);
+        let mut response = String::new();
+        let read = stream.read_to_string(&mut response);
         read.unwrap_or_else(|error| panic!("{line}: {error}"));
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{line}: {answer}");
+        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{line}: {response}");
     }
 }
 
@@ -150,8 +150,8 @@ fn an_interrupted_upload_leaves_the_old_file_and_nothing_else() {
 #[test]
 fn an_upload_gets_the_time_from_its_header() {
     let site = Site::start();
-    let answer = site.put("/file", &["X-OC-Mtime: 1234567890"], b"x");
-    assert_eq!((answer.status, answer.header("x-oc-mtime")), (201, Some("accepted")));
+    let response = site.put("/file", &["X-OC-Mtime: 1234567890"], b"x");
+    assert_eq!((response.status, response.header("x-oc-mtime")), (201, Some("accepted")));
     assert_eq!(fs::metadata(site.path("file")).unwrap().mtime(), 1_234_567_890);
     let date = "Fri, 13 Feb 2009 23:31:30 GMT";
     assert_eq!(site.get("/file").header("last-modified"), Some(date));
@@ -260,9 +260,9 @@ fn a_client_that_expects_100_continue_gets_it() {
          Connection: close\r\n\r\n"
     )
     .unwrap();
-    let mut told = [0; 25];
-    stream.read_exact(&mut told).unwrap();
-    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let mut interim = [0; 25];
+    stream.read_exact(&mut interim).unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(b"ab").unwrap();
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
@@ -289,7 +289,7 @@ fn a_full_disk_is_reported_and_nothing_is_left() {
     }
     let status = site.put("/small/file", &[], &vec![1; 8 << 20]).status;
     let left = || fs::read_dir(&small).unwrap().count();
-    // It is removed after the response.
+    // The part file is removed after the response.
     let begun = Instant::now();
     while left() > 0 && begun.elapsed() < Duration::from_secs(10) {
         thread::sleep(Duration::from_millis(5));
@@ -317,9 +317,9 @@ fn one_of_two_conditional_creations_is_refused() {
     }
     assert_eq!(site.put("/file", &["If-None-Match: *"], b"second").status, 201);
     first.write_all(b"st one").unwrap();
-    let mut answer = String::new();
-    first.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 412"), "{answer}");
+    let mut response = String::new();
+    first.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 412"), "{response}");
     assert_eq!((site.read("file"), site.names()), ("second".to_owned(), vec!["file".to_owned()]));
 }
 
@@ -341,9 +341,9 @@ fn both_of_two_uploads_with_if_match_any_replace_the_file() {
     }
     assert_eq!(site.put("/file", &["If-Match: *"], b"second").status, 204);
     first.write_all(b"st one").unwrap();
-    let mut answer = String::new();
-    first.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
+    let mut response = String::new();
+    first.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 204"), "{response}");
     assert_eq!(site.read("file"), "first one");
 }
 
@@ -366,8 +366,8 @@ fn an_upload_for_a_version_replaced_meanwhile_is_refused() {
     }
     assert_eq!(site.put("/file", &[&format!("If-Match: {etag}")], b"second").status, 204);
     first.write_all(b"st one").unwrap();
-    let mut answer = String::new();
-    first.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 412"), "{answer}");
+    let mut response = String::new();
+    first.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 412"), "{response}");
     assert_eq!((site.read("file"), site.names()), ("second".to_owned(), vec!["file".to_owned()]));
 }

@@ -24,7 +24,7 @@ pub(crate) trait Platform: Debug + Send + Sync {
     /// supported here.
     fn create_unnamed(&self, directory: BorrowedFd<'_>, mode: u32) -> Result<Option<OwnedFd>>;
 
-    /// Gives such a file a name; `EXIST` if the name exists.
+    /// Gives an unnamed file a name; `EXIST` if the name exists.
     fn link_unnamed(&self, file: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &[u8]) -> Result<()>;
 
     /// Renames within a directory; `EXIST` if the new name exists.

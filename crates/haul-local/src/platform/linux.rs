@@ -1,5 +1,5 @@
-//! [`Platform`] for Linux. What a kernel or file system lacks is remembered, so that it is tried
-//! once and not for every file.
+//! [`Platform`] for Linux. Calls that the kernel or file system lacks are remembered, so that they are
+//! tried once and not for every file.
 
 use std::ffi::CString;
 use std::num::NonZeroU64;
@@ -107,8 +107,8 @@ impl Platform for Linux {
         }
         match fallocate(file, FallocateFlags::KEEP_SIZE, 0, size) {
             Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
-                // Some file systems keep what they have allocated, which would then be missing to
-                // others.
+                // Some file systems keep what they have allocated so far, which other files would
+                // then lack.
                 let length = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
                 ftruncate(file, length)?;
                 Err(error)
@@ -118,7 +118,7 @@ impl Platform for Linux {
     }
 
     fn clone_whole(&self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> bool {
-        // A real error occurs in the usual copy again, and is reported there.
+        // A real error occurs again in the ordinary copy, which reports it.
         ioctl_ficlone(to, from).is_ok()
     }
 

@@ -107,7 +107,10 @@ impl Model {
         assert!(self.fits_memory(member, bytes), "beyond the memory");
         for higher in CLASSES.into_iter().filter(|higher| *higher < class) {
             let waits = self.first(higher).is_some();
-            assert!(!waits || self.passed[class as usize] >= PASSED_OVER, "before its turn");
+            assert!(
+                !waits || self.passed[class as usize] >= PASSED_OVER,
+                "{class:?} is granted before {higher:?}"
+            );
         }
         self.passed[class as usize] = 0;
         for lower in CLASSES.into_iter().filter(|lower| *lower > class) {
@@ -159,7 +162,7 @@ impl Model {
             Step::Try(member, class, bytes) => {
                 let member = member.index(self.members.len());
                 if self.grants.try_grant(self.members[member].0, *class, *bytes) {
-                    assert!(self.first(*class).is_none(), "before those that wait");
+                    assert!(self.first(*class).is_none(), "granted before a queued request");
                     self.grant(member, *class, *bytes);
                 }
             }
@@ -167,7 +170,7 @@ impl Model {
                 let queued = self.waiting.remove(at.index(self.waiting.len()));
                 let member = self.members[queued.member].0;
                 assert!(self.grants.withdraw(member, queued.ticket));
-                assert!(!self.grants.withdraw(member, queued.ticket), "it is gone");
+                assert!(!self.grants.withdraw(member, queued.ticket), "withdrawn twice");
             }
             Step::Arrived(at, bytes) if !self.given.is_empty() => {
                 let at = at.index(self.given.len());
@@ -196,8 +199,8 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Never beyond window or memory, by priority and then in order, no class passed over more than seven
-    /// times, and everything is granted in the end.
+    /// No grant exceeds window or memory; grants go by priority, then in order; no class is passed over more
+    /// than seven times in a row; in the end everything is granted.
     #[test]
     fn grants_follow_the_rules(
         window in 1u64..600,

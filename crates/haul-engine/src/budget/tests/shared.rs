@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    fn ask(&mut self) {
+    fn request(&mut self) {
         for (member, is_eager) in self.members.clone() {
             while is_eager && !self.waiting.contains(&member) {
                 let bytes = self.budget.range_bytes(member, 1 << 40);
@@ -119,7 +119,7 @@ impl World {
                 self.budget.on_link(self.now, link);
                 self.send_granted();
             }
-            self.ask();
+            self.request();
         }
     }
 
@@ -183,7 +183,7 @@ fn after(pause: Duration) -> (u64, u64) {
 }
 
 #[test]
-fn measurements_are_used_again_soon_and_discarded_later() {
+fn measurements_are_reused_for_a_minute_and_then_discarded() {
     let (before, soon) = after(QUIET - Duration::from_secs(2));
     assert_eq!(before, soon);
     let (before, later) = after(QUIET);

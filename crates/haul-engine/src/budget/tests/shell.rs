@@ -72,7 +72,7 @@ async fn interactive_requests_are_granted_first() {
     bulk.now_or_never().unwrap().consumed();
 }
 
-/// Once, a request that did not fit kept shorter ones behind it waiting even after it was withdrawn.
+/// Formerly, shorter requests behind one that did not fit went on waiting even after it was withdrawn.
 #[tokio::test(start_paused = true)]
 async fn a_withdrawn_request_makes_room_for_the_next() {
     let (first, second) = two();
@@ -121,7 +121,7 @@ async fn each_reader_of_a_disk_has_a_budget_of_its_own() {
 }
 
 /// Formerly, if the arrival of a block was reported on the whole permit and the block's part was split off
-/// only then, its bytes left the bytes in flight twice: at the arrival, and again with its part.
+/// only then, its bytes were subtracted from those in flight twice: at the arrival, and again with its part.
 #[test]
 fn a_block_is_in_flight_until_it_arrives_whether_it_is_split_off_before_or_after() {
     let blocks = prop::collection::vec((1..WINDOW / 4, any::<bool>(), 0..4usize), 1..40);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haul_storage::{Block, BlockStream, Range, RangeSet};
 
-/// What waits for room.
+/// What requests room, that is, a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requester {
     /// The file, for its next range.
@@ -15,7 +15,8 @@ pub enum Requester {
     Range(u64),
 }
 
-/// The next thing to do. Each leads to one of the inputs named, except `FreeSlot`, `Wait` and `Done`.
+/// The next thing to do. Each leads to one of the inputs named (a write that is also
+/// hashed, to both), except `FreeSlot`, `Wait` and `Done`.
 #[derive(Debug)]
 pub enum Action {
     /// Find the first data at or after an offset: `on_data`.
@@ -46,11 +47,11 @@ pub struct Reading {
     pub id: u64,
     /// The bytes to read.
     pub range: Range,
-    /// Where it ends; may be moved nearer.
+    /// The offset where the read ends; may be lowered while it runs.
     pub end: Arc<AtomicU64>,
-    /// Bytes that are worth a write: blocks are joined until they have as many.
+    /// Minimum bytes of a write: blocks are joined until they have as many.
     pub least: u64,
-    /// The rest of an earlier read of this range; otherwise one begins.
+    /// The stream of an earlier read of this range; `None` begins a new read.
     pub blocks: Option<BlockStream>,
 }
 

@@ -11,10 +11,10 @@ use super::file::{FileInMotion, Timer};
 use super::range::{Attempt, InHand, State, Write};
 use crate::budget::Permit;
 
-/// About the bytes that one receive returns.
+/// Approximate length of a block of a stream, in bytes.
 const BLOCK: u64 = 256 << 10;
 
-/// Blocks of a stream that are written at once: over a link each takes an RTT.
+/// Maximum number of blocks of a stream that are written at once: over a link, each write takes an RTT.
 const WRITES: usize = 16;
 
 /// The result of a read.
@@ -72,7 +72,7 @@ impl FileInMotion {
         self.end_attempt(id, Some(error), now);
     }
 
-    /// The file ends where range `id` has got to.
+    /// The file ends at the offset that range `id` has reached.
     pub fn on_end(&mut self, id: u64, now: Duration) {
         self.schedule.end_at(id);
         self.end_attempt(id, None, now);
@@ -117,7 +117,7 @@ impl FileInMotion {
             }
             Ok((error, _)) | Err(error) => {
                 block.write = Write::GivenUp;
-                // The range is not read again for it. If written bytes are lost, the file restarts.
+                // The file is not retried for a failed write; it restarts only if written bytes were lost.
                 let is_lost = error.retry() == Retry::FromStart;
                 let error = if is_lost { error } else { error.with_retry(Retry::Never) };
                 self.stop(Some(error), now);
@@ -215,7 +215,7 @@ impl FileInMotion {
         self.read_on(id, now);
     }
 
-    /// Requests the next block of range `id` as soon as it may.
+    /// Requests the next block of range `id` as soon as unwritten blocks, permits and rate limit allow.
     fn read_on(&mut self, id: u64, now: Duration) {
         let wanted = self.schedule.wanted(id);
         if wanted.is_empty() || self.is_stopped() {
@@ -247,8 +247,8 @@ impl FileInMotion {
         self.shared.flow.range_bytes(self.shared.tally.remaining()).min(left)
     }
 
-    /// A streamed range has a lane, which the holders of all room may be waiting for: it continues without
-    /// room if it has no block whose write would release any.
+    /// Continues a streamed range without room if it has no block whose write would release any (deadlock
+    /// otherwise): the range has a lane, which the holders of all room may be waiting for.
     fn continue_without_room(&mut self, id: u64, now: Duration) {
         let bytes = self.more_bytes(self.schedule.wanted(id).len()).min(BLOCK);
         let permit = self.shared.flow.overdraw(bytes);
@@ -410,7 +410,7 @@ impl FileInMotion {
     fn end(&mut self, id: u64, now: Duration) {
         let Some(range) = self.ranges.remove(&id) else { return };
         self.schedule.finish(id, now);
-        // Bytes that were paid for and went to another lane, or turned out fewer.
+        // The rate limit was charged for bytes that went to another lane, or do not exist.
         self.shared.flow.refund(range.room());
         drop(range);
         self.be_due();

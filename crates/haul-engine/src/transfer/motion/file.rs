@@ -26,14 +26,14 @@ const HELD_MOST: u64 = 8 << 20;
 /// The shortest half of a range that is taken over.
 const LEAST_STEAL: u64 = 512 << 10;
 
-/// RTTs until a long read that begins is as fast as the others. Measured with FTP at 200 ms and 500 Mbit/s: the first
+/// RTTs until a new long read is as fast as the others. Measured with FTP at 200 ms and 500 Mbit/s: the first
 /// byte arrives after 4.5 RTTs, 3 MB after 14, while the lanes that were open delivered 1 MB per RTT.
 const LONG_READ_BEGINS: u32 = 12;
 
 /// The length of a range that begins without room, see [`FileInMotion::must_go_on`].
 const LEAST_STEP: u64 = 512 << 10;
 
-/// How often it is checked whether a lane has become free that can take over a part of a read.
+/// Interval between checks whether a lane has become free that can take over a part of a read.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What the files of a transfer share.
@@ -57,7 +57,7 @@ pub struct FileInMotion {
     pub(super) ranges: BTreeMap<u64, MovingRange>,
     /// The offset of the next write, if the destination takes bytes in order.
     pub(super) next_write: Option<u64>,
-    /// Blocks that wait for their turn to be written: offset, and the range that they are of.
+    /// Blocks that wait for their turn to be written: the ids of their ranges, by offset.
     pub(super) turns: BTreeMap<u64, u64>,
     /// Actions that are due.
     pub(super) ready: VecDeque<Action>,
@@ -172,8 +172,9 @@ impl FileInMotion {
             if let Some(action) = self.ready.pop_front() {
                 let is_upload = self.mode.destination == Medium::Link;
                 if matches!(action, Action::Record(_)) && is_upload && self.has_arrived() {
-                    // It would delay the commit, by an RTT where the other side keeps the journal. To a disk it
-                    // takes no time, and a run that is killed before the commit would repeat its bytes.
+                    // The last record of an upload would delay the commit, by an RTT where the other side keeps
+                    // the journal. On a disk it takes no time, and without it, a run that is killed before the
+                    // commit would have to repeat its bytes.
                     self.operations -= 1;
                     self.records.release();
                     continue;
@@ -200,7 +201,7 @@ impl FileInMotion {
         self.failure.take()
     }
 
-    /// Stops the file, because of an error or from outside: only operations in flight still end.
+    /// Stops the file, because of an error or from outside: operations in flight are completed, nothing new begins.
     pub fn stop(&mut self, error: Option<Error>, now: Duration) {
         if self.failure.is_none() {
             self.failure = error;
@@ -319,7 +320,7 @@ impl FileInMotion {
         }
     }
 
-    /// Begins with as many ranges as there is room for.
+    /// Begins as many ranges as there is room for.
     fn begin_next(&mut self, now: Duration) {
         if self.is_stopped() {
             self.withdraw_room();
@@ -437,8 +438,8 @@ impl FileInMotion {
         bytes = bytes.min(limit.unwrap_or(u64::MAX));
         match self.mode.reads {
             Reads::Ranges => {
-                // Bytes that do not pass through this process need no buffers, and the call should be worth
-                // its way to a thread.
+                // Bytes that do not pass through this process need no buffers, and only a long range is worth
+                // handing the call to a thread.
                 let bytes = if self.mode.direct { bytes.saturating_mul(4) } else { bytes };
                 Some(Wanted { bytes, held: bytes, unpaid: 0, counted: None })
             }
@@ -483,7 +484,7 @@ impl FileInMotion {
         }
     }
 
-    /// Begins with the next range.
+    /// Begins the next range.
     fn begin(&mut self, wanted: Wanted, mut permit: Permit, now: Duration) {
         self.flags.is_due = true;
         let Some(assigned) = self.schedule.next(wanted.bytes) else { return };
@@ -508,7 +509,7 @@ impl FileInMotion {
     }
 
     /// Whether to begin without room (deadlock otherwise): the file has nothing in flight and holds what
-    /// others may be waiting for, a lane if it is written in order over a link, or permits that it keeps
+    /// others may be waiting for: a lane if it is written in order over a link, or permits that it keeps
     /// until its end (a short file with holes, which has several ranges).
     fn must_go_on(&self) -> bool {
         let is_idle = self.ranges.is_empty() && !self.records.is_recording() && !self.is_stopped();
@@ -550,7 +551,7 @@ impl FileInMotion {
         }
         let has_room = flow.has_room(LEAST_STEAL);
         let stolen = if is_long {
-            // It should be worth the RTTs of its beginning.
+            // The new read should be worth the RTTs that it needs to begin.
             let (begins, bytes) =
                 (flow.rtt() * LONG_READ_BEGINS, flow.bytes_a_lane(LONG_READ_BEGINS));
             let half = |schedule: &mut Schedule| {

@@ -11,9 +11,10 @@
 //! journal ([`records`]). It decides the next step: which range to start, to retry after a pause, to
 //! take over from a slow lane, or to continue although no permits are free. Time is passed in.
 //!
-//! Invariant: a range holds its permit until it is finished, through every retry. In a file whose bytes
-//! must pass in order, the range that all others wait for was assigned before them, so it already has
-//! its permit and never blocks.
+//! Invariant: a range holds its permit from its first request until it is finished, through every retry. In a
+//! file whose bytes must pass in order, the range that all others wait for was assigned before them, so it
+//! already has its permit and never blocks. Streams take permits for the next bytes only, and continue without
+//! one if waiting could deadlock.
 
 mod action;
 mod blocks;

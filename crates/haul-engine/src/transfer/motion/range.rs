@@ -65,7 +65,7 @@ pub struct Attempt {
     pub first: u64,
     /// When that arrived.
     pub first_byte: Option<Duration>,
-    /// Where it ends; may be moved nearer.
+    /// The offset where the read ends; may be lowered while it runs.
     pub end: Arc<AtomicU64>,
 }
 
@@ -93,7 +93,7 @@ pub struct InHand {
     pub permit: Permit,
     /// The state of its write.
     pub write: Write,
-    /// Whether it is not hashed yet.
+    /// Whether it still has to be hashed.
     pub hashing: bool,
     /// Counts the retries of its write, once one has failed.
     pub retries: Option<Retries>,

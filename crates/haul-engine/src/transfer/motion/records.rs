@@ -1,6 +1,6 @@
 //! Ranges that have reached the part file and are not in the journal yet, with their permits.
 //!
-//! Records are written by the mebibyte: one for every block would cost as much as the blocks. Until its
+//! Records are written by the mebibyte: one for every block would cost as much as writing the blocks. Until its
 //! record is written, a block keeps its permit, so that a rerun after a kill never repeats more than one
 //! window. Between disks, a file too short for a journal keeps all its permits until it has its name: the
 //! window is fixed there, and has room for that. Over a link such a file releases them as bytes are written.
@@ -27,8 +27,8 @@ pub struct Records {
 }
 
 impl Records {
-    /// With a journal, or without one; then `keeps_permits` keeps the permits until the end. A record is due
-    /// for an eighth of `window_bytes` at the latest.
+    /// With a journal, or without one; then `keeps_permits` keeps the permits until the end. A record is due after
+    /// 1 MiB, or after an eighth of `window_bytes` if that is less.
     pub fn new(journal: bool, keeps_permits: bool, window_bytes: u64) -> Self {
         Self {
             journal,

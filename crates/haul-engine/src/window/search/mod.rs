@@ -8,8 +8,9 @@
 //!
 //! *Opening*: the window is raised to `gain` times the bytes received per RTT while these grow by a
 //! quarter per round. *Settle*: it is cut to a little over one BDP, so that the queue at the bottleneck
-//! drains. *Cruise*: nothing changes until goodput does. A *trial* changes one thing, waits until data
-//! requested since then has arrived, compares, and reverts the change if it did not help.
+//! drains. *Cruise*: nothing changes until goodput or the queue does, or a trial is due. A *trial* changes one
+//! thing, waits until data requested since then has arrived, compares, and reverts the change if it did not
+//! help.
 //!
 //! If the kernel's RTTs are known, they show whether packets wait in a queue, and that is enough: a path
 //! with a queue is full, and one without is not. Opening then follows the arriving bytes and ends when the
@@ -40,7 +41,7 @@ const GROWTH: f64 = 1.25;
 /// CUBIC lanes make the window move; at 1.5 up to 1.4 % of packets are dropped at the queue.
 const HEADROOM: f64 = 1.3;
 
-/// What noise adds to it, and the most with noise: with a queue of one BDP, 2 BDPs fit the path.
+/// Noise times this is added to `HEADROOM`, up to the maximum: 2 BDPs fit a path with a queue of one BDP.
 const HEADROOM_FOR_NOISE: f64 = 3.0;
 const MOST_HEADROOM: f64 = 2.0;
 
@@ -50,18 +51,19 @@ const MOST_HEADROOM: f64 = 2.0;
 /// run.
 const HEADROOM_ELSEWHERE: f64 = 1.75;
 
-/// The most where the queue can be seen: noise is no reason to fill it.
+/// The maximum while a queue is visible: noise is no reason to fill it.
 const MOST_HEADROOM_SEEN: f64 = 1.4;
 
-/// A settled window keeps a queue of some tenths of a BDP. After this many rounds without one, none of them
-/// slower than this part of before, the path carries more than it did.
+/// A settled window maintains a queue of some tenths of a BDP. If `NOT_FULL_ROUNDS` rounds have none, and each
+/// reaches `STEADY` of the goodput before, the path carries more than it did.
 const STEADY: f64 = 0.97;
 const NOT_FULL_ROUNDS: usize = 6;
 
 /// Below this many BDPs the headroom is used up: goodput has risen since the window was set.
 const LEAST_HEADROOM: f64 = 1.1;
 
-/// Packets that wait longer than this part of the RTT, and than this time, are in a queue. Less is jitter.
+/// Packets that wait longer than the RTT divided by `QUEUE_PART`, and than `LEAST_QUEUE`, are in a queue. Less is
+/// jitter.
 const QUEUE_PART: u32 = 8;
 const LEAST_QUEUE: Duration = Duration::from_millis(5);
 
@@ -74,7 +76,7 @@ const FALL: f64 = 0.75;
 /// The window is divided by no more than this at a time: a link that stalls for a moment is not a slow link.
 const MOST_SHRINKAGE: u64 = 4;
 
-/// The most that data can be on the path, in RTTs (each with `ENDS_DELAY`). With a server that takes 30 ms to
+/// The longest time that data can be on the path, in RTTs (each with `ENDS_DELAY`). With a server that takes 30 ms to
 /// respond on a path of 2 ms, it is about 5: 32 ms instead of 6.
 const MOST_STRETCH: f64 = 8.0;
 
@@ -83,8 +85,8 @@ const MOST_STRETCH: f64 = 8.0;
 /// sshd at 200 ms: the window rose to 14 BDPs, and 7 % of the packets were dropped).
 const MOST_THINKING: f64 = 0.1;
 
-/// If lanes carry at least this part of what they would if each were as fast as when there were fewer, the
-/// link is not full yet.
+/// The link is not full yet if each lane carries, on average, at least this part of what each carried while
+/// there were fewer.
 const LINEAR: f64 = 0.75;
 
 /// A lane that carries less than this per RTT is limited by losses or a small window.
@@ -98,15 +100,15 @@ const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
 /// knew of the path (simulated: BBR needs 8 RTTs for each quarter that the other lanes have to grow).
 pub(in crate::window) const LONG_PATH: Duration = Duration::from_millis(10);
 
-/// New lanes need a few RTTs to open and some eight to grow, and the ranges that they get at the end arrive
-/// last.
+/// More lanes are not tried if less time is left than this: new ones need a few RTTs to open and about eight to
+/// grow, and ranges assigned to them near the end arrive last.
 const PAYS_OFF_RTTS: f64 = 32.0;
 
 /// Over a short path two lanes may well move less than one alone, for most of a second. With less time left
 /// than this, they are not tried.
 const PAYS_OFF: Duration = Duration::from_secs(2);
 
-/// What the search knows besides goodput.
+/// The inputs of the search besides goodput.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::window) struct View {
     pub(in crate::window) now: Duration,
@@ -147,7 +149,7 @@ pub(in crate::window) struct Search {
     open_lanes: usize,
     /// How far the window may open while little has arrived, in bytes.
     least_ahead: f64,
-    /// Lanes that have room already, after the path has become longer.
+    /// After a restart: the number of lanes that the window has room for already.
     lanes_before: Option<usize>,
     /// When the first judged round of this search began.
     began: Option<Duration>,
@@ -218,7 +220,7 @@ impl Search {
     }
 
     /// The path has become longer, or carries more: the search restarts, with `open_lanes` lanes. New
-    /// lanes may open slowly, so room for them is added as they do ([`Search::on_new_lanes`]).
+    /// lanes may open slowly, so room for them is added as they open ([`Search::on_new_lanes`]).
     pub(in crate::window) fn begin_anew(&mut self, open_lanes: usize, bounds: &Bounds) {
         let window = self.window;
         *self = Self { open_lanes, ..Self::new(bounds) };
@@ -227,7 +229,7 @@ impl Search {
         self.lanes_before = Some(open_lanes);
     }
 
-    /// After the path has become longer, `open` lanes are open: new ones get their first window.
+    /// `open` lanes are open. After a restart, new ones get their first window.
     pub(in crate::window) fn on_new_lanes(&mut self, open: usize, rtt: Duration, bounds: &Bounds) {
         let Some(before) = self.lanes_before else { return };
         if open <= before || self.settled_once {

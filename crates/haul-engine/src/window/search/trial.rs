@@ -14,11 +14,11 @@ const WORTH_A_WIDER_WINDOW: f64 = 1.05;
 const WORTH_MORE_LANES: f64 = 1.1;
 const HARMLESS: f64 = 0.95;
 
-/// A narrower window that leaves less than this proves that the window is the limit.
+/// If a narrower window leaves less than this part of the goodput, the window is the limit.
 const STARVING: f64 = 0.85;
 
 /// While goodput scatters by less than this, the queue alone explains the bytes in flight; more scatter means
-/// losses, of which more lanes take a part each.
+/// losses, which more lanes would share.
 const CALM: f64 = 0.04;
 
 /// A trial of more lanes ends early if goodput falls below this part of what it was.
@@ -30,7 +30,7 @@ const PROBE_PAUSE: Duration = Duration::from_secs(10);
 const PROBE_RTTS: u32 = 50;
 const MOST_PAUSE_DOUBLINGS: u32 = 3;
 
-/// The first trial after the window was narrowed comes sooner, in case it is too narrow.
+/// The first trial after the window was narrowed comes sooner, in case the window is too narrow.
 const EARLY_PROBE_ROUNDS: u32 = 16;
 
 /// The wait for the first trial on a short path, from the beginning of the search. More lanes seldom help there, and

@@ -9,12 +9,12 @@ use haul_storage::LinkStatus;
 
 use super::{Arrival, Link};
 
-/// What decides.
+/// The source of the decisions.
 #[derive(Debug, Clone)]
 pub(crate) enum Control {
     /// The controller under test.
     Window(Box<Window>),
-    /// An oracle, which knows the best numbers beforehand.
+    /// An oracle: the best numbers, known beforehand.
     Fixed(Decision),
 }
 
@@ -178,7 +178,7 @@ impl Driver {
         self.lanes[index].carry(now, bytes, rtt);
         while bytes > 0 {
             let lane = &mut self.lanes[index];
-            let range = lane.ranges.front_mut().expect("only what was asked for is sent");
+            let range = lane.ranges.front_mut().expect("only requested bytes are sent");
             range.first_byte.get_or_insert(now);
             let taken = bytes.min(range.left);
             bytes -= taken;

@@ -35,7 +35,7 @@ pub(crate) enum Arrival {
     Ranges,
 }
 
-/// A change of the path's RTT and rate at a time; the queue becomes one BDP of the new path.
+/// A change of the path's RTT and rate; the queue's capacity becomes one BDP of the new path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change {
     pub(crate) at: Duration,

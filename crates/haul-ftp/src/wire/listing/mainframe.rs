@@ -27,7 +27,7 @@ pub(super) fn is_heading(line: &[u8]) -> bool {
         [b"Volume", b"Unit", _] | [b"Name", b"VV.MM", _] | [b"Name", b"Size", b"TTR"] => true,
         [b"File", b"Code", b"EOF"] => true,
         [b"Total", b"of", count] => is_digits(count),
-        [b"Directory", place] => place.ends_with(b"]"),
+        [b"Directory", path] => path.ends_with(b"]"),
         _ => false,
     }
 }
@@ -105,8 +105,8 @@ fn is_volume(word: &[u8]) -> bool {
     word.len() <= 6 && word.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
 }
 
-/// A member of a data set: `NAME 01.01 2004/06/22 2004/06/22 16:32   128   128    0 ID`, or of a load
-/// library: `NAME 00B308 000411  00 FO                31    ANY`.
+/// A member of a data set: `NAME 01.01 2004/06/22 2004/06/22 16:32   128   128    0 ID`, or of a load library (size,
+/// position as TTR, authorization code): `NAME 00B308 000411  00 FO                31    ANY`.
 fn member<'a>(words: &[&'a [u8]]) -> Option<(&'a [u8], Found)> {
     let is_version = |word: &[u8]| word.len() == 5 && word[2] == b'.' && is_digits(&word[..2]);
     let is_hex = |word: &[u8]| word.len() == 6 && word.iter().all(u8::is_ascii_hexdigit);
@@ -120,12 +120,8 @@ fn member<'a>(words: &[&'a [u8]]) -> Option<(&'a [u8], Found)> {
         _ => false,
     };
     let is_program = match words {
-        [_, size, place, state, ..] => {
-            words.len() >= 5
-                && is_hex(size)
-                && is_hex(place)
-                && state.len() == 2
-                && is_digits(state)
+        [_, size, ttr, code, ..] => {
+            words.len() >= 5 && is_hex(size) && is_hex(ttr) && code.len() == 2 && is_digits(code)
         }
         _ => false,
     };

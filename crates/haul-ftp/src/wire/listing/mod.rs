@@ -150,7 +150,7 @@ mod tests {
         }
 
         #[test]
-        fn a_name_in_a_listing_is_kept_byte_for_byte(
+        fn a_name_in_a_listing_is_preserved_byte_for_byte(
             name in prop::collection::vec(1u8..=255, 1..60), size in any::<u64>(),
         ) {
             prop_assume!(!name.contains(&b'\n') && !name.contains(&b'\r'));

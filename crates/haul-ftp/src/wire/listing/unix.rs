@@ -114,7 +114,7 @@ fn size_and_name<'a>(line: &'a [u8], kind: &Kind) -> Option<(Option<u64>, &'a [u
                 _ => size(before, device),
             };
             let Some(size) = size else { continue };
-            // In the first fields, what looks like a month in some language may be an owner's name.
+            // In the first fields, a word that is a month in some language may be an owner's name.
             let Some(date) = date::read(&words[at..], certainty, at > 2) else { continue };
             let end = all[at + date.fields - 1].1;
             let name = line.get(end..)?.strip_prefix(b" ")?;

@@ -1,3 +1,5 @@
+//! Responses with each kind of body, malformed, truncated, or split at any byte.
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 

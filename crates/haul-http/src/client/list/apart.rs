@@ -1,4 +1,4 @@
-//! Runs work of a listing in a task of its own, so that it completes even while nobody polls the listing.
+//! Runs work of a listing in a task of its own, so that it completes even while the caller does not poll the listing.
 
 use haul_storage::{Error, ErrorKind, Result};
 

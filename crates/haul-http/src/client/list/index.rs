@@ -40,7 +40,7 @@ pub(super) async fn list(inner: Arc<Inner>, path: &RelPath) -> Result<EntryStrea
     Ok(stream::iter(refused).chain(entries).boxed())
 }
 
-/// The first file in a directory that is not empty; without one, its first directory. Where the page shows no sizes, it
+/// The first non-empty file in a directory; without one, its first subdirectory. Where the page shows no sizes, it
 /// requests the lengths of files one after the other, of [`MOST_SOUGHT`] at most. The page stays cached for the next
 /// listing.
 pub(in super::super) async fn first(inner: &Inner, path: &RelPath) -> Result<Option<Entry>> {

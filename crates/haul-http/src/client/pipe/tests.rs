@@ -1,3 +1,5 @@
+//! A [`Pipe`] against a server in the test: when it closes, how much it buffers, and streamed request bodies.
+
 use bytes::Bytes;
 use futures_util::future::join;
 use haul_storage::BufferPool;
@@ -48,7 +50,7 @@ async fn a_dropped_lane_closes_after_its_last_response() {
         assert_ne!(timeout(LONG, server.read_buf(&mut seen)).await.unwrap().unwrap(), 0);
     }
     let too_soon = timeout(Duration::from_millis(100), server.read(&mut [0; 16])).await;
-    assert!(too_soon.is_err(), "the lane has ended before the answer came");
+    assert!(too_soon.is_err(), "the lane was closed before the response arrived");
     server.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
     assert_eq!(part.head().await.unwrap().status, StatusCode::NO_CONTENT);
     assert_eq!(timeout(LONG, server.read(&mut [0; 16])).await.unwrap().unwrap(), 0);
@@ -60,7 +62,7 @@ async fn ends(pipe: &Pipe) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     });
-    assert!(ended.await.is_ok(), "the lane goes on");
+    assert!(ended.await.is_ok(), "the lane is still open");
 }
 
 #[tokio::test]
@@ -81,7 +83,7 @@ async fn requests_on_an_abandoned_lane_fail_at_once() {
     assert_eq!(pipe.outstanding(), 0);
 }
 
-/// They used to be taken for the response to the next request, which shifted all later ones.
+/// Such bytes used to be taken for the response to the next request, which shifted all later ones.
 #[tokio::test]
 async fn unsolicited_bytes_close_the_lane() {
     let (pipe, mut server, _) = pipe().await;
@@ -99,7 +101,7 @@ async fn a_response_much_longer_than_requested_is_not_buffered() {
     ends(&pipe).await;
     let mut response = part.head().await.unwrap();
     assert_eq!(response.status, StatusCode::OK);
-    assert!(response.next("read").await.is_err(), "it ends there");
+    assert!(response.next("read").await.is_err(), "the body is not delivered");
 }
 
 /// The owner of a connection in a test; reports whether it can be reused.
@@ -154,7 +156,7 @@ async fn a_body_is_not_read_ahead_of_its_consumer() {
         server
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
-    // The system's buffers hold a part of it.
+    // The socket buffers hold a part of the body.
     let waiting = pipe.arrived();
     assert!((512 << 10..2 << 20).contains(&waiting), "{waiting} bytes wait");
     assert!(!sending.is_finished() && done.try_recv().is_err());

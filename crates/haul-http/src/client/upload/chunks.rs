@@ -5,7 +5,7 @@
 //! MKCOL uploads/USER/ID   →   PUT …/ID/00001, 00002, … (several at once)   →   MOVE …/ID/.file
 //! ```
 //!
-//! Such a server, or a proxy before it, often limits the time and size of a request, and one PUT is no
+//! Such a server, or a proxy in front of it, often limits the time and size of a request, and one PUT is no
 //! faster than one lane. `Destination` is an absolute URL, as in that manual; SabreDAV, on which both
 //! are built, uses only its path. Each piece stays in memory until it is stored, so that it can be sent
 //! again; the file has no name before the MOVE.
@@ -34,8 +34,8 @@ use crate::parse::Url;
 
 const TOTAL: HeaderName = HeaderName::from_static("oc-total-length");
 
-/// The least bytes of a piece (except the last), and the most pieces: those of a file of more than 50 GB are
-/// longer (of 1 TB: 100 MB, and two of them are in memory).
+/// Minimum bytes of a piece (except the last), and the most pieces. Those of a file of more than 50 GB are
+/// longer: for 1 TB they have 100 MB each, and two of them are in memory.
 const PIECE_LEAST: u64 = 5 << 20;
 const PIECES_MOST: u64 = 10_000;
 
@@ -45,8 +45,8 @@ const IN_FLIGHT: u64 = 20 << 20;
 /// Time limit of the assembling MOVE: the server copies all pieces.
 const ASSEMBLED: Duration = Duration::from_secs(1800);
 
-/// How to wait without a response: assumed bytes assembled per second; how long after the connection
-/// was lost; and the first and the longest pause between checks.
+/// How long to wait for the assembly if the MOVE has no response: the bytes per second that the server is
+/// assumed to assemble; the time after a lost connection; the first and the longest pause between checks.
 const ASSEMBLED_PER_SECOND: u64 = 10 << 20;
 const LOST: Duration = Duration::from_secs(10);
 const FIRST_LOOK: Duration = Duration::from_millis(250);
@@ -63,7 +63,7 @@ pub(super) struct ChunkUpload {
     inner: Arc<Inner>,
     path: RelPath,
     /// The directory of the pieces, with a slash at the end.
-    place: Url,
+    directory: Url,
     destination: HeaderValue,
     size: u64,
     piece: u64,
@@ -94,12 +94,12 @@ impl ChunkUpload {
             error.because("the system's random number generator failed")
         })?;
         let id = data_encoding::HEXLOWER.encode(&id);
-        let place = chunks.with_path(&format!("{}haul-{id}/", chunks.path()));
+        let directory = chunks.with_path(&format!("{}haul-{id}/", chunks.path()));
         let destination = HeaderValue::try_from(inner.url(path).absolute()).map_err(|_| {
             let error = Error::new(ErrorKind::InvalidInput, "create");
             error.at(inner.location.display(path)).because("its URL cannot be sent in a header")
         })?;
-        let make = Request::new(method("MKCOL"), place.clone(), "create")
+        let make = Request::new(method("MKCOL"), directory.clone(), "create")
             .with(DESTINATION, destination.clone());
         inner.tell(&make).await?;
         let piece = PIECE_LEAST.max(size.div_ceil(PIECES_MOST));
@@ -107,7 +107,7 @@ impl ChunkUpload {
         Ok(Self {
             inner: Arc::clone(inner),
             path: path.clone(),
-            place,
+            directory,
             destination,
             size,
             piece,
@@ -125,7 +125,8 @@ impl ChunkUpload {
             self.stored(stored)?;
         }
         sending.number += 1;
-        let url = self.place.with_path(&format!("{}{:05}", self.place.path(), sending.number));
+        let url =
+            self.directory.with_path(&format!("{}{:05}", self.directory.path(), sending.number));
         let mut request = Request::new(Method::PUT, url, "write")
             .with(DESTINATION, self.destination.clone())
             .with(TOTAL, HeaderValue::from(self.size));
@@ -148,17 +149,17 @@ impl ChunkUpload {
     /// Assembles the pieces, which are all stored, under the file's name.
     async fn assemble(&self, options: &CommitOptions) -> Result<()> {
         let at = |kind| Error::new(kind, "commit").at(self.inner.location.display(&self.path));
-        let (there, mut condition) = match self.inner.replaced(&self.path, options).await? {
+        let (existing, mut condition) = match self.inner.replaced(&self.path, options).await? {
             Some(replaced) => (Some(replaced.entry), replaced.condition),
             None => (self.inner.look_by_properties(&self.path, "commit").await?, None),
         };
-        let overwrite = match there {
-            Some(there) if there.is_dir() => return Err(at(ErrorKind::IsADirectory)),
+        let overwrite = match existing {
+            Some(entry) if entry.is_dir() => return Err(at(ErrorKind::IsADirectory)),
             Some(_) if !options.replace => return Err(at(ErrorKind::AlreadyExists)),
             Some(_) => "T",
             None => "F",
         };
-        let url = self.place.with_path(&format!("{}.file", self.place.path()));
+        let url = self.directory.with_path(&format!("{}.file", self.directory.path()));
         let mut request = Request::new(method("MOVE"), url, "commit")
             .with(DESTINATION, self.destination.clone())
             .with(OVERWRITE, HeaderValue::from_static(overwrite))
@@ -181,7 +182,7 @@ impl ChunkUpload {
                     }
                     request.headers.remove(IF);
                 }
-                Ok(said) => break said,
+                Ok(refusal) => break refusal,
                 Err(error) if error.kind() == ErrorKind::Unreachable => {
                     if self.is_assembled(LOST).await {
                         return Ok(());
@@ -199,7 +200,7 @@ impl ChunkUpload {
         let wait = match status.as_u16() {
             // A proxy does not wait as long, but the server continues.
             502 | 504 => self.size_wait(),
-            // It may still be working on the first request.
+            // The server may still be working on the first request.
             409 | 412 | 423 | 500 | 503 if is_lost => self.size_wait(),
             _ if is_lost => LOST,
             _ => Duration::ZERO,
@@ -214,13 +215,13 @@ impl ChunkUpload {
         Duration::from_secs(10 + self.size / ASSEMBLED_PER_SECOND).min(ASSEMBLED)
     }
 
-    /// Whether only the response was lost: the pieces are gone, and the file exists. While the pieces
-    /// exist the server may still be assembling; this waits `wait` for it.
+    /// Whether only the response was lost: the pieces are gone, and the file exists with its full length.
+    /// While the pieces exist the server may still be assembling; this waits up to `wait` for it.
     async fn is_assembled(&self, wait: Duration) -> bool {
         let until = Instant::now() + wait;
         let mut pause = FIRST_LOOK;
         loop {
-            let pieces = dav::look(self.inner.exchange(), self.place.clone(), "commit").await;
+            let pieces = dav::look(self.inner.exchange(), self.directory.clone(), "commit").await;
             let file = self.inner.look_by_properties(&self.path, "commit").await;
             if matches!(pieces, Ok(None)) {
                 return matches!(file, Ok(Some(file)) if file.size == self.size);
@@ -316,7 +317,8 @@ impl WriteAt for ChunkUpload {
 
     async fn abort(&self, _keep: bool) -> Result<()> {
         self.sending.lock().await.pieces.shutdown().await;
-        match self.inner.tell(&Request::new(Method::DELETE, self.place.clone(), "remove")).await {
+        match self.inner.tell(&Request::new(Method::DELETE, self.directory.clone(), "remove")).await
+        {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }

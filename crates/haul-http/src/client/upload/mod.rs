@@ -1,17 +1,17 @@
 //! Uploads.
 //!
 //! ```text
-//! create ─┬ ranges: PUT or PATCH of parts, in any order, over any lane   ┐
-//!         ├ chunks: pieces that the server puts together                 ├→ part file → MOVE → name
-//!         └ stream: one PUT that is fed in order                         ┘
-//! write_whole: one PUT, to the name where that is whole or nothing, else to the part file
+//! create ─┬ ranges: PUT or PATCH of parts, in any order, over any lane → part file ┐
+//!         ├ chunks: pieces that the server assembles                               ├→ MOVE → name
+//!         └ stream: one PUT that is fed in order                       → part file ┘
+//! write_whole: one PUT, to the name if a PUT is atomic on this server, otherwise to a part file
 //! ```
 //!
 //! The server's features decide, see [`super::quirks`]. Without MOVE a file is written under its final
-//! name, and is incomplete there when its upload breaks.
+//! name, and may stay incomplete if its upload fails.
 //!
-//! Credentials are known before a body is sent, because an earlier request to the server found them. A
-//! large upload first asks whether it would be refused (see [`super::continues`]); a response that
+//! Credentials are known before a body is sent, because an earlier request to the server found them. The
+//! server can refuse a large upload before its body is sent (see [`super::continues`]); a response that
 //! arrives while the body is still being sent (413, 507) ends it at once.
 
 mod chunks;
@@ -38,10 +38,10 @@ pub async fn create(
     if inner.capabilities.resume {
         return Ok(Arc::new(ranges::RangeUpload::create(inner, path, options).await?));
     }
-    if let Some(place) = &inner.quirks.chunks
+    if let Some(directory) = &inner.quirks.chunks
         && chunks::is_worth_it(options.size)
     {
-        match chunks::ChunkUpload::create(inner, path, place, options).await {
+        match chunks::ChunkUpload::create(inner, path, directory, options).await {
             Ok(upload) => return Ok(Arc::new(upload)),
             // No directory for pieces can be created, at least not for this user or file: use one PUT.
             Err(error) if error.retry() == Retry::Never => {}

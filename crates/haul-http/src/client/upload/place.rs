@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::super::inner::Inner;
 use super::super::request::Request;
 
-/// Pause before a part file is removed again, if the server still processes the aborted upload.
+/// Pause before the next attempt to remove a part file, if the server still processes the aborted upload.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 /// Most such attempts, 5 s altogether.
 const BUSY_TRIES: u32 = 25;
@@ -52,7 +52,7 @@ impl Inner {
     ) -> Result<()> {
         let look = self.look_by_properties(part, "commit");
         // If the server supports conditional requests, the MOVE itself detects an existing file.
-        let (written, there) = match self.quirks.conditional {
+        let (written, existing) = match self.quirks.conditional {
             true => (look.await?, None),
             false => try_join(look, self.look_by_properties(path, "commit")).await?,
         };
@@ -67,28 +67,28 @@ impl Inner {
                 .at(self.location.display(path))
                 .because(format!("{size} bytes were sent, and the server has {length}")));
         }
-        self.place_as(part, path, size, there, options).await
+        self.place_as(part, path, size, existing, options).await
     }
 
     /// Like [`Inner::place`], without the check of the length: the server has confirmed the whole upload.
-    /// `there` is the existing entry at the final name, if known.
+    /// `existing` is the entry at the final name, if known.
     pub(super) async fn place_as(
         &self,
         part: &RelPath,
         path: &RelPath,
         size: u64,
-        there: Option<Entry>,
+        existing: Option<Entry>,
         options: &CommitOptions,
     ) -> Result<()> {
         if let Some(time) = options.metadata.modified {
             self.set_time(part, time).await?;
         }
         let source = Entry::new(part.clone(), EntryKind::File, size);
-        let (there, condition) = match self.replaced(path, options).await? {
+        let (existing, condition) = match self.replaced(path, options).await? {
             Some(replaced) => (Some(replaced.entry), replaced.condition),
-            None => (there, None),
+            None => (existing, None),
         };
-        self.move_to(&source, path, there, options.replace, condition.as_ref()).await
+        self.move_to(&source, path, existing, options.replace, condition.as_ref()).await
     }
 
     /// Removes a part file, if it exists. Tries again while the server still processes an aborted upload.

@@ -76,8 +76,8 @@ impl RangeUpload {
         }
         // If the length of a part file is unknown, nothing shows whether it holds what the journal records.
         let found = found.filter(Entry::is_file).and_then(|entry| entry.known_size());
-        let place = inner.journal_path(path);
-        let journal = PartJournal::look(place, options, found, Writes::AnyOrder).await?;
+        let journal_path = inner.journal_path(path);
+        let journal = PartJournal::look(journal_path, options, found, Writes::AnyOrder).await?;
         if !made && !journal.resumes() {
             begin(inner, path, &part, false).await?;
         }
@@ -184,8 +184,8 @@ impl RangeUpload {
         }
     }
 
-    /// Sets the length of the part file. If the file is too short, a zero is written as its last byte. No server
-    /// can truncate a file, so a file that is too long is written again.
+    /// Sets the length of the part file. If the file is too short, a zero is written as its last byte. WebDAV cannot
+    /// truncate a file, so a file that is too long is written again.
     async fn fit(&self, size: u64) -> Result<()> {
         let mut length = self.end.load(Ordering::Relaxed);
         if self.journal.resumes() {
@@ -281,7 +281,7 @@ impl WriteAt for RangeUpload {
         }
         let is_whole = !self.journal.resumes() && self.end.load(Ordering::Relaxed) == size;
         if is_whole && self.inner.quirks.conditional {
-            // The server has confirmed each part, and replaces an existing file only if the request says so.
+            // The server has confirmed each part, and replaces an existing file only if the request allows it.
             self.inner.place_as(&self.part, &self.path, size, None, options).await?;
         } else {
             self.fit(size).await?;
@@ -291,7 +291,7 @@ impl WriteAt for RangeUpload {
     }
 
     async fn abort(&self, keep: bool) -> Result<()> {
-        // An incomplete file is not kept under its final name.
+        // An incomplete file must not stay under its final name.
         if keep && self.part != self.path {
             return Ok(());
         }

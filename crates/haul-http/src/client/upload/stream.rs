@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! write_at → a few pieces that wait → Stream → connection     (a task of its own)
-//!                                                    ↘ answer: at commit, or early, if it is a refusal
+//!                                                    ↘ response: at commit, or early if it is a refusal
 //! ```
 //!
 //! A lost connection loses all bytes sent: the upload cannot be resumed and starts again.
@@ -32,7 +32,7 @@ use crate::parse::Url;
 const WAITING: usize = 2;
 
 /// Time limit of the response: the server may have to copy or scan the file first.
-const ANSWERED: Duration = Duration::from_secs(600);
+const RESPONSE_WITHIN: Duration = Duration::from_secs(600);
 
 /// After this time a server has usually noticed that an upload was cut off.
 const NOTICED: Duration = Duration::from_millis(300);
@@ -102,13 +102,13 @@ impl StreamUpload {
         let ended = tokio::select! {
             biased;
             ended = &mut *response => Some(ended),
-            sent = waits.within(ANSWERED, what, pieces.send(piece)) => match sent {
+            sent = waits.within(RESPONSE_WITHIN, what, pieces.send(piece)) => match sent {
                 Some(Ok(())) => {
                     sending.written += length;
                     return Ok(());
                 }
                 // The body is no longer sent; the response gives the reason.
-                Some(Err(_)) => waits.within(ANSWERED, || self.answer(), response).await,
+                Some(Err(_)) => waits.within(RESPONSE_WITHIN, || self.awaited(), response).await,
                 None => None,
             },
         };
@@ -136,8 +136,8 @@ impl StreamUpload {
         lanes.waits().clone()
     }
 
-    /// The description of the final wait.
-    fn answer(&self) -> String {
+    /// For messages: what is awaited at the end.
+    fn awaited(&self) -> String {
         format!("response to PUT {}", self.url().path())
     }
 
@@ -195,7 +195,7 @@ impl StreamUpload {
         if let Some(pieces) = sending.pieces.take() {
             // An empty piece ends a body of unknown length. With an announced length nothing reads it.
             let what = || format!("send buffer space for the end of PUT {}", self.url().path());
-            let sent = self.waits().within(ANSWERED, what, pieces.send(Bytes::new())).await;
+            let sent = self.waits().within(RESPONSE_WITHIN, what, pieces.send(Bytes::new())).await;
             if sent.is_none() {
                 return Err(self.stuck(&mut sending));
             }
@@ -203,7 +203,7 @@ impl StreamUpload {
         let Some(response) = sending.put.take() else {
             return Err(self.lost("the upload has ended"));
         };
-        match self.waits().within(ANSWERED, || self.answer(), response).await {
+        match self.waits().within(RESPONSE_WITHIN, || self.awaited(), response).await {
             Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(error))) => Err(self.explained(error).await),
             Some(Err(failed)) => Err(self.lost("the upload was stopped").with_source(failed)),
@@ -295,13 +295,13 @@ impl WriteAt for StreamUpload {
         sending.pieces = None;
         let mut is_cut = false;
         if let Some(put) = sending.put.take() {
-            // Only that it has ended matters, not how.
-            drop(self.waits().within(ANSWERED, || self.answer(), put).await);
+            // Its outcome does not matter, only that it has ended.
+            drop(self.waits().within(RESPONSE_WITHIN, || self.awaited(), put).await);
             is_cut = !self.inner.quirks.puts_whole;
         }
         self.inner.remove_part(&self.target).await?;
         if is_cut {
-            // The server may have created the file only after it was removed.
+            // The server may have stored the incomplete file only after that.
             sleep(NOTICED).await;
             self.inner.remove_part(&self.target).await?;
         }

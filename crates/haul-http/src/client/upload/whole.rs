@@ -13,10 +13,10 @@ use super::super::inner::Inner;
 use super::super::quirks::KEPT_TIMES;
 use super::super::request::Request;
 
-/// The longest body of a successful response.
-const ANSWER_MOST: u64 = 64 << 10;
+/// The longest body of a successful response, in bytes.
+const BODY_MOST: u64 = 64 << 10;
 
-/// The modification time sent with a PUT, in seconds (ownCloud, Nextcloud, haul).
+/// The modification time of an upload, in seconds since 1970 (ownCloud, Nextcloud, haul).
 pub(super) const OC_MTIME: HeaderName = HeaderName::from_static("x-oc-mtime");
 
 /// Writes a file with one PUT, if that is atomic on this server or the server has no MOVE; otherwise by a part file.
@@ -38,12 +38,12 @@ pub async fn write_whole(
     let put = put(inner, &part, bytes.clone(), options.metadata.modified);
     let look = inner.look_by_properties(path, "write");
     let outcome = match join(put, look).await {
-        (Ok(()), Ok(there)) => inner.place_as(&part, path, size, there, options).await,
+        (Ok(()), Ok(existing)) => inner.place_as(&part, path, size, existing, options).await,
         (Err(error), _) => Err(inner.why_not(error, path).await),
         (_, Err(error)) => Err(error),
     };
     if outcome.as_ref().is_err_and(|error| error.kind() != ErrorKind::Unreachable) {
-        // Only the first error is reported; the next run finds a file that is left.
+        // Only the first error is reported. The next upload of this file replaces a part file that is left.
         drop(inner.remove_part(&part).await);
     }
     match outcome {
@@ -124,7 +124,7 @@ async fn put(
 /// Sends a file pipelined, and alone if that fails, to learn the reason. A request that must not be repeated
 /// if its outcome is unknown is sent alone at once.
 async fn send(inner: &Inner, request: &Request) -> Result<()> {
-    if request.is_repeatable() && inner.exchange().pipelined(request, ANSWER_MOST).await.is_some() {
+    if request.is_repeatable() && inner.exchange().pipelined(request, BODY_MOST).await.is_some() {
         return Ok(());
     }
     inner.tell(request).await

@@ -27,7 +27,7 @@ pub(super) fn challenges(header: &str) -> Vec<Raw<'_>> {
         }
         let behind_space = behind.trim_start_matches([' ', '\t']);
         if let Some(value) = behind_space.strip_prefix('=') {
-            // A parameter of the challenge before.
+            // A parameter of the previous challenge.
             let Some((value, behind)) = value_at(value.trim_start_matches([' ', '\t'])) else {
                 return found;
             };

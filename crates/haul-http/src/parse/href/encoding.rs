@@ -20,8 +20,8 @@ const NOT_PATH: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// The same for a target with query that is encoded already: only characters that a request line must not
-/// contain.
+/// The same for a target (path and query) that is encoded already: only characters that a request line must
+/// not contain.
 const NOT_TARGET: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -65,7 +65,7 @@ pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
 pub fn decode_name(text: &[u8]) -> Option<Vec<u8>> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.windows(3).position(is_kept) {
+    while let Some(at) = rest.windows(3).position(stays_encoded) {
         name.extend(decode(&rest[..at])?);
         name.extend_from_slice(&rest[at..at + 3]);
         rest = &rest[at + 3..];
@@ -74,7 +74,7 @@ pub fn decode_name(text: &[u8]) -> Option<Vec<u8>> {
     Some(name)
 }
 
-fn is_kept(escape: &[u8]) -> bool {
+fn stays_encoded(escape: &[u8]) -> bool {
     escape.eq_ignore_ascii_case(b"%2f") || escape == b"%00"
 }
 

@@ -179,7 +179,7 @@ pub(super) fn split_scheme(text: &[u8]) -> (Option<&[u8]>, &[u8]) {
     }
 }
 
-/// Checks that it is not too long, and cannot inject a header into a request.
+/// Checks that a text is not too long, and cannot inject a header into a request.
 fn check(text: &str) -> Result<(), HrefError> {
     if text.len() > LONGEST {
         return Err(HrefError::TooLong);
@@ -194,21 +194,21 @@ fn check(text: &str) -> Result<(), HrefError> {
 /// with `/`.
 fn without_dots(path: &str) -> String {
     let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
-    let mut kept: Vec<&str> = Vec::with_capacity(parts.len());
+    let mut components: Vec<&str> = Vec::with_capacity(parts.len());
     for (at, part) in parts.iter().enumerate() {
         let dots = part.to_ascii_lowercase().replace("%2e", ".");
         match &dots[..] {
             "." | ".." => {
                 if dots == ".." {
-                    kept.pop();
+                    components.pop();
                 }
                 // A path that ends with dots is a directory.
                 if at + 1 == parts.len() {
-                    kept.push("");
+                    components.push("");
                 }
             }
-            _ => kept.push(part),
+            _ => components.push(part),
         }
     }
-    format!("/{}", kept.join("/"))
+    format!("/{}", components.join("/"))
 }

@@ -1,13 +1,13 @@
 //! Recognises whether a page is the listing of a directory or a document.
 //!
 //! A page is a listing if it has the marks of a known server, if its title or first heading is the requested
-//! path, or if it is little but links to its own children. The links of a page wrongly taken for a listing
+//! path, or if it contains little but links to its own children. The links of a page wrongly taken for a listing
 //! would be followed instead of saving the page, so each rule is narrow.
 
 use super::super::href::{Base, Target, resolve};
 use super::html::{self, Html, Piece, Tag};
 
-/// How much of a page `is_index` needs, if there is as much. rclone's has 10 KiB of style sheets before
+/// Bytes at the beginning of a page that `is_index` needs. rclone's pages have 10 KiB of style sheets before
 /// anything recognisable.
 pub const PREFIX: usize = 64 << 10;
 
@@ -78,7 +78,7 @@ pub(super) fn is_listing(base: &Base, page: &[u8]) -> bool {
                 if is_title(&title, base) {
                     return true;
                 }
-                seen.words += strange_words(&title);
+                seen.words += prose_words(&title);
             }
             Piece::Open(tag) if tag.is("a") => {
                 if seen.link(base, &tag) {
@@ -105,7 +105,7 @@ struct Seen {
     /// Links to entries of the directory, and links elsewhere (not to itself or its parent).
     children: usize,
     others: usize,
-    /// Whether the present text is that of a link; whether there was preformatted text.
+    /// Whether the current text is that of a link; whether there was preformatted text.
     in_link: bool,
     preformatted: bool,
     /// Words that listings do not have around their links.
@@ -164,7 +164,7 @@ impl Seen {
         if self.in_link {
             return;
         }
-        self.words += strange_words(&text);
+        self.words += prose_words(&text);
     }
 
     /// Whether there is nothing but links to entries and to the parent; or only an empty `<pre>`, which
@@ -181,7 +181,7 @@ fn is_above(href: &[u8]) -> bool {
 }
 
 /// Counts words that do not occur around the links of a listing.
-fn strange_words(text: &str) -> usize {
+fn prose_words(text: &str) -> usize {
     let words = text.split(|c: char| !c.is_alphabetic()).filter(|word| word.len() > 2);
     words.filter(|word| !AROUND.contains(&&word.to_ascii_lowercase()[..])).count()
 }

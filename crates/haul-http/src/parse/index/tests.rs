@@ -131,7 +131,7 @@ fn a_page_about_its_directory_is_not_an_index() {
     }
 }
 
-/// The pages of these servers used to be rejected as no list of files.
+/// Formerly, the pages of these servers were not recognised as listings.
 #[test]
 fn pages_of_other_servers_are_read() {
     let file = "<a href=\"a.txt\">a.txt</a>";
@@ -176,10 +176,10 @@ fn pages_of_other_servers_are_read() {
         let names: Vec<_> = listed(path, page).into_iter().map(|(name, ..)| name).collect();
         assert_eq!(names, ["a.txt"], "{page}");
     }
-    assert!(is_index(HTML, &base("/go/"), b"<!doctype html>\n<pre>\n</pre>\n"), "an empty one");
+    assert!(is_index(HTML, &base("/go/"), b"<!doctype html>\n<pre>\n</pre>\n"), "no entries");
 }
 
-/// Such a name used to be left out, with exit status 0.
+/// Formerly, such a name was left out, and the exit status was 0 nevertheless.
 #[test]
 fn a_name_with_a_question_mark_or_hash_is_recognised_by_its_text() {
     let page = "<a href=\"?N=D\">Name</a> <a href=\"what%20now?.txt\">what now?.txt</a> \

@@ -10,7 +10,7 @@ pub struct Resource {
     pub href: String,
     /// Whether it is a directory.
     pub collection: bool,
-    /// Length in bytes, if given and a file.
+    /// Length in bytes, if given and it is a file.
     pub size: Option<u64>,
     /// Last modification; all known servers send whole seconds.
     pub modified: Option<Timestamp>,

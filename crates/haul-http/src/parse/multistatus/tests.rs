@@ -81,7 +81,7 @@ fn entities_references_and_cdata_are_text() {
 }
 
 #[test]
-fn names_are_resolved_by_namespace_and_place() {
+fn names_are_resolved_by_namespace_and_parent() {
     // The same names in another namespace, and a `href` within a property, must be ignored.
     let found = prop(
         r#"<getetag xmlns="urn:x">other</getetag>
@@ -263,7 +263,7 @@ proptest! {
 const REAL: [(&str, &str); 4] = [
     ("nginx", include_str!("../fixtures/nginx_dav.xml")),
     ("Apache", include_str!("../fixtures/apache_dav.xml")),
-    ("Apache, asked for properties by name", include_str!("../fixtures/apache_dav_named.xml")),
+    ("Apache, properties requested by name", include_str!("../fixtures/apache_dav_named.xml")),
     ("rclone", include_str!("../fixtures/rclone_dav.xml")),
 ];
 

@@ -142,13 +142,13 @@ impl Tokens {
         if let Some((end, next)) = found {
             return Some((self.scanned + end, self.scanned + next));
         }
-        // The end may have begun to arrive.
-        let kept = match kind {
+        // The first bytes of the end mark may have arrived.
+        let overlap = match kind {
             Kind::Comment | Kind::Cdata => rest.len().min(2),
             Kind::Instruction => rest.len().min(1),
             Kind::Text | Kind::Start(_) | Kind::End => 0,
         };
-        self.scanned = self.buffer.len() - kept;
+        self.scanned = self.buffer.len() - overlap;
         None
     }
 

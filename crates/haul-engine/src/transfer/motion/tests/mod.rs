@@ -73,7 +73,7 @@ prop_compose! {
         if is_endless {
             case.mode.reads = Reads::Whole;
             (case.mode.is_endless, case.mode.direct, case.mode.journal) = (true, false, false);
-            // It is not retried, so nothing fails here.
+            // An endless file is not retried, so nothing may fail here.
             (case.holes, case.written, case.failing) = (RangeSet::new(), RangeSet::new(), 0);
         }
         case
@@ -152,12 +152,12 @@ fn a_file_of_unknown_length_ends_when_its_stream_breaks() {
     let mut case = Case::new(5, 8 << 20, Reads::Whole);
     (case.mode.is_endless, case.failing) = (true, 20);
     let failure = case.run().failure.map(|error| error.retry());
-    assert_eq!(failure, Some(Retry::Later), "it is begun anew");
+    assert_eq!(failure, Some(Retry::Later), "the whole file is retried");
 }
 
 /// Once, the commit waited for one more record, for an RTT where the other side keeps the journal.
 #[test]
-fn an_upload_that_is_complete_is_not_recorded() {
+fn the_last_record_of_a_complete_upload_is_left_out() {
     for (size, recorded) in [(1 << 20, 0), (8 << 20, 1 << 20)] {
         let mut case = Case::new(3, size, Reads::Ranges);
         (case.mode.journal, case.window, case.late) = (true, 16 << 20, 0);
@@ -205,7 +205,7 @@ fn a_free_lane_takes_over_half_of_a_long_read() {
 }
 
 #[test]
-fn a_stalled_range_is_withdrawn_and_read_by_another() {
+fn a_stalled_range_is_withdrawn_and_read_by_another_lane() {
     let mut withdrawn = 0;
     for seed in 0..20 {
         let mut case = Case::new(seed, 4 << 20, Reads::Ranges);

@@ -267,7 +267,7 @@ impl World {
                 assert!(is_covered, "{room} bytes for {wanted}: {:?}", self.case);
             }
         }
-        // Exceptions: the first bytes of a source in one piece and of copies, and overdrawn permits.
+        // Exceptions: permits of streams and of copies, which may exceed the window, and overdrawn permits.
         let overdraws = mode.keeps_permits || mode.writes_in_order || mode.reads != Reads::Ranges;
         if !overdraws && !mode.direct {
             assert!(self.flow.counted().0 <= *window, "{:?}", self.case);
@@ -441,7 +441,7 @@ impl World {
     fn begin_write(&mut self, writing: &Writing) {
         let Writing { id, offset, block, write, hash } = writing;
         let range = Range::new(*offset, block.len() as u64);
-        assert_eq!(*block, content(range), "other bytes than are at {range}");
+        assert_eq!(*block, content(range), "wrong content at {range}");
         if *hash {
             insert_once(&mut self.hashed, range);
             self.soon(Event::Hashed(*id, range));
@@ -501,7 +501,7 @@ impl World {
             let repeated = moved - self.recorded.total();
             assert!(
                 repeated <= held,
-                "{repeated} bytes are not in the window, {held} are: {case:?}"
+                "{repeated} bytes would be repeated, permits hold {held}: {case:?}"
             );
         }
     }
@@ -533,7 +533,7 @@ fn unreachable_error() -> Error {
 
 #[track_caller]
 fn insert_once(set: &mut RangeSet, range: Range) {
-    assert_eq!(set.gaps(range), [range], "some of {range} twice");
+    assert_eq!(set.gaps(range), [range], "part of {range} was inserted before");
     set.insert(range);
 }
 
