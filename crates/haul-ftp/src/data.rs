@@ -8,6 +8,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::lanes::Lane;
+use crate::session::Session;
 use crate::stream::Stream;
 
 /// Most bytes passed on at once.
@@ -65,13 +66,13 @@ pub(crate) async fn end_upload(lane: &mut Lane, mut data: Stream) -> Result<()> 
 }
 
 /// The error of a lost data connection: the server's reply on the control connection, or else `error`.
-pub(crate) async fn reason(lane: &mut Lane, data: Stream, error: Error) -> Error {
+pub(crate) async fn reason(session: &mut Session, data: Stream, error: Error) -> Error {
     drop(data);
-    match timeout(REASON, lane.control.last_reply()).await {
+    match timeout(REASON, session.control.last_reply()).await {
         Ok(Ok(reply)) if !reply.is_done() => crate::error::refused(error.operation(), &reply),
         Ok(Ok(_)) => error,
         _ => {
-            lane.control.break_off();
+            session.control.break_off();
             error
         }
     }

@@ -3,6 +3,7 @@
 
 use haul_storage::{EntryKind, Error, ErrorKind, Result};
 
+use crate::data::{reason, receive};
 use crate::error::{protocol, refused};
 use crate::learnt::Lesson;
 use crate::lines;
@@ -143,8 +144,12 @@ async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>>
     if let Some(another) = another.filter(|_| session.server.size()) {
         let path = [parent.strip_suffix(b"/").unwrap_or(parent), b"/", &another].concat();
         if let Ok(command) = Command::new("SIZE", path) {
-            let works = session.exchange(&[command]).await?.iter().all(Reply::is_done);
-            learnt.learn(if works { Lesson::SizeWorks } else { Lesson::NoSize });
+            let replies = session.exchange(&[command]).await?;
+            if replies.iter().all(Reply::is_done) {
+                learnt.learn(Lesson::SizeWorks);
+            } else if !replies.iter().any(Reply::is_transient) {
+                learnt.learn(Lesson::NoSize);
+            }
         }
     }
     Ok(None)
@@ -182,7 +187,10 @@ pub(crate) async fn measure(session: &mut Session, path: &[u8]) -> Result<u64> {
     }
     let mut bytes = 0;
     loop {
-        let piece = crate::data::receive(&mut data, u64::MAX).await?;
+        let piece = match receive(&mut data, u64::MAX).await {
+            Ok(piece) => piece,
+            Err(error) => return Err(reason(session, data, error).await),
+        };
         if piece.is_empty() {
             drop(data);
             session.finish("access").await?;

@@ -50,6 +50,11 @@ impl Reply {
         matches!(self.code, 500 | 502 | 504)
     }
 
+    /// The command failed, but may succeed later.
+    pub const fn is_transient(&self) -> bool {
+        self.code / 100 == 4
+    }
+
     /// All lines of the text.
     pub fn lines(&self) -> &[Vec<u8>] {
         &self.lines

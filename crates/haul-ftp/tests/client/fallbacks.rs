@@ -308,6 +308,21 @@ async fn files_are_found_beside_a_directory_that_cannot_be_listed() {
     assert_eq!(storage.stat(&path("f")).await.unwrap().size, 7);
 }
 
+/// Formerly, one transient failure of the probe turned SIZE off for the rest of the run.
+#[tokio::test]
+async fn size_is_still_used_after_a_transient_failure_of_its_probe() {
+    let script = Script {
+        answers: &[("SIZE /up/x", "550 No."), ("MDTM", "550 No."), ("SIZE /up/f", "450 Busy.")],
+        listing: b"-rw-r--r-- 1 u g 7 Jan 01 2020 f\r\n",
+        ..Script::default()
+    };
+    let (server, _journals, storage) = storage(script).await;
+    for _ in 0..2 {
+        assert!(storage.find_missing(&path("x")).await);
+    }
+    assert_eq!(sent(&server, "SIZE /up/x"), 2, "{:?}", server.commands());
+}
+
 trait Missing {
     async fn find_missing(&self, path: &RelPath) -> bool;
 }
@@ -342,6 +357,7 @@ async fn a_server_without_rest_is_read_from_the_beginning() {
         writer.write_at(1, Block::from(Bytes::from_static(b"x"))).await.unwrap_err().kind(),
         ErrorKind::InvalidInput
     );
+    assert_eq!(server.content("/up/.g.haul-part").unwrap(), b"half");
 }
 
 #[tokio::test]
