@@ -109,7 +109,7 @@ impl Volume {
     ///
     /// All steps use one open handle, so a rename in the directory meanwhile cannot make owner and
     /// mode apply to different files. If a step fails, the others are still done, and the first
-    /// error is returned. A link has no handle: its steps use its name, and the first error ends them.
+    /// error is returned. A link has no handle: its steps use its name.
     pub(crate) fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
         const OPERATION: &str = "set metadata";
         let kind = self.at(OPERATION, path, |directory, name| {
@@ -148,22 +148,24 @@ impl Volume {
 
     fn set_metadata_of_link(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let mut outcome = Ok(());
         if let Some(owner) = metadata.owner.filter(|_| self.capabilities.owner) {
-            self.at("set owner", path, |directory, name| {
+            outcome = self.at("set owner", path, |directory, name| {
                 let stat = rustix::fs::statat(directory, name, flags)?;
                 if (stat.st_uid, stat.st_gid) == owner {
                     return Ok(());
                 }
                 let (user, group) = ids(owner)?;
                 left_out(rustix::fs::chownat(directory, name, user, group, flags))
-            })?;
+            });
         }
         if let Some(modified) = metadata.modified {
-            self.at("set time", path, |directory, name| {
+            let set = self.at("set time", path, |directory, name| {
                 left_out(rustix::fs::utimensat(directory, name, &times(modified), flags))
-            })?;
+            });
+            outcome = outcome.and(set);
         }
-        Ok(())
+        outcome
     }
 
     /// The extended attributes of an open file.

@@ -7,13 +7,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use common::{
     block, content, fresh, names, open, path, pattern, put, ranges, read, replacing, source,
 };
 use haul_local::{PART_BYTES, SplitMode, SplitStorage};
 use haul_storage::{
-    CommitOptions, CreateOptions, ErrorKind, Held, Identity, Metadata, Range, RangeSet, Storage,
-    StorageExt as _, Timestamp,
+    CommitOptions, CreateOptions, ErrorKind, Held, Identity, LinkKind, Metadata, Range, RangeSet,
+    Storage, StorageExt as _, Timestamp,
 };
 
 const PART: usize = 1000;
@@ -208,6 +209,37 @@ async fn an_old_file_that_was_moved_aside_is_restored() {
     let writer = storage.create(&path("file"), &sized(2500)).await.unwrap();
     assert_eq!(content(&*storage, "file").await.unwrap(), b"old");
     writer.abort(false).await.unwrap();
+    assert_eq!(names(root.path()), ["file"]);
+}
+
+/// Formerly, only a writer did so: after a small file, a link or a rename, the old file stayed hidden aside.
+#[tokio::test]
+async fn an_old_split_file_that_was_moved_aside_is_restored_by_every_write() {
+    let root = tempfile::tempdir().unwrap();
+    let storage = split(root.path());
+    let move_aside = async || {
+        put(&*storage, "file", &pattern(2500)).await.unwrap();
+        fs::rename(root.path().join("file"), root.path().join(".file.haul-old")).unwrap();
+    };
+    move_aside().await;
+    let small = Bytes::from_static(b"new");
+    let error = storage.write_whole(&path("file"), small.clone(), &fresh()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "the old file is back");
+    assert_eq!(content(&*storage, "file").await.unwrap(), pattern(2500));
+
+    move_aside().await;
+    storage.write_whole(&path("file"), small.clone(), &replacing()).await.unwrap();
+    assert_eq!(names(root.path()), ["file"]);
+
+    storage.remove(&path("file")).await.unwrap();
+    move_aside().await;
+    put(&*storage, "other", b"new").await.unwrap();
+    storage.rename(&path("other"), &path("file")).await.unwrap();
+    assert_eq!(names(root.path()), ["file"]);
+
+    storage.remove(&path("file")).await.unwrap();
+    move_aside().await;
+    storage.create_link(&path("file"), &LinkKind::Symbolic(b"x".to_vec()), true).await.unwrap();
     assert_eq!(names(root.path()), ["file"]);
 }
 

@@ -88,7 +88,7 @@ impl Layout {
 }
 
 impl Shared {
-    /// The split folder at `path`; `None` if there is nothing or anything else.
+    /// The split folder at `path`, or `None` if there is none.
     pub(super) async fn layout(&self, path: &RelPath) -> Result<Option<Layout>> {
         if !self.joins() || path.is_root() {
             return Ok(None);
@@ -96,7 +96,7 @@ impl Shared {
         // Most directories have no `00`, and end here.
         let first = match self.inner.find(&part_path(path, 0)).await {
             Ok(Some(first)) if first.is_file() && self.is_part_length(first.size) => first,
-            // A directory without permission is treated as any other.
+            // A directory that may not be searched counts as an ordinary one.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None),
             Err(error) if error.kind() != ErrorKind::NotADirectory => return Err(error),
             _ => return Ok(None),

@@ -4,7 +4,7 @@
 //! A file `NAME` becomes `NAME/00`, `NAME/01`, … (`100` follows `99`), all of the same length but
 //! the last. [`SplitStorage`] shows such a folder as one file, whichever program made it, and
 //! creates one for a file that is too long. A part has 4 294 901 760 bytes (4 GiB − 64 KiB) unless
-//! `--split SIZE` says otherwise.
+//! `--split SIZE` sets another length.
 //!
 //! `layout` recognises folders and names parts; `read` concatenates parts; `write` splits data at
 //! part boundaries, into `.NAME.haul-part/LENGTH/00` and so on, with the journal beside it as for
@@ -35,7 +35,8 @@ pub enum SplitMode {
     /// Like `Auto`, but folders with parts of any length are read as one file.
     Join,
     /// Files longer than this many bytes are split into parts of this length; folders with parts of
-    /// this length or of [`PART_BYTES`] are read as one file.
+    /// this length or of [`PART_BYTES`] are read as one file. The maximum file size of the file
+    /// system limits the length.
     Size(u64),
 }
 

@@ -3,7 +3,7 @@
 //!
 //! No system call replaces a folder that is not empty, so the old entry is first renamed to
 //! `.NAME.haul-old`, and removed when the new one is in place. If a run is killed in between, the
-//! next one that writes the name restores the old entry first ([`Shared::recover`]).
+//! next one that writes to the name restores the old entry first ([`Shared::recover`]).
 
 use haul_storage::{EntryKind, Error, ErrorKind, RelPath, Result, StorageExt as _, aside_name};
 
@@ -77,7 +77,7 @@ impl Shared {
         }
     }
 
-    /// Restores or removes what a killed run left aside.
+    /// Restores or removes the old entry that a killed run had moved aside.
     pub(super) async fn recover(&self, path: &RelPath) -> Result<()> {
         let aside = aside_path(path)?;
         if self.inner.find(&aside).await?.is_none() {
@@ -88,9 +88,18 @@ impl Shared {
             Some(_) => remove_if_there(self, &aside).await,
         }
     }
+
+    /// Like [`Shared::recover`], but only where large files are split. Elsewhere, split files are rare, and this would
+    /// cost a lookup for every small file.
+    pub(super) async fn recover_if_split(&self, path: &RelPath) -> Result<()> {
+        match self.rule() {
+            Some(_) => self.recover(path).await,
+            None => Ok(()),
+        }
+    }
 }
 
-/// Where the old entry is meanwhile.
+/// The temporary path of the old entry.
 fn aside_path(path: &RelPath) -> Result<RelPath> {
     beside(path, &aside_name(path.name()))
 }

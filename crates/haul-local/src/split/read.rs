@@ -2,8 +2,8 @@
 //!
 //! Parts of a stored folder are opened for each range and compared with those found when the file
 //! was opened: a replaced part is noticed, and descriptors suffice for any number of parts. Opening
-//! a part on a server takes an RTT, so the last few remain open there (`far`). While a file is
-//! written, its parts are held open by the writer.
+//! a part on a server takes an RTT, so the last few readers of remote parts stay open (`far`). While
+//! a file is written, its parts are held open by the writer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ enum Source {
     Stored(Vec<Identity>),
     /// A folder on a server.
     Remote(RemoteParts),
-    /// Open parts, which may still be shorter than in the end.
+    /// Open parts of a file that is being written; any of them may be shorter than it will be.
     Growing(Vec<Arc<dyn ReadAt>>),
 }
 
@@ -118,7 +118,7 @@ impl Parts {
         if !matches!(self.source, Source::Growing(_)) {
             return Ok(blocks);
         }
-        // `size` ends where the last part ends, so whatever is missing before is a hole.
+        // `size` ends where the last part ends, so bytes missing before it are a hole.
         let state = (blocks, range.len());
         let filled = stream::try_unfold(state, |(mut blocks, left)| async move {
             if left == 0 {

@@ -1,5 +1,5 @@
-//! [`Storage`] over split folders: most calls go to the inner storage, and are checked again where
-//! a folder may be a split file.
+//! [`Storage`] over split folders: most calls go to the inner storage first; if that finds a folder,
+//! it may be a split file.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Shared {
         Error::new(kind, operation).at(self.inner.location().display(path))
     }
 
-    /// The entry itself, or the split file that this directory is.
+    /// The entry itself, or the split file if it is a split folder.
     async fn seen(&self, entry: Entry) -> Result<Entry> {
         if entry.is_dir()
             && let Some(layout) = self.layout(&entry.path).await?
@@ -33,8 +33,8 @@ impl Shared {
         Ok(entry)
     }
 
-    /// The options of a commit to `path` for the inner storage, which compares a file itself: a split folder is compared
-    /// here.
+    /// The options for a commit to `path` in the inner storage. That compares a plain file with the expected version; a
+    /// split folder is compared here.
     pub(super) async fn compared(
         &self,
         path: &RelPath,
@@ -221,6 +221,7 @@ impl Storage for SplitStorage {
             let error = shared.error(ErrorKind::Unsupported, "create link", path);
             return Err(error.because("a split file cannot have hard links"));
         }
+        shared.recover_if_split(path).await?;
         let outcome = shared.inner.create_link(path, link, replace).await;
         let again = || shared.inner.create_link(path, link, replace);
         shared.or_aside(path, outcome, again).await
@@ -246,6 +247,7 @@ impl Storage for SplitStorage {
         if !shared.joins() || from == to {
             return shared.inner.rename(from, to).await;
         }
+        shared.recover_if_split(to).await?;
         match (shared.present(from).await?, shared.present(to).await?) {
             (from_kind @ (Present::File | Present::SplitFolder), Present::SplitFolder)
             | (from_kind @ Present::SplitFolder, Present::File | Present::Directory) => {
@@ -342,6 +344,7 @@ impl Storage for SplitStorage {
     ) -> Result<()> {
         let (shared, size) = (&self.shared, bytes.len() as u64);
         if shared.rule().is_none_or(|rule| size <= rule.longest) {
+            shared.recover_if_split(path).await?;
             let options = &shared.compared(path, options).await?;
             let outcome = shared.inner.write_whole(path, bytes.clone(), options).await;
             let again = || shared.inner.write_whole(path, bytes, options);

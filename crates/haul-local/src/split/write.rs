@@ -25,11 +25,11 @@ use super::read::SplitReader;
 use super::{Rule, Shared};
 use crate::storage::LocalStorage;
 
-/// If this many writers of parts are open, an idle one is dropped before another is opened: each takes a
+/// If this many writers of parts are open, an idle one (if any) is dropped before another is opened: each takes a
 /// descriptor.
 const OPEN_PARTS: usize = 64;
 
-/// How often the part folder is looked up again because another run finished it meanwhile.
+/// Attempts to lock the part folder: another run may finish and remove it between look-up and lock.
 const RACES: usize = 16;
 
 #[derive(Debug)]
@@ -381,7 +381,7 @@ impl WriteAt for PlainWriter {
 }
 
 impl Shared {
-    /// If `outcome` failed because a split folder is in the way: moves that aside and tries again.
+    /// If `outcome` failed because a split folder is in the way: moves the folder aside and runs `again`.
     pub(super) async fn or_aside<F: Future<Output = Result<()>>>(
         &self,
         path: &RelPath,
