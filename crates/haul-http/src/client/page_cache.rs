@@ -32,9 +32,10 @@ pub struct Page {
 }
 
 impl PageCache {
-    /// Stores the page of a directory, in place of the oldest one if the cache is full.
+    /// Stores the page of a directory, in place of an older one of it, or of the oldest one if the cache is full.
     pub fn insert(&self, directory: Url, page: Page) {
         let mut pages = self.lock();
+        pages.retain(|(cached, _, _)| *cached != directory);
         pages.push_back((directory, Instant::now(), page));
         if pages.len() > MAX_PAGES {
             pages.pop_front();

@@ -35,10 +35,15 @@ impl TrailingCheck {
         lane: &Pipe,
         is_last: bool,
     ) -> Result<()> {
-        let begun = self.lock().is_some();
-        if !is_last && !begun {
-            return Ok(());
-        }
+        let begun = {
+            let mut pending = self.lock();
+            let begun = pending.is_some();
+            if !is_last && !begun {
+                return Ok(());
+            }
+            pending.get_or_insert_default();
+            begun
+        };
         let on = if begun { Some(lane) } else { None };
         let sent = exchange.behind(&head_request(url), on).await?;
         self.lock().get_or_insert_default().extend(sent);

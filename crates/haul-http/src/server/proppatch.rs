@@ -65,8 +65,9 @@ pub(super) async fn proppatch(
 /// Lock tokens that the client submits: all URIs in angle brackets within parentheses of the `If`
 /// header (section 10.4.2).
 fn tokens(headers: &HeaderMap) -> Vec<String> {
-    let condition = headers.get("if").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let lists = condition.split('(').skip(1).filter_map(|rest| rest.split(')').next());
+    let conditions = headers.get_all("if").iter().filter_map(|value| value.to_str().ok());
+    let lists = conditions.flat_map(|condition| condition.split('(').skip(1));
+    let lists = lists.filter_map(|rest| rest.split(')').next());
     let tokens =
         lists.flat_map(|list| list.split('<').skip(1).filter_map(|rest| rest.split('>').next()));
     tokens.map(str::to_owned).collect()

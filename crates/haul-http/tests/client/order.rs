@@ -146,7 +146,7 @@ async fn a_server_that_closes_every_connection_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_server_without_ranges_gets_one_request_at_a_time() {
+async fn a_server_without_ranges_gets_few_markers() {
     let server =
         Scripted::start(|request| files(request, false).unwrap_or_else(|| usual(request))).await;
     read_all(&server).await;
