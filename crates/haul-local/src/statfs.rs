@@ -135,13 +135,13 @@ mod tests {
 
     #[test]
     fn file_systems_that_may_compress_or_share_are_known() {
-        let kept = |magic| {
+        let properties = |magic| {
             let found = FileSystem::of_magic(magic);
             (found.compact, found.shares)
         };
         let (ext, xfs, btrfs, zfs) = (0xef53, 0x5846_5342, 0x9123_683e, 0x2fc1_2fc1);
-        assert_eq!((kept(ext), kept(TMPFS)), ((false, false), (false, false)));
-        assert_eq!(kept(xfs), (false, true));
-        assert_eq!((kept(btrfs), kept(zfs)), ((true, true), (true, true)));
+        assert_eq!((properties(ext), properties(TMPFS)), ((false, false), (false, false)));
+        assert_eq!(properties(xfs), (false, true));
+        assert_eq!((properties(btrfs), properties(zfs)), ((true, true), (true, true)));
     }
 }

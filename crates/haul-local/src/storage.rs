@@ -238,7 +238,7 @@ mod tests {
                 rest = copying.step(STEP as u64).unwrap();
                 steps += 1;
             }
-            // A reflink takes one.
+            // A reflink takes one step.
             assert!(steps == 11 || steps == 1 && !storage.volume.options.portable, "{steps}");
             assert!(fs::read(root.path().join("copy")).unwrap() == bytes);
             fs::remove_file(root.path().join("copy")).unwrap();
@@ -247,16 +247,16 @@ mod tests {
         }
     }
 
-    /// Once, a copy was one job, and everything else waited for its end.
+    /// Formerly, a copy was one job, and everything else waited for its end.
     #[tokio::test]
-    async fn a_copy_lets_other_jobs_go_between_its_steps() {
+    async fn other_jobs_run_between_the_steps_of_a_copy() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("source"), b"content").unwrap();
         for storage in storages(root.path()) {
             let copy = root.path().join("copy");
             let copied = copy.clone();
             let (from, to) = (path("source"), path("copy"));
-            // The thread is busy until the copy has begun and another job waits.
+            // The disk thread is blocked until the first step of the copy and another job are queued.
             let (begin, waits) = std::sync::mpsc::channel::<()>();
             storage.pool.submit(move || waits.recv().unwrap());
             let (outcome, is_over, ()) = futures_util::join!(

@@ -103,8 +103,8 @@ impl Volume {
         Error::new(kind, operation).because(cause).at(self.location.display(path))
     }
 
-    /// Checks that a commit may replace the version at `path` in `directory`. No system call compares and replaces in one
-    /// step: a change between this and the rename, some microseconds later, is not noticed.
+    /// Checks that a commit may replace the version at `path` in `directory`. No system call compares and replaces in
+    /// one step: a change between this and the rename, some microseconds later, is not noticed.
     pub(crate) fn check_replaced(
         &self,
         directory: BorrowedFd<'_>,
@@ -300,7 +300,7 @@ impl Volume {
     }
 }
 
-/// Without a peer, devices and sockets return ENXIO; they are of the wrong kind either way.
+/// Opening a socket, or a device without a driver, returns ENXIO; it is of the wrong kind in any case.
 fn no_device(outcome: rustix::io::Result<OwnedFd>) -> rustix::io::Result<OwnedFd> {
     outcome.map_err(|error| if error == Errno::NXIO { Errno::INVAL } else { error })
 }

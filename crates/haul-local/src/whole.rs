@@ -2,8 +2,8 @@
 //!
 //! A file is written without a name and linked when it is complete, so a killed run leaves no
 //! litter. To replace a file, it is linked under the name of the part file and then renamed. Where
-//! files without names are not supported, or a part file or journal is in the way, it is written as large
-//! files are.
+//! files without names are not supported, a part file or journal is in the way, or only an expected version
+//! may be replaced, it is written as large files are.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Volume {
             match rustix::io::read(&file, room) {
                 Ok(0) => break bytes.len(),
                 Ok(_) if bytes.len() > size => break bytes.len(),
-                // At the expected end, which the times below confirm.
+                // At the expected end, which the comparison of identities below confirms.
                 Ok(_) if bytes.len() == size => break size,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.error(OPERATION, path, errno)),
@@ -62,7 +62,7 @@ impl Volume {
     ) -> Result<()> {
         below_root("create", path).map_err(|error| error.at(&self.location))?;
         let block = Block::from(bytes);
-        // Linking it under its name first would miss that the expected version was removed.
+        // Linking the file under its name first would miss that the expected version was removed.
         if options.replaced().is_none() && self.write_unnamed(path, &block, options)? {
             return Ok(());
         }
@@ -125,7 +125,7 @@ impl Volume {
                     Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {}
                     Err(errno) => return Err(self.error("lock", path, errno)),
                 }
-                // A journal is of another run that is writing, or of an interrupted one. Only the owner of
+                // A journal belongs to another run that is writing, or to an interrupted one. Only the owner of
                 // the part file may remove it; see `Part::create`.
                 let journal = journal_name(path.name());
                 match rustix::fs::statat(to, journal, AtFlags::SYMLINK_NOFOLLOW) {
@@ -136,8 +136,8 @@ impl Volume {
                 let part = part_name(path.name());
                 match self.platform.link_unnamed(file.as_fd(), to, &part) {
                     Ok(()) => {}
-                    // Of an interrupted run, to be resumed or replaced, or of another one that is
-                    // running.
+                    // The part file of an interrupted run, to be resumed or replaced, or of another
+                    // one that is running.
                     Err(Errno::EXIST) => return Ok(false),
                     Err(errno) => return Err(self.error("commit", path, errno)),
                 }

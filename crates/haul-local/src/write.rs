@@ -31,7 +31,7 @@ const RESERVE_FROM: u64 = 8 * 1024 * 1024;
 /// Most pieces per system call (`IOV_MAX` of Linux).
 const MAX_PIECES: usize = 1024;
 
-/// How often a part file is opened again because another run finished it meanwhile.
+/// Attempts to open and lock a part file: another run may rename or remove it in between.
 const RACES: usize = 16;
 
 /// Bytes per job of a copy within the kernel: about 100 ms on a fast disk, after which a dropped
@@ -200,7 +200,7 @@ impl Part {
             match platform.copy_range(source, target, range.start() + done, length) {
                 Ok(Some(0)) => return Err(from.shrank()),
                 Ok(Some(copied)) => done += copied as u64,
-                // After a success it can only be a real error.
+                // After bytes were copied, `None` can only be a real error.
                 Ok(None) if done == 0 => return Ok(None),
                 Ok(None) => return Err(self.error("copy", Errno::IO)),
                 Err(errno) => return Err(self.error("copy", errno)),
@@ -232,7 +232,7 @@ impl Part {
         let name = self.path.name();
         // Also releases what was reserved beyond the end.
         if let Err(errno) = rustix::fs::ftruncate(&self.file, size) {
-            // fusefat always refuses it.
+            // fusefat always refuses `ftruncate`.
             let is_right = rustix::fs::fstat(&self.file).is_ok_and(|stat| size_of(&stat) == size);
             if !is_right {
                 return Err(self.error(OPERATION, errno));

@@ -122,7 +122,8 @@ async fn a_link_as_the_last_component_is_never_followed() {
     }
 }
 
-/// Formerly, a server that reported this owner left the one that the copy happened to have, and a debug build panicked.
+/// `chown` takes `u32::MAX` as "no change". Formerly, if a server reported it, the copy silently retained the user or
+/// group that it had, and a debug build panicked.
 #[tokio::test]
 async fn an_owner_that_means_no_change_is_refused() {
     let root = tempfile::tempdir().unwrap();

@@ -72,7 +72,7 @@ async fn an_open_file_that_grows_is_distinguished_from_another_that_takes_its_na
 }
 
 #[tokio::test]
-async fn every_name_that_the_file_system_allows_is_kept() {
+async fn every_name_that_the_file_system_allows_is_stored_unchanged() {
     let long = [b'n'; 255];
     let names: [&[u8]; 7] =
         [b"line\nbreak", b"\xff\xfe not utf-8", &long, b"-rf", b" ", b"...", b"\x1b[31m"];
@@ -100,7 +100,7 @@ async fn every_block_size_reads_and_writes_the_same_bytes() {
     let root = tempfile::tempdir().unwrap();
     let bytes = pattern(3_000_001);
     fs::write(root.path().join("file"), &bytes).unwrap();
-    // One byte, the smallest and the largest of `--block-size`, one that divides nothing, and 1 MiB.
+    // One byte, the minimum of `--block-size`, an odd size, 1 MiB, and the maximum.
     for block_size in [1, 1024, 300_007, 1 << 20, 1 << 30] {
         let options = LocalOptions { block_size, ..LocalOptions::default() };
         let storage = LocalStorage::open(root.path(), options).unwrap();

@@ -109,9 +109,9 @@ async fn a_small_write_leaves_the_journal_of_another_run_alone() {
     }
 }
 
-/// It left an empty part file, and the error named the file itself.
+/// Formerly, an empty part file was left, and the error named the file instead of the journal.
 #[tokio::test]
-async fn a_directory_in_the_place_of_the_journal_is_named_and_nothing_is_left() {
+async fn a_directory_in_place_of_the_journal_is_reported_and_no_part_file_is_left() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join(".file.haul-journal")).unwrap();
     for storage in both(root.path()) {
@@ -198,7 +198,7 @@ async fn a_part_file_that_cannot_be_resumed_is_emptied_and_the_reason_is_given()
     }
 }
 
-/// Without a place for its records, a run must not leave anything behind.
+/// A run that cannot write a journal must not leave anything behind.
 #[tokio::test]
 async fn a_journal_that_cannot_be_started_leaves_no_part_file() {
     let root = tempfile::tempdir().unwrap();
@@ -255,7 +255,7 @@ async fn reserved_space_is_neither_length_nor_content() {
     assert!(file.blocks() * 512 <= 64 << 10, "{} blocks", file.blocks());
 }
 
-/// ext4 keeps what it could allocate of space that does not suffice.
+/// If the space does not suffice, ext4 does not release what it has allocated so far.
 #[tokio::test]
 async fn a_failed_reservation_releases_its_space() {
     let Some(mounted) = Mounted::image("ext4", 64) else { return };
@@ -363,9 +363,9 @@ async fn a_version_that_appears_before_the_commit_is_not_replaced() {
     }
 }
 
-/// They lend the owner's rights, and the owner of a copy is the user who made it.
+/// Set-id bits lend the owner's rights, and the owner of a copy is the user who made it.
 #[tokio::test]
-async fn set_id_bits_are_kept_only_together_with_the_owner() {
+async fn set_id_bits_are_set_only_together_with_the_owner() {
     let root = tempfile::tempdir().unwrap();
     let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     for storage in both(root.path()) {
@@ -383,9 +383,9 @@ async fn set_id_bits_are_kept_only_together_with_the_owner() {
     }
 }
 
-/// haul looks who owns a new file, to tell whose an existing part file is. A killed run may leave that file.
+/// haul compares the owner of an existing part file with that of a new probe file, which a killed run may leave.
 #[tokio::test]
-async fn the_file_of_a_killed_look_at_owners_is_removed_with_the_next_look() {
+async fn the_probe_file_of_a_killed_run_is_removed_by_the_next_check_of_owners() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: needs root, to make another user's file");
         return;
@@ -403,7 +403,7 @@ async fn the_file_of_a_killed_look_at_owners_is_removed_with_the_next_look() {
         assert_eq!(content(&*storage, "file").await.unwrap(), b"");
         fs::remove_file(root.path().join("file")).unwrap();
     }
-    // The portable calls, which come last, need the name.
+    // Only the portable calls, which come last, give the probe file a name.
     assert!(!root.path().join(".haul.owner.haul-temp").exists());
 }
 

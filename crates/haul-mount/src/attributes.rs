@@ -1,8 +1,8 @@
 //! The cache of entries: what the storage has reported about names, and when.
 //!
-//! An entry may be used for a set time after it was requested; that a name does not exist, for another. The kernel gets
-//! the rest of this time, so that no process sees attributes that are older. Times are those of the requests: between a
-//! request and its response the entry may have changed.
+//! [`Ages`] sets how long after the request an entry, or the absence of a name, may be used. The kernel gets the rest
+//! of this time, so that no process sees attributes that are older. Times are those of the requests: between a request
+//! and its response the entry may have changed.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use haul_storage::{Entry, EntryKind, RelPath};
 
-/// Bytes that a name may take on average: a server may send long ones, and long targets of links and tags.
+/// Bytes that a name may take on average: a server may send long names, link targets and tags.
 const WEIGHT: usize = 1024;
 
-/// Changes that are remembered one by one.
+/// Most changes remembered one by one. A response to a request made before the last dropped one is ignored.
 const MOST_CHANGES: usize = 1024;
 
 /// How long entries may be used, and how many are held.
@@ -41,7 +41,7 @@ pub(crate) struct Known {
 pub(crate) struct AttributeCache {
     ages: Ages,
     names: HashMap<RelPath, Cached>,
-    /// The names by age, with the numbers of their insertions; a name that was inserted again is there twice.
+    /// The names by age, with the numbers of their insertions; a name that was inserted again appears again.
     order: VecDeque<(RelPath, u64)>,
     inserted: u64,
     /// Bytes that the names take.
@@ -54,9 +54,9 @@ pub(crate) struct AttributeCache {
 struct Changes {
     /// When a name was last changed.
     names: HashMap<RelPath, Duration>,
-    /// When a directory was last changed with all below.
+    /// When a directory was last changed with all below it.
     trees: HashMap<RelPath, Duration>,
-    /// All changes, oldest first, and whether each is of a directory with all below.
+    /// All changes, oldest first, and whether each is of a directory with all below it.
     order: VecDeque<(RelPath, Duration, bool)>,
     /// The time of the last change that was dropped.
     floor: Duration,
@@ -79,13 +79,13 @@ impl Changes {
         self.order.push_back((path.clone(), at, is_tree));
     }
 
-    /// Whether a name was changed after `at`, as far as is known.
+    /// Whether a name was, or may have been, changed after `at`.
     fn has_changed(&self, path: &RelPath, at: Duration) -> bool {
         let is_later = |change: Option<&Duration>| change.is_some_and(|change| *change > at);
         if at < self.floor || is_later(self.names.get(path)) {
             return true;
         }
-        // Most of the time no directory has changed, and none above is searched for.
+        // Usually no directory has changed, and those above need not be looked up.
         let mut above = (!self.trees.is_empty()).then(|| path.clone());
         while let Some(directory) = above {
             if is_later(self.trees.get(&directory)) {
@@ -123,8 +123,8 @@ impl AttributeCache {
         (!valid.is_zero()).then(|| Known { entry: cached.entry.clone(), valid })
     }
 
-    /// Records the response to a request made at `at`, unless a later one is there already, or the name was changed
-    /// since. Returns for how long it may be used at `now`.
+    /// Records the response to a request made at `at`, unless that to a later one is cached, or the name was changed
+    /// since. Returns for how long it may be used at `now`; 0 if it was not recorded.
     pub(crate) fn put(
         &mut self,
         path: &RelPath,
@@ -169,7 +169,7 @@ impl AttributeCache {
         self.changes.note(path, now, false);
     }
 
-    /// A directory and all below were changed here, just now.
+    /// A directory and all below it were changed here, just now.
     pub(crate) fn change_below(&mut self, path: &RelPath, now: Duration) {
         self.forget_below(path);
         self.changes.note(path, now, true);
@@ -205,8 +205,8 @@ impl AttributeCache {
             let Some((path, number)) = self.order.pop_front() else { return };
             match self.names.get(&path) {
                 Some(cached) if cached.number != number => {}
-                // With too many outdated items, a current one goes to the end: it is not older than those after it
-                // by much, and stays.
+                // If only the outdated items are too many, a current one moves to the end and stays: the order by age
+                // is approximate.
                 Some(_) if !self.is_full() => self.order.push_back((path, number)),
                 _ => self.drop_name(&path),
             }
@@ -214,7 +214,7 @@ impl AttributeCache {
     }
 }
 
-/// Whether a listing has all attributes of an entry that programs see.
+/// Whether a listed entry has all the attributes that programs see.
 pub(crate) fn is_whole(entry: &Entry) -> bool {
     !entry.is_file() || entry.known_size().is_some()
 }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_entries_make_room() {
+    fn the_oldest_entries_are_evicted_first() {
         let mut cache = cache(2);
         for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
             cache.put(&path(name), entry(name, number as u64), SECOND, SECOND);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn long_targets_make_room_sooner() {
+    fn entries_with_long_targets_are_evicted_sooner() {
         let mut cache = cache(10);
         let link = |name: &str, length: usize| {
             let kind = EntryKind::Symlink(vec![b'x'; length]);

@@ -74,7 +74,7 @@ pub(crate) struct Directory {
     local: Local,
     /// Names of local entries that were listed.
     listed_local: HashSet<Vec<u8>>,
-    /// An error that is the last item so far.
+    /// The error, if the last item of the stream so far was one.
     failed: Option<Error>,
     /// When it was requested; `None` once [`Directory::take_whole`] has returned it, or after [`Directory::fill`].
     requested: Option<Duration>,
@@ -112,7 +112,7 @@ impl Directory {
         &self.path
     }
 
-    /// Whether nothing of it is known, and nothing requested.
+    /// Whether no entry is known, and nothing was requested.
     pub(crate) fn is_new(&self) -> bool {
         self.stream.is_none() && !self.is_complete && self.buffered.is_empty()
     }
@@ -127,7 +127,7 @@ impl Directory {
         self.is_complete = true;
     }
 
-    /// The listing is about to be requested.
+    /// The listing is about to be requested, at `now`.
     pub(crate) fn begin(&mut self, now: Duration) {
         (self.requested, self.is_partial) = (Some(now), false);
     }
@@ -174,7 +174,7 @@ impl Directory {
         self.buffered.get(at).cloned()
     }
 
-    /// Whether it is known without a request what is at a position.
+    /// Whether the entry at a position, or that there is none, is known without a request.
     pub(crate) fn is_known(&self, position: u64) -> bool {
         self.buffered(position).is_some() || (self.is_complete && position >= self.first)
     }
@@ -207,7 +207,7 @@ impl Directory {
                     let shown = self.shown(batch);
                     self.buffered.extend(shown);
                 }
-                // It concerns one entry, or the listing ends with it.
+                // The error concerns one entry, or ends the listing.
                 Some(Err(error)) => {
                     self.failed = Some(error);
                     self.is_partial = true;
@@ -235,7 +235,7 @@ impl Directory {
     }
 }
 
-/// Whether an entry has a name, and if it is a link a target, that programs have room for.
+/// Whether programs have room for the name of an entry, and for the target if it is a link.
 pub(crate) fn is_usable(entry: &Entry) -> bool {
     let has_room = match &entry.kind {
         EntryKind::Symlink(target) => target.len() < PATH_MAX,

@@ -1,9 +1,9 @@
-//! The number that a process gets for an error of a storage.
+//! The errno that a process gets for an error of a storage.
 
 use haul_storage::{Error, ErrorKind};
 use rustix::io::Errno;
 
-/// The number for an error.
+/// The errno for an error.
 pub(crate) fn errno(error: &Error) -> Errno {
     match error.kind() {
         ErrorKind::NotFound => Errno::NOENT,

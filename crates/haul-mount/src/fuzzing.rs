@@ -2,7 +2,7 @@
 
 use crate::fuse::{Change, Negotiated, Operation, Request, negotiate};
 
-/// A request of the kernel, from any bytes.
+/// Decodes any bytes as a request of the kernel. Panics if the result cannot come from these bytes.
 pub fn request(data: &[u8]) {
     let Ok(request) = Request::decode(data) else { return };
     match request.operation {

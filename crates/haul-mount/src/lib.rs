@@ -10,9 +10,9 @@
 //!                                          cache (disk), Storage, LinkShare
 //! ```
 //!
-//! `fuse` is the protocol without I/O, `session` the connection to the kernel, `view` the file system, `cache` what it
-//! keeps on disk. A mount is read-only unless a spool is given. It has threads and a runtime of its own, so that it is
-//! served however busy the rest of the program is.
+//! `fuse` is the protocol without I/O, `session` the connection to the kernel, `view` the file system, `cache` the
+//! blocks of files on disk. A mount is read-only unless a spool is given. It has threads and a runtime of its own, so
+//! that it is served however busy the rest of the program is.
 //!
 //! ```no_run
 //! use std::path::Path;

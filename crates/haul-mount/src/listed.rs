@@ -1,14 +1,14 @@
 //! Directories whose names are all known, so that a missing name needs no request.
 //!
 //! A program that creates many files looks each name up first. Once such a lookup has found nothing, the directory is
-//! listed; for as long as attributes are used, names that are not in the listing count as missing. Without I/O.
+//! listed; for as long as attributes may be cached, names that are not in the listing count as missing. Without I/O.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use haul_storage::RelPath;
 
-/// Longest listing that is held, and most directories.
+/// Most names of a listing that is held, and most directories.
 pub(crate) const MOST_NAMES: usize = 20_000;
 const MOST_DIRECTORIES: usize = 64;
 
@@ -19,7 +19,7 @@ type Names = HashSet<Vec<u8>>;
 pub(crate) struct Listed {
     age: Duration,
     known: HashMap<RelPath, (Duration, Names)>,
-    /// Directories that are being listed, with the names that were changed meanwhile.
+    /// Directories that are being listed, with the names that were changed since the listing began.
     running: HashMap<RelPath, Names>,
 }
 
@@ -36,7 +36,8 @@ impl Listed {
         (!left.is_zero() && !names.contains(path.name())).then_some(left)
     }
 
-    /// Whether a directory should be listed now: it is neither known nor being listed.
+    /// Whether the caller should list a directory now: it is neither known nor being listed. If so, it counts as being
+    /// listed until [`Listed::finish`].
     pub(crate) fn begin(&mut self, directory: &RelPath, now: Duration) -> bool {
         let is_known =
             self.known.get(directory).is_some_and(|(at, _)| now.saturating_sub(*at) < self.age);
@@ -47,7 +48,7 @@ impl Listed {
         true
     }
 
-    /// A directory was listed by a request made at `at`; `None` if that failed, or it is too long.
+    /// A directory was listed by a request made at `at`; `names` is `None` if that failed, or there are too many.
     pub(crate) fn finish(&mut self, directory: &RelPath, at: Duration, names: Option<Names>) {
         let changed = self.running.remove(directory);
         let (Some(mut names), Some(changed)) = (names, changed) else { return };
@@ -128,7 +129,7 @@ mod tests {
         assert!(listed.missing(&path("d/a"), SECOND).is_some());
         listed.forget(&path("d"));
         assert_eq!(listed.missing(&path("d/a"), SECOND), None);
-        // One that was removed while it was listed is not known afterwards.
+        // A directory that was removed while it was listed is not known afterwards.
         listed.begin(&path("d"), SECOND);
         listed.forget(&path("d"));
         listed.finish(&path("d"), SECOND, Some(Names::new()));

@@ -96,7 +96,7 @@ pub enum Ended {
     Unmounted,
     /// The kernel's FUSE is older than Linux 5.4.
     TooOld,
-    /// Requests cannot be read; the number of the system's error.
+    /// Requests cannot be read; the errno.
     Failed(i32),
 }
 
@@ -177,7 +177,7 @@ impl Mount {
     /// Unmounts, at once even if processes use the mount: these get errors from then on.
     ///
     /// # Errors
-    /// If the system refuses to unmount. Nothing serves the mount any more then.
+    /// If the system refuses to unmount. The mount is no longer served then.
     pub fn unmount(mut self) -> Result<()> {
         self.end()
     }
@@ -227,7 +227,7 @@ impl MountBuilder {
         self
     }
 
-    /// Shares the window and the lanes of links with others that have these budgets.
+    /// Shares the window and the lanes of links with everything else that uses these budgets.
     pub fn budgets(mut self, budgets: LinkBudgets) -> Self {
         self.budgets = budgets;
         self
@@ -300,8 +300,8 @@ impl MountBuilder {
         self
     }
 
-    /// Allows changes. What is written goes to a spool below the directory `spools`, which is found again by the
-    /// source of the mount ([`MountBuilder::source`]).
+    /// Allows changes. Written data goes to a spool below the directory `spools`; a later mount with the same source
+    /// ([`MountBuilder::source`]) finds it again.
     pub fn writable(mut self, spools: impl Into<PathBuf>) -> Self {
         self.spools = Some(spools.into());
         self
@@ -322,7 +322,8 @@ impl MountBuilder {
     /// Mounts at `point`. When this returns, processes can use the mount.
     ///
     /// # Errors
-    /// If the mount point is unsuitable, or the system refuses to mount; with a hint, as far as one is known.
+    /// If the mount point is unsuitable, the cache or the spool cannot be opened, or the system refuses to mount; with
+    /// a hint, if one is known.
     pub fn mount(self, point: &Path) -> Result<Mount> {
         let point = checked(point, self.nonempty)?;
         let threads = thread::available_parallelism().map_or(2, usize::from).clamp(2, 4);
@@ -340,7 +341,7 @@ impl MountBuilder {
         let (attached, device) = attach(&point, &options)?;
         let (shown, root) = (Arc::downgrade(&view), self.root.clone());
         let observer = Observer { view: shown, root, memory: self.memory };
-        // From here on, dropping it unmounts.
+        // From here on, dropping `mount` unmounts.
         let mut mount = Mount { point, attached, session: None, observer, cache, changes, runtime };
         let session = Session::start(device, &view, threads, &mount.runtime.handle);
         mount.session = Some(session?);
@@ -370,7 +371,7 @@ impl MountBuilder {
                 .at(spools.display())
                 .because("it is below the mount point, which would hide it")
         };
-        // Checked before it is created there, and again once links in its path can be resolved.
+        // Checked before the spool is created, and again once links in its path can be resolved.
         if path::absolute(spools).is_ok_and(is_hidden) {
             return Err(hidden());
         }
@@ -387,7 +388,7 @@ impl MountBuilder {
         cache: Option<Arc<Cache>>,
         runtime: &OwnRuntime,
     ) -> Result<(Arc<View>, Option<Arc<Changes>>)> {
-        // A quarter for what is in flight in each direction, the rest for what is held.
+        // A quarter for bytes in flight in each direction, the rest for held blocks.
         let settings = Settings { memory: self.memory / 4, ..self.settings.clone() };
         let directions = if spool.is_some() { 2 } else { 1 };
         let held = self.memory - directions * settings.memory;
@@ -395,7 +396,7 @@ impl MountBuilder {
         let options = ReadOptions { memory: held, timeout: self.timeout, cache };
         let context = Context::new(Arc::clone(&self.storage), share, options);
         let files = Arc::new(Files::new(&context, held, &runtime.handle));
-        // It ends with the runtime.
+        // The task ends with the runtime.
         runtime.handle.spawn(async move { context.watch_link().await });
         let ages = Ages { entry: self.attribute_age, missing: self.missing_age, most: MOST_NAMES };
         let (owner, umask, timeout) = (self.owner, self.umask, self.timeout);

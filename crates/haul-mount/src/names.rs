@@ -1,4 +1,4 @@
-//! Nodes and what is at their paths: files of the spool first, then the cache of attributes, then the storage.
+//! Nodes and the entries at their paths: from the spool first, then the cache of attributes, then the storage.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -141,7 +141,7 @@ impl Names {
         self.survey.looked_up(path);
     }
 
-    /// What is at a path: from memory, or by a request.
+    /// The entry at a path, or its absence: from memory, or by a request.
     pub(crate) async fn known(self: &Arc<Self>, path: &RelPath) -> Result<Known> {
         if let Some(known) = self.cached(path) {
             return Ok(known);
@@ -159,7 +159,7 @@ impl Names {
         }
     }
 
-    /// What is at a path of the storage, by a request.
+    /// The entry at a path of the storage, or its absence, by a request.
     pub(crate) async fn requested(self: &Arc<Self>, path: &RelPath) -> Result<Known> {
         let at = self.now();
         let entry = match self.retried(|| self.storage.stat(path)).await {
@@ -228,7 +228,7 @@ impl Names {
         self.changed(path);
     }
 
-    /// Listings that were requested before do not hold for a path: it may exist even if they do not have it.
+    /// Listings that were requested before no longer hold for a path: it may exist even if they do not have it.
     fn changed(&self, path: &RelPath) {
         self.survey.changed(path);
         if let Some(local) = &self.local {
@@ -236,7 +236,7 @@ impl Names {
         }
     }
 
-    /// Forgets what the storage has reported about a directory and all below.
+    /// Forgets what the storage has reported about a directory and all below it.
     pub(crate) fn forget_below(&self, path: &RelPath) {
         lock(&self.cache).change_below(path, self.now());
         self.changed(path);
@@ -257,8 +257,8 @@ impl Names {
         self.changed_in_parent(path);
     }
 
-    /// The directory of a path has other entries than before, and so another time. Its listing holds for all names that
-    /// were not changed themselves.
+    /// The directory of a path has other entries than before, and so another modification time. Its listing holds for
+    /// all names that were not changed themselves.
     pub(crate) fn changed_in_parent(&self, path: &RelPath) {
         if let Some(parent) = path.parent() {
             lock(&self.cache).change(&parent, self.now());
@@ -282,7 +282,7 @@ impl Names {
         let Some((path, size)) = ended else { return false };
         match self.cached(&path).and_then(|known| known.entry) {
             Some(entry) => entry.known_size().is_some_and(|shown| shown > size),
-            // Without an age, no attributes are held.
+            // With an age of 0, no attributes are cached.
             None => self.shown.ages.entry.is_zero(),
         }
     }
@@ -310,7 +310,7 @@ impl Names {
             // A name that is not listed may exist.
             return;
         }
-        // Over a long path, it is being listed already.
+        // If the RTT is long, `survey` has listed it, or is listing it.
         if self.survey.lists(&parent) || !lock(&local.listed).begin(&parent, self.now()) {
             return;
         }
@@ -336,7 +336,7 @@ impl Names {
         Some(names)
     }
 
-    /// Repeats a request that may succeed later, until the timeout.
+    /// Retries transient failures of a request, until the timeout.
     pub(crate) async fn retried<T, F: Future<Output = Result<T>>>(
         &self,
         run: impl Fn() -> F,
@@ -372,7 +372,7 @@ impl Names {
             mode: entry.mode.unwrap_or(default_mode) & !mask,
             size,
             modified: entry.modified.unwrap_or_default(),
-            // With 1, programs do not conclude how many directories are in a directory. With 0, it would be removed.
+            // 1 for a directory: programs do not derive its number of subdirectories. 0 would mean that it was removed.
             links: match kind {
                 Kind::Directory => 1,
                 _ => u32::try_from(entry.links).unwrap_or(1).max(1),
@@ -398,7 +398,7 @@ impl Names {
     /// The response to GETATTR.
     pub(crate) fn getattr_response(&self, node: u64, known: &Known) -> Answer {
         match &known.entry {
-            // If the root were once reported as anything else, the kernel would never use it again.
+            // If the root were reported once as anything but a directory, the kernel would never use it again.
             Some(entry) if node == ROOT && !entry.is_dir() => Errno::NOTDIR.into(),
             Some(entry) => attributes(&self.attributes(node, entry), known.valid).into(),
             None => Errno::NOENT.into(),
@@ -426,7 +426,7 @@ impl Attempts {
         Self { started: Instant::now(), pause: FIRST_PAUSE, timeout }
     }
 
-    /// Waits before the next attempt; false if there is none.
+    /// Waits before the next attempt; false at once if there is none.
     pub(crate) async fn again(&mut self, error: &Error) -> bool {
         let is_late = self.started.elapsed() + self.pause >= self.timeout;
         if error.retry() != Retry::Later || is_late {
@@ -472,7 +472,7 @@ mod tests {
         RelPath::parse(text).unwrap()
     }
 
-    /// Looks up a missing name in `d`, and waits until that has led to a listing, if it does.
+    /// Looks up a missing name in `d`. A listing that this may start has finished when this returns.
     async fn miss(names: &Arc<Names>) {
         assert_eq!(names.requested(&path("d/none")).await.unwrap().entry, None);
         for _ in 0..100 {
@@ -480,7 +480,7 @@ mod tests {
         }
     }
 
-    /// Formerly, each file that was created made the directory, and all below, be listed again.
+    /// Formerly, each created file caused its directory and all below it to be listed again.
     #[tokio::test(start_paused = true)]
     async fn the_listing_of_a_directory_holds_while_files_are_created_in_it() {
         let link = SimulatedLink::new(Duration::from_millis(50), 62_500_000);
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_for_which_programs_have_no_room_is_refused() {
+    async fn a_name_longer_than_name_max_is_refused() {
         let names = names();
         assert!(names.path_below(ROOT, &[b'n'; NAME_MAX]).is_ok());
         assert_eq!(names.path_below(ROOT, &[b'n'; NAME_MAX + 1]), Err(Errno::NAMETOOLONG));

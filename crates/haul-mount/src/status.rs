@@ -50,7 +50,7 @@ pub struct MemoryStatus {
     pub limit: u64,
     /// What is read ahead: in flight, or in memory and not used yet.
     pub ahead: u64,
-    /// What may be read ahead of each file that is read sequentially.
+    /// What may be read ahead for each file that is read sequentially.
     pub read_ahead: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct OpenFile {
     pub path: RelPath,
     /// Its length in bytes.
     pub size: u64,
-    /// Bytes that programs have read of it. What the kernel has in its own cache is not read again.
+    /// Bytes that programs have read of it. Reads that the kernel serves from its page cache are not counted.
     pub read: u64,
 }
 

@@ -54,7 +54,7 @@ impl Tree {
         self.nodes.len() >= self.most
     }
 
-    /// The path of a node; `None` if it is not known.
+    /// The path of a node; `None` if it is not known, or was removed.
     pub(crate) fn path(&self, node: u64) -> Option<RelPath> {
         let mut names = Vec::new();
         let mut current = node;
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_entry_has_no_path_and_leaves_its_name() {
+    fn a_removed_entry_has_no_path_and_frees_its_name() {
         let mut tree = Tree::new(100);
         let a = tree.refer(ROOT, b"a").unwrap();
         let b = tree.refer(a, b"b").unwrap();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_full_table_are_still_found() {
+    fn names_that_are_looked_up_are_added_to_a_full_table() {
         let mut tree = Tree::new(2);
         assert!(!tree.is_full());
         tree.refer(ROOT, b"a").unwrap();

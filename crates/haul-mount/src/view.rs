@@ -1,4 +1,4 @@
-//! A storage as a file system: answers the requests of the kernel.
+//! A storage as a file system: handles the requests of the kernel, from memory or by requests to the storage.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::write::Changes;
 /// The first two entries of each directory.
 const DOTS: [&[u8]; 2] = [b".", b".."];
 
-/// How long the free space is waited for.
+/// How long STATFS waits for the free space.
 const STATFS: Duration = Duration::from_secs(1);
 
 /// A directory of a storage, as a file system.
@@ -58,7 +58,7 @@ impl View {
         }
     }
 
-    /// The entry at a position of a listing, which begins anew after a failure.
+    /// The entry at a position of a listing, which restarts after a transient failure.
     async fn listed(&self, directory: &mut Directory, at: u64) -> Result<Option<Arc<Entry>>> {
         let mut attempts = Attempts::new(self.names.shown.timeout);
         loop {
@@ -118,7 +118,7 @@ impl View {
     async fn statfs(&self) -> Answer {
         let names = &self.names;
         let space = names.retried(|| names.storage.space(&names.root));
-        // umount asks, too, and must not wait for a server that is silent.
+        // `umount` sends STATFS, too, and must not wait for a server that does not respond.
         let Ok(space) = timeout(STATFS, space).await else {
             return statistics(Statistics { free: *lock(&self.free) }).into();
         };
@@ -155,7 +155,7 @@ impl View {
                 self.push_dot(&mut listing, node, position, plus);
             } else {
                 let at = position - DOTS.len() as u64;
-                // It does not wait if there is something to return: a response that holds references could be dropped
+                // Once there is something to return, do not wait: a response that holds references could be dropped
                 // meanwhile.
                 if !is_empty && !directory.is_known(at) {
                     break;
@@ -186,7 +186,7 @@ impl View {
         }
     }
 
-    /// Adds an entry. Returns the node to which the kernel gets a reference.
+    /// Adds an entry. Returns the node to which the kernel gets a reference, if any.
     fn push(
         &self,
         listing: &mut Listing,
@@ -229,7 +229,7 @@ impl View {
             Operation::Readdir { handle, offset, size, plus } => {
                 self.readdir(node, (handle, offset, size), plus).await
             }
-            // All others are answered at once.
+            // `answer_now` and `answer` handle all others.
             _ => Err(Errno::NOSYS),
         }
     }
@@ -269,7 +269,7 @@ impl View {
     fn change_now(&self, change: &Change) -> Option<Answer> {
         match (&self.changes, change) {
             (Some(changes), change) => changes.answer_now(change),
-            // There is nothing to store, and the kernel does not ask again.
+            // There is nothing to store. After ENOSYS, the kernel does not send it again.
             (None, Change::Flush(_) | Change::Fsync(_)) => Some(Errno::NOSYS.into()),
             (None, _) => Some(Errno::ROFS.into()),
         }
@@ -316,7 +316,7 @@ impl Handler for View {
             }
             Operation::Access => Answer::done(),
             Operation::Change(change) => return self.change_now(change),
-            // The kernel does not ask again.
+            // After ENOSYS, the kernel does not send most of these again.
             Operation::Other => Errno::NOSYS.into(),
             Operation::Open(_) | Operation::Readdir { .. } | Operation::Statfs => return None,
             Operation::Init(_) | Operation::Interrupt(_) | Operation::Destroy => return None,

@@ -78,7 +78,7 @@ fn a_cache_below_the_mount_point_is_refused() {
     assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
-/// The cache is on a file system of 1 MiB, that is full soon.
+/// The cache is on a file system of 1 MiB, which the file fills.
 #[test]
 fn a_full_disk_stops_caching_but_no_read() {
     let whole: Vec<u8> = (0..32 * BLOCK).map(|at| (at ^ (at >> 9)) as u8).collect();
@@ -108,7 +108,7 @@ fn a_full_disk_stops_caching_but_no_read() {
     eventually(Duration::from_secs(5), "still busy", || {
         let unmounted = Command::new("umount").arg(cache.path()).output().unwrap();
         let error = String::from_utf8_lossy(&unmounted.stderr);
-        // A process that another thread has just forked has its files open until it executes a program.
+        // A process that another thread has just forked has the files of this one open until it calls exec.
         assert!(unmounted.status.success() || error.contains("busy"), "{error}");
         unmounted.status.success()
     });
@@ -132,7 +132,7 @@ fn the_state_of_a_mount_names_its_open_files() {
     drop(file);
     eventually(PATIENCE, "still open", || observer.status().unwrap().open_files == 0);
     mount.unmount().unwrap();
-    eventually(PATIENCE, "still there", || observer.status().is_none());
+    eventually(PATIENCE, "still mounted", || observer.status().is_none());
 }
 
 #[test]

@@ -23,13 +23,13 @@ use tempfile::TempDir;
 
 use common::{can_mount, eventually, try_mount};
 
-/// Longest time until a process must have ended that waits for a server.
+/// A process that waits for a server must end within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A timeout of requests that does not end a test.
+/// A timeout of requests that no test reaches.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// Names the mount point of the process that dies.
+/// The environment variable with the mount point of the process that dies.
 const DYING: &str = "HAUL_MOUNT_TEST_DYING";
 
 /// A mount in a temporary directory.
@@ -53,11 +53,11 @@ fn shown(builder: MountBuilder) -> Option<Shown> {
 
 fn memory(storage: &Arc<MemoryStorage>) -> MountBuilder {
     let storage: Arc<dyn Storage> = Arc::clone(storage) as _;
-    // What a test changes is seen at once.
+    // Programs see at once what a test changes.
     Mount::builder(storage).attribute_age(Duration::ZERO).missing_age(Duration::ZERO)
 }
 
-/// Bytes of which each block differs.
+/// Bytes that differ from block to block.
 fn content(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at ^ (at >> 8) ^ (at >> 17)) as u8).collect()
 }
@@ -95,7 +95,7 @@ fn files_directories_and_links_are_shown() {
 }
 
 #[test]
-fn every_change_is_refused() {
+fn a_read_only_mount_refuses_every_change() {
     let storage = MemoryStorage::new();
     storage.add_file("one", "content");
     let Some(shown) = shown(memory(&storage)) else { return };
@@ -217,7 +217,7 @@ fn a_name_that_is_too_long_is_not_requested() {
     let stats = storage.faults().count(Operation::Stat);
     let error = fs::metadata(shown.path(&"n".repeat(256))).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(Errno::NAMETOOLONG.raw_os_error()));
-    // The root may have been looked at.
+    // The attributes of the root may have been requested.
     assert!(storage.faults().count(Operation::Stat) <= stats + 1);
 }
 
@@ -404,7 +404,7 @@ fn a_mount_in_use_is_unmounted_at_once() {
     eventually(PATIENCE, "the process still waits", || child.try_wait().unwrap().is_some());
 }
 
-/// Formerly, it was not found any more, and stayed there without a process that serves it.
+/// Formerly, it was not found any more, and stayed mounted without a process that serves it.
 #[test]
 fn a_mount_is_unmounted_where_it_is_after_a_rename() {
     let directory = TempDir::new().unwrap();

@@ -29,7 +29,8 @@ use common::{can_mount, eventually, try_mount};
 /// Longest time until files are uploaded.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Name what the process that is killed mounts: the storage's directory, the spools and the mount point.
+/// The environment variable with the paths of the process that is killed: the storage's directory, the spools and the
+/// mount point, separated by colons.
 const KILLED: &str = "HAUL_MOUNT_TEST_KILLED";
 
 /// A mount in a temporary directory, with its spools.
@@ -78,7 +79,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Numbers that look random, the same each time.
+/// Pseudo-random numbers (xorshift64), the same each time.
 struct Numbers(u64);
 
 impl Numbers {
@@ -256,7 +257,7 @@ fn names_are_changed_on_the_server() {
     assert_eq!(fs::metadata(written.path("c")).unwrap_err().kind(), Io::NotFound);
 }
 
-/// Formerly, it was used for the whole age of attributes.
+/// Formerly, the earlier time was shown for the whole age of attributes.
 #[test]
 fn a_change_in_a_directory_changes_its_time_at_once() {
     let target = TempDir::new().unwrap();
@@ -280,7 +281,7 @@ fn a_change_in_a_directory_changes_its_time_at_once() {
     }));
 }
 
-/// Formerly, the umask of haul was taken from them, too.
+/// Formerly, the umask of haul was applied to them, too.
 #[test]
 fn a_new_directory_has_the_permissions_that_the_program_gives_it() {
     let target = TempDir::new().unwrap();
@@ -423,7 +424,7 @@ fn a_location_is_mounted_for_writing_once() {
     let other = TempDir::new().unwrap();
     let again = memory(&storage).writable(written.spools.path()).mount(other.path());
     assert_eq!(again.unwrap_err().kind(), ErrorKind::Busy);
-    // Read-only as often as wanted.
+    // For reading, it may be mounted any number of times.
     memory(&storage).mount(other.path()).unwrap().unmount().unwrap();
 }
 
@@ -563,7 +564,7 @@ impl Random {
         }
     }
 
-    /// What a program sees of it.
+    /// Runs the operation below `root`. Returns what a program sees of it.
     fn run(&self, root: &Path) -> Result<Vec<u8>, Io> {
         let at = |name: &str| root.join(name);
         let done = |outcome: std::io::Result<()>| outcome.map(|()| Vec::new());

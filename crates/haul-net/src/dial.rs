@@ -72,7 +72,8 @@ pub struct Dialled {
 /// Connects to a host.
 ///
 /// # Errors
-/// `Unreachable`, with the failure of every address. It is not retried if the name does not exist.
+/// `Unreachable`, with the failure of every address. It is not retried if the name does not exist. Through a proxy,
+/// also other kinds, if the proxy refuses the credentials or the target, or does not speak SOCKS5.
 pub async fn dial(host: &str, port: u16, options: &DialOptions) -> Result<Dialled> {
     let unreachable = || {
         let error = Error::new(ErrorKind::Unreachable, "connect");
@@ -259,7 +260,7 @@ mod tests {
     async fn a_silent_address_does_not_delay_the_next() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let there = listener.local_addr().unwrap();
-        // From TEST-NET-1 (RFC 5737): no host is there, and usually no error is returned.
+        // From TEST-NET-1 (RFC 5737): no host has this address, and usually no error is returned.
         let silent: SocketAddr = "192.0.2.1:9".parse().unwrap();
         let dialled = race(&[silent, there], &DialOptions::default()).await.unwrap();
         assert_eq!(dialled.stream.peer_addr().unwrap(), there);
@@ -267,7 +268,7 @@ mod tests {
 
     #[tokio::test]
     async fn if_all_addresses_fail_all_failures_are_named() {
-        // They stay bound, so that no other test listens there.
+        // The sockets stay bound, so that no other test listens on these ports.
         let bound = |socket: io::Result<TcpSocket>, address: &str| {
             let socket = socket.unwrap();
             socket.bind(address.parse().unwrap()).unwrap();
@@ -284,7 +285,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_does_not_exist_is_not_retried() {
-        // Longer than a label may be (RFC 1035, 2.3.4), so no resolver is asked.
+        // Longer than a label may be (RFC 1035, 2.3.4), so no resolver is queried.
         let name = "a".repeat(64);
         let error = dial(&name, 22, &DialOptions::default()).await.unwrap_err();
         assert_eq!(

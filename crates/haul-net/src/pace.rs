@@ -9,7 +9,7 @@ const LEAST_ROUND: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Pace {
     began: Instant,
-    /// In the current interval, and in the one before.
+    /// Bytes carried in the current interval, and in the one before.
     carried: u64,
     before: u64,
 }
@@ -20,7 +20,7 @@ impl Pace {
         Self { began: Instant::now(), carried: 0, before: 0 }
     }
 
-    /// Counts `bytes`; returns what the lane carries per RTT (taken as 10 ms to 1 s).
+    /// Counts `bytes`; returns how many the lane carries per RTT (clamped to 10 ms to 1 s).
     pub fn carry(&mut self, bytes: u64, rtt: Duration) -> u64 {
         let now = Instant::now();
         let round = rtt.clamp(LEAST_ROUND, Duration::from_secs(1));

@@ -6,8 +6,8 @@
 //! catch up. One that receives more, because others are idle, may go on growing. If the RTT of the path changes, bytes
 //! are counted over the new RTT.
 //!
-//! The kernel counts received bytes, also while nobody reads them. After a lost packet, those behind it wait for the
-//! retransmission and are all counted at once, late. They are then spread evenly over the time since the last count.
+//! The kernel counts bytes that it has received in order, even before haul reads them. Bytes behind a lost packet wait
+//! for the retransmission and are all counted at once, late. They are spread evenly over the time since the last count.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -30,7 +30,7 @@ const STEADY: f64 = 1.5;
 const GROWTH: f64 = 1.25;
 
 /// An RTT above this multiple of the initial one is not caused by our own bytes in flight: others fill the queue, or
-/// the path has become longer. The budget is then somewhat more than the bytes received in such a longer RTT.
+/// the path has become longer. The budget is then at least the bytes received in such a longer RTT, with headroom.
 const LATE: f64 = 2.0;
 /// An RTT below this fraction of the initial one means that the path has become shorter.
 const SHORTER: f64 = 0.75;
@@ -239,8 +239,8 @@ mod tests {
         }
         let (path, all) = (in_slot * SLOTS as u64, flow.with_headroom(flow.max_per_rtt, SLOTS));
         assert_eq!(all, path * 3 / 2);
-        // A pause does not reduce the budget: perhaps only nobody has counted. The bytes counted after it may have
-        // arrived at any time during it.
+        // A pause does not reduce the budget: perhaps bytes arrived, but were not counted. The bytes counted after it
+        // may have arrived at any time during it.
         slot += 1000;
         flow.add(slot - 15, slot, 2 * path);
         assert_eq!(flow.with_headroom(flow.max_per_rtt, SLOTS), all);
@@ -278,8 +278,8 @@ mod tests {
             }
             let share = connections[0].on_received(bytes, slot, UNKNOWN);
             if slot >= 2 * SLOTS as u64 {
-                let came = bytes * SLOTS as u64;
-                assert!(share > came * 5 / 4, "{share} with {came} received per RTT");
+                let per_rtt = bytes * SLOTS as u64;
+                assert!(share > per_rtt * 5 / 4, "{share} with {per_rtt} received per RTT");
             }
         }
     }
@@ -294,10 +294,10 @@ mod tests {
             (0..4 * slots).map(|slot| connection.on_received(MIB, slot, rtt * 3 / 2)).collect();
         assert_eq!(steady.last(), Some(&(12 * MIB)));
         // Ten times as long at the same rate: this needs ten times as many bytes in flight.
-        let far: Vec<u64> = (0..20 * slots)
+        let longer: Vec<u64> = (0..20 * slots)
             .map(|slot| connection.on_received(MIB, 4 * slots + slot, rtt * 10))
             .collect();
-        assert_eq!(far.last(), Some(&(120 * MIB)));
+        assert_eq!(longer.last(), Some(&(120 * MIB)));
     }
 
     /// As on a path that becomes longer during a transfer.
@@ -312,12 +312,12 @@ mod tests {
         let (slots, mut each) = (10 * SLOTS as u64, MIB / 64);
         for round in 0..8 {
             each *= 2;
-            let came = each * slots;
+            let per_rtt = each * slots;
             let first = 4 * SLOTS as u64 + round * slots;
             let shares =
                 (first..first + slots).map(|slot| connection.on_received(each, slot, rtt * 10));
             let share = shares.last().unwrap();
-            assert!(share > came * 9 / 5, "{share} after {came}");
+            assert!(share > per_rtt * 9 / 5, "{share} after {per_rtt}");
         }
     }
 

@@ -5,9 +5,9 @@
 //! receiver notices the queue in front of it as well, because the acknowledgements of its requests
 //! pass through it.
 //!
-//! A connection that only receives has nothing to time but its handshake. There the kernel measures
-//! the time from an acknowledgement to the bytes sent after it ([`Direction::In`]); a server that
-//! pauses between bytes makes that longer.
+//! A connection that only receives has nothing to time but its handshake. For such a connection the
+//! kernel measures the time from an acknowledgement to the bytes that the peer sends after it
+//! ([`Direction::In`]); a server that pauses between bytes makes that longer.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -73,7 +73,7 @@ pub fn queueing(
 }
 
 impl RttGauge {
-    /// For a connected TCP socket, until the returned [`Hold`] is dropped.
+    /// A gauge for a connected TCP socket, until the returned [`Hold`] is dropped.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -81,7 +81,7 @@ impl RttGauge {
         Self::of_data(socket, Direction::Out)
     }
 
-    /// Like `of`, for a connection whose direction is known.
+    /// Like `of`, for a connection that transfers data in one known direction.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -123,15 +123,15 @@ impl RttGauge {
 
 impl Mean {
     /// The kernel reports a mean in which each new measurement weighs an eighth (RFC 6298), so a few
-    /// packets hardly move it. Their own mean follows from how far it moved and how many they were; each
-    /// counts as one measurement, though an acknowledgement of several gives only one.
+    /// packets hardly move it. The mean of the new packets follows from their number and from how far the
+    /// kernel's mean moved. Each counts as one measurement, though an acknowledgement of several gives only one.
     fn followed_by(self, micros: f64, delivered: u32) -> Self {
         let packets = delivered.wrapping_sub(self.delivered);
         let latest = if packets == 0 {
             self.latest
         } else {
-            let kept = 0.875_f64.powi(i32::try_from(packets).unwrap_or(i32::MAX));
-            self.micros + (micros - self.micros) / (1.0 - kept)
+            let old_weight = 0.875_f64.powi(i32::try_from(packets).unwrap_or(i32::MAX));
+            self.micros + (micros - self.micros) / (1.0 - old_weight)
         };
         Self { micros, delivered, latest: latest.max(0.0) }
     }
@@ -191,7 +191,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(60));
         far.write_all(&piece[..64 << 10]).unwrap();
         near.read_exact(&mut piece[..64 << 10]).unwrap();
-        // The other one has no new sample, since nothing was sent.
+        // The other gauge has no new sample, since nothing was sent.
         let (old, new) = (sent.round_trips().unwrap().idle, gauge.round_trips().unwrap().idle);
         assert!(old >= new + Duration::from_millis(40), "{old:?} {new:?}");
         drop((near, hold, _sent));

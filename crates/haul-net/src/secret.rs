@@ -9,7 +9,7 @@ use haul_storage::Result;
 use tokio::process::Command;
 use zeroize::Zeroizing;
 
-/// Most password prompts for one host, as in ssh (`NumberOfPasswordPrompts`).
+/// Maximum number of password prompts for one host, as in ssh (`NumberOfPasswordPrompts`).
 pub const MOST_TYPED: u32 = 3;
 
 /// Shown before another prompt if a typed password was refused; the same text as in ssh.

@@ -17,7 +17,7 @@ use super::authority::with_port;
 use super::secret::Secret;
 
 const VERSION: u8 = 5;
-/// Version of the authentication by user and password, which is independent.
+/// Version of the user/password negotiation (RFC 1929), which has version numbers of its own.
 const LOGIN_VERSION: u8 = 1;
 
 const NO_LOGIN: u8 = 0;
@@ -84,7 +84,7 @@ impl Socks5 {
     }
 
     /// Connects to `target`, and returns the time from the request to the reply: about the RTT to the server.
-    /// What follows on `stream` is from the server.
+    /// Bytes that follow on `stream` are from the server.
     ///
     /// # Errors
     /// If the proxy refuses, cannot reach the server, or does not speak SOCKS5.
@@ -101,10 +101,10 @@ impl Socks5 {
                 "a name of more than 255 bytes cannot be sent to it",
             )
         })?;
-        let asked = Instant::now();
+        let start = Instant::now();
         self.send(stream, &request).await?;
         let [version, reply, _, kind] = self.receive(stream).await?;
-        let rtt = asked.elapsed();
+        let rtt = start.elapsed();
         if version != VERSION {
             return Err(self.wrong(version));
         }
@@ -277,7 +277,7 @@ mod tests {
         Socks5::new("p", 1080, login, true).unwrap()
     }
 
-    /// Plays a proxy by a script; returns the client's outcome, and what it left unread.
+    /// Runs a proxy that follows `script`; returns the client's outcome, and the bytes that it left unread.
     async fn played(
         proxy: &Socks5,
         target: Target<'_>,
@@ -285,11 +285,11 @@ mod tests {
     ) -> (Result<Duration>, Vec<u8>) {
         let (mut near, mut far) = duplex(4096);
         let playing = async {
-            for (expected, answer) in script {
-                let mut asked = vec![0; expected.len()];
-                far.read_exact(&mut asked).await.unwrap();
-                assert_eq!(asked, *expected);
-                far.write_all(answer).await.unwrap();
+            for (expected, response) in script {
+                let mut request = vec![0; expected.len()];
+                far.read_exact(&mut request).await.unwrap();
+                assert_eq!(request, *expected);
+                far.write_all(response).await.unwrap();
             }
             far.shutdown().await.unwrap();
         };
@@ -308,8 +308,8 @@ mod tests {
             b"\x05\x00\x00\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x00\x50",
             b"\x05\x00\x00\x03\x01p\x00\x50",
         ] {
-            let answer = [bound, b"220 hello"].concat();
-            let script: [Step<'_>; 2] = [(b"\x05\x01\x00", b"\x05\x00"), (&request[..], &answer)];
+            let reply = [bound, b"220 hello"].concat();
+            let script: [Step<'_>; 2] = [(b"\x05\x01\x00", b"\x05\x00"), (&request[..], &reply)];
             let (outcome, rest) = played(&proxy(None), Target::named("server", 443), &script).await;
             outcome.unwrap();
             assert_eq!(rest, b"220 hello");

@@ -72,7 +72,7 @@ fn tcp_info(socket: BorrowedFd<'_>) -> Option<[u8; LENGTH]> {
 /// limit was set.
 pub fn clamp_window(socket: BorrowedFd<'_>, bytes: libc::c_int) -> bool {
     // SAFETY: the descriptor is open as long as `socket` is borrowed; the kernel reads one integer
-    // from where one is, and is told its size.
+    // from `bytes`, whose size is passed with it.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

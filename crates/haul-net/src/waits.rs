@@ -29,11 +29,11 @@ const AGAIN_AFTER: u32 = 3;
 /// A long wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
-    /// Host and port, as people write them.
+    /// Host and port, as a user writes them.
     pub host: String,
     /// What is expected from it, such as `response to OPTIONS /a`.
     pub what: String,
-    /// How long it has lasted so far.
+    /// How long the host has been silent during the wait.
     pub waited: Duration,
 }
 
@@ -77,8 +77,8 @@ struct Host {
     paused: AtomicUsize,
 }
 
-/// While it exists, waits for the host are not reported: the user is being asked for input that the
-/// host waits for.
+/// While it exists, waits for the host are not reported: the host itself waits for input for which the
+/// user is prompted.
 #[derive(Debug)]
 pub struct Pause(Option<Arc<Host>>);
 
@@ -88,7 +88,7 @@ impl Waits {
         Self { report: Some(Arc::new(report)), ..Self::default() }
     }
 
-    /// Reports waits after another time than [`REPORTED_AFTER`].
+    /// Sets how long a host is silent before a report, instead of [`REPORTED_AFTER`].
     #[must_use]
     pub fn after(self, after: Duration) -> Self {
         Self { after, ..self }
@@ -99,13 +99,13 @@ impl Waits {
         self.silence
     }
 
-    /// Closes a connection after another time than [`SILENCE`].
+    /// Sets how long a host may be silent before a connection to it is closed, instead of [`SILENCE`].
     #[must_use]
     pub fn with_silence(self, silence: Duration) -> Self {
         Self { silence, ..self }
     }
 
-    /// The waits for one host, with a name for the user.
+    /// The waits for one host; `host` is its name in reports.
     pub fn of(&self, host: impl Into<String>) -> HostWaits {
         let host = self.report.is_some().then(|| {
             Arc::new(Host {
@@ -168,7 +168,7 @@ impl HostWaits {
         }
     }
 
-    /// Notes that the host has sent or taken bytes outside of a watched wait.
+    /// Records that the host has sent or taken bytes outside of a watched wait.
     pub fn heard(&self) {
         if let Some(host) = &self.host {
             host.heard();
@@ -211,7 +211,7 @@ impl Host {
         self.began + Duration::from_millis(millis)
     }
 
-    /// Since when the host is silent, for a wait that began at `began`.
+    /// The start of the host's silence during a wait that began at `began`.
     fn silent_since(&self, began: Instant) -> Instant {
         self.at(self.heard.load(Ordering::Relaxed)).max(began)
     }
@@ -329,19 +329,19 @@ mod tests {
 
     #[test]
     fn waits_during_a_prompt_are_not_reported() {
-        let waits = Arc::new(Mutex::new(0));
-        let reports = Arc::clone(&waits);
-        let of_host = Waits::new(move |_| *reports.lock().unwrap() += 1).of("host:80");
+        let reports = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&reports);
+        let of_host = Waits::new(move |_| *count.lock().unwrap() += 1).of("host:80");
         let host = of_host.host.as_ref().unwrap();
         let pause = of_host.pause();
         wait(host, 0, 0..60, "a");
-        assert_eq!(*waits.lock().unwrap(), 0);
+        assert_eq!(*reports.lock().unwrap(), 0);
         drop(pause);
         host.heard_at(host.began + Duration::from_secs(60));
         wait(host, 0, 60..70, "a");
-        assert_eq!(*waits.lock().unwrap(), 0);
+        assert_eq!(*reports.lock().unwrap(), 0);
         wait(host, 0, 70..71, "a");
-        assert_eq!(*waits.lock().unwrap(), 1);
+        assert_eq!(*reports.lock().unwrap(), 1);
     }
 
     #[tokio::test]

@@ -16,8 +16,8 @@ use rustix::io::ioctl_fionread;
 /// Use it for protocols in which the only way to stop the sender is to close the connection (bytes in flight are wasted
 /// then), and for senders that would otherwise probe the path until packets are lost.
 pub fn receive_at_most(socket: &impl AsFd, bytes: u64) -> bool {
-    let much_waits = ioctl_fionread(socket).is_ok_and(|unread| unread > bytes / 2);
-    !much_waits && limit(socket, bytes)
+    let has_backlog = ioctl_fionread(socket).is_ok_and(|unread| unread > bytes / 2);
+    !has_backlog && limit(socket, bytes)
 }
 
 /// Sets the limit; false if the system does not support it.

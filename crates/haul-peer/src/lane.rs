@@ -1,4 +1,4 @@
-//! What both ends of a lane do: frames out by priority, frames in as they arrive.
+//! Both ends of a lane: send messages and bulk data by priority, and receive frames.
 
 use std::io;
 use std::sync::Arc;
@@ -16,22 +16,21 @@ use tokio::time::timeout;
 use crate::outbox::{Outbox, Outgoing};
 use crate::wire::{Deframer, Frame, Limits};
 
-/// Bytes received at once.
+/// Maximum bytes that are received into one buffer.
 const RECEIVED: usize = 256 << 10;
 
 /// A lane whose other side takes nothing for this long is lost.
 pub(crate) const STALLED: Duration = Duration::from_secs(60);
 
-/// Unsent bytes that the kernel may buffer. What is in there stays on this lane, even if another one
-/// could send it sooner.
+/// Unsent bytes that the kernel may buffer. They stay on this lane, even if another one could send them sooner.
 const UNSENT: u32 = 256 << 10;
 
 /// The same from an RTT of [`LONG_RTT`] on: a lane that has just been opened sends little in an RTT.
 const UNSENT_LONG_RTT: u32 = 32 << 10;
 const LONG_RTT: Duration = Duration::from_millis(2);
 
-/// Sets what both sides need: no delay, little unsent data in the kernel, and the loss of a peer that has vanished is
-/// noticed within [`STALLED`].
+/// Sets the options that both sides need: no delay, little unsent data in the kernel, and detection of a vanished peer
+/// within [`STALLED`].
 pub(crate) fn set(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let socket = SockRef::from(socket);
@@ -134,7 +133,7 @@ async fn write(
     Ok(())
 }
 
-/// A flush may take [`STALLED`].
+/// Limits a flush or shutdown to [`STALLED`].
 async fn within(write: impl Future<Output = io::Result<()>>) -> io::Result<()> {
     timeout(STALLED, write).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
@@ -179,7 +178,7 @@ impl<S: AsyncRead + Unpin> Frames<S> {
                 Some(Frame::Skipped) => {}
                 Some(frame) => return Ok(Some(frame)),
                 None => {
-                    // What is missing of a frame becomes one piece of memory, although it arrives by TLS record.
+                    // Receives the rest of a frame into one buffer, although it arrives in TLS records.
                     let missing = self.deframer.missing().min(RECEIVED);
                     self.buffer.reserve(missing.max(16 << 10));
                     while self.buffer.len() < missing {

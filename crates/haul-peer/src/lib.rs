@@ -4,9 +4,10 @@
 //! server: Storage → session → outbox → lanes ⇄ lanes → session → PeerStorage :client
 //! ```
 //!
-//! [`ticket`] names a peer and proves the right to its share, [`identity`] is its key. [`tls`] authenticates lanes,
-//! [`wire`] has the protocol without I/O. [`server`] serves a storage, [`client`] is one. A [`bridge`] connects peers that
-//! cannot reach each other; [`lan`] finds peers on the local network, and [`port_mapping`] has a router forward a port.
+//! A [`ticket`] names a peer and proves the right to its share, [`identity`] is its key. [`tls`] authenticates lanes,
+//! [`wire`] has the protocol without I/O. [`server`] serves a storage, [`client`] is one. A [`bridge`] connects peers
+//! that cannot reach each other; [`lan`] finds peers on the local network, and [`port_mapping`] has a router forward a
+//! port.
 
 pub mod bridge;
 pub mod client;

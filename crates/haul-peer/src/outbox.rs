@@ -1,5 +1,5 @@
-//! Bulk data that a session has to send. All its lanes take from one queue, so the next piece goes to
-//! whichever lane can send it first, and no slow lane holds up the others. Pieces leave by priority.
+//! Bulk data that a session has to send. All its lanes take from one queue, so the next piece goes to the first lane
+//! that can send it, and no slow lane holds up the others. Pieces leave by priority.
 //!
 //! If several lanes wait, the one that has waited longest gets the next piece: the others may still have packets in
 //! flight. So pieces are spread over all idle lanes, each of which can send only 14 KiB in the first RTT.
@@ -63,7 +63,7 @@ struct Turn<'a> {
     given: oneshot::Receiver<Outgoing>,
 }
 
-/// What was given to a lane that no longer waits goes to another one.
+/// A piece that was given to a lane that no longer waits goes to another lane.
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.given.close();
@@ -94,10 +94,10 @@ impl Outbox {
         room.map_err(|_| Error::new(ErrorKind::Unreachable, "send").because("the session ended"))
     }
 
-    /// The length of the next piece, if it begins at a multiple of it, with that many lanes. It grows with what a lane
-    /// has sent: TCP sends 14 KiB in the first RTT and doubles that, so a lane that has just been opened would need
-    /// several RTTs for a long piece, while others have nothing to send. Of a short read of `length` bytes, each lane
-    /// sends a part.
+    /// The length of the next piece, given the number of lanes; pieces end at multiples of it. It grows with what a
+    /// lane has sent: TCP sends 14 KiB in the first RTT and doubles that with each RTT, so a lane that has just been
+    /// opened would need several RTTs for a long piece, while others have nothing to send. A short read of `length`
+    /// bytes is divided among all lanes.
     pub(crate) fn piece(&self, lanes: usize, length: u64) -> u64 {
         let each = self.taken.load(Ordering::Relaxed) / lanes.max(EXPECTED_LANES) as u64;
         let longest = if lanes > EXPECTED_LANES / 2 { LONGEST_OF_MANY } else { PIECE };
@@ -108,12 +108,12 @@ impl Outbox {
         (each / 4).min(part).next_power_of_two().clamp(SHORTEST, longest)
     }
 
-    /// Gives a piece to the lane that has waited longest, or adds it behind all others of at least its priority.
+    /// Gives a piece to the lane that has waited longest, or queues it behind all others of at least its priority.
     pub(crate) fn push(&self, piece: Outgoing) {
         self.add(piece, false);
     }
 
-    /// `is_first` if the piece precedes those of its priority.
+    /// `is_first`: whether the piece precedes others of its priority.
     fn add(&self, piece: Outgoing, is_first: bool) {
         let mut state = self.lock();
         if state.is_closed {
@@ -123,7 +123,7 @@ impl Outbox {
         while let Some(lane) = state.idle.pop_front() {
             match lane.send(piece) {
                 Ok(()) => return,
-                // It waits no longer.
+                // The lane waits no longer.
                 Err(back) => piece = back,
             }
         }
@@ -136,7 +136,7 @@ impl Outbox {
         state.queue.insert(at, piece);
     }
 
-    /// Takes the next piece; waits for one.
+    /// Takes the next piece; waits until there is one.
     pub(crate) async fn next(&self) -> Outgoing {
         loop {
             let mut turn = {
@@ -165,17 +165,17 @@ impl Outbox {
         piece
     }
 
-    /// Drops what is left of a request.
+    /// Drops the queued pieces of a request.
     pub(crate) fn cancel(&self, id: u32) {
         self.lock().queue.retain(|piece| piece.id != id);
     }
 
-    /// Drops everything that waits.
+    /// Drops all queued pieces.
     pub(crate) fn clear(&self) {
         self.lock().queue.clear();
     }
 
-    /// Drops everything; nothing can be added any more.
+    /// Drops all queued pieces; none can be added any more.
     pub(crate) fn close(&self) {
         self.room.close();
         let mut state = self.lock();
@@ -287,14 +287,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lane_that_waits_no_longer_loses_no_piece() {
+    async fn no_piece_is_lost_with_a_lane_that_stops_waiting() {
         let outbox = Outbox::new(100);
         let mut lane = Box::pin(outbox.next());
         assert!((&mut lane).now_or_never().is_none());
         for id in 1..3 {
             outbox.push(piece(&outbox, id, 1).await);
         }
-        // Piece 1 was given to it.
+        // Piece 1 was given to this lane.
         drop(lane);
         assert_eq!((outbox.take().unwrap().id, outbox.take().unwrap().id), (1, 2));
         for _ in 0..5 {

@@ -26,34 +26,34 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_rustls::client::TlsStream;
 
-/// Set in the process of the bridge.
+/// Environment variable that is set in the bridge's process.
 const IS_BRIDGE: &str = "HAUL_TEST_IS_BRIDGE";
 
-/// Precedes the bridge's address and key.
+/// Precedes the bridge's address and key in the output of its process.
 const MARK: &str = "the bridge: ";
 
-/// Idle sharers, in steps of [`STEP`], unless the environment has another number in [`WANTED`].
+/// Number of idle sharers, which register [`STEP`] at a time. The environment variable [`WANTED`] sets another number.
 const SHARERS: usize = 2000;
 const WANTED: &str = "HAUL_TEST_SHARERS";
 const STEP: usize = 50;
 
-/// 256 MiB for ten thousand.
+/// Limit of the bridge's resident memory per idle sharer, in bytes: 256 MiB for ten thousand.
 const EACH: usize = (256 << 20) / 10_000;
 
 /// Pairs of connections that carry data, and bytes through each of them.
 const PAIRS: usize = 4;
 const BYTES: usize = 256 << 20;
 
-/// Limit of the bridge's resident memory with them, in bytes.
+/// Limit of the bridge's resident memory while it forwards this data, in bytes.
 const FORWARDING: usize = 64 << 20;
 
-/// `USER_HZ`, which is the same on all architectures.
+/// `USER_HZ`: 100 on x86-64 and aarch64.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A bridge in a process of its own.
 struct Bridge {
     process: Child,
-    /// Kept until the end: the process prints its result there.
+    /// Its output. Stays open until the process has ended, since libtest prints the result of the test to it.
     lines: Lines<BufReader<ChildStdout>>,
     address: SocketAddr,
     key: PeerKey,
@@ -69,14 +69,14 @@ impl Bridge {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let said = lines.find_map(|line| Some(line.unwrap().split_once(MARK)?.1.to_owned()));
-        let said = said.unwrap();
-        let (address, key) = said.split_once(' ').unwrap();
+        let printed = lines.find_map(|line| Some(line.unwrap().split_once(MARK)?.1.to_owned()));
+        let printed = printed.unwrap();
+        let (address, key) = printed.split_once(' ').unwrap();
         let (address, key) = (address.parse().unwrap(), key.parse().unwrap());
         Self { process, lines, address, key }
     }
 
-    /// Ends it. Its clients must have closed their connections.
+    /// Ends the process. Its clients must have closed their connections.
     fn end(mut self) {
         drop(self.process.stdin.take());
         assert!(self.process.wait().unwrap().success());
@@ -85,21 +85,24 @@ impl Bridge {
 
     /// Resident memory in bytes.
     fn resident(&self) -> usize {
-        let statm = read_proc(self.process.id(), "statm");
-        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+        self.memory("VmRSS:")
     }
 
-    /// The most resident memory so far, in bytes.
+    /// Peak resident memory so far, in bytes.
     fn peak(&self) -> usize {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, field: &str) -> usize {
         let status = read_proc(self.process.id(), "status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
         line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
     }
 
     /// Processor time so far, in seconds.
     fn processor(&self) -> f64 {
         let stat = read_proc(self.process.id(), "stat");
-        // Behind the name in parentheses, the user and system time are the 12th and 13th field.
+        // After the name in parentheses, user and system time are the 12th and 13th fields.
         let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
         let ticks = fields.skip(11).take(2).map(|field| field.parse::<f64>().unwrap());
         ticks.sum::<f64>() / TICKS_PER_SECOND
@@ -116,20 +119,20 @@ fn wanted_sharers() -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_sharers_take_little_memory() {
-    if !raised() {
+    if !raise_file_limit() {
         eprintln!("SKIPPED: too few open files are allowed");
         return;
     }
     let wanted = wanted_sharers();
     let bridge = Bridge::start();
     let (address, key) = (bridge.address, bridge.key);
-    // What the first ones need is needed once.
+    // The first sharers cause allocations that are made only once, so they are not measured.
     let mut sharers = join_all((0..STEP).map(|_| sharer(address, key))).await;
     let before = bridge.resident();
     while sharers.len() < STEP + wanted {
         sharers.extend(join_all((0..STEP).map(|_| sharer(address, key))).await);
     }
-    // What the last handshakes needed is released soon.
+    // The memory of the last handshakes is released with a delay.
     let start = Instant::now();
     let (all, each) = loop {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -212,19 +215,19 @@ async fn the_bridge_in_its_own_process() {
     if env::var_os(IS_BRIDGE).is_none() {
         return;
     }
-    assert!(raised());
+    assert!(raise_file_limit());
     let identity = Identity::ephemeral().unwrap();
     // The sharers of the test send nothing, and there may be more than a bridge admits by default.
     let limits = BridgeLimits { silence: Duration::from_secs(3600), ..BridgeLimits::default() };
     let bridge = BridgeServer::builder().open(true).limits(limits).max_sessions(65_536);
     let bridge = bridge.bind(&identity).await.unwrap();
     println!("{MARK}{} {}", bridge.addresses()[0], bridge.key().to_text());
-    // Until the other process closes it.
+    // Runs until the other process closes its standard input.
     drop(std::io::stdin().read_to_end(&mut Vec::new()));
     bridge.stop().await;
 }
 
-/// A registered sharer.
+/// Connects and registers a sharer.
 async fn sharer(address: SocketAddr, key: PeerKey) -> TlsStream<TcpStream> {
     let identity = Identity::ephemeral().unwrap();
     let config =
@@ -251,8 +254,8 @@ async fn sharer(address: SocketAddr, key: PeerKey) -> TlsStream<TcpStream> {
     }
 }
 
-/// Allows as many open files as possible; `false` if that is too few.
-fn raised() -> bool {
+/// Raises the limit of open files to the hard limit; `false` if that is too low.
+fn raise_file_limit() -> bool {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     maximum.is_none_or(|maximum| maximum >= 2 * wanted_sharers() as u64)

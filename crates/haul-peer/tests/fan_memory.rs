@@ -1,4 +1,5 @@
-//! The memory of a sharer with a fast and a slow receiver. It is a program of its own, since it measures its process.
+//! The memory of a sharer with a fast and a slow receiver. This is a test program of its own, since it measures its
+//! process.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -41,8 +42,8 @@ async fn a_slow_receiver_beside_a_fast_one_does_not_make_the_memory_grow() {
         }
     }
     assert_eq!(length, SIZE);
-    // Both sides of both receivers are in this process: 96 MiB as for a single one, 32 MiB that the second one has
-    // requested or not taken, 16 MiB of its outbox, and 16 MiB of shared pieces.
+    // Both sides of both connections are in this process: 96 MiB as for a single receiver (`memory.rs`), 32 MiB that
+    // the second one has requested or not consumed, 16 MiB of its outbox, and 16 MiB of shared pieces.
     assert!(grown < 160 << 20, "{grown} bytes more");
     drop(waiting);
     server.stop().await;
@@ -57,6 +58,7 @@ async fn open(ticket: &Ticket) -> Arc<dyn ReadAt> {
 
 /// Resident memory of this process in bytes.
 fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
 }

@@ -1,4 +1,4 @@
-//! The memory of a receiver. It is a program of its own, since it measures its process.
+//! The memory of a receiver. This is a test program of its own, since it measures its process.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use haul_peer::ticket::{Address, Secret, Ticket};
 use haul_storage::{Location, Range, RelPath, Storage};
 use tokio::runtime::Handle;
 
-/// A reader that takes nothing must not have the whole file sent to it.
+/// While a reader consumes nothing, the server must not send it the whole file.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_is_not_sent_the_whole_file() {
     let directory = tempfile::tempdir().unwrap();
@@ -32,7 +32,7 @@ async fn a_slow_reader_is_not_sent_the_whole_file() {
     blocks.next().await.unwrap().unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let grown = resident().saturating_sub(before);
-    // Both sides are in this process: two requests of 8 MiB, and what the server may hold.
+    // Both sides are in this process: the client's two requests of 8 MiB each, and what the server may hold.
     assert!(grown < 96 << 20, "{grown} bytes more");
     let mut length = 0;
     while let Some(block) = blocks.next().await {
@@ -43,6 +43,7 @@ async fn a_slow_reader_is_not_sent_the_whole_file() {
 
 /// Resident memory of this process in bytes.
 fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
 }

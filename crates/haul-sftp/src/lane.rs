@@ -19,12 +19,12 @@ pub struct SshDial {
 }
 
 impl SshDial {
-    /// Lanes to `host`.
+    /// Creates a connector for lanes to `host`; opens none yet.
     pub fn new(host: Arc<SshHost>) -> Self {
         Self { host }
     }
 
-    /// Attributes the error to the host, unless it is one of a jump host.
+    /// Attributes an error to the host, unless it comes from a jump host.
     fn named(&self, error: Error) -> Error {
         if self.host.is_jump_host(error.location()) {
             return error;
@@ -49,10 +49,11 @@ impl Dial for SshDial {
         let rtt = Some(connection.rtt());
         let round_trips = connection.round_trips();
         // The connection lives as long as its stream.
-        let incoming = stream::unfold((incoming, connection), |(mut incoming, kept)| async move {
-            let next = incoming.next().await.transpose()?;
-            Some((next, (incoming, kept)))
-        });
+        let incoming =
+            stream::unfold((incoming, connection), |(mut incoming, connection)| async move {
+                let next = incoming.next().await.transpose()?;
+                Some((next, (incoming, connection)))
+            });
         Ok(Channel {
             incoming: incoming.boxed(),
             outgoing: Box::new(outgoing),

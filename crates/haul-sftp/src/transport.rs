@@ -43,7 +43,7 @@ pub struct Channel {
     pub rtt: Option<Duration>,
     /// Number of RTTs that connecting took.
     pub round_trips: u32,
-    /// Measures the RTT and so the queue on the path, where the system reports it.
+    /// Measures the RTT, and from it the queueing delay of the path, where the system reports it.
     pub gauge: Option<RttGauge>,
 }
 

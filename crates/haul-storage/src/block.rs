@@ -111,7 +111,7 @@ pub struct BufferPool {
 
 struct PoolShared {
     size: usize,
-    /// Most unused buffers to keep.
+    /// Maximum number of unused buffers.
     keep: usize,
     free: Mutex<Vec<Vec<u8>>>,
 }

@@ -1,4 +1,4 @@
-//! What a storage can do. The engine plans by it instead of trying.
+//! The capabilities of a storage. The engine plans by them instead of trying operations.
 
 use crate::{DigestKind, KeptTimes};
 
@@ -72,9 +72,9 @@ pub struct Capabilities {
     pub digests: Vec<DigestKind>,
     /// Whether reads should be as long as possible, because starting one costs RTTs and a slow start.
     pub long_reads: bool,
-    /// Whether a lane accepts further read requests while one is answered.
+    /// Whether a lane accepts further read requests while one is outstanding.
     pub pipelined_reads: bool,
-    /// Whether a lane accepts further write requests while one is answered.
+    /// Whether a lane accepts further write requests while one is outstanding.
     pub pipelined_writes: bool,
     /// True if the backend itself limits the bytes in flight of its reads, to slightly more than the bytes
     /// received per RTT, however many are requested.

@@ -20,8 +20,8 @@ impl Timestamp {
     /// After all others.
     pub const LATEST: Self = Self { seconds: i64::MAX, nanos: 999_999_999 };
 
-    /// The time, rounded down to a multiple of `precision_ns`; above one second, to a multiple of its
-    /// whole seconds (FAT has 2 s).
+    /// The time, rounded down to a multiple of `precision_ns` within its second; from one second on, to a multiple
+    /// of the whole seconds in `precision_ns` (FAT has 2 s).
     #[must_use]
     pub fn rounded_down(self, precision_ns: u64) -> Self {
         const SECOND_NS: u64 = 1_000_000_000;
@@ -168,8 +168,8 @@ impl Entry {
     }
 
     /// Whether both have the same content, judged by their digests; `None` unless both have one of the same
-    /// kind. Tags are not compared: servers derive them from names, times and inodes, so they distinguish
-    /// versions of one file and say nothing about another file.
+    /// kind. Tags are not compared: servers derive them from names, times and inodes, so they only distinguish
+    /// versions of one file.
     ///
     /// ```
     /// use haul_storage::{Digest, DigestKind, Entry, EntryKind, RelPath};
@@ -219,7 +219,7 @@ impl Entry {
         Identity { size: self.size, modified: self.modified, id: self.id, tag: self.tag.clone() }
     }
 
-    /// What can be set on a copy. Extended attributes are not part of a listing.
+    /// The metadata that can be set on a copy, without extended attributes, which no listing contains.
     pub fn metadata(&self) -> Metadata {
         Metadata { mode: self.mode, modified: self.modified, owner: self.owner, xattrs: None }
     }

@@ -41,7 +41,7 @@ pub enum ErrorKind {
     Unauthenticated,
     /// The host or a server on it cannot be reached, or the connection is lost.
     Unreachable,
-    /// Another process is using it, or the server asks to retry later.
+    /// Another process is using it, or the server requests a later retry.
     Busy,
     /// The far end's response violates the protocol.
     Protocol,

@@ -1,9 +1,9 @@
 //! The types and traits that the engine and all backends of haul share.
 //!
-//! A [`Location`] says where something is. A [`Storage`] is an opened location: everything below
+//! A [`Location`] names a file or directory, local or remote. A [`Storage`] is an opened location: everything below
 //! its root is named by a [`RelPath`], which cannot escape that root. Data leaves a storage through
 //! [`ReadAt`] and enters one through [`WriteAt`], both positional and concurrent, as [`Block`]s.
-//! [`Capabilities`] say what a storage can do; every failure is an [`Error`].
+//! [`Capabilities`] describe what a storage can do; every failure is an [`Error`].
 //!
 //! This crate depends on no backend and no engine. With the feature `testing` it has the in-memory
 //! backend (`memory`) and the conformance suite (`conformance`) that every backend has to pass.

@@ -2,7 +2,7 @@
 //!
 //! Every name from a listing, a manifest or a user becomes a [`RelPath`] before it is opened. The type
 //! guarantees that there is no `..`, no `.`, no empty component, no NUL and no leading slash, so joining
-//! it to a root cannot leave that root (symbolic links are the backend's to refuse).
+//! it to a root cannot leave that root. Backends refuse symbolic links.
 
 use std::fmt;
 

@@ -127,7 +127,7 @@ impl<R: ReadOnly> Storage for R {
         refuse(self, "set metadata", path)
     }
 
-    /// Nothing is going to be created.
+    /// Does nothing: a read-only storage is never a destination.
     fn prefetch(&self, _: &RelPath) {}
 
     async fn create(&self, path: &RelPath, _: &CreateOptions) -> Result<Arc<dyn WriteAt>> {

@@ -91,7 +91,7 @@ pub trait Storage: Any + Debug + Send + Sync {
     /// the whole file to compute it.
     ///
     /// # Errors
-    /// `NotFound` if nothing exists at `path`, and errors of the link. A server without digests gives `None`.
+    /// `NotFound` if nothing exists at `path`, and errors of the link. A server without digests returns `None`.
     async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>>;
 
     /// All metadata that can be set on a copy of the entry, including extended attributes.
@@ -173,8 +173,8 @@ pub trait ReadAt: Any + Debug + Send + Sync {
     /// both versions.
     async fn recheck(&self) -> Result<Identity>;
 
-    /// If the file that was opened is longer by now, a reader of its present version. `None` if it is not, and where
-    /// another file that has taken its name cannot be distinguished from it.
+    /// A reader of the current version, if the file that was opened is longer by now. `None` if it is not, or if the
+    /// storage cannot distinguish it from another file that took its name.
     async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>>;
 
     /// Reads a range in consecutive blocks. The stream is shorter than the range only at the end of the file.
@@ -223,8 +223,8 @@ pub trait WriteAt: Any + Debug + Send + Sync {
     /// Its records are removed.
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()>;
 
-    /// Stops writing. With `keep`, the part file and its records stay, so that a later run can resume it; otherwise they
-    /// are removed.
+    /// Stops writing. With `keep`, the part file and its records stay, so that a later run can resume it; otherwise
+    /// they are removed.
     async fn abort(&self, keep: bool) -> Result<()>;
 }
 

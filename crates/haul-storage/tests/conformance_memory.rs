@@ -47,7 +47,7 @@ async fn the_memory_storage_conforms_without_each_single_capability() {
     }
 }
 
-/// What is left resembles a plain HTTP server that accepts PUT.
+/// Like a plain HTTP server that accepts PUT.
 #[tokio::test(start_paused = true)]
 async fn the_memory_storage_conforms_without_any_capability() {
     let nothing = without(|c| {

@@ -46,7 +46,7 @@ fn the_excerpts_in_the_documentation_match_the_example() {
 }
 
 #[test]
-fn a_backend_has_fewer_than_300_lines_of_code() {
+fn the_example_backend_has_fewer_than_300_lines_of_code() {
     let source = include_str!("../examples/tcp_store/backend.rs");
     let lines = source.lines().map(str::trim).filter(|line| !line.is_empty());
     let code = lines.filter(|line| !line.starts_with("//")).count();
@@ -109,7 +109,7 @@ async fn a_part_does_not_outlive_its_client() {
 }
 
 #[tokio::test]
-async fn content_that_is_gone_has_changed() {
+async fn reading_a_removed_file_fails_with_changed() {
     let address = server::start().await.unwrap();
     let storage = TcpStorage::new(address);
     let path = RelPath::parse("file").unwrap();

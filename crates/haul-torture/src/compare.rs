@@ -46,8 +46,8 @@ pub fn differences(wanted: &Wanted, found: &Tree) -> Vec<Difference> {
         .iter()
         .filter(|(name, want)| {
             let is_file = |kind: Option<&Kind>| matches!(kind, Some(Kind::File { .. }));
-            let there = found.0.get(*name).map(|node| &node.kind);
-            !want.links_open && is_file(want.kind.as_ref()) && is_file(there)
+            let found_kind = found.0.get(*name).map(|node| &node.kind);
+            !want.links_open && is_file(want.kind.as_ref()) && is_file(found_kind)
         })
         .map(|(name, _)| name)
         .collect();
@@ -68,14 +68,14 @@ pub fn differences(wanted: &Wanted, found: &Tree) -> Vec<Difference> {
     differences
 }
 
-/// Removes the differences that are further hard links of files that stay: on a file system that changes
+/// Removes the differences that are additional hard links of files that stay: on a file system that changes
 /// names, `--delete` cannot distinguish them from the changed name of a source entry (docs/options.md).
 pub fn without_spared(
     differences: Vec<Difference>,
     wanted: &Wanted,
     found: &Tree,
 ) -> Vec<Difference> {
-    let kept: BTreeSet<u64> = found
+    let staying: BTreeSet<u64> = found
         .0
         .iter()
         .filter(|(name, _)| wanted.tree.contains_key(*name))
@@ -83,7 +83,7 @@ pub fn without_spared(
         .collect();
     let is_spared = |name: &Name| {
         let node = found.0.get(name).filter(|_| !wanted.tree.contains_key(name));
-        node.is_some_and(|node| node.links > 1 && kept.contains(&node.inode))
+        node.is_some_and(|node| node.links > 1 && staying.contains(&node.inode))
     };
     differences.into_iter().filter(|difference| !is_spared(&difference.name)).collect()
 }

@@ -41,7 +41,7 @@ pub struct Episode<'a> {
     pub programs: &'a Programs,
     /// Counters of the steps so far.
     pub counts: Counts,
-    /// Duration of the last run; kills happen within 1.25 times of it.
+    /// Duration of the last run that was not killed; a kill comes within 1.25 times this duration.
     typical: Duration,
     /// The commands so far, if they are recorded.
     trace: Option<Vec<String>>,
@@ -143,7 +143,7 @@ impl<'a> Episode<'a> {
         let kills = if chance.one_in(3) { 1 + chance.below(3) } else { 0 };
         for _ in 0..kills {
             match self.kill(chance, &mut step, &source, &before)? {
-                Ok(there) => before = there,
+                Ok(left) => before = left,
                 Err(report) => return Ok(Err(report)),
             }
         }
@@ -155,7 +155,7 @@ impl<'a> Episode<'a> {
             }
             if chance.one_in(4) {
                 // After this change, part files of the killed runs belong to another version of a file, or to
-                // a file that the source no longer has; haul does not look for the part files of those.
+                // a file that the source no longer has. haul does not look for the latter, so they are removed.
                 mutate(chance, &target.source, &features)?;
                 if as_user {
                     self.hand_over()?;
@@ -189,12 +189,12 @@ impl<'a> Episode<'a> {
         if ran.hung {
             return Ok(Err(step.report(&format!("haul {}", ran.ended()), &[], &ran, None)));
         }
-        let there = if target.is_server {
+        let left = if target.is_server {
             target.tree_at_rest(&step.view)?
         } else {
             target.tree(&step.view)?
         };
-        if let Err(differences) = step.check_kill(source, before, &there) {
+        if let Err(differences) = step.check_kill(source, before, &left) {
             let trees = Some((source, before));
             return Ok(Err(step.report(
                 "a killed run left a file that is neither the old nor the new one",
@@ -203,7 +203,7 @@ impl<'a> Episode<'a> {
                 trees,
             )));
         }
-        Ok(Ok(there))
+        Ok(Ok(left))
     }
 
     fn judge(&mut self, step: &mut Step<'_>, source: &Tree, before: &Tree) -> io::Result<Judged> {
@@ -223,20 +223,20 @@ impl<'a> Episode<'a> {
         self.typical = ran.elapsed;
         let trees = Some((source, before));
         let expected = i32::from(!want.failures.is_empty());
-        let mut there = target.tree(&step.view)?;
+        let mut result = target.tree(&step.view)?;
         if step.options.manifest {
             if let Err(why) = step.check_manifest(&want)? {
                 return Ok(Err(step.report(&why, &[], &ran, trees)));
             }
             if step.options.form != Form::Into {
-                there.0.remove(&b"SHA256SUMS"[..]);
+                result.0.remove(&b"SHA256SUMS"[..]);
             }
         }
         let spared = |found| match target.renames {
-            true => without_spared(found, &want, &there),
+            true => without_spared(found, &want, &result),
             false => found,
         };
-        let found = spared(differences(&want, &there));
+        let found = spared(differences(&want, &result));
         if !found.is_empty() {
             return Ok(Err(step.report("haul made something else", &found, &ran, trees)));
         }
@@ -271,13 +271,13 @@ impl<'a> Episode<'a> {
             return Ok(Err(step.report(&what, &[], &again, trees)));
         }
         if step.options.settles() {
-            let mut there = target.tree(&step.view)?;
+            let mut result = target.tree(&step.view)?;
             if step.options.manifest && step.options.form != Form::Into {
-                there.0.remove(&b"SHA256SUMS"[..]);
+                result.0.remove(&b"SHA256SUMS"[..]);
             }
-            let mut found = differences(&want, &there);
+            let mut found = differences(&want, &result);
             if target.renames {
-                found = without_spared(found, &want, &there);
+                found = without_spared(found, &want, &result);
             }
             if !found.is_empty() {
                 return Ok(Err(step.report("a rerun changed something", &found, &again, trees)));
@@ -309,8 +309,8 @@ impl<'a> Episode<'a> {
         if ran.output.contains("skipping file deletion") {
             want.deletion_stopped(before);
         }
-        let there = target.tree(&step.view_of(&target.oracle))?;
-        let found = unexplained(differences(&want, &there), &want);
+        let result = target.tree(&step.view_of(&target.oracle))?;
+        let found = unexplained(differences(&want, &result), &want);
         if found.is_empty() {
             return Ok(Ok(()));
         }
@@ -445,14 +445,9 @@ impl Step<'_> {
     }
 
     /// Checks after a kill that every file is either the old or the new version.
-    fn check_kill(
-        &self,
-        source: &Tree,
-        before: &Tree,
-        there: &Tree,
-    ) -> Result<(), Vec<Difference>> {
+    fn check_kill(&self, source: &Tree, before: &Tree, left: &Tree) -> Result<(), Vec<Difference>> {
         let mut wrong = Vec::new();
-        for (name, node) in &there.0 {
+        for (name, node) in &left.0 {
             let Kind::File { .. } = node.kind else { continue };
             if is_part_name(base(name)) {
                 continue;
@@ -489,18 +484,18 @@ impl Step<'_> {
             return Ok(Ok(()));
         }
         if self.target.is_server {
-            // A server's file that is unchanged by size and time is listed with the source's digest.
+            // A file on a server that is unchanged by size and time is listed with the source's digest.
             let source = match (self.options.form, self.target.source.parent()) {
                 (Form::Into, Some(above)) => above,
                 _ => &self.target.source,
             };
-            let here = self.sha256sum(&manifest, source)?;
+            let on_source = self.sha256sum(&manifest, source)?;
             let failed = |ran: &Ran| -> BTreeSet<String> {
                 let names = ran.output.lines().filter_map(|line| line.rsplit_once(": FAILED"));
                 names.map(|(name, _)| name.to_owned()).collect()
             };
-            let (there, here) = (failed(&ran), failed(&here));
-            if !there.is_empty() && there.is_disjoint(&here) {
+            let (at_destination, at_source) = (failed(&ran), failed(&on_source));
+            if !at_destination.is_empty() && at_destination.is_disjoint(&at_source) {
                 return Ok(Ok(()));
             }
         }

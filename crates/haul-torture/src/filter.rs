@@ -1,7 +1,7 @@
 //! `--include` and `--exclude`, in the forms that haul and rsync interpret alike.
 //!
 //! A pattern matches names at any depth; with a leading slash, names in the root only; with a trailing
-//! slash, directories only. It has no other slashes. `*` matches any bytes.
+//! slash, directories only. A pattern has no other slashes. `*` matches any bytes of a name.
 
 use crate::chance::Chance;
 

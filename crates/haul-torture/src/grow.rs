@@ -115,8 +115,8 @@ fn change(chance: &mut Chance, root: &Path, path: &Path, features: &Features) ->
                     content.extend(chance.bytes(more));
                 }
                 2 if !content.is_empty() => {
-                    let place = chance.below(content.len());
-                    content[place] ^= 1;
+                    let index = chance.below(content.len());
+                    content[index] ^= 1;
                 }
                 _ => {
                     let length = content.len();
@@ -350,7 +350,7 @@ fn set_attributes(chance: &mut Chance, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A random time out of few, so that source and destination often have the same.
+/// A random time out of a few, so that source and destination often have the same one.
 fn time(chance: &mut Chance, features: &Features) -> Timespec {
     let near: &[(i64, i64)] = &[
         (1_700_000_000, 0),
@@ -382,7 +382,7 @@ fn time(chance: &mut Chance, features: &Features) -> Timespec {
     Timespec { tv_sec: seconds, tv_nsec: nanos }
 }
 
-/// A time that no other file has, so that a change is visible at any precision.
+/// A time that hardly any other file has, so that a change is visible at any precision.
 fn distinct_time(chance: &mut Chance, features: &Features) -> Timespec {
     let precise = if features.far_times { 1_000_000_000 } else { 10 };
     let seconds = 1_710_000_000 + 2 * chance.between(0, 100_000_000) as i64;
@@ -431,7 +431,7 @@ pub fn give(root: &Path, user: u32, group: u32) -> io::Result<()> {
         std::os::unix::fs::lchown(&path, Some(user), Some(group))
             .map_err(|error| at("chown", &path, &error))?;
         if !stat.is_symlink() && stat.mode() & 0o6000 != 0 {
-            // Restored, because a change of owner clears them.
+            // Restores the set-ID bits, which a change of owner clears.
             rustix::fs::chmod(&path, Mode::from_raw_mode(stat.mode() & 0o7777))
                 .map_err(|error| at("chmod", &path, &error))?;
         }

@@ -6,7 +6,7 @@
 //!
 //! 1. changes the source, and sometimes the destination ([`grow`]),
 //! 2. runs haul with random [`options`], perhaps killing it a few times ([`run`]),
-//! 3. runs rsync with the options that mean the same, on a copy of the destination,
+//! 3. runs rsync with equivalent options on a copy of the destination, except on targets that change names,
 //! 4. compares both results ([`compare`]) with the tree that the [`model`] computes from the trees before
 //!    the step ([`tree`]). haul must match exactly. rsync must match too, except where the model applied
 //!    a named [`rule`], so that neither the model nor haul can drift from what users of rsync expect,

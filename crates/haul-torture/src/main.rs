@@ -159,7 +159,7 @@ fn haul(cli: &Cli) -> io::Result<PathBuf> {
     if let (Some(cargo), Some(manifest)) =
         (std::env::var_os("CARGO"), std::env::var_os("CARGO_MANIFEST_DIR"))
     {
-        // Under `cargo run`, haul is built from the present sources first.
+        // Under `cargo run`, haul is built from the current sources first.
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "-p", "haul"]).current_dir(manifest);
         if cfg!(not(debug_assertions)) {

@@ -119,7 +119,7 @@ const BYTES: &[&[u8]] = &[
     b"\x80",
 ];
 
-/// Names that haul might use for part files, journals and old versions of files with the other names.
+/// Names that haul might use for part files, journals and old versions of files named as in the other lists.
 const LIKE_OWN: &[&str] = &[
     ".a.haul-part",
     ".b.haul-journal",
@@ -159,9 +159,9 @@ pub fn name(chance: &mut Chance, alphabet: Alphabet, like_own: bool) -> Vec<u8> 
 pub fn canonical(path: &[u8]) -> Vec<u8> {
     let normalizer = const { DecomposingNormalizerBorrowed::new_nfd() };
     let component = |name: &[u8]| {
-        let kept =
+        let end =
             name.iter().rposition(|byte| !matches!(byte, b'.' | b' ')).map_or(0, |last| last + 1);
-        let name = if kept == 0 { name } else { &name[..kept] };
+        let name = if end == 0 { name } else { &name[..end] };
         let text = String::from_utf8_lossy(name);
         let small = normalizer.normalize(&text).to_lowercase();
         normalizer.normalize(&small).into_owned().into_bytes()
@@ -174,7 +174,7 @@ pub fn canonical(path: &[u8]) -> Vec<u8> {
 fn long(chance: &mut Chance, alphabet: Alphabet) -> Vec<u8> {
     let length = if alphabet == Alphabet::ShortText { 100 } else { *chance.pick(LONG) };
     let letter = *chance.pick(&["l", "\u{e9}", "\u{65e5}"]);
-    // FAT allows 255 UTF-16 units, others 255 bytes; these names keep both limits.
+    // FAT allows 255 UTF-16 units, others 255 bytes; these names stay within both limits.
     let mut name = letter.repeat(length / letter.len()).into_bytes();
     while name.len() < length {
         name.push(b'x');

@@ -57,8 +57,8 @@ impl Preserve {
             (self.xattrs, "xattrs"),
             (self.links, "links"),
         ];
-        let kept: Vec<&str> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
-        if kept.is_empty() { "none".to_owned() } else { kept.join(",") }
+        let names: Vec<&str> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(",") }
     }
 }
 
@@ -183,15 +183,15 @@ impl Options {
 
     /// The equivalent arguments for rsync, without the two locations.
     pub fn rsync(&self) -> Vec<OsString> {
-        let keep = self.preserve;
+        let preserve = self.preserve;
         let mut arguments: Vec<String> =
             ["-r", "-l", "--no-D", "--numeric-ids", "--modify-window=-1"].map(String::from).into();
         let flags = [
-            (keep.mode, "-p"),
-            (keep.times, "-t"),
-            (keep.owner, "-og"),
-            (keep.xattrs, "-X"),
-            (keep.links, "-H"),
+            (preserve.mode, "-p"),
+            (preserve.times, "-t"),
+            (preserve.owner, "-og"),
+            (preserve.xattrs, "-X"),
+            (preserve.links, "-H"),
             (self.delete, "--delete"),
             (self.overwrite == Overwrite::Never, "--ignore-existing"),
             (self.overwrite == Overwrite::Always, "--ignore-times"),

@@ -41,8 +41,8 @@ pub enum Rule {
     /// includes a directory that is in the way of a file, and the directories below it.
     ReadOnlyDirectories,
     /// As an ordinary user, rsync makes a read-only directory writable before it removes it to make room for a file,
-    /// but not for a symbolic link or for a further hard link of a file. Then what is directly in it stays, and what is
-    /// deeper is removed. haul removes such a directory for links, too.
+    /// but not for a symbolic link or for an additional hard link of a file. Then the directory's own entries stay, and
+    /// those in its subdirectories are removed. haul removes such a directory for links, too.
     NoRoomForLinks,
     /// rsync ignores a time within the second before 1970, and leaves the time of the copy.
     SecondBefore1970,
@@ -55,7 +55,7 @@ pub enum Rule {
     /// Two source files whose destinations are hard links of one file: the result depends on the order.
     SharedDestination,
     /// As an ordinary user, rsync makes a read-only file writable before it removes a name of it, also to make room for
-    /// a directory, and its other names show that mode.
+    /// a directory. The file's other names then have that mode.
     RemovedNamesGetWritable,
 }
 

@@ -15,7 +15,7 @@ use crate::model::Runner;
 /// Timeout of a run: even on a slow machine no run takes this long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long rsync runs where it may wait for ever.
+/// Timeout of a run of rsync that may wait for ever.
 const RSYNC_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A signal sent to a program while it runs.

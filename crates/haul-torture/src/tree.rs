@@ -156,7 +156,7 @@ impl Node {
 }
 
 /// True if haul preserves the extended attribute of this name (rsync preserves more: `trusted.*`, labels).
-fn is_kept(name: &[u8]) -> bool {
+fn is_preserved(name: &[u8]) -> bool {
     name.starts_with(b"user.")
         || name.starts_with(b"system.posix_acl_")
         || name == b"security.capability"
@@ -170,7 +170,7 @@ fn attributes(path: &Path) -> io::Result<Attributes> {
         Err(error) => return Err(at("listing attributes of", path, &error)),
     };
     let mut found = Attributes::new();
-    for name in list[..length].split(|byte| *byte == 0).filter(|name| is_kept(name)) {
+    for name in list[..length].split(|byte| *byte == 0).filter(|name| is_preserved(name)) {
         let mut value = vec![0; 64 << 10];
         let length = rustix::fs::lgetxattr(path, name, &mut value[..])
             .map_err(|error| at("reading an attribute of", path, &error))?;

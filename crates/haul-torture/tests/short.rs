@@ -40,7 +40,7 @@ fn haul() -> PathBuf {
     built
 }
 
-/// The modification time of the newest source file of the crates that haul depends on.
+/// The modification time of the newest source file of haul and the crates it depends on, below `directory`.
 fn newest(directory: &Path) -> SystemTime {
     let mut newest = SystemTime::UNIX_EPOCH;
     for entry in std::fs::read_dir(directory).unwrap() {

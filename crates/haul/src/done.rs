@@ -43,7 +43,7 @@ impl Done {
         figures.seconds += summary.elapsed.as_secs_f64();
     }
 
-    /// Performs the actions, except after a usage error. An error that stopped the command is printed before.
+    /// Performs the actions, except after a usage error. An error that stopped the command is printed first.
     pub(crate) fn after(
         &self,
         outcome: std::result::Result<Exit, Stop>,

@@ -1,4 +1,4 @@
-//! How the program ends.
+//! Exit statuses, and errors that stop a command.
 
 use std::process::ExitCode;
 

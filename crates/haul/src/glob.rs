@@ -12,8 +12,8 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// `**/`: nothing where a component begins (with `/` as the line terminator), or anything that ends with a slash. Only
-/// the path shows where a component begins: `{a/,b}**/c` matches `a/c`, and not `bc`.
+/// `**/`: matches nothing at the start of a component (with `/` as the line terminator), or anything that ends with a
+/// slash. Component starts are found in the path, not in the glob: `{a/,b}**/c` matches `a/c`, and not `bc`.
 const DIRECTORIES: &str = "(?:(?m:^)|.*/)";
 
 /// One glob.
@@ -24,7 +24,7 @@ pub(crate) struct Glob {
 }
 
 impl Glob {
-    /// Parses a glob; the error says what is wrong with it.
+    /// Parses a glob; the error is the cause as text.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         Self::parse(text, true)
     }
@@ -239,7 +239,7 @@ mod tests {
         check("a.b+(c)|$", &["a.b+(c)|$"], &["axb+(c)|$"]);
     }
 
-    /// Formerly, braces were escaped beforehand, those with a `\` before them too, which made it literal.
+    /// Formerly, braces were escaped beforehand. In `\{` this made the `\` literal.
     #[test]
     fn braces_are_literal_where_alternatives_are_not_allowed() {
         let is_match = |glob: &str, name: &str| {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_take_no_longer_than_few() {
+    fn a_glob_with_many_stars_is_matched_without_backtracking() {
         let glob = Glob::new(&"*a".repeat(50)).unwrap();
         assert!(!glob.is_match("a".repeat(49).as_bytes()));
         assert!(!glob.is_match(&[b"a".repeat(4000), b"b".to_vec()].concat()));

@@ -22,7 +22,7 @@ use crate::args::{CpArgs, HostArgs};
 use crate::backends::{Places, written_below};
 use crate::exit::Stop;
 
-/// In bytes: 256 for each of the 65 536 hosts that are allowed, whose names have at most 253.
+/// Longest file of hosts in bytes: 256 for each of at most 65 536 hosts, whose names have at most 253 bytes.
 const LONGEST_FILE: u64 = 16 << 20;
 
 /// A copy to or from many hosts.

@@ -31,7 +31,7 @@ pub(crate) struct Listed {
     pub(crate) locations: Vec<OsString>,
     /// The destination directory, below DEST.
     pub(crate) directory: RelPath,
-    /// The file's name or path there, if it differs from its name at the source.
+    /// The file's name or path in this directory, if it differs from its name at the source.
     pub(crate) name: Option<RelPath>,
     /// The digest that it must have.
     pub(crate) expected: Option<Digest>,

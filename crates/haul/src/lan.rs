@@ -1,4 +1,4 @@
-//! The bridges of the local network.
+//! Chooses the bridge of the local network, if exactly one announces itself.
 
 use haul_peer::ticket::{BridgeAddress, PeerKey};
 use haul_storage::{Error, ErrorKind, Result};
@@ -26,7 +26,7 @@ pub(crate) fn only(found: &[BridgeAddress], printer: &Printer) -> Result<Option<
     }
 }
 
-/// As `--bridge` names it.
+/// The bridge in the syntax of `--bridge`.
 fn named(bridge: &BridgeAddress) -> String {
     let key = bridge.key.map_or_else(String::new, |key| PeerKey(key).to_text());
     format!("{bridge}/{key}")
@@ -38,7 +38,7 @@ mod tests {
     use crate::args::{BridgeArg, OutputArgs};
 
     #[test]
-    fn one_of_several_bridges_is_not_chosen() {
+    fn none_of_several_bridges_is_chosen() {
         let printer = Printer::new(OutputArgs { quiet: true, ..OutputArgs::default() });
         let bridge = |last: u8| {
             let bridge = BridgeAddress::new(&format!("192.0.2.{last}"), 4181).unwrap();

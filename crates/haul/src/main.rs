@@ -1,4 +1,4 @@
-//! haul: moves large data between any two places as fast as the path between them allows.
+//! haul: moves large data between any two locations as fast as the path between them allows.
 //!
 //! ```text
 //! args (raw) → config, settings, backends (resolved) → plan → engine → report → exit status
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     let cli = match parsed(&arguments) {
         Ok(cli) => cli,
         Err(error) if is_missing_command(&error) && !is_json => {
-            // The help goes to standard error: the user did not ask for it.
+            // The help goes to standard error: the user did not request it.
             drop(error.print());
             return Exit::Usage.into();
         }

@@ -1,4 +1,4 @@
-//! `--manifest`: finds its place, keeps it out of the copy, and adds the digests of finished files.
+//! `--manifest`: determines the manifest's path, excludes it from the copy, and adds the digests of finished files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Finds its place. Nothing is written yet.
+    /// Determines the path of the manifest. Nothing is written yet.
     pub(crate) async fn new(
         choice: &ManifestChoice,
         plan: &Plan,
@@ -66,7 +66,7 @@ impl Manifest {
         })
     }
 
-    /// Its path below the destination of a job; `None` if it is elsewhere.
+    /// The manifest's path below the destination of a job; `None` if it is elsewhere.
     fn below(&self, job: &Job) -> Option<RelPath> {
         let inside = self.beside && self.path.starts_with(&job.destination_path);
         let skip = match job.destination_path.as_bytes().len() {
@@ -77,7 +77,7 @@ impl Manifest {
         RelPath::parse(rest).ok().filter(|rest| !rest.is_root())
     }
 
-    /// Excludes the manifest's own path, so that no source file is copied there, and the manifest is
+    /// Excludes the manifest's own path, so that no source file is copied to it, and the manifest is
     /// not deleted as missing in the source. `warn` is called for each source file that is left out
     /// for this.
     pub(crate) async fn guard(
@@ -127,7 +127,7 @@ impl Manifest {
         self.error = noted.err();
     }
 
-    /// Writes it, merged with an earlier run's entries for other files.
+    /// Writes the manifest, merged with an earlier run's entries for other files.
     pub(crate) async fn finish(self, sync: bool) -> Result<()> {
         if let Some(error) = self.error {
             return Err(error);

@@ -38,7 +38,7 @@ fn moment(text: &str, now: jiff::Timestamp, zone: &TimeZone) -> Result<jiff::Tim
             .checked_sub(jiff::SignedDuration::from_secs(age))
             .map_err(|_| format!("'{text}' is out of range"));
     }
-    // The other types skip what is in brackets (RFC 9557).
+    // The types below ignore a time zone in brackets (RFC 9557).
     if text.contains('[') {
         let zoned = text.parse::<Zoned>().map_err(|error| {
             format!(

@@ -12,12 +12,12 @@ use std::ffi::OsStr;
 use crate::config::Config;
 use crate::units::Switch;
 
-/// Whether it announces shares on the local network, and looks for machines there; `no_lan` is the option.
+/// Whether haul announces shares on the local network and looks for machines on it; `no_lan` is the option.
 pub(crate) fn uses_lan(no_lan: bool, config: &Config) -> bool {
     is_on(no_lan, "HAUL_LAN", config.lan)
 }
 
-/// Whether it asks the router for ports; `no_port_mapping` is the option.
+/// Whether haul requests port mappings from the router; `no_port_mapping` is the option.
 pub(crate) fn maps_ports(no_port_mapping: bool, config: &Config) -> bool {
     is_on(no_port_mapping, "HAUL_PORT_MAPPING", config.port_mapping)
 }
@@ -29,7 +29,7 @@ fn is_on(no: bool, variable: &str, configured: Option<bool>) -> bool {
 
 fn decided(no: bool, variable: Option<&OsStr>, configured: Option<bool>) -> bool {
     let is_wanted = match variable {
-        // It is usually set to turn something off, so a misspelt word does that.
+        // The variable is usually set to turn something off, so a misspelt value does that.
         Some(text) => {
             let parsed = text.to_str().and_then(|text| text.parse::<Switch>().ok());
             parsed.is_some_and(|on| on.0)
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_option_goes_before_the_environment_and_that_before_the_configuration() {
+    fn the_option_overrides_the_environment_which_overrides_the_configuration() {
         for (no, variable, configured, expected) in [
             (false, None, None, true),
             (true, None, None, false),

@@ -515,7 +515,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn preserve_keeps_what_is_named_and_nothing_else() {
+    fn preserve_has_the_named_metadata_and_no_other() {
         assert_eq!("all".parse(), Ok(PreserveArg::ALL));
         assert_eq!("none".parse(), Ok(PreserveArg::default()));
         let two: PreserveArg = "mode,times".parse().unwrap();

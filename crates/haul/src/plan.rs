@@ -45,7 +45,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Where replaced and removed files are kept.
+    /// Where replaced and removed files are stored.
     pub(crate) fn backup(&self, choice: BackupChoice) -> Result<Backup, Stop> {
         let BackupChoice { directory, suffix } = choice;
         let below = |directory: OsString| {
@@ -64,17 +64,17 @@ impl Plan {
     }
 }
 
-/// Sources on web servers that are opened at once: each takes an RTT.
+/// Sources on web servers that are opened at the same time, since each takes at least an RTT.
 const OPENING: usize = 16;
 
 /// A source, with its name at DEST and the digest it must have.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
-    /// Where it is; several are mirrors of one file, the preferred one first.
+    /// Its location; several are mirrors of one file, the preferred one first.
     pub(crate) locations: Vec<Location>,
-    /// A directory below DEST.
+    /// The directory that it is copied to, below DEST.
     pub(crate) directory: RelPath,
-    /// Its name there, if not its own.
+    /// Its name in that directory, if it is not its own.
     pub(crate) name: Option<RelPath>,
     /// The digest that it must have.
     pub(crate) expected: Option<Digest>,
@@ -154,12 +154,12 @@ impl Sources {
         Self { opened, total, failures }
     }
 
-    /// Whether any is not a directory.
+    /// Whether any opened source is not a directory.
     fn has_file(&self) -> bool {
         self.opened.iter().any(|source| !source.place.is_directory)
     }
 
-    /// The storages of the open ones, and their paths there.
+    /// The storages of the opened sources, and their paths in these.
     pub(crate) fn paths(&self) -> Vec<(&dyn Storage, &RelPath)> {
         self.opened.iter().map(|source| (&*source.place.storage, &source.place.path)).collect()
     }
@@ -233,7 +233,7 @@ pub(crate) async fn fetch(
     Ok(Plan { failures: sources.failures, ..plan })
 }
 
-/// The plan of `haul mv`: as with `mv`, a directory gets the name DEST if nothing has it. `into`: DEST is, or
+/// The plan of `haul mv`: as with `mv`, a directory gets the name DEST if that does not exist. `into`: DEST is, or
 /// will be, a directory that contains the sources.
 pub(crate) async fn moving(
     places: &Places<'_>,

@@ -137,7 +137,7 @@ pub(crate) fn resolve_with(
     Ok(Resolved { engine, rules, manifest, split, backup: backup(select)?, show, done })
 }
 
-/// Sets what only the command line can set.
+/// Applies the settings that only the command line has.
 fn command_line_settings(args: &TransferArgs, engine: &mut Settings) -> Result<(), String> {
     let select = &args.select;
     if select.checksum || select.size_only {
@@ -157,7 +157,7 @@ fn command_line_settings(args: &TransferArgs, engine: &mut Settings) -> Result<(
         modified_until: select.min_age.map(|moment| moment.0),
     };
     engine.preserve.xattrs |= args.xattrs;
-    let was_kept = engine.preserve.owner;
+    let was_preserved = engine.preserve.owner;
     engine.preserve.owner |= args.owner || select.chown.is_some();
     engine.preserve.mode |= !select.chmod.is_empty();
     engine.modes = select.chmod.iter().fold(ModeChanges::default(), |mut all, changes| {
@@ -169,8 +169,8 @@ fn command_line_settings(args: &TransferArgs, engine: &mut Settings) -> Result<(
         engine.change_owner = Some(ChangeOwner { user: owner.user, group: owner.group, own });
         // An explicit request: failures are errors.
         engine.owners = Owners::Any;
-    } else if args.owner && !was_kept {
-        // Otherwise --preserve has decided, for which a refusal may be a failure.
+    } else if args.owner && !was_preserved {
+        // If --preserve includes the owner, it has set `owners` already; a refused change may be an error then.
         engine.owners = owners(PreserveArg::ALL);
     }
     Ok(())

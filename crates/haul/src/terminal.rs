@@ -13,11 +13,11 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 /// Held while a prompt is open.
-static ASKING: Mutex<()> = Mutex::const_new(());
+static OPEN_PROMPT: Mutex<()> = Mutex::const_new(());
 
 /// Whether a prompt is open.
 pub(crate) fn is_asking() -> bool {
-    ASKING.try_lock().is_err()
+    OPEN_PROMPT.try_lock().is_err()
 }
 
 /// The controlling terminal of the process, if it has one.
@@ -31,11 +31,11 @@ pub(crate) struct Terminal {
 impl Prompter for Terminal {
     async fn secret(&self, prompt: &str) -> Result<Option<Secret>> {
         let prompt = text::lines(prompt).into_owned();
-        let ask = move || match rpassword::prompt_password(prompt) {
+        let read = move || match rpassword::prompt_password(prompt) {
             Ok(text) => Ok(Some(Secret::new(text))),
             Err(error) => none_without_terminal(error),
         };
-        blocking(ask).await
+        blocking(read).await
     }
 
     async fn visible(&self, prompt: &str) -> Result<Option<String>> {
@@ -48,7 +48,7 @@ impl Prompter for Terminal {
             return;
         }
         let text = text::lines(text.trim_end()).into_owned();
-        // Without a terminal nobody could read it, which is not an error.
+        // Without a terminal no user could read it, which is not an error.
         drop(
             blocking(move || -> io::Result<()> {
                 writeln!(OpenOptions::new().write(true).open("/dev/tty")?, "{text}")
@@ -64,11 +64,11 @@ fn visible(prompt: &str) -> io::Result<Option<String>> {
     terminal.flush()?;
     let mut line = String::new();
     BufReader::new(terminal).read_line(&mut line)?;
-    let answer = line.trim_end_matches(['\r', '\n']);
-    Ok((!line.is_empty()).then(|| answer.to_owned()))
+    let typed = line.trim_end_matches(['\r', '\n']);
+    Ok((!line.is_empty()).then(|| typed.to_owned()))
 }
 
-/// Turns the error of a missing terminal, or of one that was closed, into `None`: there is nobody to prompt.
+/// Turns the error of a missing terminal, or of one that was closed, into `None`: there is no user to prompt.
 fn none_without_terminal<T>(error: io::Error) -> io::Result<Option<T>> {
     let absent = matches!(error.raw_os_error(), Some(code) if {
         let errno = rustix::io::Errno::from_raw_os_error(code);
@@ -79,10 +79,10 @@ fn none_without_terminal<T>(error: io::Error) -> io::Result<Option<T>> {
 
 /// Runs a prompt on a blocking thread, after all prompts before it.
 async fn blocking<T: Send + 'static>(
-    ask: impl FnOnce() -> io::Result<T> + Send + 'static,
+    prompt: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
-    let turn = ASKING.lock().await;
-    let result = spawn_blocking(ask).await;
+    let turn = OPEN_PROMPT.lock().await;
+    let result = spawn_blocking(prompt).await;
     drop(turn);
     let error = |error: io::Error| Error::from_io("ask", error).at("the terminal");
     match result {

@@ -154,7 +154,7 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// Bytes per second of `bytes` in `time`; 0 if that is zero.
+/// Bytes per second of `bytes` in `time`; 0 if `time` is zero.
 pub(crate) fn per_second(bytes: u64, time: Duration) -> u64 {
     let seconds = time.as_secs_f64();
     if seconds > 0.0 { (bytes as f64 / seconds) as u64 } else { 0 }

@@ -111,7 +111,7 @@ impl Mounted {
         std::fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
         let made = run(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image))
             && run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(directory.path()));
-        // The loop device keeps it while it is mounted.
+        // The mounted loop device still holds the image open.
         std::fs::remove_file(&image).unwrap();
         if !made {
             println!("skipped: cannot make and mount a {kind} file system");

@@ -4,7 +4,7 @@
 //! haul-mount-cache          marks the directory and is locked while a mount uses it; the version of the format
 //! order                     names of 16 bytes each, the least recently used first
 //! new                       the block that is being written
-//! 3f/0a…91-20000            a block: two and thirty digits of its name, its length; 32 bytes of checksum at the end
+//! 3f/0a…91-20000            a block: 2 + 30 hex digits of its name, its length in hex; 32 bytes of checksum at the end
 //! ```
 
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use rustix::process::geteuid;
 use super::key::BlockKey;
 use crate::lock::lock;
 
-/// Length of the checksum at the end of each block.
+/// Length of the checksum at the end of each block, in bytes.
 pub(super) const SEAL: usize = 32;
 
 const MARK: &str = "haul-mount-cache";
@@ -52,7 +52,8 @@ impl Directory {
     /// Opens and locks the directory; it is created if it does not exist.
     ///
     /// # Errors
-    /// If another mount uses it, others may write to it, or it has other files than a cache.
+    /// If another mount uses it, other users may write to it, it has other files than a cache, or another version of
+    /// haul has written it.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let failed = |error| Error::from_io("open cache", error).at(path.display());
         let cannot = |kind| Error::new(kind, "open cache").at(path.display());
@@ -85,7 +86,7 @@ impl Directory {
         let mut format = String::new();
         lock.read_to_string(&mut format).map_err(failed)?;
         match format.as_str() {
-            // New, or a crash came first.
+            // New, or a crash came before the format was written.
             "" => lock.write_all(FORMAT.as_bytes()).map_err(failed)?,
             FORMAT => {}
             _ => {
@@ -123,7 +124,7 @@ impl Directory {
         let (names, _) = order.as_chunks::<16>();
         let order: HashMap<u128, usize> =
             names.iter().map(|name| u128::from_le_bytes(*name)).zip(0..).collect();
-        // Those that were written after the order were used last.
+        // Blocks that are not in the order were written after it: they were used last.
         blocks.sort_by_key(|(name, _)| order.get(name).copied().unwrap_or(usize::MAX));
         Ok(blocks)
     }
@@ -139,7 +140,7 @@ impl Directory {
         let length = length as usize;
         let file = File::open(self.block(key.name, length)).map_err(|_| Lost::Missing)?;
         let mut bytes = Vec::with_capacity(length + SEAL + 1);
-        // One byte more, to notice that there is more.
+        // One byte more, to detect a longer file.
         let mut file = file.take((length + SEAL + 1) as u64);
         file.read_to_end(&mut bytes).map_err(|_| Lost::Missing)?;
         let Some((content, seal)) = bytes.split_last_chunk::<SEAL>() else {
@@ -162,7 +163,7 @@ impl Directory {
             }
         }
         let seal = blake3::keyed_hash(&key.seal, bytes);
-        // Not synced: after a crash the checksum tells what has been written.
+        // Not synced: after a crash the checksum shows whether the block is complete.
         self.replace(&path, &[bytes, &seal.as_bytes()[..]])
     }
 
@@ -188,13 +189,13 @@ impl Directory {
             fs::rename(&new, path)
         };
         write().inspect_err(|_| {
-            // What was written of it takes space.
+            // An incomplete file takes space.
             drop(fs::remove_file(&new));
         })
     }
 }
 
-/// Whether there is anything but what a new file system has.
+/// Whether it has any entry but `lost+found`, which a new file system has.
 fn has_other_files(path: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(path)? {
         if entry?.file_name() != "lost+found" {
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_other_files_or_of_others_is_refused() {
+    fn a_directory_with_other_files_or_writable_by_others_is_refused() {
         let directory = TempDir::new().unwrap();
         fs::write(directory.path().join("letter"), "x").unwrap();
         let error = Directory::open(directory.path()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Which blocks are on disk, and which of them makes room next. Without I/O.
+//! Which blocks are on disk, and which of them is evicted next. Without I/O.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +14,7 @@ pub(super) struct Index {
     held: u64,
     used: u64,
     slots: HashMap<u128, Slot>,
-    /// The names by their last use.
+    /// The names by their last use, the least recent first.
     order: BTreeMap<u64, u128>,
 }
 
@@ -25,7 +25,7 @@ struct Slot {
 }
 
 impl Index {
-    /// No blocks; they may take `limit` bytes on disk.
+    /// No blocks yet; all together may take `limit` bytes on disk.
     pub(super) fn new(limit: u64) -> Self {
         Self { limit, held: 0, used: 0, slots: HashMap::new(), order: BTreeMap::new() }
     }
@@ -40,7 +40,7 @@ impl Index {
         self.slots.len()
     }
 
-    /// Whether a block is there.
+    /// Whether a block is on disk.
     pub(super) fn contains(&self, name: u128) -> bool {
         self.slots.contains_key(&name)
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_recently_used_block_makes_room() {
+    fn the_least_recently_used_block_is_evicted() {
         let mut index = Index::new(3 * PAGE);
         (0..3).for_each(|name| index.insert(name, 100));
         assert_eq!((index.take(0), index.take(9)), (Some(100), None));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_counts_with_what_it_takes_on_disk() {
+    fn a_block_counts_with_its_size_on_disk() {
         let mut index = Index::new(2 * PAGE);
         index.insert(1, 4090);
         assert_eq!(index.held(), 2 * PAGE);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_became_smaller_is_kept_without_a_new_block() {
+    fn a_smaller_limit_is_enforced_without_a_new_block() {
         let mut index = Index::new(PAGE);
         (0..3).for_each(|name| index.insert(name, 100));
         assert_eq!(index.evict(0), Some((0, 100)));

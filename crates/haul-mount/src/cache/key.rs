@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use haul_storage::{Identity, Location, RelPath};
 
-/// Domain of the hash. It changes whenever what is hashed does.
+/// Domain of the hash. It must change whenever the hashed fields do.
 const CONTEXT: &str = "haul-mount cache, version 1, of a location, a path and an identity";
 
 /// How long ago the last change must be if its time is known in seconds only. A change within the same second has the
@@ -68,7 +68,7 @@ fn is_settled(identity: &Identity, now: SystemTime) -> bool {
         .is_ok_and(|at| Duration::from_secs(at).saturating_add(SETTLED) <= now)
 }
 
-/// Feeds `Hash` into BLAKE3. Unlike a printed form, it is exact: it has queries and whole tickets.
+/// Feeds `Hash` into BLAKE3. Unlike the printed form of a location, that covers queries and whole tickets.
 struct Digest(blake3::Hasher);
 
 impl Hasher for Digest {

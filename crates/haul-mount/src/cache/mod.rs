@@ -10,8 +10,9 @@
 //! a keyed checksum of the content, so a block that was damaged, cut short by a crash, or renamed is not used; it is
 //! removed and fetched again.
 //!
-//! The index in memory knows which blocks there are and when each was last used; the least recently used make room.
-//! Their order is written when the cache is closed, and now and then before. A lock keeps a second mount out.
+//! The index in memory has the names of all blocks in the order of their last use; the least recently used are evicted
+//! first. The order is written when the cache is closed, and after every 4096 written blocks. A lock excludes a second
+//! mount.
 //!
 //! No fault of the disk is an error of a read: a block that cannot be read is fetched, and one that cannot be written
 //! is not cached.

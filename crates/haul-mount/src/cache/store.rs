@@ -16,7 +16,7 @@ use super::key::BlockKey;
 use crate::lock::lock;
 use crate::status::CacheStatus;
 
-/// Blocks that wait to be written. Further ones are not cached, so that a slow disk slows no read.
+/// Most blocks that wait to be written. Further ones are not cached, so that a slow disk slows no read.
 const QUEUE: usize = 64;
 
 /// Most bytes of blocks that wait until their version is confirmed.
@@ -97,36 +97,36 @@ impl Cache {
         self.shared.directory.path()
     }
 
-    /// Whether a block is there.
+    /// Whether a block is cached.
     pub(crate) fn contains(&self, key: &BlockKey) -> bool {
         self.shared.index().contains(key.name)
     }
 
-    /// Reads a block; `None` if it is not there or damaged. This waits for the disk.
+    /// Reads a block; `None` if it is not cached, or damaged. This waits for the disk.
     pub(crate) fn read(&self, key: &BlockKey) -> Option<Bytes> {
         self.shared.read(key)
     }
 
-    /// Has a block written, unless the disk is behind.
+    /// Queues a block to be written, unless the queue is full.
     pub(crate) fn store(&self, key: BlockKey, bytes: Bytes) {
         if self.contains(&key) {
             return;
         }
         if let Some(writer) = &*lock(&self.writer) {
-            // If the queue is full, it is not cached.
+            // If the queue is full, the block is not cached.
             drop(writer.jobs.try_send(Job { key, bytes }));
         }
     }
 
-    /// Reserves memory for a block that waits until its version is confirmed; `None` if there is too much already.
+    /// Reserves memory for a block that waits until its version is confirmed; `None` beyond `MOST_PENDING` bytes.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Option<Reserved> {
         let reserved = Reserved { cache: Arc::clone(self), bytes };
         let before = self.pending.fetch_add(bytes, Ordering::Relaxed);
         (before.saturating_add(bytes) <= MOST_PENDING).then_some(reserved)
     }
 
-    /// Writes what waits and releases the directory, which another mount may use then. Nothing is found or stored
-    /// afterwards.
+    /// Writes the waiting blocks and releases the directory, which another mount may then use. Nothing is found or
+    /// stored afterwards.
     pub(crate) fn close(&self) {
         let Some(writer) = lock(&self.writer).take() else { return };
         drop(writer.jobs);
@@ -225,7 +225,7 @@ impl Shared {
         }
     }
 
-    /// Whether the disk has failed lately.
+    /// Whether the disk has failed within the last `PAUSE`.
     fn is_paused(&self) -> bool {
         let mut fault = lock(&self.fault);
         if fault.as_ref().is_some_and(|(_, since)| since.elapsed() < PAUSE) {
@@ -262,7 +262,7 @@ mod tests {
         VersionKey::new(&location, &RelPath::parse("file").unwrap(), &identity, now).unwrap()
     }
 
-    /// Stores a block and waits until it was written.
+    /// Stores a block and waits until it is written.
     fn store(cache: &Cache, key: BlockKey, bytes: Vec<u8>) {
         cache.store(key, bytes.into());
         let start = Instant::now();
@@ -273,13 +273,13 @@ mod tests {
     }
 
     #[test]
-    fn blocks_survive_and_belong_to_one_version() {
+    fn blocks_survive_a_restart_and_belong_to_one_version() {
         let directory = TempDir::new().unwrap();
         let (old, new) = (version(1), version(2));
         let cache = Cache::open(directory.path(), MIB).unwrap();
         store(&cache, old.block(0), vec![1; 1000]);
         cache.close();
-        // It belongs to the next mount now.
+        // The directory belongs to the next mount now.
         assert_eq!(cache.read(&old.block(0)), None);
         let cache = Cache::open(directory.path(), MIB).unwrap();
         assert_eq!(cache.read(&old.block(0)).unwrap(), vec![1; 1000]);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_block_makes_room_also_after_a_restart() {
+    fn the_least_recently_used_block_is_evicted_also_after_a_restart() {
         let directory = TempDir::new().unwrap();
         let file = version(1);
         let cache = Cache::open(directory.path(), 3 * 4096).unwrap();
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(held, [true, false, true, true]);
         assert_eq!(cache.status().held, 3 * 4096);
         drop(cache);
-        // A smaller limit counts at once.
+        // A smaller limit applies at once.
         let cache = Cache::open(directory.path(), 4096).unwrap();
         assert_eq!((cache.status().blocks, cache.status().held), (1, 4096));
         assert!(cache.contains(&file.block(3)));

@@ -78,14 +78,14 @@ pub(crate) struct NewAttributes {
 /// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NewTime {
-    /// That of this moment.
+    /// The present time.
     Now,
     /// This time.
     At(Timestamp),
 }
 
 impl Change {
-    /// Decodes a change; `None` if the operation is none.
+    /// Decodes a change; `None` if the operation is not a change.
     pub(super) fn decode(opcode: u32, fields: &mut Fields<'_>) -> Result<Option<Self>, CodecError> {
         Ok(Some(match opcode {
             opcode::SETATTR => Self::Setattr(NewAttributes::decode(fields)?),
@@ -156,7 +156,7 @@ impl NewAttributes {
         fields.u32("padding")?;
         let (handle, size) = (fields.u64("handle")?, fields.u64("size")?);
         fields.bytes(16, "owner of locks")?;
-        // The kernel means them as signed.
+        // The kernel takes them as signed.
         let seconds = fields.u64("modified")? as i64;
         fields.bytes(12, "changed")?;
         let nanos = fields.u32("modified")?.min(999_999_999);

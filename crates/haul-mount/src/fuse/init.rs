@@ -3,7 +3,7 @@
 use super::CodecError;
 use super::wire::{Fields, Out};
 
-/// The version of the protocol. All of its minor versions from [`LEAST_MINOR`] on are spoken (Linux 5.4).
+/// The version of the protocol. All minor versions from [`LEAST_MINOR`] (Linux 5.4) on are supported.
 const MAJOR: u32 = 7;
 const LEAST_MINOR: u32 = 31;
 const MINOR: u32 = 38;
@@ -15,13 +15,13 @@ pub(crate) const MAX_REQUEST: u32 = 1 << 20;
 /// may be shorter.
 const MAX_PAGES: u16 = (MAX_REQUEST / 4096) as u16;
 
-/// Requests in flight on which no process waits (read-ahead of the kernel).
+/// Most requests in flight for which no process waits (read-ahead of the kernel).
 const MAX_BACKGROUND: u16 = 64;
-/// From this number on the kernel reads less ahead.
+/// From this number of such requests on, the kernel reads less ahead.
 const CONGESTION: u16 = 48;
 
-/// Flags of `struct fuse_init_in` and `fuse_init_out`. Not `CACHE_SYMLINKS`: the kernel would have the target of a link
-/// for as long as it knows the node, whatever the age of its attributes.
+/// Flags of `struct fuse_init_in` and `fuse_init_out`. Not `CACHE_SYMLINKS`: the kernel would cache the target of a
+/// link for as long as it knows the node, whatever the age of its attributes.
 mod flag {
     pub(super) const ASYNC_READ: u32 = 1 << 0;
     pub(super) const BIG_WRITES: u32 = 1 << 5;
@@ -87,7 +87,7 @@ pub(crate) fn negotiate(offered: &InitRequest) -> Negotiated {
     let mut out = Out::with_capacity(64);
     // The kernel reads ahead at most the `read_ahead_kb` of the mount: 128 KiB unless root changes it.
     out.u32(MAJOR).u32(MINOR).u32(MAX_REQUEST).u32(offered.flags & WANTED);
-    // Time in nanoseconds.
+    // The unit of times, 1 ns.
     out.u16(MAX_BACKGROUND).u16(CONGESTION).u32(MAX_REQUEST).u32(1);
     // No alignment of mappings, no further flags, and unused fields.
     out.u16(MAX_PAGES).u16(0).u32(0).raw(&[0; 28]);

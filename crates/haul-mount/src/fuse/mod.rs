@@ -23,7 +23,7 @@ pub(crate) use request::{Operation, Request};
 /// The node number of the root.
 pub(crate) const ROOT: u64 = 1;
 
-/// Longest name in bytes: for a longer one, programs have no room.
+/// Longest name in bytes: programs have no room for longer ones.
 pub(crate) const NAME_MAX: usize = 255;
 
 /// Bytes that are not a FUSE request.

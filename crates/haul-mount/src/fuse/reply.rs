@@ -120,7 +120,7 @@ impl From<Errno> for Answer {
 /// The head of a response to the request `unique` with `body` more bytes.
 pub(crate) fn answer_head(unique: u64, error: Option<Errno>, body: usize) -> [u8; HEADER] {
     let mut head = [0; HEADER];
-    // A response has at most the bytes that the kernel has asked for.
+    // A response has at most the bytes that the kernel has requested.
     let length = u32::try_from(HEADER + body).unwrap_or(u32::MAX);
     let error = error.map_or(0, |error| -error.raw_os_error());
     head[..4].copy_from_slice(&length.to_ne_bytes());
@@ -129,8 +129,8 @@ pub(crate) fn answer_head(unique: u64, error: Option<Errno>, body: usize) -> [u8
     head
 }
 
-/// The notice that the attributes of a node have changed (`FUSE_NOTIFY_INVAL_INODE`): the kernel asks for them again.
-/// Its pages stay.
+/// The notice that the attributes of a node have changed (`FUSE_NOTIFY_INVAL_INODE`): the kernel requests them again.
+/// Its cached pages stay.
 pub(crate) fn outdated(node: u64) -> Vec<u8> {
     const LENGTH: u32 = 40;
     const INVAL_INODE: u32 = 2;
@@ -153,7 +153,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The type bits of a mode, shifted right by twelve, which are also those of a directory's entry.
+    /// The type bits of a mode, shifted right by twelve; also the `type` of `struct fuse_dirent`.
     const fn bits(self) -> u32 {
         match self {
             Self::Fifo => 1,
@@ -181,7 +181,7 @@ pub(crate) struct Attributes {
     pub(crate) owner: (u32, u32),
 }
 
-/// The largest size of a file. With a larger one, the kernel refuses the response and keeps no reference to the node.
+/// The largest size of a file. With a larger one, the kernel refuses the response and takes no reference to the node.
 const LARGEST: u64 = i64::MAX as u64;
 
 impl Attributes {
@@ -236,7 +236,7 @@ pub(crate) fn no_entry(valid: Duration) -> Vec<u8> {
 pub(crate) struct Opening {
     /// Its number.
     pub(crate) handle: u64,
-    /// The kernel keeps the pages that it has.
+    /// The cached pages of the kernel stay valid.
     pub(crate) keep_cache: bool,
     /// Direct I/O: every read bypasses the kernel's page cache, and a short response means the end of the file.
     pub(crate) direct: bool,
@@ -284,7 +284,7 @@ pub(crate) struct Statistics {
     pub(crate) free: Option<u64>,
 }
 
-/// The response to STATFS. Storages report no total, so it is what is free.
+/// The response to STATFS. Storages report no total size, so the free space is reported as the total.
 pub(crate) fn statistics(statistics: Statistics) -> Vec<u8> {
     let blocks = statistics.free.unwrap_or(0) / u64::from(BLOCK_SIZE);
     let mut out = Out::with_capacity(80);
@@ -293,7 +293,7 @@ pub(crate) fn statistics(statistics: Statistics) -> Vec<u8> {
     out.done()
 }
 
-/// Where an entry of a listing is: its node, or 0 without one, and the position after it.
+/// An entry of a listing besides its name: its node (0 if it has none), the position after it, and its type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) node: u64,

@@ -34,7 +34,7 @@ mod opcode {
 pub(crate) struct Header {
     /// The number of the request, which its response repeats.
     pub(crate) unique: u64,
-    /// The node that it is about.
+    /// The node that it concerns.
     pub(crate) node: u64,
 }
 
@@ -106,7 +106,7 @@ pub(crate) enum Operation {
 
 impl Request {
     /// The number of a request that cannot be decoded, to respond with an error: without a response, its process would
-    /// wait for ever.
+    /// wait forever.
     pub(crate) fn number(bytes: &[u8]) -> Option<u64> {
         let number = bytes.get(8..16)?.try_into().ok()?;
         Some(u64::from_ne_bytes(number))

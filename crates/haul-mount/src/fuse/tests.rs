@@ -1,3 +1,5 @@
+//! Requests and responses have the layout of `include/uapi/linux/fuse.h`, and malformed requests are refused.
+
 use std::time::Duration;
 
 use haul_storage::Timestamp;
@@ -105,7 +107,7 @@ fn a_request_that_is_cut_off_anywhere_is_refused() {
 }
 
 #[test]
-fn a_false_count_of_forgotten_nodes_allocates_nothing() {
+fn a_false_count_of_forgotten_nodes_is_refused() {
     let mut body = Out::default();
     body.u32(u32::MAX).u32(0).raw(&words(&[11, 1]));
     assert!(Request::decode(&request(42, 1, &body.done())).is_err());
@@ -167,7 +169,7 @@ fn attributes_have_the_layout_of_the_kernel() {
     assert_eq!(statistics(Statistics { free: Some(1 << 30) }).len(), 80);
 }
 
-/// The kernel would refuse a response with such a size, and keep no reference to the node.
+/// The kernel would refuse a response with such a size, and take no reference to the node.
 #[test]
 fn a_size_that_the_kernel_does_not_accept_is_corrected() {
     let body = attributes(&Attributes { size: u64::MAX - 1, ..file() }, Duration::ZERO);

@@ -74,9 +74,9 @@ impl Blocks {
         self.budget / 2
     }
 
-    /// Bytes that are held, the budget, and bytes that are read ahead.
+    /// Bytes that are held or pinned, the budget, and bytes that are read ahead.
     pub(super) const fn counted(&self) -> (u64, u64, u64) {
-        (self.held, self.budget, self.ahead)
+        (self.held + self.pinned, self.budget, self.ahead)
     }
 
     /// Bytes that may still be read ahead.
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_block_makes_room() {
+    fn the_least_recently_used_block_is_evicted() {
         let mut blocks = Blocks::new(300);
         (0..3).for_each(|index| blocks.insert(key(index), bytes(100), false));
         assert!(blocks.take(key(0)).is_some());
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn read_ahead_counts_until_it_is_used_or_makes_room() {
+    fn read_ahead_counts_until_it_is_used_or_evicted() {
         let mut blocks = Blocks::new(200);
         assert_eq!(blocks.room_ahead(), 100);
         blocks.begin_ahead(60);
@@ -245,6 +245,7 @@ mod tests {
         (0..3).for_each(|index| blocks.insert(key(index), bytes(100), false));
         assert!(blocks.pin(120));
         assert_eq!((blocks.held, blocks.pinned), (100, 120));
+        assert_eq!(blocks.counted().0, 220);
         assert!(!blocks.pin(31) && !blocks.pin(u64::MAX));
         assert!(blocks.pin(30));
         blocks.unpin(120);

@@ -15,10 +15,10 @@ use crate::link;
 use crate::lock::lock;
 use crate::status::{MemoryStatus, OpenFile, ReadCounts, Status, WindowStatus};
 
-/// Longest single request that reads ahead.
+/// Longest single request that reads ahead, in bytes.
 const MOST_RUN: u64 = 4 << 20;
 
-/// Shortest part of a request that is spread over lanes: a little less than TCP sends in the first RTT.
+/// Shortest part of a request that is spread over lanes, in bytes: a little less than TCP sends in the first RTT.
 const LEAST_PART: u64 = 12 << 10;
 
 /// Parts are multiples of this.
@@ -30,7 +30,7 @@ const LONG_RTT: Duration = Duration::from_millis(20);
 /// Limits of reading, and the cache on disk.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadOptions {
-    /// Bytes of file contents that are held in memory.
+    /// Most bytes of file contents that are held in memory.
     pub(crate) memory: u64,
     /// A read fails after this time without progress.
     pub(crate) timeout: Duration,
@@ -100,15 +100,15 @@ impl Context {
         }
     }
 
-    /// Bytes that a file may read ahead: the window, and its part of the budget of all files.
+    /// Bytes that may be read ahead for a file: twice the window, at most its share of the budget of all files.
     pub(super) fn window(&self) -> u64 {
         let files = self.sequential.load(Ordering::Relaxed).max(1) as u64;
         let part = self.blocks().most_ahead() / files;
-        // Twice the window: while one is in flight, the reader uses the other.
+        // While one window is in flight, the reader uses the other.
         self.share.decision().window_bytes.saturating_mul(2).min(part).max(BLOCK)
     }
 
-    /// The state of the mount. `files` are those listed of all `open_files`.
+    /// The state of the mount. `files` are those listed of all `open_files` open files.
     pub(super) fn status(&self, files: Vec<OpenFile>, open_files: usize) -> Status {
         let (held, most, ahead) = self.blocks().counted();
         let (in_flight, taken) = self.share.counted();
@@ -137,8 +137,8 @@ impl Context {
         }
     }
 
-    /// Length of the parts in which `bytes` bytes are requested that a process waits for. On a long path, each lane carries
-    /// a part: TCP sends 14 KiB in the first RTT over a connection that was idle.
+    /// Length of the parts in which `bytes` bytes are requested that a process waits for. On a long path, each lane
+    /// carries a part: TCP sends 14 KiB in the first RTT over a connection that was idle.
     pub(super) fn part(&self, bytes: u64) -> u64 {
         let link = self.storage.link();
         let is_pipelined = self.storage.capabilities().pipelined_reads;

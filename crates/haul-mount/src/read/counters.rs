@@ -1,4 +1,4 @@
-//! What was counted since the mount began.
+//! Counters of reads since the mount began.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -36,7 +36,7 @@ struct Waiting {
 pub(super) struct Arrived {
     index: u64,
     bytes: Bytes,
-    /// Until it is stored or dropped.
+    /// Held until the block is stored or dropped.
     _memory: Reserved,
 }
 
@@ -52,13 +52,13 @@ impl Disk {
         Some(Self { cache: Arc::clone(cache), key, waiting: Mutex::default() })
     }
 
-    /// The first of some blocks that is cached, or their end.
+    /// The first of these blocks that is cached, or their end.
     pub(super) fn first_cached(&self, mut indices: Indices<u64>) -> u64 {
         let end = indices.end;
         indices.find(|index| self.cache.contains(&self.key.block(*index))).unwrap_or(end)
     }
 
-    /// The first of some blocks that is not cached, or their end.
+    /// The first of these blocks that is not cached, or their end.
     fn first_missing(&self, mut indices: Indices<u64>) -> u64 {
         let end = indices.end;
         indices.find(|index| !self.cache.contains(&self.key.block(*index))).unwrap_or(end)
@@ -77,14 +77,14 @@ impl Disk {
         tokio::task::spawn_blocking(read).await.unwrap_or_default()
     }
 
-    /// Takes a block that has arrived. Returns whether the caller has to confirm the version: until
+    /// Takes a block that has arrived. Returns whether the caller has to start confirming the version, until
     /// [`Disk::unconfirmed`] returns `None`.
     pub(super) fn arrived(&self, index: u64, bytes: &Bytes) -> bool {
         let mut waiting = lock(&self.waiting);
         if waiting.is_over {
             return false;
         }
-        // Without room it is not cached.
+        // Without room, the block is not cached.
         let Some(memory) = self.cache.reserve(bytes.len() as u64) else { return false };
         waiting.blocks.push(Arrived { index, bytes: bytes.clone(), _memory: memory });
         !std::mem::replace(&mut waiting.is_confirming, true)
@@ -107,7 +107,7 @@ impl Disk {
         }
     }
 
-    /// The file has changed: what waits is dropped, and nothing more is stored.
+    /// The file has changed: the waiting blocks are dropped, and nothing more is stored.
     pub(super) fn end(&self) {
         let dropped = {
             let mut waiting = lock(&self.waiting);

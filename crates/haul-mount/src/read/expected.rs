@@ -1,8 +1,8 @@
 //! Whether a file that is looked up will be opened, and the files that are opened ahead for that.
 //!
 //! A program that opens a file makes the kernel look it up first. If lookups have led to opens lately, the file is
-//! opened along with the lookup, and its first block requested: that saves an RTT or two. Programs that only look at
-//! attributes soon make this stop, until files are opened again. Without I/O: `T` is a file that is being opened.
+//! opened along with the lookup, and its first block requested: that saves an RTT or two. If a program only looks at
+//! attributes, this soon stops, until files are opened again. Without I/O: `T` is a file that is being opened.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl<T> Expected<T> {
             unused.extend(self.files.pop_front().map(|(_, _, file)| file));
         }
         self.last = Some(path.clone());
-        // What was opened along with an earlier lookup may be older than the attributes of this one.
+        // A file opened along with an earlier lookup may be older than the attributes of this one.
         unused.extend(self.on_other(path));
         (self.score > 0 && self.files.len() < MOST, unused)
     }
@@ -56,7 +56,7 @@ impl<T> Expected<T> {
         self.files.push_back((path, now, file));
     }
 
-    /// A file is opened. Returns it, if that was done ahead and not long ago.
+    /// A file is opened. Returns the one that was opened ahead for it, unless that was too long ago.
     pub(super) fn on_open(&mut self, path: &RelPath, now: Duration) -> Option<T> {
         if self.last.as_ref() == Some(path) {
             self.score = (self.score + HIT).min(MAX_SCORE);
@@ -65,12 +65,12 @@ impl<T> Expected<T> {
         (now.saturating_sub(at) <= AGE).then_some(file)
     }
 
-    /// A path turned out to be no file. Returns what was opened ahead.
+    /// A path turned out to be no file. Returns the file that was opened ahead for it.
     pub(super) fn on_other(&mut self, path: &RelPath) -> Option<T> {
         self.take(path).map(|(_, file)| file)
     }
 
-    /// What is at or below a path has changed. Returns what was opened ahead there.
+    /// Entries at or below a path have changed. Returns the files that were opened ahead for them.
     pub(super) fn on_change(&mut self, path: &RelPath) -> VecDeque<(RelPath, Duration, T)> {
         let files = std::mem::take(&mut self.files).into_iter();
         let (changed, others) = files.partition(|(known, _, _)| known.starts_with(path));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn lookups_without_opens_stop_it_and_opens_bring_it_back() {
+    fn lookups_without_opens_stop_opening_ahead_and_opens_resume_it() {
         let mut expected = Expected::default();
         let ahead = (0..100).filter(|n| lookup(&mut expected, *n, 3 * SECOND * *n as u32)).count();
         assert!(ahead <= 5, "{ahead}");

@@ -34,7 +34,7 @@ const MOST_SPREAD: u64 = 2 * BLOCK;
 /// A task that waits for a block.
 #[derive(Debug)]
 struct Waiter {
-    /// How much of the block it needs, from its start. It gets that as soon as it has arrived.
+    /// Bytes that it needs from the start of the block. It gets them as soon as they have arrived.
     needed: u64,
     sender: oneshot::Sender<Result<Bytes>>,
 }
@@ -114,7 +114,7 @@ impl Version {
     }
 
     /// Blocks of a range for a process that waits, and the numbers of those that are neither in memory nor in flight.
-    /// The caller has to fetch these. The last one may end with the range.
+    /// The caller has to fetch these. The last piece may be cut at the end of the range.
     pub(super) fn want(&self, range: Range, indices: Indices<u64>) -> (Vec<Piece>, Vec<u64>) {
         let mut flights = lock(&self.flights);
         let (mut missing, mut has_joined) = (Vec::new(), false);
@@ -139,8 +139,8 @@ impl Version {
         (pieces, missing)
     }
 
-    /// The numbers of blocks that are neither in memory nor in flight, `most` of them. The caller has to fetch
-    /// them. Empty if there are fewer than `least`.
+    /// The numbers of the first blocks, at most `most`, that are neither in memory nor in flight. The caller has to
+    /// fetch them. Empty if there are fewer than `least`.
     pub(super) fn claim(&self, indices: Indices<u64>, least: u64, most: u64) -> Vec<u64> {
         let mut flights = lock(&self.flights);
         let mut missing: Vec<u64> = {
@@ -171,8 +171,8 @@ impl Version {
         Arc::clone(&lock(&self.reader))
     }
 
-    /// Stores a block that has arrived in the cache on disk, once the version is confirmed.
-    fn keep(self: &Arc<Self>, index: u64, bytes: &Bytes) {
+    /// Passes an arrived block to the cache on disk, which stores it once the version is confirmed.
+    fn cache_on_disk(self: &Arc<Self>, index: u64, bytes: &Bytes) {
         let Some(disk) = &self.disk else { return };
         let length = self.size().saturating_sub(index * BLOCK).min(BLOCK);
         // A shorter one belongs to a file that has changed.
@@ -181,7 +181,7 @@ impl Version {
         }
     }
 
-    /// Confirms the version until no blocks wait for that.
+    /// Confirms the version, again and again until no more blocks wait for that.
     async fn confirm(self: Arc<Self>) {
         let Some(disk) = &self.disk else { return };
         while let Some(blocks) = disk.unconfirmed() {
@@ -196,7 +196,7 @@ impl Version {
         }
     }
 
-    /// The first of some blocks that is in the cache on disk, or their end.
+    /// The first of these blocks that is in the cache on disk, or their end.
     fn first_cached(&self, indices: Indices<u64>) -> u64 {
         let end = indices.end;
         self.disk.as_ref().map_or(end, |disk| disk.first_cached(indices))
@@ -239,7 +239,7 @@ impl Flight {
         Self { version, next, end, is_ahead, is_used: false, is_retry: false }
     }
 
-    /// Fetches them, with retries until there was no progress for the timeout.
+    /// Fetches the blocks, with retries until there was no progress for the timeout.
     pub(super) async fn run(mut self) {
         let mut progress = Instant::now();
         let mut pause = FIRST_PAUSE;
@@ -270,7 +270,7 @@ impl Flight {
         }
     }
 
-    /// Takes the next blocks from the cache on disk, as far as they are there.
+    /// Takes the next blocks from the cache on disk, up to the first that is not cached.
     async fn take_cached(&mut self) {
         let Some(disk) = &self.version.disk else { return };
         let blocks = disk.read(self.next..self.end).await;
@@ -280,10 +280,10 @@ impl Flight {
         }
     }
 
-    /// Requests once what is missing up to the next block in the cache on disk. These have all arrived if it succeeds.
+    /// Requests once the blocks up to the next one in the cache on disk. If it succeeds, all of them have arrived.
     async fn attempt(&mut self) -> Result<()> {
         let context = Arc::clone(&self.version.context);
-        // The first one is requested in any case: it was not there, or could not be read.
+        // The first one is requested in any case: it was not cached, or could not be read.
         let until = self.version.first_cached(self.next + 1..self.end);
         let end = until.saturating_mul(BLOCK).min(self.version.size());
         let range = Range::between(self.next * BLOCK, end);
@@ -320,7 +320,7 @@ impl Flight {
             }
         }
         share.completed(issued, first_byte, arrived);
-        // The last block of a file is shorter. After that there is nothing, also if the file is shorter by now.
+        // The last block of a file is shorter. Blocks after it are empty, also if the file has become shorter.
         if self.next < until {
             self.fetched(&Bytes::from(block));
         }
@@ -331,8 +331,8 @@ impl Flight {
         Ok(())
     }
 
-    /// Requests a range. What a process waits for is spread over the lanes of a long path, except the start of the file:
-    /// it usually comes along with the open.
+    /// Requests a range. If a process waits for it, it is spread over the lanes of a long path, except at the start of
+    /// the file, which usually comes along with the open.
     fn arriving(&self, range: Range) -> BlockStream {
         let reader = self.version.reader();
         let is_spread = !self.is_ahead
@@ -347,7 +347,7 @@ impl Flight {
         }
     }
 
-    /// Waits for room in the window. What is read ahead waits behind all else, until a process waits for it.
+    /// Waits for room in the window. Read-ahead waits behind all else, until a process waits for one of its blocks.
     async fn permit(&self, context: &Context, bytes: u64) -> Permit {
         if self.is_ahead {
             tokio::select! {
@@ -397,7 +397,7 @@ impl Flight {
     /// Completes the next block, which the storage has sent.
     fn fetched(&mut self, bytes: &Bytes) {
         if self.next < self.end {
-            self.version.keep(self.next, bytes);
+            self.version.cache_on_disk(self.next, bytes);
         }
         self.deliver(bytes);
     }
@@ -413,7 +413,7 @@ impl Flight {
         self.is_used |= !served.is_empty();
         for Waiter { needed, sender } in served {
             let needed = usize::try_from(needed).unwrap_or(usize::MAX).min(arrived.len());
-            // The process may have given up.
+            // The process may no longer wait.
             drop(sender.send(Ok(Bytes::copy_from_slice(&arrived[..needed]))));
         }
     }
@@ -439,7 +439,7 @@ impl Flight {
         let waiters = lock(&self.version.flights).remove(&self.next).unwrap_or_default();
         self.next += 1;
         for waiter in waiters {
-            // The process may have given up.
+            // The process may no longer wait.
             drop(waiter.sender.send(Ok(bytes.clone())));
         }
     }

@@ -1,8 +1,8 @@
 //! The open files, by the numbers that the kernel has for them.
 //!
-//! The kernel has pages per file, not per version: whatever it reads through a handle, others see. So it keeps pages
-//! only if the last response to an OPEN was for the same version, and no process has another version open. As long as
-//! one does, reads of the latest version bypass the pages.
+//! The kernel caches pages per file, not per version: data that it reads through one handle is seen through the others.
+//! So its pages stay valid at an OPEN only if the last one was for the same version, and no process has another version
+//! open. As long as one does, the file is opened for direct I/O, which bypasses the pages.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,10 +23,10 @@ use super::source::Source;
 use crate::lock::lock;
 use crate::status::{OpenFile, Status};
 
-/// Versions of files that are remembered, so that their blocks are found again.
+/// Most versions of files that are remembered, so that their blocks are found again.
 const MOST_VERSIONS: usize = 10_000;
 
-/// Open files that the status lists.
+/// Most open files that the status lists.
 pub(crate) const MOST_LISTED: usize = 1_000;
 
 /// The open files.
@@ -50,7 +50,7 @@ struct Handles {
 struct Handle {
     path: RelPath,
     content: Mutex<Content>,
-    /// It is a handle of the kernel: if the file grows, it reads what is added.
+    /// Whether it is a handle of the kernel, which reads the added bytes if the file grows.
     follows: bool,
     /// Bytes that were read.
     read: AtomicU64,
@@ -111,13 +111,13 @@ struct Room {
 }
 
 impl Room {
-    /// `None` if other files take it.
+    /// `None` if other files take too much of it.
     fn take(context: &Arc<Context>, bytes: u64) -> Option<Self> {
         let has_room = context.blocks().pin(bytes);
         has_room.then(|| Self { context: Arc::clone(context), bytes })
     }
 
-    /// Releases what is not needed.
+    /// Releases all but `bytes` bytes.
     fn shrink(&mut self, bytes: u64) {
         self.context.blocks().unpin(self.bytes.saturating_sub(bytes));
         self.bytes = self.bytes.min(bytes);
@@ -135,12 +135,12 @@ impl Drop for Room {
 pub(crate) struct Opened {
     /// Its number.
     pub(crate) handle: u64,
-    /// It is the same version as before, so that pages and size that the kernel has are still right.
+    /// It is the same version as before, so that the kernel's pages and size are still right.
     pub(crate) is_same: bool,
     /// Its length in bytes.
     pub(crate) size: u64,
-    /// The kernel has to read without pages: its size is another one than the server reports, or a process has another
-    /// version open.
+    /// The kernel has to read without pages: the size differs from the one that the server reports, or a process has
+    /// another version open.
     pub(crate) is_direct: bool,
 }
 
@@ -191,7 +191,7 @@ impl Files {
             None => self.opener.open(path).await?,
         };
         if let Content::Ranged(source) = &content {
-            // It comes along with the open, unless it is in memory.
+            // The first block comes along with the open, unless it is in memory.
             source.fetch_head();
         }
         let (is_same, is_direct) = match &content {
@@ -203,8 +203,8 @@ impl Files {
         Ok(Opened { handle, is_same, size, is_direct })
     }
 
-    /// Opens a file for this program, not for the kernel: as it is now, and without an effect on the kernel's pages.
-    /// Returns its number.
+    /// Opens the present version of a file for this program, not for the kernel, without an effect on the kernel's
+    /// pages. Returns its number.
     pub(crate) async fn open_anew(&self, path: &RelPath) -> Result<u64> {
         let content = self.opener.open(path).await?;
         Ok(lock(&self.handles).add(path.clone(), content, false))
@@ -218,7 +218,7 @@ impl Files {
     }
 
     /// The kernel's pages of an open file may get other contents than its version has, so the next handle does not use
-    /// them. The caller takes care of this one.
+    /// them. The caller opens this one without `keep_cache`.
     pub(crate) fn mark_mixed(&self, handle: u64) {
         if let Some(file) = self.handle(handle)
             && let Content::Ranged(source) = file.content()
@@ -227,15 +227,15 @@ impl Files {
         }
     }
 
-    /// The content at a path was changed through this mount. The next version is a new one even if it looks the same,
-    /// with the size and the second of the one before.
+    /// The content at a path was changed through this mount. The next version is a new one even if its size and its
+    /// time in seconds are those of the one before.
     pub(crate) fn changed(&self, path: &RelPath) {
         let ahead = lock(&self.expected).on_other(path);
         drop(ahead);
         lock(&self.opener.state).forget(path);
     }
 
-    /// The same for all that is at or below a path.
+    /// Like [`Files::changed`], for all files at or below a path.
     pub(crate) fn changed_below(&self, path: &RelPath) {
         let ahead = lock(&self.expected).on_change(path);
         drop(ahead);
@@ -312,7 +312,7 @@ impl Files {
         self.opener.context.status(files, count)
     }
 
-    /// The lock is not held while blocks are looked up.
+    /// An open file. It is shared so that the lock is not held while blocks are looked up.
     fn handle(&self, handle: u64) -> Option<Arc<Handle>> {
         lock(&self.handles).open.get(&handle).cloned()
     }
@@ -339,7 +339,7 @@ impl Opener {
         }
     }
 
-    /// Opens a file that may not be used: one that would be read as a whole is not.
+    /// Opens a file ahead. Fails if it would have to be read as a whole, since it may not be used.
     async fn open_ahead(&self, path: &RelPath) -> Result<Arc<Source>> {
         let reader = self.reader(path).await?;
         match has_ranges(&*reader) {
@@ -449,7 +449,7 @@ impl State {
         }
         let all = self.outdated.get(path).into_iter().flatten().chain(self.open.get(path));
         let mut open = all.filter_map(Weak::upgrade);
-        // Numbers differ, too, if it was changed here and looks the same.
+        // After a change through this mount, versions that look the same have different numbers.
         let can_tell = source.identity().tells_versions_apart();
         let is_other = |one: &Source| can_tell && one.number() != source.number();
         open.any(|one| one.identity() != source.identity() || is_other(&one))
@@ -511,7 +511,7 @@ fn cut(bytes: &Bytes, range: Range) -> Block {
     Block::from(bytes.slice(at(range.start())..at(range.end())))
 }
 
-/// The last versions of files, of those whose versions can be distinguished.
+/// The last known version of each file.
 #[derive(Debug, Default)]
 struct Versions {
     known: HashMap<RelPath, Known>,
@@ -523,11 +523,12 @@ struct Versions {
 struct Known {
     identity: Identity,
     number: u64,
-    /// The pages that the kernel has of the file are of this version.
+    /// Whether the kernel's pages of the file are of this version.
     is_shown: bool,
 }
 
 impl Versions {
+    /// The number of this version, if it is the last known one and can be distinguished from others.
     fn get(&self, path: &RelPath, identity: &Identity) -> Option<u64> {
         let known = self.known.get(path)?;
         (known.identity == *identity && identity.tells_versions_apart()).then_some(known.number)

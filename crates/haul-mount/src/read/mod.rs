@@ -5,14 +5,15 @@
 //!            │  no: in flight? ──► wait for it, with other readers
 //!            │  no: fetch ─┬─ on disk? ─► Disk (cache, by version of the file)
 //!            │             └─ permit (LinkShare, interactive) ─► ReadAt::read_at
-//!            └─ Streams: is this sequential? ─► fetch ahead, in what one budget for all files leaves
+//!            └─ Streams: is this sequential? ─► fetch ahead, within one budget for all files
 //! ```
 //!
-//! The first block of a file is requested in the flight of its OPEN, and if a LOOKUP precedes that, in its flight.
+//! The first block of a file is requested in the same flight as its OPEN. As long as lookups lead to opens, both are
+//! sent along with the LOOKUP.
 //!
-//! The blocks that a process waits for go out first and alone; what is read ahead follows with a lower priority, so
-//! that no read waits behind it for the window. A block is held in memory under the version of its file: after a
-//! change it is not found again.
+//! The blocks that a process waits for are requested first and alone. Read-ahead follows with a lower priority, so that
+//! no read waits behind it for the window. A block is held in memory under the version of its file: after a change it
+//! is not found again.
 
 mod blocks;
 mod context;

@@ -5,8 +5,8 @@
 //! end of a stream continues it.
 //!
 //! A new stream reads nothing ahead, except at the start of the file, where most sequential reads begin. The second
-//! read starts a short read-ahead. When the reader has had to wait twice, the read-ahead jumps to the measured window:
-//! less would keep the reader waiting once per RTT.
+//! read starts a short read-ahead. When two reads after the first have had to wait, the read-ahead jumps to the
+//! measured window: less would keep the reader waiting once per RTT.
 
 use haul_storage::Range;
 
@@ -44,7 +44,7 @@ struct Stream {
 }
 
 impl Streams {
-    /// Records a read. `stalled` if it has to wait for bytes; `window` is how many bytes keep the link busy. Returns
+    /// Records a read. `stalled` if it has to wait for bytes; `window` is how many bytes a file may read ahead. Returns
     /// what should be in memory or in flight, if anything, beyond the read itself.
     pub(super) fn on_read(&mut self, range: Range, stalled: bool, window: u64) -> Option<Range> {
         self.reads += 1;
@@ -107,7 +107,7 @@ impl Stream {
             0 | 1 => self.ahead.max(FIRST_AHEAD),
             _ => self.ahead.max(window),
         };
-        // At least as many bytes as were read so far: if the reader stops here, no more than that is wasted.
+        // Also at least as much as was read so far: if the reader stops, that wastes no more than it has used.
         let read = self.high - self.low;
         self.ahead = self.ahead.max(read.min(window)).min(window.max(FIRST_AHEAD));
         self.wanted()
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn several_streams_in_one_file_are_told_apart() {
+    fn several_streams_in_one_file_are_distinguished() {
         let mut streams = Streams::default();
         let mut last = (0, 0);
         for step in 0..8 {

@@ -1,4 +1,4 @@
-//! An open file: reads from it, and what it reads ahead.
+//! An open file: its reads and its read-ahead.
 
 use std::ops::Range as Indices;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,11 +57,11 @@ impl Source {
         self.version.identity()
     }
 
-    /// The same open file, if it is longer by now.
+    /// The same open file, opened at its present length if it has grown.
     pub(super) async fn grown(&self) -> Option<Arc<dyn ReadAt>> {
         let reader = self.version.reader();
         let grown = timeout(self.version.context.timeout, reader.grown()).await;
-        // After an error, the version that was opened is read on.
+        // After an error, reads go on with the version that was opened.
         grown.ok()?.ok()?
     }
 
@@ -146,7 +146,7 @@ impl Source {
         if wanted.is_empty() {
             return;
         }
-        // A few blocks at a time are not worth a request of their own, except the last of the file.
+        // A few blocks are not worth a request of their own, except at the end of the file (backward: at its start).
         let run = context.run_blocks(wanted.len());
         let is_rest = wanted.end() == self.version.size() || wanted.start() == 0;
         let room = {
@@ -192,7 +192,7 @@ fn runs(numbers: &[u64], most: u64) -> Vec<Indices<u64>> {
     runs
 }
 
-/// The bytes of a range from the blocks that it touches, without copying. It ends with the first block that is short.
+/// The bytes of a range from the blocks that it touches, without copying. The result ends with the first short block.
 fn joined(range: Range, first: u64, pieces: Vec<Bytes>) -> Block {
     let mut block = Block::new();
     for (start, bytes) in (first..).map(|index| index * BLOCK).zip(pieces) {

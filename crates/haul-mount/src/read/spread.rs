@@ -28,8 +28,8 @@ impl Part {
     }
 }
 
-/// Reads a range in parts of this length. Blocks of the first part that is not complete are passed on as they arrive, so
-/// the range must be short: the others wait in memory.
+/// Reads a range in parts of `part` bytes. Blocks of the first incomplete part are passed on as they arrive. Those of
+/// later parts wait in memory, so the range must be short.
 pub(super) fn spread(reader: &dyn ReadAt, range: Range, part: u64) -> BlockStream {
     if range.len() <= part {
         return reader.read_at(range);
@@ -39,8 +39,8 @@ pub(super) fn spread(reader: &dyn ReadAt, range: Range, part: u64) -> BlockStrea
     joined(parts.map(|part| (part.len(), reader.read_at(part))))
 }
 
-/// The blocks of consecutive parts, up to the end of the first that is shorter than requested: the file ends there. If it
-/// has grown since, what follows is not the continuation.
+/// The blocks of consecutive parts, up to the end of the first part that is shorter than requested: the file ended
+/// there. If the file has grown since, later parts have bytes, but they do not continue that part.
 fn joined(parts: impl Iterator<Item = (u64, BlockStream)>) -> BlockStream {
     let begin = |(left, blocks)| Part { blocks, arrived: VecDeque::new(), left, has_ended: false };
     let mut parts: VecDeque<Part> = parts.map(begin).collect();
@@ -100,7 +100,7 @@ mod tests {
         );
     }
 
-    /// Otherwise a slow path looks like a dead one, and who needs only the first bytes waits for all.
+    /// Otherwise a slow path looks dead, and a reader that needs only the first bytes waits for all of them.
     #[tokio::test]
     async fn blocks_of_the_first_part_are_passed_on_as_they_arrive() {
         let slow = part(&[b"a"]).chain(stream::pending()).boxed();

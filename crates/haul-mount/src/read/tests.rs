@@ -83,11 +83,11 @@ async fn a_sequential_read_reaches_the_rate_of_the_link() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_random_read_takes_one_round_trip_and_fetches_no_more() {
+async fn a_random_read_takes_one_rtt_and_fetches_one_block() {
     let world = World::new(64 * MIB);
     world.storage.add_pattern_file("file", 500 * MIB, 1);
     let handle = world.open("file").await;
-    // Its first block comes with the open.
+    // The first block of the file comes with the open.
     tokio::time::sleep(RTT).await;
     for at in [400, 100, 300, 200] {
         let before = (Instant::now(), world.files.status().reads.fetched);
@@ -99,7 +99,7 @@ async fn a_random_read_takes_one_round_trip_and_fetches_no_more() {
     }
 }
 
-/// TCP sends 14 KiB in the first RTT over an idle connection: with one request, a block took three RTTs.
+/// TCP sends 14 KiB in the first RTT over an idle connection: with one request, a block took four RTTs.
 #[tokio::test(start_paused = true)]
 async fn a_block_that_a_process_waits_for_is_spread_over_the_lanes() {
     let world = World::new(64 * MIB);
@@ -140,7 +140,7 @@ async fn many_files_read_in_turns_do_not_evict_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_is_opened_along_with_its_lookup_saves_round_trips() {
+async fn a_file_that_is_opened_along_with_its_lookup_is_read_in_one_rtt() {
     let world = World::new(64 * MIB);
     world.storage.add_pattern_file("file", 500 * MIB, 1);
     world.storage.add_pattern_file("other", 500 * MIB, 2);
@@ -157,7 +157,7 @@ async fn a_file_that_is_opened_along_with_its_lookup_saves_round_trips() {
     assert_eq!(world.storage.faults().count(Operation::Open), 2);
 }
 
-/// Formerly, the first read was a round trip of its own.
+/// Formerly, the first read took an RTT of its own.
 #[tokio::test(start_paused = true)]
 async fn the_first_block_of_a_file_comes_with_its_open() {
     let world = World::new(64 * MIB);
@@ -269,7 +269,7 @@ async fn a_version_that_was_only_opened_ahead_is_not_the_same_as_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_whose_response_is_not_delivered_leaves_nothing() {
+async fn an_open_whose_response_is_not_delivered_leaves_no_handle_and_no_pages() {
     let world = World::new(64 * MIB);
     let path = RelPath::parse("file").unwrap();
     world.storage.add_pattern_file("file", MIB, 1);
@@ -312,7 +312,7 @@ async fn pages_with_other_contents_are_not_used_again() {
     let opened = world.files.open(&path).await.unwrap();
     world.files.mark_mixed(opened.handle);
     assert!(!world.files.open(&path).await.unwrap().is_same);
-    // What is opened for an upload has no effect on that.
+    // A file that is opened for an upload has no effect on that.
     world.files.changed(&path);
     let handle = world.files.open_anew(&path).await.unwrap();
     assert_eq!(world.files.described(handle), Some((path.clone(), MIB)));
@@ -366,7 +366,7 @@ impl Cached {
         }
     }
 
-    /// Ends it, as an unmount does.
+    /// Closes the cache, as an unmount does.
     fn end(self) {
         self.cache.close();
     }
@@ -374,7 +374,7 @@ impl Cached {
 
 const BLOCK: u64 = 128 << 10;
 
-/// Bytes of which each block differs.
+/// Bytes that differ from block to block.
 fn content(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|at| (at ^ (at >> 8) ^ (at >> 17) ^ seed) as u8).collect()
 }
@@ -434,7 +434,7 @@ async fn only_blocks_that_are_not_on_disk_are_fetched() {
     let status = second.files.status();
     assert_eq!((status.reads.disk_hits, status.reads.fetched), (8, 16 * BLOCK));
     assert_eq!(status.cache.unwrap().damaged, 8);
-    // They are cached again.
+    // The missing and damaged blocks are cached again.
     second.eventually(|status| status.blocks == 24).await;
 }
 

@@ -34,8 +34,8 @@ pub(crate) struct AttachOptions {
 #[derive(Debug)]
 pub(crate) struct Attached {
     point: PathBuf,
-    /// The number of the mount; `None` if it could not be determined.
-    id: Option<u64>,
+    /// The mount as it was in the beginning; `None` if it could not be determined.
+    mounted: Option<mounts::Mounted>,
     is_root: bool,
     is_done: bool,
 }
@@ -45,8 +45,7 @@ pub(crate) fn attach(point: &Path, options: &AttachOptions) -> Result<(Attached,
     let is_root = geteuid().is_root();
     let fd = if is_root { as_root(point, options)? } else { as_user(point, options)? };
     let mounted = mounts::at(point).filter(mounts::Mounted::is_ours);
-    let id = mounted.as_ref().map(|mounted| mounted.id);
-    if let Some(mounted) = mounted.filter(|_| is_root) {
+    if let Some(mounted) = mounted.as_ref().filter(|_| is_root) {
         // The requests of a sequential reader are as long as the kernel reads ahead: 128 KiB by default. With 1 MiB
         // there are an eighth as many, and each costs a switch to haul and back. How many bytes are in flight over
         // the link is not the kernel's decision, but that of the module `read`. Only root may set this; mounts of
@@ -54,7 +53,7 @@ pub(crate) fn attach(point: &Path, options: &AttachOptions) -> Result<(Attached,
         let path = format!("/sys/class/bdi/{}/read_ahead_kb", mounted.device);
         drop(fs::write(path, (MAX_REQUEST / 1024).to_string()));
     }
-    let attached = Attached { point: point.to_owned(), id, is_root, is_done: false };
+    let attached = Attached { point: point.to_owned(), mounted, is_root, is_done: false };
     let device = Device::new(fd);
     Ok((attached, device.map_err(|error| Error::from_io("mount", error).at(point.display()))?))
 }
@@ -141,10 +140,10 @@ impl Attached {
         }
     }
 
-    /// This file system, if it is still there: it may have been unmounted, and another one mounted.
+    /// This file system, if it is still mounted: it may have been unmounted, and another one mounted.
     fn mounted(&self) -> Option<mounts::Mounted> {
-        let now = match self.id {
-            Some(id) => mounts::with_id(id),
+        let now = match &self.mounted {
+            Some(mounted) => mounts::again(mounted),
             None => mounts::at(&self.point),
         };
         now.filter(mounts::Mounted::is_ours)
@@ -172,7 +171,7 @@ pub(super) fn release(point: &Path, is_root: bool) -> Result<()> {
     if helper::unmount(point, false).is_ok() {
         return Ok(());
     }
-    // If the cause is not that the mount is in use, this fails with the same one.
+    // If the first attempt failed for another reason than that the mount is in use, this one fails the same way.
     helper::unmount(point, true)
         .map_err(|error| error.hinting(format!("run: fusermount3 -u -z {}", point.display())))
 }

@@ -40,7 +40,7 @@ impl Device {
             match read(&self.fd, &mut *buffer) {
                 Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
                 Ok(length) => return Ok(Some(length)),
-                // The next request was interrupted before it was read.
+                // The next request was interrupted before it was read (ENOENT), or a signal arrived (EINTR).
                 Err(Errno::NOENT | Errno::INTR) => {}
                 Err(Errno::AGAIN) => self.wait()?,
                 Err(error) => return Err(error.into()),

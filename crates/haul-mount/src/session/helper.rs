@@ -28,7 +28,7 @@ pub(super) fn mount(point: &Path, options: &str) -> Result<OwnedFd> {
         command.stdin(OwnedFd::from(passed.try_clone()?)).env("_FUSE_COMMFD", "0");
         Ok(())
     };
-    let mut child = spawn(prepare).map_err(|error| missing(point, error))?;
+    let mut child = spawn(prepare).map_err(|error| missing("mount", point, error))?;
     drop(passed);
     let received = receive(&own);
     let ended = end(&mut child).map_err(failed)?;
@@ -48,7 +48,7 @@ pub(super) fn unmount(point: &Path, lazy: bool) -> Result<()> {
         Ok(())
     };
     let failed = |error| Error::from_io("unmount", error).at(point.display());
-    let mut child = spawn(prepare).map_err(failed)?;
+    let mut child = spawn(prepare).map_err(|error| missing("unmount", point, error))?;
     end(&mut child).map_err(failed)?.map_err(|message| unmount_failed(point, &message))
 }
 
@@ -91,9 +91,9 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(found)
 }
 
-fn missing(point: &Path, error: io::Error) -> Error {
+fn missing(operation: &'static str, point: &Path, error: io::Error) -> Error {
     let is_missing = error.kind() == io::ErrorKind::NotFound;
-    let error = Error::from_io("mount", error).at(point.display());
+    let error = Error::from_io(operation, error).at(point.display());
     if !is_missing {
         return error;
     }
@@ -103,7 +103,11 @@ fn missing(point: &Path, error: io::Error) -> Error {
 }
 
 fn unmount_failed(point: &Path, message: &str) -> Error {
-    Error::new(ErrorKind::Busy, "unmount").at(point.display()).because(cause(message))
+    let kind = match message.contains("busy") {
+        true => ErrorKind::Busy,
+        false => ErrorKind::PermissionDenied,
+    };
+    Error::new(kind, "unmount").at(point.display()).because(cause(message))
 }
 
 fn refused(point: &Path, message: &str) -> Error {
@@ -135,6 +139,9 @@ mod tests {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let message = end(&mut child).unwrap().unwrap_err();
         let error = unmount_failed(Path::new("/a"), &message);
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         assert_eq!(error.cause(), "entry for /a not found in /etc/mtab");
+        let busy = unmount_failed(Path::new("/a"), "failed to unmount /a: Device or resource busy");
+        assert_eq!(busy.kind(), ErrorKind::Busy);
     }
 }

@@ -1,4 +1,4 @@
-//! The requests in flight. The task that removes one from here answers it.
+//! The table of requests in flight. Only the task that removes a request from it sends the response.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -22,25 +22,25 @@ impl InFlight {
         unique: u64,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
-        // The task ends by taking itself out, so it has to be in before.
+        // The lock is held: the task removes itself when it ends, so it must be in the table before that.
         let mut tasks = lock(&self.tasks);
         tasks.insert(unique, runtime.spawn(task).abort_handle());
     }
 
-    /// Whether a request is there.
+    /// Whether a request is in flight.
     pub(super) fn contains(&self, unique: u64) -> bool {
         lock(&self.tasks).contains_key(&unique)
     }
 
-    /// Removes a request. Returns whether it was there: only then the caller answers it.
+    /// Removes a request. Returns whether it was in the table: only then may the caller respond to it.
     pub(super) fn take(&self, unique: u64) -> bool {
         lock(&self.tasks).remove(&unique).is_some()
     }
 
-    /// Removes a request and aborts its task. Returns whether it was there.
+    /// Removes a request and aborts its task. Returns whether it was in the table.
     pub(super) fn abort(&self, unique: u64) -> bool {
         let task = lock(&self.tasks).remove(&unique);
-        // Outside the lock: the task is dropped here if it is not running, with whatever it holds.
+        // Outside the lock: this passes the task to the runtime, which drops it with whatever it holds.
         task.inspect(AbortHandle::abort).is_some()
     }
 
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_aborted_request_is_answered_once() {
+    async fn an_aborted_request_gets_one_response() {
         let in_flight = Arc::new(InFlight::default());
         let (held, dropped) = oneshot::channel::<()>();
         in_flight.spawn(&Handle::current(), 7, async move {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_can_take_itself_however_fast_it_is() {
+    async fn a_task_that_ends_at_once_can_remove_itself() {
         let in_flight = Arc::new(InFlight::default());
         for unique in 0..100 {
             let (sender, receiver) = oneshot::channel();

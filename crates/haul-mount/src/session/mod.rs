@@ -6,10 +6,10 @@
 //!                                                        └────── responses ─────┴─► a task per request
 //! ```
 //!
-//! One thread at a time reads; it passes the turn on before it handles what it has read. What needs no waiting is
-//! answered on the spot. Everything else becomes a task, which INTERRUPT aborts unless it is done soon: the process
+//! One thread at a time reads; it passes the turn on before it handles what it has read. It responds itself to requests
+//! that need no waiting. Every other request becomes a task, which INTERRUPT aborts unless it is done soon: the process
 //! gets `EINTR`, whatever the server does. Only the task that removes a request from the table of requests in flight
-//! answers it, so each gets one response.
+//! responds to it, so each gets one response.
 
 mod attach;
 mod device;

@@ -1,4 +1,4 @@
-//! What is mounted, from `/proc/thread-self/mountinfo`.
+//! The mounted file systems, from `/proc/thread-self/mountinfo`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,17 +14,22 @@ const TABLE: &str = "/proc/thread-self/mountinfo";
 /// A mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mounted {
-    /// The number of the mount, which is not reused soon.
+    /// The number of the mount. The kernel may reuse it after an unmount.
     pub(super) id: u64,
     /// The number of its device, as `0:57`.
     pub(super) device: String,
-    /// Where it is.
+    /// The mount point.
     pub(super) point: PathBuf,
     /// Its type.
     pub(super) kind: Vec<u8>,
 }
 
 impl Mounted {
+    /// Whether it is the same mount, whose number another one may have by now.
+    fn is(&self, other: &Self) -> bool {
+        (self.id, &self.device) == (other.id, &other.device)
+    }
+
     /// Whether haul has mounted it.
     pub(super) fn is_ours(&self) -> bool {
         self.kind == TYPE.as_bytes()
@@ -38,12 +43,12 @@ pub(super) fn at(point: &Path) -> Option<Mounted> {
     table.split(|byte| *byte == b'\n').rev().filter_map(parse).find(|one| one.point == point)
 }
 
-/// The file system of this number, wherever it is now: a directory above it may have been renamed. `None` if it is not
-/// mounted any more, or if another one covers it.
-pub(super) fn with_id(id: u64) -> Option<Mounted> {
+/// The same mount, wherever it is now: a directory above it may have been renamed. `None` if it is not mounted any more,
+/// or if another one covers it.
+pub(super) fn again(mounted: &Mounted) -> Option<Mounted> {
     let table = fs::read(TABLE).ok()?;
-    let found = table.split(|byte| *byte == b'\n').filter_map(parse).find(|one| one.id == id)?;
-    at(&found.point).filter(|top| top.id == id)
+    let found = table.split(|byte| *byte == b'\n').filter_map(parse).find(|one| one.is(mounted))?;
+    at(&found.point).filter(|top| top.is(mounted))
 }
 
 /// Parses a line: `36 35 98:0 /root /point options … - type source options`.
@@ -80,7 +85,7 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A path for the options of a mount, in which commas and backslashes are escaped.
+/// A value for the options of a mount: commas and backslashes are escaped.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -115,12 +120,17 @@ mod tests {
     }
 
     #[test]
-    fn the_root_of_this_machine_is_mounted() {
+    fn a_mount_is_found_by_its_path_and_by_its_number_and_device() {
         assert!(at(Path::new("/proc")).is_some_and(|proc| proc.kind == b"proc"));
         assert_eq!(at(Path::new("/proc/self")), None);
         let proc = at(Path::new("/proc")).unwrap();
-        assert_eq!(with_id(proc.id), Some(proc));
-        assert_eq!(with_id(u64::MAX), None);
+        assert_eq!(
+            again(&Mounted { point: PathBuf::from("/renamed"), ..proc.clone() }),
+            Some(proc.clone())
+        );
+        assert_eq!(again(&Mounted { id: u64::MAX, ..proc.clone() }), None);
+        // Another file system may have got the number. Formerly, it was unmounted.
+        assert_eq!(again(&Mounted { device: "0:0".to_owned(), ..proc }), None);
     }
 
     #[test]

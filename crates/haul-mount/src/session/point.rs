@@ -11,10 +11,11 @@ use rustix::process::geteuid;
 use super::attach::release;
 use super::mounts;
 
-/// The canonical path of a mount point. A mount of haul whose process has died is removed from there first.
+/// The canonical path of a mount point. A mount of haul whose process has died is unmounted there first.
 ///
 /// # Errors
-/// If it is missing, no directory, not empty (unless `nonempty`), or in use by another file system. Each has a hint.
+/// If it is missing, not a directory, not empty (unless `nonempty`), the root directory, or already the mount point of
+/// haul or of a program that has ended. Most of these errors have a hint.
 pub(crate) fn checked(point: &Path, nonempty: bool) -> Result<PathBuf> {
     let path = match point.canonicalize() {
         Ok(path) => path,

@@ -25,14 +25,14 @@ const GRACE: Duration = Duration::from_millis(500);
 
 /// Handles requests.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Answers a request at once; `None` if that would have to wait.
+    /// Handles a request without waiting; `None` if it has to wait.
     fn answer_now(self: &Arc<Self>, request: &Request) -> Option<Answer>;
 
-    /// Answers a request. The future is dropped if the process gives up.
+    /// Handles a request. The future is dropped if the process is interrupted.
     fn answer(self: Arc<Self>, request: Request) -> impl Future<Output = Answer> + Send;
 
-    /// A response did not reach the kernel, which therefore has no reference to its nodes, and will not close what it
-    /// has opened.
+    /// A response did not reach the kernel, which therefore has no references to the nodes in the response, and will
+    /// not close the handle in it.
     fn undelivered(&self, answer: &Answer);
 }
 
@@ -50,9 +50,9 @@ pub(crate) struct Session {
 pub(crate) enum End {
     /// The file system was unmounted, or the session was stopped.
     Unmounted,
-    /// The kernel speaks none of the versions of the protocol.
+    /// The kernel supports none of the versions of the protocol.
     TooOld,
-    /// Reading requests failed.
+    /// Reading requests failed, with this errno.
     Failed(i32),
 }
 
@@ -176,12 +176,12 @@ impl<H: Handler> Served<H> {
     /// after which no program expects `EINTR` from `rename` or `ftruncate`.
     fn interrupt(&self, unique: u64, other: u64) {
         if !self.in_flight.contains(other) {
-            // Another thread may have read it and not yet begun: the kernel then repeats this. It ignores the response
-            // if the other request has been answered.
+            // Another thread may have read that request and not yet begun: on EAGAIN, the kernel repeats the INTERRUPT,
+            // unless that request has got its response.
             self.device.send(unique, Some(Errno::AGAIN), &[]);
             return;
         }
-        // The device is closed when the session ends, not later.
+        // A weak reference: the device is closed when the session ends, not after the pause.
         let (device, in_flight) = (Arc::downgrade(&self.device), Arc::clone(&self.in_flight));
         self.runtime.spawn(async move {
             sleep(GRACE).await;

@@ -8,14 +8,14 @@ use haul_storage::{Entry, RelPath};
 
 use crate::attributes::text_bytes;
 
-/// Bytes that listings may take, beside the entries themselves.
+/// Most bytes that all listings together may take.
 const MOST: usize = 8 << 20;
 
 /// Bytes that a listing takes beside its entries, and an entry beside its texts.
 const LISTING: usize = 300;
 const ENTRY: usize = 200;
 
-/// Most entries of a listing that is held, and most bytes. A longer one is not read to its end ahead.
+/// Most entries of a listing that is held, and most bytes. A longer one is not read ahead to its end.
 pub(super) const MOST_ENTRIES: usize = 8192;
 pub(super) const MOST_BYTES: usize = 2 << 20;
 
@@ -27,7 +27,7 @@ pub(super) type Entries = Arc<[Arc<Entry>]>;
 pub(super) struct Listings {
     age: Duration,
     held: HashMap<RelPath, Held>,
-    /// The listings by age, with their numbers; one that was replaced is there twice.
+    /// The listings, oldest first, with their numbers; one that was replaced is in the queue twice.
     order: VecDeque<(RelPath, u64)>,
     number: u64,
     weight: usize,
@@ -43,7 +43,7 @@ struct Held {
     is_used: bool,
     /// Whether it was listed for a program, not at the start of the mount.
     is_counted: bool,
-    /// Names of entries that were changed here since it was requested.
+    /// Names of entries that were changed through this mount since it was requested.
     changed: HashSet<Vec<u8>>,
     /// Its directories, and how many of them have been taken.
     directories: Vec<RelPath>,
@@ -135,7 +135,7 @@ impl Listings {
         Some(Arc::clone(&held.entries))
     }
 
-    /// For how long a name may be taken for missing, if it is.
+    /// For how long a name may be taken for missing, if the listing of its directory does not have it.
     pub(super) fn missing(&self, path: &RelPath, now: Duration) -> Option<Duration> {
         let held = self.fresh(&path.parent()?, now)?;
         let name = path.name();
@@ -144,7 +144,7 @@ impl Listings {
         is_missing.then(|| self.age.saturating_sub(now.saturating_sub(held.at)))
     }
 
-    /// A program uses a listing. Returns whether it was not used before.
+    /// A program uses a listing. Returns whether that is its first use.
     pub(super) fn use_up(&mut self, directory: &RelPath) -> bool {
         let Some(held) = self.held.get_mut(directory) else { return false };
         let is_first = !std::mem::replace(&mut held.is_used, true);
@@ -152,7 +152,7 @@ impl Listings {
         is_first
     }
 
-    /// The next directories in a directory that were not taken yet, until `most` have been.
+    /// The next directories in a directory that were not taken yet, until `most` have been taken in all.
     pub(super) fn take(&mut self, directory: &RelPath, most: usize) -> Vec<RelPath> {
         let Some(held) = self.held.get_mut(directory) else { return Vec::new() };
         let until = most.min(held.directories.len());
@@ -195,7 +195,7 @@ impl Listings {
 
 /// Bytes that an entry takes.
 pub(super) fn weight(entry: &Entry) -> usize {
-    // The path of a directory is there twice.
+    // The path of a directory is also in `Held::directories`.
     let again = if entry.is_dir() { entry.path.as_bytes().len() } else { 0 };
     ENTRY + text_bytes(entry) + again
 }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_listing_takes_the_place_of_an_earlier_one_and_not_the_reverse() {
+    fn a_listing_is_replaced_only_by_a_later_one() {
         let mut listings = held("a", &["x"]);
         put(&mut listings, "a", 2 * SECOND, &["y"], (false, true));
         put(&mut listings, "a", SECOND, &["z"], (false, true));

@@ -1,6 +1,6 @@
 //! Listings ahead of programs, over a long path.
 //!
-//! A LOOKUP asks for one name. Along with its request, the directory of the name is listed: the first response counts,
+//! A LOOKUP is for one name. Along with its request, the directory of the name is listed: the first response counts,
 //! and the next lookups need no request. Directories in a directory that a program looks at are listed ahead, so that a
 //! program that walks a tree (`find`, `git status`) waits once per level at most, not once per name.
 //!
@@ -33,10 +33,10 @@ use crate::lock::lock;
 use held::{Entries, MOST_BYTES, MOST_ENTRIES, weight};
 use plan::{Known, Listed, Plan};
 
-/// The RTT of a long path. On a shorter one, a program hardly waits, and its own requests are the best guide.
+/// Shortest RTT of a long path. On a shorter path, a program hardly waits, and its own requests are the best guide.
 const LONG: Duration = Duration::from_millis(5);
 
-/// Changes when a listing ends, by the end of its sender.
+/// Waits for the end of a listing: its sender is dropped then.
 type Ended = watch::Receiver<()>;
 
 /// The listings ahead of one mount.
@@ -85,12 +85,12 @@ impl Survey {
         self.change(|plan, now| plan.begin(root, now));
     }
 
-    /// A path is looked up, by a request.
+    /// A path is looked up, and nothing is known about it.
     pub(crate) fn looked_up(&self, path: &RelPath) {
         self.change(|plan, now| plan.looked_up(path, now));
     }
 
-    /// A path was looked up, and is known.
+    /// A path was looked up, and exists.
     pub(crate) fn found(&self, path: &RelPath, is_directory: bool) {
         self.change(|plan, now| plan.found(path, is_directory, now));
     }
@@ -100,7 +100,7 @@ impl Survey {
         lock(&self.0.as_ref()?.plan).missing(path, now)
     }
 
-    /// Waits until the directory of a path has been listed. Never returns if that is not in flight.
+    /// Waits until the directory of a path has been listed. Never returns if no such listing is in flight.
     pub(crate) async fn listed(&self, path: &RelPath) {
         let waiter = self.0.as_ref().and_then(|surveyor| lock(&surveyor.plan).waiter(path));
         match waiter {
@@ -153,7 +153,7 @@ impl Survey {
         self.change(|plan, now| plan.created_empty(directory, now));
     }
 
-    /// Changes the plan, and lists what it wants then; `None` if nothing is listed ahead.
+    /// Changes the plan, and starts the listings that are then due; `None` if nothing is listed ahead.
     fn change<T>(&self, change: impl FnOnce(&mut Plan<Ended>, Duration) -> T) -> Option<T> {
         let surveyor = self.0.as_ref().filter(|surveyor| surveyor.is_far())?;
         Some(surveyor.change(change))
@@ -165,7 +165,7 @@ impl Surveyor {
         self.started.elapsed()
     }
 
-    /// Whether the path is long. Once it was, it stays so.
+    /// Whether the path is long. Once true, it stays true.
     fn is_far(&self) -> bool {
         if self.is_far.load(Ordering::Relaxed) {
             return true;
@@ -259,6 +259,6 @@ impl Drop for Task {
 
 /// Waits until a listing has ended.
 async fn ended(mut waiter: Ended) {
-    // Nothing is ever sent: this is an error, once the sender is gone.
+    // Nothing is ever sent: this returns an error once the sender is dropped.
     drop(waiter.changed().await);
 }

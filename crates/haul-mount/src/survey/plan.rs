@@ -1,8 +1,9 @@
 //! Which directories are listed ahead. Without I/O: `W` waits for the end of a listing.
 //!
-//! What a program looks at is listed at once. From there the plan goes ahead of it: over the directories in a directory
-//! that it has read, and those in these. How far is bounded by the number of listings in flight and by those that
-//! no program has used yet. Programs that do not go into the directories that they see soon make this stop.
+//! A directory that a program looks at is listed at once. Then the plan goes ahead of the program: it lists the
+//! directories in a directory that the program has read, and the directories in those. How far it goes is bounded by
+//! the number of listings in flight, and of those that no program has used yet. If programs do not enter the
+//! directories that they see, listing ahead soon stops.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -12,23 +13,23 @@ use haul_storage::{Entry, RelPath};
 
 use super::held::{Entries, Listings};
 
-/// Listings ahead in flight, and those that programs want beside them.
+/// Most listings ahead in flight. With `MOST_WANTED` listings in flight in all, programs start no more either.
 const MOST_AHEAD: usize = 8;
 const MOST_WANTED: usize = 32;
 
-/// Directories that wait to be listed ahead.
+/// Most directories that wait to be listed ahead.
 const MOST_WAITING: usize = 128;
 
-/// Listings ahead that no program has used yet.
+/// Most listings ahead that no program has used yet.
 const MOST_UNUSED: usize = 64;
 
 /// Directories in one directory that are listed ahead of a program.
 const WIDTH: usize = 32;
 
-/// Levels below a directory that a program reads, and below one that it only passes through.
+/// Levels listed ahead below a directory that a program reads, and below one that it only passes through.
 const READ: u32 = 2;
 const PASSED: u32 = 1;
-/// Levels at the start of a mount.
+/// Levels listed ahead at the start of a mount.
 const FIRST: u32 = 3;
 
 /// For how long a directory is not listed ahead after that has failed, or after it turned out to be too long.
@@ -38,8 +39,8 @@ const AFTER_TOO_LONG: Duration = Duration::from_secs(600);
 /// Directories that are remembered: what is in them, and that they cannot be listed ahead.
 const MOST_REMEMBERED: usize = 1024;
 
-/// The score, which tells whether listings ahead are used: at first, at most, and what a used one adds. Each unused one
-/// subtracts 1.
+/// The score shows whether listings ahead are used: its first value, its maximum, and what a used listing adds. Each
+/// unused one subtracts 1.
 const AT_FIRST: i32 = 16;
 const MAX_SCORE: i32 = 32;
 const USED: i32 = 4;
@@ -55,10 +56,10 @@ pub(super) struct Plan<W> {
     waiting: VecDeque<Waiting>,
     ready: Vec<RelPath>,
     avoided: HashMap<RelPath, Duration>,
-    /// The first directories in directories, whatever their age: only a hint.
+    /// The first directories in each directory when it was last listed, however long ago: only a hint.
     remembered: HashMap<RelPath, Vec<RelPath>>,
     score: i32,
-    /// When something was last changed here.
+    /// When something was last changed through this mount.
     changed: Option<Duration>,
 }
 
@@ -89,7 +90,7 @@ struct Waiting {
 pub(super) enum Listed {
     /// With all entries.
     Whole(Vec<Arc<Entry>>),
-    /// It was given up, because it is too long.
+    /// It was abandoned, because it is too long.
     TooLong,
     /// It failed, or some entries are not known.
     Failed,
@@ -128,8 +129,8 @@ impl<W: Clone> Plan<W> {
         self.want(root, FIRST, false, now);
     }
 
-    /// A path is looked up, and nothing is known about it: lists its directory, and itself if that may be one. So the
-    /// next lookups need no request.
+    /// A path is looked up, and nothing is known about it: lists its directory, and the path itself if it may be a
+    /// directory (its name has no dot), so that the next lookups need no request.
     pub(super) fn looked_up(&mut self, path: &RelPath, now: Duration) {
         if let Some(parent) = path.parent() {
             self.want(&parent, PASSED, true, now);
@@ -140,7 +141,7 @@ impl<W: Clone> Plan<W> {
         self.prefetch_remembered(path, now);
     }
 
-    /// A path was looked up, and is known.
+    /// A path was looked up, and exists.
     pub(super) fn found(&mut self, path: &RelPath, is_directory: bool, now: Duration) {
         if let Some(parent) = path.parent() {
             self.use_up(&parent);
@@ -154,7 +155,7 @@ impl<W: Clone> Plan<W> {
     /// A program reads a directory.
     pub(super) fn read(&mut self, directory: &RelPath, now: Duration) -> Known<W> {
         self.expire(now);
-        // If it is not being listed yet, the program does so.
+        // If its listing has not begun, the program's own request lists it.
         self.waiting.retain(|waiting| waiting.directory != *directory);
         if let Some(parent) = directory.parent() {
             self.prioritize(&parent);
@@ -178,7 +179,8 @@ impl<W: Clone> Plan<W> {
         Known::Nothing
     }
 
-    /// A program has read a whole directory, which was requested at `at`. Not used if something has changed since.
+    /// A program has read a whole directory, which was requested at `at`. It is not held if something was changed
+    /// through this mount since.
     pub(super) fn hold(
         &mut self,
         directory: &RelPath,
@@ -213,7 +215,7 @@ impl<W: Clone> Plan<W> {
         self.listings.has(directory, now) || self.running.contains_key(directory)
     }
 
-    /// An entry was changed here: listings do not hold for it, and nothing below.
+    /// An entry was changed here: listings no longer hold for it, nor for anything below it.
     pub(super) fn changed(&mut self, path: &RelPath, now: Duration) {
         self.changed_attributes(path, now);
         self.listings.drop_below(path);
@@ -222,7 +224,7 @@ impl<W: Clone> Plan<W> {
         }
     }
 
-    /// Attributes of an entry were changed here: listings do not hold for it, but for what is below.
+    /// Attributes of an entry were changed here: listings no longer hold for it, but still for what is below it.
     pub(super) fn changed_attributes(&mut self, path: &RelPath, now: Duration) {
         self.changed = Some(now);
         self.listings.changed(path);
@@ -246,7 +248,7 @@ impl<W: Clone> Plan<W> {
         while self.ahead < MOST_AHEAD
             && let Some(next) = self.waiting.pop_front()
         {
-            // What a program will read next does not wait until it has used all others.
+            // A directory that a program will probably read next does not wait until the others are used.
             let most = if next.is_near { 2 * MOST_UNUSED } else { MOST_UNUSED };
             if self.listings.unused() + self.ahead >= most {
                 self.waiting.push_front(next);
@@ -313,7 +315,7 @@ impl<W: Clone> Plan<W> {
         }
     }
 
-    /// Lists what was in a directory when it was last listed: a program that looks the directory up will probably go
+    /// Lists the directories that a directory had when it was last listed: a program that looks it up will probably go
     /// on.
     fn prefetch_remembered(&mut self, directory: &RelPath, now: Duration) {
         let mut found = vec![directory.clone()];
@@ -349,7 +351,7 @@ impl<W: Clone> Plan<W> {
         }
     }
 
-    /// A program reads one of several directories in their parent: lists the next ones.
+    /// A program reads one of several directories in their parent: lists up to two of the next ones ahead.
     fn prefetch_siblings(&mut self, directory: &RelPath, now: Duration) {
         let Some(parent) = directory.parent().filter(|_| self.score > 0) else { return };
         let begun = self.listings.unused() + self.ahead + self.waiting.len();
@@ -373,7 +375,7 @@ impl<W: Clone> Plan<W> {
         });
     }
 
-    /// Moves some of those that wait before the others.
+    /// Moves the waiting directories that match before the others.
     fn first(&mut self, mut is_first: impl FnMut(&mut Waiting) -> bool) {
         let mut others = VecDeque::new();
         for mut waiting in std::mem::take(&mut self.waiting) {
@@ -482,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_lists_the_directory_of_the_name_and_what_may_be_one() {
+    fn a_lookup_lists_the_directory_of_a_name_and_the_name_itself_if_it_has_no_dot() {
         let mut plan = Plan::new(AGE);
         plan.looked_up(&path("a/b"), SECOND);
         assert_eq!(ready(&mut plan, SECOND), ["a", "a/b"]);
@@ -491,7 +493,7 @@ mod tests {
         assert!(plan.waiter(&path("a/x")).is_some() && plan.waiter(&path("x/a")).is_none());
         finish(&mut plan, "a", 2, 2 * SECOND);
         assert_eq!(ready(&mut plan, 2 * SECOND), ["a/000", "a/001"]);
-        // It is known now, and so is what is not in it.
+        // The directory is known now, and so are the names that it does not have.
         plan.looked_up(&path("a/c.txt"), 3 * SECOND);
         assert_eq!(ready(&mut plan, 3 * SECOND), [""; 0]);
         assert_eq!(plan.missing(&path("a/c.txt"), 3 * SECOND), Some(4 * SECOND));
@@ -507,7 +509,7 @@ mod tests {
         assert_eq!(ready(&mut plan, SECOND), [""; 0]);
         let mut listed = first.len();
         let mut next = first;
-        // As long as no program uses them, there is an end to it.
+        // As long as no program uses them, listing ahead stops at a limit.
         while let Some(directory) = next.pop() {
             finish(&mut plan, &directory, 100, SECOND);
             let more = ready(&mut plan, SECOND);
@@ -536,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_do_not_go_into_directories_end_it() {
+    fn listing_ahead_stops_if_programs_do_not_enter_directories() {
         let mut plan = Plan::new(AGE);
         let (mut now, mut listed) = (SECOND, 0);
         for number in 0..10 {
@@ -551,7 +553,7 @@ mod tests {
             now += 2 * AGE;
         }
         assert!((10..=40).contains(&listed), "{listed}");
-        // A program that goes into them brings it back.
+        // A program that enters them makes it resume.
         for number in 0..8 {
             let name = format!("{number}/000");
             assert!(matches!(plan.read(&path(&name), now), Known::Nothing));
@@ -590,12 +592,12 @@ mod tests {
         finish(&mut plan, "a", 1, SECOND);
         assert_eq!(plan.missing(&path("a/001"), SECOND), None);
         assert!(plan.missing(&path("a/002"), SECOND).is_some());
-        // What a program has read may be older than a change.
+        // A listing that a program has read may be older than a change.
         plan.hold(&path("b"), SECOND, directories("b", 2), 2 * SECOND);
         assert_eq!(plan.missing(&path("b/x"), 2 * SECOND), None);
         plan.hold(&path("b"), 2 * SECOND, directories("b", 2), 2 * SECOND);
         assert!(plan.missing(&path("b/x"), 2 * SECOND).is_some());
-        // One that was created here is known, and one that is gone is not.
+        // A directory that was created here is known, until one above it is changed.
         plan.created_empty(&path("b/new"), 3 * SECOND);
         assert!(plan.missing(&path("b/new/x"), 3 * SECOND).is_some());
         plan.changed(&path("b"), 3 * SECOND);

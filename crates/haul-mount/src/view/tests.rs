@@ -51,7 +51,7 @@ fn bytes(answer: &Answer) -> &[u8] {
 }
 
 impl World {
-    /// Mounts a storage with these files, on a link that is open.
+    /// Mounts a storage with these files, over a link with an open lane.
     async fn new(rtt: Duration, paths: impl IntoIterator<Item = String>) -> Self {
         let link = SimulatedLink { open_round_trips: 1, ..SimulatedLink::new(rtt, RATE) };
         let storage = MemoryStorage::builder().with_link(link).build();
@@ -76,7 +76,7 @@ impl World {
         self.storage.faults().count(call)
     }
 
-    async fn ask(&self, opcode: u32, node: u64, body: &[u8]) -> Answer {
+    async fn send(&self, opcode: u32, node: u64, body: &[u8]) -> Answer {
         let length = u32::try_from(40 + body.len()).unwrap();
         let mut bytes = [length.to_ne_bytes(), opcode.to_ne_bytes()].concat();
         bytes.extend_from_slice(&7_u64.to_ne_bytes());
@@ -92,7 +92,7 @@ impl World {
 
     /// The node of a name; `None` if it does not exist.
     async fn lookup(&self, node: u64, name: &str) -> Option<u64> {
-        let answer = self.ask(LOOKUP, node, format!("{name}\0").as_bytes()).await;
+        let answer = self.send(LOOKUP, node, format!("{name}\0").as_bytes()).await;
         Some(number(bytes(&answer))).filter(|node| *node > 0)
     }
 
@@ -108,8 +108,8 @@ impl World {
     /// Opens a file, and reads its first bytes.
     async fn open(&self, path: &str) {
         let node = self.walk(path).await;
-        let handle = number(bytes(&self.ask(OPEN, node, &[0; 8]).await));
-        let read = self.ask(READ, node, &range(handle, 0, 16 << 10)).await;
+        let handle = number(bytes(&self.send(OPEN, node, &[0; 8]).await));
+        let read = self.send(READ, node, &range(handle, 0, 16 << 10)).await;
         match read.body {
             Body::Data(block) => assert_eq!(block.len(), 16 << 10),
             body => panic!("{body:?}"),
@@ -118,10 +118,10 @@ impl World {
 
     /// Lists a directory with attributes.
     async fn list(&self, node: u64) -> Vec<Listed> {
-        let handle = number(bytes(&self.ask(OPENDIR, node, &[0; 8]).await));
+        let handle = number(bytes(&self.send(OPENDIR, node, &[0; 8]).await));
         let (mut listed, mut offset) = (Vec::new(), 0);
         loop {
-            let answer = self.ask(READDIRPLUS, node, &range(handle, offset, 32 << 10)).await;
+            let answer = self.send(READDIRPLUS, node, &range(handle, offset, 32 << 10)).await;
             let mut rest = bytes(&answer);
             if rest.is_empty() {
                 break;
@@ -139,7 +139,7 @@ impl World {
                 rest = &rest[128 + (24 + length).next_multiple_of(8)..];
             }
         }
-        self.ask(RELEASEDIR, node, &range(handle, 0, 0)).await;
+        self.send(RELEASEDIR, node, &range(handle, 0, 0)).await;
         listed
     }
 
@@ -170,9 +170,9 @@ async fn an_open_file_grows_with_the_file_and_not_with_one_that_replaces_it() {
     let world = World::new(RTT, []).await;
     world.storage.add_file("log", "first");
     let node = world.walk("log").await;
-    let handle = number(bytes(&world.ask(OPEN, node, &[0; 8]).await));
+    let handle = number(bytes(&world.send(OPEN, node, &[0; 8]).await));
     let read = async |expected: &str| {
-        let answer = world.ask(READ, node, &range(handle, 0, 4096)).await;
+        let answer = world.send(READ, node, &range(handle, 0, 4096)).await;
         match answer.body {
             Body::Data(block) => assert_eq!(block.into_bytes(), expected),
             body => panic!("{body:?}"),
@@ -182,7 +182,7 @@ async fn an_open_file_grows_with_the_file_and_not_with_one_that_replaces_it() {
     // What was requested along with the lookup has arrived by then.
     sleep(10 * RTT).await;
     world.storage.overwrite("log", 5, ", second");
-    // For the age of the attributes, programs see the size of before.
+    // Until the attributes expire, programs see the earlier size.
     read("first").await;
     sleep(AGE).await;
     world.lookup(ROOT, "log").await.unwrap();
@@ -209,49 +209,49 @@ fn tree(outer: usize, inner: usize, files: usize) -> Vec<String> {
     paths
 }
 
-/// Measures in round trips.
-async fn round_trips(work: impl Future<Output = ()>) -> f64 {
+/// How many RTTs some work takes.
+async fn rtts(work: impl Future<Output = ()>) -> f64 {
     let start = Instant::now();
     work.await;
     start.elapsed().as_secs_f64() / RTT.as_secs_f64()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_byte_of_a_file_is_there_one_round_trip_after_its_lookup() {
+async fn the_first_byte_of_a_file_arrives_one_rtt_after_its_lookup() {
     let world = World::new(RTT, one("file")).await;
-    let took = round_trips(world.open("file")).await;
-    assert!(took < 1.3, "{took:.2} round trips");
+    let took = rtts(world.open("file")).await;
+    assert!(took < 1.3, "{took:.2} RTTs");
 }
 
-/// Formerly, the first read was a round trip of its own.
+/// Formerly, the first read took an RTT of its own.
 #[tokio::test(start_paused = true)]
-async fn the_first_byte_of_a_file_is_there_one_round_trip_after_its_open() {
+async fn the_first_byte_of_a_file_arrives_one_rtt_after_its_open() {
     let world = World::new(RTT, one("file")).await;
     sleep(2 * RTT).await;
     world.walk("file").await;
-    let took = round_trips(world.open("file")).await;
-    assert!(took < 1.3, "{took:.2} round trips");
-    // The second time, it is asked for its version only.
+    let took = rtts(world.open("file")).await;
+    assert!(took < 1.3, "{took:.2} RTTs");
+    // The second time, only its version is requested.
     let reads = world.count(Call::Read);
-    let took = round_trips(world.open("file")).await;
-    assert!(took < 1.3, "{took:.2} round trips");
+    let took = rtts(world.open("file")).await;
+    assert!(took < 1.3, "{took:.2} RTTs");
     assert_eq!(world.count(Call::Read), reads);
 }
 
-/// Formerly, each name was a round trip, and the first read another.
+/// Formerly, each name took an RTT, and the first read another.
 #[tokio::test(start_paused = true)]
-async fn two_levels_of_directories_take_one_round_trip() {
+async fn two_levels_of_directories_take_one_rtt() {
     let world = World::new(RTT, one("a/b/c/d/file")).await;
-    let took = round_trips(world.open("a/b/c/d/file")).await;
-    assert!(took < 3.4, "{took:.2} round trips");
+    let took = rtts(world.open("a/b/c/d/file")).await;
+    assert!(took < 3.4, "{took:.2} RTTs");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_first_levels_are_known_soon_after_the_mount() {
     let world = World::new(RTT, one("a/b/c/d/file")).await;
     sleep(10 * RTT).await;
-    let took = round_trips(world.open("a/b/c/d/file")).await;
-    assert!(took < 1.3, "{took:.2} round trips");
+    let took = rtts(world.open("a/b/c/d/file")).await;
+    assert!(took < 1.3, "{took:.2} RTTs");
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,16 +259,16 @@ async fn directories_that_were_listed_before_are_listed_together() {
     let world = World::new(RTT, one("a/b/c/d/file")).await;
     world.open("a/b/c/d/file").await;
     sleep(2 * AGE).await;
-    let took = round_trips(world.open("a/b/c/d/file")).await;
-    assert!(took < 2.4, "{took:.2} round trips");
+    let took = rtts(world.open("a/b/c/d/file")).await;
+    assert!(took < 2.4, "{took:.2} RTTs");
 }
 
-/// sshfs takes two or three round trips for each of the 211 directories: more than five times as many.
+/// sshfs takes two or three RTTs for each of the 211 directories: more than five times as many.
 #[tokio::test(start_paused = true)]
 async fn a_program_that_walks_a_tree_seldom_waits() {
     let world = World::new(RTT, tree(10, 20, 25)).await;
-    let took = round_trips(async { assert_eq!(world.find().await, 5000) }).await;
-    assert!(took < 84.0, "{took:.2} round trips");
+    let took = rtts(async { assert_eq!(world.find().await, 5000) }).await;
+    assert!(took < 84.0, "{took:.2} RTTs");
     assert!(world.count(Call::List) < 260, "{} listings", world.count(Call::List));
     assert_eq!(world.count(Call::Stat), 0);
 }
@@ -277,13 +277,13 @@ async fn a_program_that_walks_a_tree_seldom_waits() {
 #[tokio::test(start_paused = true)]
 async fn names_that_are_looked_up_one_by_one_are_not_requested_one_by_one() {
     let world = World::new(RTT, tree(3, 3, 100)).await;
-    let took = round_trips(async {
+    let took = rtts(async {
         for path in tree(3, 3, 100) {
             world.walk(&path).await;
         }
     });
     let took = took.await;
-    assert!(took < 8.0, "{took:.2} round trips");
+    assert!(took < 8.0, "{took:.2} RTTs");
     assert!(world.count(Call::Stat) < 20, "{} requests", world.count(Call::Stat));
 }
 
@@ -327,7 +327,7 @@ async fn a_lookup_in_a_very_long_directory_requests_only_that_name() {
     let (stats, lists) = (world.count(Call::Stat), world.count(Call::List));
     assert_eq!(world.lookup(directory, "none.c").await, None);
     assert_eq!((world.count(Call::Stat), world.count(Call::List)), (stats + 1, lists));
-    // A program that wants all of them gets them.
+    // A program that lists the directory gets all entries.
     assert_eq!(world.list(directory).await.len(), 20_000);
 }
 

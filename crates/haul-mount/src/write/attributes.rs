@@ -92,8 +92,8 @@ impl Changes {
         self.set_remote(&path?, metadata).await
     }
 
-    /// The metadata of a file in the spool has changed. It is uploaded with the content, or alone if there are no
-    /// writers.
+    /// The metadata of a file in the spool has changed. It is uploaded with the content. If no handle may write, the
+    /// file is queued now.
     async fn metadata_changed(&self, file: &Arc<Pending>) -> Result<(), Errno> {
         if file.state().handles.writers > 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What changes a mount: dispatch of requests, and what the parts of `write` share.
+//! Requests that change a mount: their dispatch, and the state that the parts of `write` share.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -40,7 +40,7 @@ pub(crate) struct WriteOptions {
     pub(crate) warnings: Warnings,
 }
 
-/// What changes a mount.
+/// Handles the requests that change a mount.
 #[derive(Debug)]
 pub(crate) struct Changes {
     pub(super) names: Arc<Names>,
@@ -52,7 +52,7 @@ pub(crate) struct Changes {
     pub(super) uploader: Arc<Uploader>,
     pub(super) runtime: Runtime,
     pub(super) sync_close: bool,
-    /// Held for writing by a rename, and for reading by what relies on paths.
+    /// Held for writing by a rename, and for reading by everything that relies on paths.
     pub(super) paths: RwLock<()>,
     /// Removed entries to which the kernel still has references, by node.
     removed: Mutex<HashMap<u64, Removed>>,
@@ -68,8 +68,8 @@ pub(super) enum Removed {
 }
 
 impl Changes {
-    /// Changes `names`, of which the files are read through `files`. What the spool holds of earlier mounts is shown,
-    /// and uploaded after [`Changes::resume`].
+    /// Changes entries of `names`, whose files are read through `files`. Files that earlier mounts have left in the
+    /// spool are shown, and uploaded after [`Changes::resume`].
     ///
     /// # Errors
     /// If the spool cannot be read.
@@ -100,7 +100,7 @@ impl Changes {
         };
         changes.recover()?;
         let sender = Arc::clone(&changes.uploader.sender);
-        // It ends with the runtime.
+        // This task ends with the runtime.
         runtime.spawn(async move { sender.watch_link().await });
         Ok(Arc::new(changes))
     }
@@ -140,7 +140,7 @@ impl Changes {
         self.overlay.all().iter().for_each(|file| self.uploader.queue(file));
     }
 
-    /// Answers a change at once; `None` if that would have to wait.
+    /// Handles a change without waiting; `None` if it has to wait.
     pub(crate) fn answer_now(&self, change: &Change) -> Option<Answer> {
         match change {
             Change::Write { handle, offset, data, is_page } => {
@@ -148,13 +148,13 @@ impl Changes {
             }
             // Files of a mount have one name.
             Change::Link => Some(Errno::PERM.into()),
-            // The kernel does not ask again.
+            // After ENOSYS, the kernel does not send it again.
             Change::Unsupported => Some(Errno::NOSYS.into()),
             _ => None,
         }
     }
 
-    /// Answers a change of `node`. It is completed even if the process gives up.
+    /// Handles a change of `node`. It is completed even if the process is interrupted.
     pub(crate) async fn answer(self: Arc<Self>, node: u64, change: Change) -> Answer {
         let may_last = matches!(change, Change::Fsync(_) | Change::Flush(_));
         let most = self.names.shown.timeout;
@@ -163,12 +163,12 @@ impl Changes {
         runtime.spawn(async move {
             let answer = self.changed(node, change).await.unwrap_or_else(Answer::from);
             // If it is not received, dropping it releases the references and the handle in it.
-            drop(sender.send(Given { changes: self, answer: Some(answer) }));
+            drop(sender.send(Response { changes: self, answer: Some(answer) }));
         });
         let outcome = if may_last { Ok(receiver.await) } else { timeout(most, receiver).await };
         match outcome {
-            Ok(Ok(mut given)) => given.answer.take().unwrap_or_else(|| Errno::IO.into()),
-            // It has panicked; the others are not affected.
+            Ok(Ok(mut response)) => response.answer.take().unwrap_or_else(|| Errno::IO.into()),
+            // The task has panicked; the others are not affected.
             Ok(Err(_)) => Errno::IO.into(),
             Err(_) => Errno::TIMEDOUT.into(),
         }
@@ -210,14 +210,14 @@ impl Changes {
         }
     }
 
-    /// Remembers an entry that was removed, for processes that have it open.
+    /// Stores an entry that was removed, for processes that have it open.
     pub(super) fn remember(&self, node: Option<u64>, removed: Removed) {
         if let Some(node) = node.filter(|node| self.names.tree().contains(*node)) {
             lock(&self.removed).insert(node, removed);
         }
     }
 
-    /// The file of the spool that a node has been, if it was removed.
+    /// The spool file of a removed node, if its file was in the spool.
     pub(super) fn removed_file(&self, node: u64) -> Option<Arc<Pending>> {
         match lock(&self.removed).get(&node)? {
             Removed::Local(file) => Some(Arc::clone(file)),
@@ -268,12 +268,12 @@ impl Changes {
 
 /// The response to a change. Dropping it before it is taken releases the references and the handle in it.
 #[derive(Debug)]
-struct Given {
+struct Response {
     changes: Arc<Changes>,
     answer: Option<Answer>,
 }
 
-impl Drop for Given {
+impl Drop for Response {
     fn drop(&mut self) {
         if let Some(answer) = self.answer.take() {
             self.changes.undo(&answer);
@@ -296,8 +296,8 @@ impl Changes {
                 may_be_incomplete
             };
             if may_be_incomplete {
-                // Its writer had no time to close it. Without a record, the next mount would not know what it is. If
-                // the spool is full, it stays without one, as after a kill.
+                // Its writer had no time to close it. Without a record, the next mount would remove it. If the spool is
+                // full, there is none, as after a kill.
                 drop(file.settle(&self.spool, &self.names.root, false).await);
             }
             if !self.uploader.leave(file) {

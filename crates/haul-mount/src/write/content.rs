@@ -1,4 +1,4 @@
-//! Open files: creating, opening, reading, writing, and what closing them means.
+//! Open files: creating, opening, reading, writing, syncing and closing them.
 
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ impl Changes {
         Ok(Answer { outdated: (!keep_cache).then_some(node), ..Answer::opening(opening) })
     }
 
-    /// The file of the spool at a path, with one more writer, which the caller counts down.
+    /// The file at a path, brought into the spool if necessary. It has one more writer, which the caller has to end.
     pub(super) async fn writable(&self, node: u64, path: &RelPath) -> Result<Arc<Pending>, Errno> {
         loop {
             if let Some(file) = self.overlay.get(path) {
@@ -93,7 +93,8 @@ impl Changes {
         }
     }
 
-    /// Brings a file into the spool, without its content, unless it is there by now. `base` is what the server has.
+    /// Brings a file into the spool, without its content, unless another task has done so. `base` is what the server
+    /// has.
     fn adopt(
         &self,
         node: u64,
@@ -187,7 +188,7 @@ impl Changes {
         Ok(Answer::referring(entry(&attributes, self.names.shown.ages.missing), node))
     }
 
-    /// A new file at a path, or the one that is there, with one more writer, which the caller counts down.
+    /// A new file at a path, or the existing one. It has one more writer, which the caller has to end.
     async fn created_file(
         &self,
         parent: u64,
@@ -271,7 +272,7 @@ impl Changes {
         }
     }
 
-    /// Writes to an open file: at the offset if these are pages of a mapping, or unless it is open for appending.
+    /// Writes to an open file: at its end if it is open for appending, except for pages of a mapping; else at `offset`.
     pub(super) fn write(&self, (handle, is_page): (u64, bool), offset: u64, data: &[u8]) -> Answer {
         let Some(handle) = self.handles.get(handle) else { return Errno::BADF.into() };
         let Some(file) = handle.local.filter(|_| handle.is_writer) else {
@@ -281,8 +282,8 @@ impl Changes {
         if !self.allows_size(end) {
             return Errno::FBIG.into();
         }
-        let has_place = is_page || !handle.appends;
-        match file.write(has_place.then_some(offset), data) {
+        let has_offset = is_page || !handle.appends;
+        match file.write(has_offset.then_some(offset), data) {
             Ok(_) => {
                 self.filler.begin(&file);
                 written(u32::try_from(data.len()).unwrap_or(u32::MAX)).into()
@@ -369,7 +370,7 @@ impl Changes {
         self.end(handle, Files::undelivered);
     }
 
-    /// Ends a handle; `close` that of the storage.
+    /// Closes a handle; `close` closes the one of the storage in it.
     fn end(&self, handle: u64, close: impl FnOnce(&Files, u64)) {
         let Some((handle, is_last)) = self.handles.remove(handle) else { return };
         if let Some(remote) = handle.remote {
@@ -383,7 +384,7 @@ impl Changes {
         }
     }
 
-    /// A writer of a file that has no handle is done.
+    /// A writer without a handle has finished with a file.
     pub(super) fn writer_closed(&self, file: &Arc<Pending>) {
         if file.end_writing() {
             self.closed(file);
@@ -399,8 +400,8 @@ impl Changes {
         }
     }
 
-    /// A file is no longer in the spool: the handle by which its rest was read is closed. Readers that need more open
-    /// another.
+    /// A file is no longer in the spool: closes the handle by which its rest was read. Readers that need more of it
+    /// open another one.
     pub(super) fn stop_filling(&self, file: &Arc<Pending>) {
         let (filler, file) = (Arc::clone(&self.filler), Arc::clone(file));
         self.runtime.spawn(async move { filler.release(&file).await });

@@ -50,14 +50,14 @@ impl Filler {
                 Ok(block) => block,
                 Err(error) => {
                     if error.kind() == ErrorKind::Changed {
-                        // Perhaps only its metadata, and from here: the next attempt opens it anew.
+                        // Perhaps only its metadata, through this mount: the next attempt opens it again.
                         self.release(file).await;
                     }
                     return Err(error);
                 }
             };
             if (block.len() as u64) < step.len() {
-                // It was cut off here meanwhile, or on the server.
+                // It was truncated meanwhile, through this mount or on the server.
                 if file.missing(step) != [step] {
                     continue;
                 }
@@ -91,7 +91,7 @@ impl Filler {
         };
         let Some(path) = path else { return Err(Error::new(ErrorKind::NotFound, "read")) };
         let handle = self.names.retried(|| self.files.open_anew(&path)).await?;
-        // After the opening, so that it is this version that was opened.
+        // Requested after the open, so that it describes the version that was opened.
         let now = self.names.requested(&path).await;
         let is_same = now.map(|known| known.entry.map(|entry| entry.identity()) == base);
         match is_same {

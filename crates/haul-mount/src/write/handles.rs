@@ -34,7 +34,7 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// A handle of a node that has neither file.
+    /// A handle of a node, with neither a remote nor a local file.
     pub(super) fn of(node: u64) -> Self {
         let read = Arc::default();
         Self { node, remote: None, local: None, is_writer: false, appends: false, read }
@@ -49,7 +49,7 @@ impl Handle {
 }
 
 impl Handles {
-    /// Adds an open file. Returns its number. One that may write is counted by its file already.
+    /// Adds an open file. Returns its number. If it may write, its file has counted it already.
     pub(super) fn add(&self, handle: Handle) -> u64 {
         let mut state = lock(&self.state);
         state.1 += 1;
@@ -84,7 +84,7 @@ impl Handles {
         (listed.collect(), state.0.len())
     }
 
-    /// Closes a file, which is returned. With it, whether it was the last that could write.
+    /// Closes a handle. Returns it, and whether it was the last one of its file that could write.
     pub(super) fn remove(&self, number: u64) -> Option<(Handle, bool)> {
         let handle = lock(&self.state).0.remove(&number)?;
         let writer = handle.local.as_ref().filter(|_| handle.is_writer);

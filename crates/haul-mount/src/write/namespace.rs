@@ -38,7 +38,7 @@ impl Changes {
         made.map_err(|error| change_errno(&error))?;
         if let Some(mode) = mode.filter(|mode| mode & OFTEN_MASKED != 0) {
             let metadata = Metadata { mode: Some(mode), ..Metadata::default() };
-            // If it fails, the directory is there nevertheless, with permissions of the server's choice.
+            // If it fails, the directory exists nevertheless, with permissions of the server's choice.
             drop(storage.set_metadata(&path, &metadata).await);
         }
         self.names.created_directory(&path);
@@ -81,7 +81,7 @@ impl Changes {
 
     fn referring(&self, parent: u64, name: &[u8], made: &Entry) -> Result<Answer, Errno> {
         let node = self.names.tree().refer(parent, name).ok_or(Errno::STALE)?;
-        // The storage may describe it otherwise.
+        // The storage may report other attributes, so these are valid only for a short time.
         let valid = self.names.shown.ages.missing;
         Ok(Answer::referring(entry(&self.names.attributes(node, made), valid), node))
     }
@@ -175,7 +175,7 @@ impl Changes {
     }
 }
 
-/// Waits until a file is not being uploaded, which is stopped as soon as possible.
+/// Stops an upload of a file as soon as possible, and waits until the file is not being uploaded.
 pub(super) async fn hold(file: &Arc<Pending>) -> Gate {
     file.interrupt();
     Arc::clone(&file.gate).lock_owned().await

@@ -1,4 +1,4 @@
-//! The files in the spool by their paths: they are shown instead of what the storage has there.
+//! The files in the spool by their paths: they are shown instead of what the storage has at these paths.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -45,13 +45,13 @@ impl Overlay {
         below.map(|(_, file)| Arc::clone(file)).collect()
     }
 
-    /// Adds a file, unless there is one at this path already. Returns the one that is there then.
+    /// Adds a file, unless there is one at this path already. Returns the file that is then at the path.
     pub(super) fn add(&self, path: &RelPath, file: &Arc<Pending>) -> Arc<Pending> {
         let mut files = lock(&self.files);
         Arc::clone(files.entry(path.as_bytes().to_vec()).or_insert_with(|| Arc::clone(file)))
     }
 
-    /// Removes a file from its path, unless another one is there.
+    /// Removes a file from its path, unless another one is at that path.
     pub(super) fn take(&self, path: &RelPath, file: &Arc<Pending>) {
         let mut files = lock(&self.files);
         if files.get(path.as_bytes()).is_some_and(|there| Arc::ptr_eq(there, file)) {
@@ -59,8 +59,8 @@ impl Overlay {
         }
     }
 
-    /// Gives a file another path, where its upload replaces `base` and, in the overlay, the file `over`. Returns false if
-    /// it has left the spool or was removed, or if a third file is at that path.
+    /// Moves a file to another path. Its upload replaces the version `base` there; in the overlay, it replaces the file
+    /// `over`. Returns false if it has left the spool or was removed, or if a third file is at that path.
     pub(super) fn relocate(
         &self,
         file: &Arc<Pending>,
@@ -68,7 +68,7 @@ impl Overlay {
         base: Option<Identity>,
         over: Option<&Arc<Pending>>,
     ) -> bool {
-        // It leaves the spool under the same locks: here, or there, but not in between.
+        // A file leaves the spool under the same locks, so it cannot leave while it is moved.
         let mut state = file.state();
         if state.has_left {
             return false;
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(overlay.all().len(), 4);
     }
 
-    /// Formerly, it was in the overlay under neither path then, and no longer shown.
+    /// Formerly, such a file was then at neither path in the overlay, and no longer shown.
     #[test]
     fn a_file_does_not_take_the_path_of_another_one() {
         let directory = tempfile::tempdir().unwrap();

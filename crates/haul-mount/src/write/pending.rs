@@ -156,8 +156,8 @@ impl Pending {
         Ok(())
     }
 
-    /// The content is about to change. If it was recorded as complete, the record must not say so any more, in case
-    /// that this process ends before the file is closed again.
+    /// The content is about to change. If it was recorded as complete, the record is changed to incomplete first, in
+    /// case this process ends before the file is closed again.
     fn before_change(&self, state: &mut State) -> std::io::Result<()> {
         let mut last = lock(&self.last);
         let Some(record) = last.as_mut().filter(|record| record.closed) else { return Ok(()) };
@@ -170,10 +170,10 @@ impl Pending {
         Ok(())
     }
 
-    /// Reserves a range, which becomes longer than the file at most with `may_grow`.
+    /// Reserves space for a range. With `may_grow`, a shorter file is extended to the end of the range.
     pub(super) fn reserve(&self, range: Range, may_grow: bool) -> std::io::Result<()> {
         let mut state = self.state();
-        // First what may fail for want of space.
+        // First the step that may fail for lack of space.
         self.file.reserve(range)?;
         if may_grow && range.end() > state.size {
             self.resize(&mut state, range.end())?;
@@ -206,7 +206,7 @@ impl Pending {
             range
         };
         let read = self.file.read(range).map(|mut bytes| {
-            // Up to the end of the spool file only if it is longer: a sparse end reads as zeros.
+            // If the spool file is shorter, its missing end reads as zeros.
             bytes.resize(usize::try_from(range.len()).unwrap_or(usize::MAX), 0);
             bytes
         });
@@ -255,7 +255,7 @@ impl Pending {
         (state.base, state.upload.sent, state.is_record_old) = (Some(base), None, true);
     }
 
-    /// Stops an upload of it that is in progress, as soon as that is possible without losing track of what is there.
+    /// Stops an upload of it as soon as that is possible without losing track of what the server has.
     pub(super) fn interrupt(&self) {
         self.state().upload.interrupts += 1;
         self.changed.notify_waiters();
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_written_is_read_back_also_by_the_next_process() {
+    async fn written_bytes_are_read_back_also_by_the_next_process() {
         let world = World::new();
         let pending = world.pending(None);
         assert_eq!(pending.write(Some(3), b"abc").unwrap(), 3);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_what_has_changed_since_is_not_of_a_complete_file() {
+    fn a_record_of_an_earlier_generation_is_not_closed() {
         let world = World::new();
         let pending = world.pending(None);
         pending.write(None, &vec![7; 2 << 20]).unwrap();
@@ -503,7 +503,7 @@ mod tests {
         assert!(closed());
         pending.write(Some(0), b"new").unwrap();
         assert!(!closed());
-        // As if that had been written before the record was stored.
+        // As if the change had come just before the record was stored.
         pending.store(record, generation).unwrap();
         assert!(!closed());
     }
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_is_not_fetched() {
+    fn bytes_that_were_cut_off_are_not_fetched() {
         let pending = World::new().pending(Some(10));
         pending.set_size(4).unwrap();
         pending.set_size(8).unwrap();

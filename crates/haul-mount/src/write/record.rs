@@ -78,7 +78,7 @@ impl From<&Version> for Identity {
 }
 
 impl Present {
-    /// The ranges of `present` before `end`.
+    /// The ranges of `present`. In the gaps before `end`, the content is that of the base.
     pub(super) fn of(present: &RangeSet, end: u64) -> Self {
         Self { end, ranges: present.iter().map(|range| (range.start(), range.end())).collect() }
     }

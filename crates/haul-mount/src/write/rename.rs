@@ -1,7 +1,7 @@
 //! Renaming.
 //!
 //! A new file that is only in the spool is renamed there; everything else on the server, with the files of the spool
-//! that are below. Each of them has its gate held meanwhile.
+//! that are below. The gate of each of these is held meanwhile.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ impl Changes {
         Ok(Answer::done())
     }
 
-    /// What is to be moved, once none of it is being uploaded.
+    /// Finds what a rename moves, and waits until none of it is being uploaded.
     async fn moved(&self, from: RelPath, to: RelPath) -> Moved {
         let mut gates = Vec::new();
         let mut source = None;
@@ -123,13 +123,14 @@ impl Changes {
             // A conflict copy has got this name meanwhile, or the file is gone.
             return Err(if file.is_live() { Errno::BUSY } else { Errno::NOENT });
         }
-        // Only if it was durable before, and before the other is removed.
+        // The new path becomes durable before the replaced file is removed. If none is replaced, a file without a
+        // record needs none yet.
         let settled = match file.is_recorded() || target.is_some() {
             true => self.settle(file, false).await,
             false => Ok(()),
         };
         if settled.is_err() {
-            // As it was.
+            // Undo the move.
             self.overlay.relocate(file, from, was_base, None);
             if let Some(target) = target {
                 self.overlay.add(to, target);
@@ -155,8 +156,8 @@ impl Changes {
         Ok(there.entry.map(|entry| entry.identity()))
     }
 
-    /// Gives a file of the spool the path that it has on the server by now. It has it even if that cannot be recorded:
-    /// the next record has it, too.
+    /// Moves a file of the spool to the path that it has on the server by now. If that cannot be recorded, the next
+    /// record does it.
     async fn follow(&self, file: &Arc<Pending>, to: &RelPath, base: Option<Identity>) {
         if self.overlay.relocate(file, to, base, None) && file.is_recorded() {
             drop(file.settle(&self.spool, &self.names.root, false).await);
@@ -219,8 +220,8 @@ impl Changes {
         }
     }
 
-    /// Renames on a server that refuses to replace what is at the new path. An empty directory there is removed first; a
-    /// file is moved aside, and moved back if the rename fails.
+    /// Renames on a server that refuses to replace what is at the new path. An empty directory there is removed first;
+    /// a file is moved aside, and moved back if the rename fails.
     async fn replace_on_server(
         &self,
         from: &RelPath,
@@ -242,11 +243,11 @@ impl Changes {
         let Ok(aside) = aside else { return Err(refused) };
         storage.rename(to, &aside).await?;
         if let Err(error) = storage.rename(from, to).await {
-            // If this fails, it is still there under its other name.
+            // If this fails, the file stays under its temporary name.
             drop(storage.rename(&aside, to).await);
             return Err(error);
         }
-        // The rename is done, whatever becomes of the other.
+        // The rename is done, even if the replaced file cannot be removed.
         drop(storage.remove(&aside).await);
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Sends one version of a file to the storage, unless what is there is not the version that it replaces.
+//! Sends one version of a file to the storage, unless the storage has another version than the one that it replaces.
 //!
-//! A new file is committed without permission to replace another, which storages refuse in one step as far as they can.
-//! A file that replaces a version is compared with a STAT just before its commit. Storages that can
-//! ([`Capabilities::conditional_commits`](haul_storage::Capabilities::conditional_commits)) compare it again when they
+//! A new file is committed without permission to replace another; storages check that atomically as far as they can.
+//! The version that is to be replaced is checked by a STAT just before the commit. Storages that can
+//! ([`Capabilities::conditional_commits`](haul_storage::Capabilities::conditional_commits)) check it again when they
 //! replace it; on others, a change between the two is overwritten.
 
 use std::collections::VecDeque;
@@ -28,10 +28,10 @@ use crate::link;
 /// Bytes of a write, unless the storage prefers more.
 const BLOCK: u64 = 1 << 20;
 
-/// Writes of a file in flight.
+/// Most writes of a file in flight.
 const MOST_WRITES: usize = 32;
 
-/// Longest file that is sent at once, whatever the storage prefers.
+/// Longest file that is sent in one request, whatever the storage prefers.
 const MOST_WHOLE: u64 = 4 << 20;
 
 /// Longest file that is read back to compare it.
@@ -85,7 +85,7 @@ impl Snapshot {
             interrupts: state.upload.interrupts,
             is_strict: strictly,
             is_synced: state.upload.is_wanted,
-            // A later one may have the time of this one: programs set times.
+            // Only the same generation: a later one may have the same time, since programs set times.
             may_exist: state.upload.failures > 0 && attempted == generation,
         })
     }
@@ -126,7 +126,7 @@ impl Sender {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Longest file that is sent at once.
+    /// Longest file that is sent in one request.
     pub(super) fn whole_limit(&self) -> u64 {
         self.storage.capabilities().whole_limit.min(MOST_WHOLE)
     }
@@ -148,7 +148,7 @@ impl Sender {
     ) -> Result<Option<blake3::Hash>> {
         let sent = self.send_once(file, snapshot).await;
         let sent = match sent {
-            // Its directory was removed on the server. What was written here is not lost for that.
+            // Its directory was removed on the server. That must not lose what was written here.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let Some(parent) = snapshot.path.parent() else { return Err(error) };
                 self.storage.create_dir_all(&parent).await?;
@@ -223,7 +223,7 @@ impl Sender {
     }
 
     async fn send_long(&self, file: &Pending, snapshot: &Snapshot) -> Result<()> {
-        // Before anything is sent, too.
+        // Checked before anything is sent, too.
         self.options(file, snapshot).await?;
         let identity = Identity {
             size: snapshot.size,
@@ -328,7 +328,7 @@ impl Sender {
         if snapshot.base.is_none() && snapshot.last.is_none() {
             return Ok(is_new);
         }
-        // If it was removed on the server, what was written here later stays.
+        // If it was removed on the server, what was written here later becomes a new file.
         let Some(existing) = self.storage.find(&snapshot.path).await? else { return Ok(is_new) };
         if snapshot.base.as_ref() == Some(&existing.identity())
             || self.is_last(snapshot, &existing).await?
@@ -362,7 +362,7 @@ impl Sender {
         }
     }
 
-    /// Whether what is there is this version, from an upload whose response was lost.
+    /// Whether the file on the server is this version, from an upload whose response was lost.
     async fn is_sent(&self, file: &Pending, snapshot: &Snapshot, existing: &Entry) -> Result<bool> {
         if !existing.is_file() || existing.size != snapshot.size {
             return Ok(false);
@@ -387,7 +387,7 @@ fn content(file: &Pending, range: Range) -> Result<Vec<u8>> {
     let length = usize::try_from(range.len()).unwrap_or(usize::MAX);
     let mut bytes = match file.read(range) {
         Some(read) => read.map_err(|error| Error::from_io("read the spool", error))?,
-        // It was opened again and begins to be fetched: it has changed.
+        // A part of it has to be fetched: it has changed.
         None => return Err(Error::new(ErrorKind::Interrupted, "upload")),
     };
     bytes.resize(length, 0);

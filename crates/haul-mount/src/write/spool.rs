@@ -6,8 +6,8 @@
 //! SPOOL/KEY/NUMBER      a file: the head (see `record`), then the content
 //! ```
 //!
-//! KEY is a hash of the location. A spool file exists from the first change until the upload is done; without a valid
-//! head it was never closed.
+//! KEY is a hash of the location. A spool file exists from the first open for writing until the upload is done. One
+//! without a valid head was never closed.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -28,7 +28,7 @@ use crate::lock::lock;
 const LOCK: &str = "lock";
 const LOCATION: &str = "location";
 
-/// How often, and after which pause, a lock that is held is tried again.
+/// How often, and after which pause, haul retries to take a lock that another process holds.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -135,7 +135,7 @@ impl Spool {
     }
 
     /// The files that an earlier process has left, with their records. Files without one are removed: they were never
-    /// closed, and their paths are unknown. Those of another version of haul stay for that.
+    /// closed, and their paths are unknown. Files of another version of haul are left to it.
     pub(super) fn recover(&self) -> io::Result<Vec<(SpoolFile, Record)>> {
         let mut found = Vec::new();
         for number in numbers(&self.path)? {
@@ -359,7 +359,7 @@ impl SpoolFile {
         Ok(Some(blake3::hash(&content).to_hex().to_string()))
     }
 
-    /// Whether the content is the one that was recorded, as far as the record tells.
+    /// Whether the content is the one that was recorded; true if the record has no digest.
     fn is_as_recorded(&self, record: &Record) -> io::Result<bool> {
         if record.digest.is_none() {
             return Ok(true);

@@ -74,7 +74,7 @@ pub(super) struct HandleState {
 pub(super) struct UploadState {
     /// What was uploaded last, until the server has reported its version, which then is the base.
     pub(super) sent: Option<Sent>,
-    /// It has been given to the uploader and not been uploaded yet.
+    /// It waits for its upload, or is being uploaded.
     pub(super) is_queued: bool,
     /// A program waits for its upload, although the file may be open.
     pub(super) is_wanted: bool,
@@ -166,7 +166,7 @@ impl State {
         (self.path, self.base, self.is_record_old) = (Some(path), base, true);
     }
 
-    /// It is where it replaces nothing that is complete.
+    /// It has been uploaded, or moved to where it replaces nothing: it no longer counts as left open.
     pub(super) const fn complete(&mut self) {
         self.is_record_old |= self.handles.was_left_open;
         self.handles.was_left_open = false;

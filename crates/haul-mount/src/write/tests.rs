@@ -163,7 +163,7 @@ async fn many_small_files_are_uploaded_at_once() {
         world.write_file(&number.to_string(), [7; 4096]).await;
     }
     world.uploaded().await;
-    // Far more than one after the other, which takes two round trips each.
+    // Much faster than one after the other, which takes two RTTs each.
     assert!(start.elapsed() < RTT * FILES / 4, "{:?}", start.elapsed());
     assert_eq!(storage.paths().len(), FILES as usize);
 }
@@ -254,7 +254,7 @@ async fn permissions_and_times_that_the_server_cannot_set_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_upload_is_reported_and_tried_again() {
+async fn a_failed_upload_is_reported_and_retried() {
     let storage = MemoryStorage::new();
     storage.faults().on(Operation::WriteWhole).fail(ErrorKind::PermissionDenied);
     let world = World::new(&storage);
@@ -270,9 +270,9 @@ async fn a_failed_upload_is_reported_and_tried_again() {
     assert_eq!(storage.content("new"), "content");
 }
 
-/// Formerly, it had no record unless it had been flushed, and the next mount removed it.
+/// Formerly, such a file had no record unless it had been flushed, and the next mount removed it.
 #[tokio::test]
-async fn what_is_open_at_the_unmount_stays_for_the_next_mount() {
+async fn a_file_that_is_open_at_the_unmount_stays_for_the_next_mount() {
     let storage = MemoryStorage::new();
     let world = World::new(&storage);
     let handle = world.create("new").await;
@@ -282,7 +282,7 @@ async fn what_is_open_at_the_unmount_stays_for_the_next_mount() {
     assert_eq!((listed.len(), listed[0].path.to_string()), (1, "new".to_owned()));
 }
 
-/// Formerly, what was there by then replaced the version on the server.
+/// Formerly, its incomplete content replaced the version on the server.
 #[tokio::test]
 async fn a_file_that_changes_after_it_was_synced_is_not_uploaded_at_the_unmount() {
     let storage = MemoryStorage::new();
@@ -322,9 +322,9 @@ async fn an_upload_that_fails_for_good_after_a_transient_failure_is_reported() {
     assert!(matches!(&lock(&world.warnings)[..], [Warning::Failed { .. }]));
 }
 
-/// Formerly, it was tried again and again.
+/// Formerly, setting it was retried without end.
 #[tokio::test]
-async fn a_file_that_was_removed_on_the_server_is_not_described_any_more() {
+async fn metadata_of_a_file_that_was_removed_on_the_server_is_not_uploaded() {
     let storage = MemoryStorage::new();
     let world = World::new(&storage);
     world.write_file("new", "content").await;
@@ -357,7 +357,7 @@ async fn a_file_that_is_removed_before_its_upload_is_never_uploaded() {
     assert_eq!(world.listed(), []);
 }
 
-/// Formerly its answer stayed in a channel, so that it counted as open, and was never uploaded.
+/// Formerly, the response stayed in a channel, so that the file counted as open, and was never uploaded.
 #[tokio::test(start_paused = true)]
 async fn a_file_whose_creation_was_interrupted_is_closed() {
     let storage = MemoryStorage::new();
@@ -370,7 +370,7 @@ async fn a_file_whose_creation_was_interrupted_is_closed() {
         answer = &mut answer => panic!("{answer:?}"),
         () = std::future::ready(()) => {}
     }
-    // It runs to its end, and answers.
+    // The creation runs to its end, and its response is sent.
     while world.names.local_entries(&RelPath::root()).is_empty() {
         tokio::task::yield_now().await;
     }
@@ -380,7 +380,7 @@ async fn a_file_whose_creation_was_interrupted_is_closed() {
 }
 
 #[tokio::test]
-async fn the_kernel_does_not_use_what_it_has_of_a_file_that_was_written_here() {
+async fn pages_that_the_kernel_has_of_a_file_are_not_used_after_it_was_written() {
     const DIRECT: u32 = 1;
     const KEEP: u32 = 2;
     let storage = MemoryStorage::new();
@@ -416,7 +416,7 @@ async fn the_kernel_does_not_use_what_it_has_of_a_file_that_was_written_here() {
 }
 
 #[tokio::test]
-async fn the_status_has_open_files_of_the_spool_and_of_the_storage() {
+async fn the_status_lists_open_files_of_the_spool_and_of_the_storage() {
     let storage = MemoryStorage::new();
     storage.add_file("old", "123");
     let world = World::new(&storage);
@@ -478,7 +478,7 @@ async fn a_file_stays_if_the_server_refuses_to_rename_another_to_its_name() {
     storage.add_file("a", "new");
     storage.add_file("b", "old");
     let world = World::new(&storage);
-    // The first attempt, and the one after the other file has made room.
+    // The server refuses the first rename, since `b` exists; the second one moves `b` aside.
     storage.faults().on(Operation::Rename).nth(3).fail(ErrorKind::PermissionDenied);
     assert_eq!(failed(&world.change(ROOT, rename("a", "b")).await), Errno::ACCESS);
     assert_eq!((storage.content("a"), storage.content("b")), ("new".into(), "old".into()));
@@ -530,7 +530,7 @@ async fn a_long_file_is_uploaded_at_the_rate_of_the_link() {
     world.uploaded().await;
     let ideal = (64 * MIB) as f64 / RATE as f64;
     let took = start.elapsed().as_secs_f64();
-    // With the search for the window, which is long against such a transfer.
+    // This includes the search for the window, which is long compared with such a transfer.
     assert!(took < 4.0 * ideal, "{took:.2} s instead of {ideal:.2} s");
     assert_eq!(storage.entry("long").size, 64 * MIB as u64);
 }

@@ -6,8 +6,8 @@
 //!             └───────────── pause, doubling ◄── failure ◄────────────────────┴► copy beside ──┘
 //! ```
 //!
-//! A file is uploaded once it is closed, or when a process waits for that (fsync). One that changes while it is
-//! uploaded begins anew.
+//! A file is uploaded once it is closed, or when a process waits for that (fsync). If it changes while it is uploaded,
+//! the upload begins anew.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::names::Names;
 /// behind them.
 const MOST_SMALL: u32 = 8 << 20;
 
-/// What each of them counts at least: so at most 256 are uploaded at a time.
+/// Least bytes that each of them counts as: so at most 256 are uploaded at a time.
 const LEAST_SMALL: u64 = 32 << 10;
 
 /// Uploads at a time of longer files.
@@ -43,7 +43,7 @@ const MOST_LONG: usize = 4;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Failures in a row until a warning, if it may succeed later.
+/// Failures in a row until a warning, if a retry may succeed.
 const PATIENCE: u32 = 3;
 
 /// Uploads that begin anew because the file changes; the next one is completed in spite of that.
@@ -71,7 +71,7 @@ pub(super) struct Uploader {
 enum Outcome {
     /// There is nothing to upload any more.
     Done,
-    /// It has changed: try again at once.
+    /// The file was changed or moved: try again at once.
     Again,
 }
 
@@ -97,7 +97,7 @@ impl Uploader {
         })
     }
 
-    /// Uploads a file as soon as possible, unless that is going to happen anyway.
+    /// Uploads a file as soon as possible, unless it is queued already.
     pub(super) fn queue(self: &Arc<Self>, file: &Arc<Pending>) {
         {
             let mut state = file.state();
@@ -355,7 +355,7 @@ impl Uploader {
                 return state.has_left;
             }
             state.has_left = true;
-            // Under the lock: a change that finds that it has left must not be hidden by it.
+            // Under the lock: once a change finds that the file has left, the overlay must not show it any more.
             if let Some(path) = &state.path {
                 self.overlay.take(path, file);
             }
@@ -387,7 +387,7 @@ impl Uploader {
         Ok(Outcome::Again)
     }
 
-    /// A path for a conflict copy that nothing has yet.
+    /// A free path for a conflict copy; `None` if there are too many copies.
     async fn free_copy(&self, path: &RelPath) -> Result<Option<RelPath>> {
         for number in 1..=MOST_COPIES {
             let Some(copy) = copy_path(path, now(), number) else { break };

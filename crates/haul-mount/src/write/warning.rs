@@ -24,7 +24,7 @@ pub enum Warning {
         /// The copy, which has the content from here.
         copy: RelPath,
     },
-    /// A file cannot be uploaded. It stays in the spool, and is tried again.
+    /// A file cannot be uploaded. It stays in the spool, and the upload is retried.
     Failed {
         /// The file.
         path: RelPath,

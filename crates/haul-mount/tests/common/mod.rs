@@ -9,8 +9,8 @@ use haul_mount::{Mount, MountBuilder};
 use haul_storage::ErrorKind;
 use rustix::process::geteuid;
 
-/// Whether this process may mount; reports a skipped test if not. From then on, only this thread, and what it starts,
-/// sees what is mounted: no mount is left if the test program is killed.
+/// Whether this process may mount; reports a skipped test if not. From then on, only this thread, and the threads and
+/// processes that it starts, see what is mounted: no mount is left if the test program is killed.
 pub fn can_mount() -> bool {
     let can = geteuid().is_root() && Path::new("/dev/fuse").exists();
     if can {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use haul_storage::LinkStatus;
 
-/// The RTT from which a path is long: there, all lanes that a transfer is expected to use are opened concurrently at
-/// the start, because each takes as long to open as the first.
+/// The RTT from which a path is long: all lanes that a transfer is expected to use are then opened concurrently at the
+/// start, because each takes as long to open as the first.
 pub const LONG_RTT: Duration = Duration::from_millis(20);
 
 /// The pause before another lane is opened after a refusal, doubled with each consecutive refusal up to
@@ -127,13 +127,13 @@ impl Supply {
     /// How many lanes to open now; they count as opening from then on. `open` lanes are open, and the waiting tasks
     /// need `missing` lanes beyond those that are open, opening or within the target.
     pub fn to_open(&mut self, now: Instant, open: usize, missing: usize) -> usize {
-        let there = open + self.opening;
-        let first = usize::from(there == 0 && self.is_waited_for());
+        let count = open + self.opening;
+        let first = usize::from(count == 0 && self.is_waited_for());
         let is_paused = self.paused_until.is_some_and(|until| now < until);
         // Further lanes are of use only with a first one. If none is open after a refusal, those that are opening
         // have to end first: otherwise there would always be one, and waiting tasks would never get the error.
         let has_begun = open > 0 || (self.opening > 0 && !self.is_refused());
-        let target = if has_begun { self.target().saturating_sub(there) } else { 0 };
+        let target = if has_begun { self.target().saturating_sub(count) } else { 0 };
         let more = if is_paused { first } else { first.max(missing).max(target) };
         let more = more.min(self.most_opening.saturating_sub(self.opening));
         self.opening += more;

@@ -218,7 +218,7 @@ async fn a_failure_ends_the_waits_of_earlier_tasks_only() {
     sleep(ms(101)).await;
     server.refuses.store(false, Relaxed);
     let later = choose(&pool).await.unwrap();
-    assert_eq!(later.number, 2, "the later task has not waited for a pause to end");
+    assert_eq!(later.number, 2, "the later task gets the next attempt");
     for task in waiting {
         let error = task.await.unwrap().unwrap_err();
         assert_eq!((error.kind(), error.cause().as_str()), (ErrorKind::Busy, "try 1"));

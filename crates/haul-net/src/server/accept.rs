@@ -31,14 +31,14 @@ pub struct Running {
 }
 
 impl Stopper {
-    /// For a new server.
+    /// Creates the stopper of a new server, and the first [`Running`].
     pub fn new() -> (Self, Running) {
         let (stop, stopping) = watch::channel(false);
         let (alive, ended) = unbounded_channel();
         (Self { stop, ended }, Running { stopping, _alive: alive })
     }
 
-    /// Signals everything that runs to end, and returns when it has.
+    /// Signals all threads and connections to end, and returns when they have.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         while self.ended.recv().await.is_some() {}
@@ -99,12 +99,12 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (stopper, running) = Stopper::new();
         let admission = Admission::new(1, 1);
-        let places = Arc::new(Mutex::new(Vec::new()));
-        let (held, of_connection) = (Arc::clone(&places), running.clone());
+        let served = Arc::new(Mutex::new(Vec::new()));
+        let (tasks, of_connection) = (Arc::clone(&served), running.clone());
         let accepting = tokio::spawn(async move {
             let serve = |socket, _, admitted| {
                 let mut running = of_connection.clone();
-                held.lock().unwrap().push(tokio::spawn(async move {
+                tasks.lock().unwrap().push(tokio::spawn(async move {
                     running.stopped().await;
                     drop((socket, admitted));
                 }));
@@ -113,11 +113,11 @@ mod tests {
         });
         let mut first = TcpStream::connect(address).await.unwrap();
         let mut second = TcpStream::connect(address).await.unwrap();
-        assert_eq!(second.read(&mut [0]).await.unwrap(), 0, "there is no place for it");
+        assert_eq!(second.read(&mut [0]).await.unwrap(), 0, "only one connection is admitted");
         stopper.stop().await;
         assert_eq!(first.read(&mut [0]).await.unwrap(), 0);
         accepting.await.unwrap();
-        assert_eq!(places.lock().unwrap().len(), 1);
+        assert_eq!(served.lock().unwrap().len(), 1);
     }
 
     #[tokio::test]

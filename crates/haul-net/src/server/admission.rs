@@ -32,7 +32,7 @@ pub struct Admitted {
 
 impl Admission {
     /// Allows `all` connections, of which `unauthenticated` may be unauthenticated. One address may have three quarters
-    /// of these, but loopback addresses all: many users of a local proxy come from there.
+    /// of the unauthenticated ones. A loopback address may have all: the users of a local proxy connect from it.
     pub fn new(all: usize, unauthenticated: usize) -> Arc<Self> {
         let unauthenticated = unauthenticated.min(all);
         let of_one_address = unauthenticated - unauthenticated / 4;
@@ -67,7 +67,7 @@ impl Admission {
 }
 
 impl Admitted {
-    /// The connection has authenticated.
+    /// Records that the client has authenticated.
     pub fn mark_authenticated(&self) {
         if self.is_unauthenticated.swap(false, Ordering::Relaxed) {
             self.forget(&mut self.admission.taken());

@@ -19,7 +19,7 @@ use rustix::io::{Errno, Result};
 /// The longest path: the kernel's `PATH_MAX`.
 pub const PATH_MAX: usize = 4096;
 
-/// How often a path is resolved when concurrent renames make the kernel return EAGAIN.
+/// Maximum attempts to resolve a path when concurrent renames make the kernel return EAGAIN.
 const RACES: usize = 16;
 
 /// A directory that clients' paths cannot leave.
@@ -33,9 +33,9 @@ pub struct Jail {
 #[derive(Debug)]
 struct Item {
     name: Vec<u8>,
-    /// The directory, or that of the file.
+    /// The item itself if it is a directory, otherwise the directory of the file.
     directory: OwnedFd,
-    /// The name of the file there.
+    /// The name of the file in `directory`; `None` if the item is a directory.
     file: Option<Vec<u8>>,
 }
 
@@ -60,12 +60,12 @@ impl Jail {
         }
     }
 
-    /// Shows items, each with its name and its canonical path, at the root: for each, the directory must have a symbolic
-    /// link of that name (with any target), and nothing else. Without items, the jail does not change. Nothing can be
-    /// added to the root, and items can be neither renamed nor removed.
+    /// Shows items, each given by its name and its canonical path, at the root. The served directory must contain a
+    /// symbolic link of that name (with any target) for each item, and nothing else. Without items, the jail does not
+    /// change. Nothing can be added to the root, and items can be neither renamed nor removed.
     ///
     /// # Errors
-    /// If one cannot be opened.
+    /// If an item cannot be opened.
     pub fn with_items(mut self, items: Vec<(Vec<u8>, PathBuf)>) -> haul_storage::Result<Self> {
         for (name, path) in items {
             let failed = |errno: Errno| Error::from_io("serve", errno.into()).at(path.display());
@@ -90,7 +90,7 @@ impl Jail {
         !self.items.is_empty() && components(path).count() < 2
     }
 
-    /// Opens a path, following links that stay inside. Creates nothing.
+    /// Opens an existing path, following links that stay inside.
     ///
     /// # Errors
     /// Those of `openat2`.
@@ -106,7 +106,7 @@ impl Jail {
         if path.len() > PATH_MAX {
             return Err(Errno::NAMETOOLONG);
         }
-        let (root, path, links) = self.place(path)?;
+        let (root, path, links) = self.base(path)?;
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | links;
         for _ in 0..RACES {
@@ -118,8 +118,8 @@ impl Jail {
         Err(Errno::AGAIN)
     }
 
-    /// The directory in which a path is resolved, the path there, and whether links are refused.
-    fn place<'a>(&'a self, path: &'a [u8]) -> Result<(BorrowedFd<'a>, &'a [u8], ResolveFlags)> {
+    /// The directory in which a path is resolved, the path relative to it, and whether links are refused.
+    fn base<'a>(&'a self, path: &'a [u8]) -> Result<(BorrowedFd<'a>, &'a [u8], ResolveFlags)> {
         // `dav-server` passes an empty path as the parent of entries at the root.
         let or_top = |path: &'a [u8]| if path.is_empty() { &b"."[..] } else { path };
         let Some(first) = components(path).next().filter(|_| !self.items.is_empty()) else {
@@ -144,8 +144,8 @@ impl Jail {
         }
     }
 
-    /// An O_PATH descriptor of a path. Without `follow` it is that of a link itself, unless the
-    /// path ends with a slash, with which the kernel follows links anyway.
+    /// An O_PATH descriptor of a path. Without `follow`, the descriptor of a link is that of the link
+    /// itself, unless the path ends with a slash: the kernel then follows links anyway.
     ///
     /// # Errors
     /// Those of `openat2`.
@@ -162,11 +162,11 @@ impl Jail {
         fstat(self.locate(path, follow)?)
     }
 
-    /// The directory of a path's last component, and that component. `BUSY` for `/`, `.` and `..`,
-    /// which cannot be created, removed or renamed.
+    /// The directory of a path's last component, and that component.
     ///
     /// # Errors
-    /// Those of `openat2`, and `BUSY`.
+    /// Those of `openat2`; `BUSY` for `/`, `.` and `..`, which cannot be created, removed or renamed;
+    /// `ACCESS` at the root of a jail with items.
     pub fn parent<'a>(&self, path: &'a [u8]) -> Result<(OwnedFd, &'a [u8])> {
         let (directory, name) = split(path);
         if matches!(name, b"" | b"." | b"..") {
@@ -248,7 +248,7 @@ fn system_path(found: BorrowedFd<'_>) -> Result<Vec<u8>> {
     Ok(readlinkat(CWD, proc_path(found), Vec::new())?.into_bytes())
 }
 
-/// `path` as seen from `root`; `None` if it is not below.
+/// `path` as seen from `root`; `None` if it is neither `root` nor below it.
 fn within(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     if root == b"/" {
         return path.starts_with(b"/").then(|| path.to_vec());

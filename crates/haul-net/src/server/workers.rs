@@ -33,7 +33,7 @@ struct Worker {
     load: Arc<AtomicUsize>,
 }
 
-/// The threads of a server, which serve the connections that they are given until the server stops.
+/// The threads of a server, which serve the connections assigned to them until the server stops.
 pub struct Workers(Vec<Worker>);
 
 impl Workers {
@@ -63,7 +63,7 @@ impl Workers {
         Ok(Self(workers))
     }
 
-    /// Gives a connection to the thread that has the fewest. It is dropped if the server has stopped.
+    /// Assigns a connection to the thread that has the fewest. It is dropped if the server has stopped.
     pub fn assign(&self, socket: TcpStream, from: SocketAddr, admitted: Admitted) {
         let least = self.0.iter().min_by_key(|worker| worker.load.load(Ordering::Relaxed));
         // If the socket fails here, the client has disconnected.

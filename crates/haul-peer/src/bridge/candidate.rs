@@ -1,11 +1,11 @@
-//! Which of the addresses named by the other side or the bridge a peer dials. The holder of a ticket, or the owner of
-//! the bridge, must not make a machine connect to its own services, or to those of its networks.
+//! Decides which of the addresses named by the other side or by the bridge a peer dials. Neither the holder of a ticket
+//! nor the owner of the bridge may make a machine connect to services of its own or of its networks.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::ticket::{Address, is_private};
 
-/// haul listens on ports that the system chooses, and routers map to such ports.
+/// The lowest port to dial: haul listens on ports that the system chooses, and routers map to such ports.
 const LOWEST_PORT: u16 = 1024;
 
 /// Which addresses may be dialled, by where the bridge and the two sides are.
@@ -13,13 +13,18 @@ const LOWEST_PORT: u16 = 1024;
 pub(super) struct DialPolicy {
     /// The bridge's address, as this side has reached it.
     pub(super) bridge: IpAddr,
-    /// The addresses at which the bridge sees this side and the other one, as far as it has reported them.
+    /// The addresses at which the bridge sees this side and the other one, if it has reported them.
     pub(super) observed: (Option<IpAddr>, Option<IpAddr>),
 }
 
 impl DialPolicy {
-    /// Whether to dial an address: a private one only if both sides may be in one private network, a public one of this
-    /// machine's networks only then or if the other side is there, a loopback address only if the bridge is at one, too.
+    /// Whether to dial an address, at a port of at least [`LOWEST_PORT`]:
+    ///
+    /// - a loopback address only if the bridge is at one, too
+    /// - a private address only if both sides may be in one private network: the bridge sees both at one address, or is
+    ///   at a private or loopback address itself
+    /// - a public address of this machine's networks likewise, or if the bridge sees the other side at it
+    /// - any other public address
     pub(super) fn permits(&self, candidate: SocketAddr) -> bool {
         self.permits_among(candidate, super::networks::is_own)
     }
@@ -28,15 +33,17 @@ impl DialPolicy {
         let Ok(address) = Address::new(candidate) else { return false };
         let ip = address.socket().ip();
         let bridge = self.bridge.to_canonical();
-        let is_near = self.observed.0.is_some() && self.observed.0 == self.observed.1;
+        let (own, other) = self.observed;
+        let [own, other] = [own, other].map(|seen| seen.map(|seen| seen.to_canonical()));
+        let is_near = own.is_some() && own == other;
         if candidate.port() < LOWEST_PORT {
             return false;
         }
         if ip.is_loopback() {
             return bridge.is_loopback();
         }
-        let is_there = self.observed.1.is_some_and(|seen| seen.to_canonical() == ip);
-        let is_outside = !is_private(ip) && (is_there || !is_own(ip));
+        let is_other_side = other == Some(ip);
+        let is_outside = !is_private(ip) && (is_other_side || !is_own(ip));
         is_outside || is_near || is_private(bridge) || bridge.is_loopback()
     }
 }
@@ -57,7 +64,7 @@ mod tests {
         permits_beside(&[], bridge, seen, candidate)
     }
 
-    /// A router or a firewall may protect them. Formerly, only private addresses were left out.
+    /// A router or a firewall may protect such addresses. Formerly, only private ones were excluded.
     #[test]
     fn public_addresses_of_own_networks_are_not_dialled_for_a_client_elsewhere() {
         let own = ["198.51.100.1", "198.51.100.9", "2001:db8::9"];
@@ -77,6 +84,7 @@ mod tests {
     fn private_addresses_are_not_dialled_for_a_client_elsewhere() {
         const APART: [&str; 2] = ["198.51.100.1", "203.0.113.1"];
         const TOGETHER: [&str; 2] = ["198.51.100.1", "198.51.100.1"];
+        const MAPPED: [&str; 2] = ["::ffff:198.51.100.1", "198.51.100.1"];
         let public = "192.0.2.1";
         for candidate in ["203.0.113.1:40000", "[2001:db8::1]:1024"] {
             assert!(permits(public, APART, candidate), "{candidate}");
@@ -86,6 +94,7 @@ mod tests {
             assert!(!permits(public, APART, candidate), "{candidate}");
             assert!(!permits(public, ["", ""], candidate), "{candidate}");
             assert!(permits(public, TOGETHER, candidate), "{candidate}");
+            assert!(permits(public, MAPPED, candidate), "{candidate}");
             assert!(permits("10.1.2.3", APART, candidate), "{candidate}");
         }
         for candidate in ["127.0.0.1:40000", "[::1]:40000", "[::ffff:127.0.0.1]:40000"] {

@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use crate::wire::{Deframer, FRAME_HEADER, Frame, Limits, WireError, decode, message_frame};
 
-/// Bytes received at once. Most messages are shorter.
+/// Bytes read at once. Most messages are shorter.
 const RECEIVED: usize = 512;
 
-/// A connection whose other side takes no message for this long is lost.
+/// Time limit for sending a message, after which the connection is lost.
 const STALLED: Duration = Duration::from_secs(15);
 
 /// Messages over a stream.
@@ -71,7 +71,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Channel<S> {
         sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| lost(&error))
     }
 
-    /// Closes the connection behind what was sent.
+    /// Closes the connection after the messages that were sent.
     pub(super) async fn close(mut self) {
         // The other side may be gone.
         drop(timeout(STALLED, self.stream.shutdown()).await);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn giant_and_cut_frames_are_errors() {
+    async fn oversized_and_truncated_frames_are_errors() {
         let long = [0, 0, 0x10, 2, 1];
         for (bytes, kind) in [
             (&long[..], ErrorKind::Protocol),

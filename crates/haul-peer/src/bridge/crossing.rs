@@ -1,11 +1,11 @@
-//! Simultaneous TCP open: both sides connect to each other at the same time, each from the port that the bridge has seen.
-//! A router that maps a port to the same one for every destination then lets the other side's SYN in, as the response to
-//! this side's.
+//! Simultaneous TCP open: both sides connect to each other at the same time, each from the port that the bridge has
+//! seen. A router that maps a port to the same one for every destination then lets the other side's SYN in, as the
+//! response to this side's.
 //!
 //! ```text
 //! Port::open: from a free port to the bridge, with the preamble of a data connection
-//!      ↓ Cross: where the bridge sees the other side's port
-//! Port::cross: from the same port to there, repeatedly for a few seconds
+//!      ↓ Cross: the address and port at which the bridge sees the other side
+//! Port::cross: from the same port to that address, repeatedly for a few seconds
 //! ```
 
 use std::io;
@@ -24,7 +24,7 @@ use super::signal::introduce;
 use crate::lane;
 use crate::lock::lock;
 
-/// Time until the bridge is reached.
+/// Time limit for reaching the bridge.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest wait before both sides begin.
@@ -34,7 +34,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(6);
 const ATTEMPTS: usize = 2000;
 
-/// The shortest time between two attempts of all ports of an endpoint.
+/// The shortest time between two attempts of an endpoint, over all its ports.
 const BETWEEN: Duration = Duration::from_millis(1);
 
 /// Timeout of an attempt without a response. The system repeats the SYN after 1 s.
@@ -84,7 +84,7 @@ impl Port {
     /// Connects to the other side, which connects to this one.
     ///
     /// # Errors
-    /// If no attempt has succeeded within some seconds.
+    /// If no attempt has succeeded within 6 s.
     pub(super) async fn cross(
         &self,
         peer: SocketAddr,
@@ -116,9 +116,9 @@ impl Port {
     }
 }
 
-/// The pace of the attempts of all ports of a sharer or of a client: a peer that refuses at once is not flooded, however
-/// many ports connect to it. It is not that of the process: the attempts of two endpoints of one process
-/// would never coincide.
+/// The pace of the attempts of a sharer or of a client, over all its ports: a peer that refuses at once is not flooded,
+/// however many ports connect to it. Two endpoints in one process do not share a pace: their attempts would never
+/// coincide.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// When the next attempt may begin.
@@ -138,7 +138,7 @@ impl Pace {
     }
 }
 
-/// A socket on a port that others may use, too.
+/// A socket on a port that other sockets may use, too.
 fn socket(local: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if local.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_no_reason_to_give_up() {
+    async fn a_refused_attempt_is_repeated() {
         let bridge = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (one, _of_one) = port(&bridge).await;
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap();

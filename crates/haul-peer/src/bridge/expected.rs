@@ -1,4 +1,4 @@
-//! Attempts to connect that wait for something (a connection, or a message), by the number of their connection.
+//! Attempts to connect that wait for a connection or a message, by the number of their connection.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::lock::lock;
 
 type Table<T> = Arc<Mutex<HashMap<ConnectionId, oneshot::Sender<T>>>>;
 
-/// Attempts that wait.
+/// The waiting attempts.
 pub(super) struct Expected<T>(Table<T>);
 
 /// One attempt. Dropping it ends the wait.
@@ -23,14 +23,15 @@ pub(super) struct Awaited<T> {
 }
 
 impl<T> Expected<T> {
-    /// Begins to wait for the arrival with a number.
+    /// Begins to wait for the arrival with the number `id`.
     pub(super) fn expect(&self, id: ConnectionId) -> Awaited<T> {
         let (sender, receiver) = oneshot::channel();
         lock(&self.0).insert(id, sender);
         Awaited { id, table: Arc::clone(&self.0), receiver }
     }
 
-    /// Passes an arrival to the attempt that waits for it. It is dropped if there is none, and so is a second one.
+    /// Passes an arrival to the attempt that waits for it. It is dropped if there is no such attempt, or it is a second
+    /// arrival.
     pub(super) fn fulfil(&self, id: &ConnectionId, arrival: T) {
         let sender = lock(&self.0).remove(id);
         if let Some(sender) = sender {

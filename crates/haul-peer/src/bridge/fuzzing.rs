@@ -9,7 +9,8 @@ use super::preamble;
 use crate::wire::decode;
 use crate::wire::fuzzing::survives;
 
-/// A message of either direction, or a preamble: what is accepted can be sent again, and means the same.
+/// Decodes `data` as a message of either direction, a code and a preamble. What is accepted decodes to the same value
+/// after it is encoded again.
 pub fn received(data: &[u8]) {
     if let Ok(message) = decode::<ToBridge>(Bytes::copy_from_slice(data)) {
         survives(&message);

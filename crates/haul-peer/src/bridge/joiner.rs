@@ -1,6 +1,6 @@
-//! The client's side: it joins the sharer's room, and opens data connections that the bridge joins with the sharer's. With
-//! the bridge's help it also gets connections to the sharer itself: the sharer connects to it, or both connect to each
-//! other at once.
+//! The client's side: it joins the sharer's room, and opens data connections that the bridge joins with the sharer's.
+//! With the bridge's help it also gets direct connections to the sharer: the sharer connects to it, or both connect to
+//! each other at the same time.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -41,13 +41,13 @@ use crate::wire::convert::{clipped, fixed};
 /// How long to wait for the sharer to connect, and for the bridge to bring two ports together.
 const ARRIVAL: Duration = Duration::from_secs(10);
 
-/// Opens data connections to a sharer through a bridge. There is one signalling connection for all of them; it is opened
-/// with the first one, and again if it was lost.
+/// Opens data connections to a sharer through a bridge. There is one signalling connection for all of them; it is
+/// opened with the first one, and again if it was lost.
 pub struct Joiner {
     bridge: BridgeAddress,
     secret: Secret,
     runtime: Handle,
-    /// The signalling connection's task.
+    /// Sends to the signalling connection's task, once that was started.
     announce: Mutex<Option<UnboundedSender<Announcement>>>,
     view: Arc<Mutex<BridgeView>>,
     /// The port for the sharer's connections, once one was requested.
@@ -64,7 +64,7 @@ struct Listening {
     reached: Option<SocketAddr>,
 }
 
-/// What was learnt from the bridge.
+/// What this side has learnt from the bridge.
 #[derive(Debug, Default)]
 struct BridgeView {
     /// The bridge's address that was reached.
@@ -81,8 +81,8 @@ pub struct Observed {
     pub sharer: String,
 }
 
-/// A data connection. What is written to it reaches the sharer as soon as the bridge has joined it with the sharer's: the
-/// handshake of a lane can begin at once.
+/// A data connection. Bytes written to it reach the sharer as soon as the bridge has joined it with the sharer's, so
+/// the handshake of a lane can begin at once.
 #[derive(Debug)]
 pub struct Connection {
     /// The connection to the bridge.
@@ -98,35 +98,35 @@ pub struct Connection {
 pub struct Outcome(oneshot::Receiver<Result<()>>);
 
 impl Outcome {
-    /// Waits until the bridge has refused the connection, and returns why; never returns otherwise. Use it beside the
-    /// handshake of the lane, which would only time out.
+    /// Waits until the bridge has refused the connection, and returns why; never returns otherwise. Poll it beside the
+    /// handshake of the lane, which can only time out after a refusal.
     pub async fn refused(self) -> Error {
         match self.0.await {
             Ok(Err(error)) => error,
-            // Without a response, the signalling connection's task has ended with the runtime.
+            // Accepted, or the signalling connection's task has ended with the runtime.
             _ => pending().await,
         }
     }
 }
 
-/// A connection that is to be announced.
+/// A connection to announce.
 struct Announcement {
     id: ConnectionId,
     kind: Kind,
     outcome: oneshot::Sender<Result<()>>,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 enum Kind {
-    /// It is joined with one of the sharer.
+    /// The bridge joins it with one of the sharer's.
     Data,
     /// The sharer opens it, to one of these addresses.
     Reverse(Vec<SocketAddr>),
-    /// Its port is crossed with one of the sharer.
+    /// A simultaneous open from its port and from a port of the sharer.
     Crossing,
 }
 
-/// What a request announces.
+/// The connections that a request announces.
 #[derive(Clone, Default)]
 struct Batch {
     connections: Vec<Bytes>,
@@ -177,7 +177,7 @@ impl Joiner {
         lock(&self.view).observed.clone()
     }
 
-    /// Opens a data connection. It returns as soon as the bridge is reached; meanwhile the connection is announced on the
+    /// Opens a data connection. Returns as soon as the bridge is reached; meanwhile the connection is announced on the
     /// signalling connection.
     ///
     /// # Errors
@@ -212,7 +212,7 @@ impl Joiner {
         arrived
     }
 
-    /// Begins to wait for a connection to this machine. Returns also the addresses at which it listens.
+    /// Begins to wait for a connection to this machine. Also returns the addresses at which it listens.
     fn listen(
         &self,
         id: ConnectionId,
@@ -273,7 +273,7 @@ impl Joiner {
         (ip(&own), ip(&sharer))
     }
 
-    /// Announces a connection. The result shows whether the bridge refuses that.
+    /// Announces a connection. The result reports a refusal by the bridge.
     fn announced(&self, id: ConnectionId, kind: Kind) -> Outcome {
         let (sender, outcome) = oneshot::channel();
         self.announce(Announcement { id, kind, outcome: sender });
@@ -308,7 +308,7 @@ impl Joiner {
             None => announcement,
         };
         let (sender, announcements) = unbounded_channel();
-        // The receiver is here.
+        // Cannot fail: the receiver exists.
         drop(sender.send(rest));
         *announce = Some(sender);
         let client = Client {
@@ -332,7 +332,7 @@ impl fmt::Debug for Joiner {
 /// Announcements without a response, by the number of their request.
 type Waiting = (u32, Vec<oneshot::Sender<Result<()>>>);
 
-/// The client, as the signalling connection's task has it.
+/// The state of the signalling connection's task.
 struct Client {
     bridge: BridgeAddress,
     secret: Secret,
@@ -348,14 +348,14 @@ impl Client {
     async fn run(mut self, mut announcements: UnboundedReceiver<Announcement>) {
         while self.wait(&mut announcements).await {
             let Err(error) = self.serve(&mut announcements).await else { return };
-            // The bridge may have received these.
+            // The bridge may have received these announcements, so they are not repeated.
             for (_, outcomes) in std::mem::take(&mut self.waiting) {
                 fail(outcomes, &error);
             }
         }
     }
 
-    /// Waits until there is something to announce; `false` if nothing more can come.
+    /// Waits until there is something to announce; `false` if the [`Joiner`] was dropped.
     async fn wait(&mut self, announcements: &mut UnboundedReceiver<Announcement>) -> bool {
         if self.unsent.is_empty() {
             self.unsent.extend(announcements.recv().await);
@@ -368,7 +368,7 @@ impl Client {
         let mut signalling = match signalling {
             Ok(signalling) => signalling,
             Err(error) => {
-                // It cannot be reached for any of them.
+                // This concerns all waiting announcements.
                 self.gather(announcements, usize::MAX);
                 fail(self.unsent.drain(..).map(|one| one.outcome), &error);
                 return Err(error);
@@ -387,13 +387,13 @@ impl Client {
                 let Batch { connections, reverse, crossings, candidates } = batch;
                 let connect = Connect { connections, reverse, crossings, candidates };
                 let request = to_bridge::Body::Connect(connect);
-                // What cannot be sent is announced again on another connection.
+                // Connections that cannot be announced now are announced on the next signalling connection.
                 signalling.tell(number, request).await?;
                 self.sent(number, count);
             }
             tokio::select! {
                 first = announcements.recv() => {
-                    // All lanes are closed.
+                    // The joiner was dropped.
                     let Some(first) = first else { return Ok(()) };
                     self.unsent.push_back(first);
                 }
@@ -403,10 +403,10 @@ impl Client {
                         return Err(lost(&io::ErrorKind::UnexpectedEof.into()));
                     };
                     match message.body {
-                        Some(from_bridge::Body::Joined(_)) => self.answered(message.id, None),
+                        Some(from_bridge::Body::Joined(_)) => self.complete(message.id, None),
                         Some(from_bridge::Body::Refused(refused)) => {
                             let error = refusal(&refused, &self.bridge);
-                            self.answered(message.id, Some(&error));
+                            self.complete(message.id, Some(&error));
                         }
                         Some(from_bridge::Body::Cross(cross)) => self.crossed(cross),
                         _ => {}
@@ -448,7 +448,7 @@ impl Client {
             match response.map_err(|error| error.at(&self.bridge))? {
                 from_bridge::Body::Joined(joined) => {
                     self.joined(&joined, signalling.at);
-                    self.answered(0, None);
+                    self.complete(0, None);
                     return Ok(());
                 }
                 from_bridge::Body::Refused(refused) => {
@@ -461,7 +461,7 @@ impl Client {
                 _ => return Err(unexpected(&self.bridge)),
             }
         }
-        // There are three days.
+        // `unknown` is set: there are three days.
         Err(unknown.unwrap_or_else(|| Error::new(ErrorKind::Unreachable, "use the bridge")))
     }
 
@@ -474,14 +474,14 @@ impl Client {
         });
     }
 
-    /// The bridge has brought two ports together.
+    /// Passes the bridge's message for a crossing to the attempt that waits for it.
     fn crossed(&self, cross: Cross) {
         if let Ok(id) = fixed(&cross.connection, "connection") {
             self.crosses.fulfil(&id, cross);
         }
     }
 
-    /// Gathers what waits to be announced. Returns at most `most` connections.
+    /// Collects the announcements that wait. Returns the first ones, at most `most`.
     fn gather(
         &mut self,
         announcements: &mut UnboundedReceiver<Announcement>,
@@ -497,17 +497,17 @@ impl Client {
         batch
     }
 
-    /// The first `count` announcements were sent, with a request of this number.
+    /// Records that the first `count` announcements were sent, with a request of this number.
     fn sent(&mut self, number: u32, count: usize) {
         let outcomes = self.unsent.drain(..count).map(|one| one.outcome).collect();
         self.waiting.push((number, outcomes));
     }
 
-    /// A request has been answered.
-    fn answered(&mut self, number: u32, error: Option<&Error>) {
+    /// Reports the response to a request to the lanes whose connections it announced.
+    fn complete(&mut self, number: u32, error: Option<&Error>) {
         for (_, outcomes) in self.waiting.extract_if(.., |(one, _)| *one == number) {
             for outcome in outcomes {
-                // The lane may have been given up.
+                // The lane may have been dropped.
                 let _ = outcome.send(error.map_or(Ok(()), |error| Err(error.again())));
             }
         }
@@ -522,7 +522,7 @@ fn fail(outcomes: impl IntoIterator<Item = oneshot::Sender<Result<()>>>, error: 
     }
 }
 
-/// The error of a path to the sharer that is not available. Another one may be.
+/// The error of a path to the sharer that is not available. Another path may be.
 fn unavailable(cause: &str) -> Error {
     let error = Error::new(ErrorKind::Unreachable, "connect without the bridge");
     error.because(cause).with_retry(Retry::Later)
@@ -576,7 +576,7 @@ mod tests {
         }
     }
 
-    /// Formerly, they failed together with those that had been announced.
+    /// Formerly, such connections failed together with those that had been announced.
     #[tokio::test]
     async fn connections_not_announced_before_a_loss_are_announced_on_the_next_connection() {
         let bridge = Bridge::new().await;
@@ -598,7 +598,7 @@ mod tests {
         let body = Some(from_bridge::Body::Joined(Joined::default()));
         channel.send(&FromBridge { id, body }).await.unwrap();
         second.await.unwrap().unwrap();
-        // Without a bridge, all of them fail, and the next announcement makes it connect again.
+        // Without a bridge, all of them fail, and the client tries to connect again for the next announcement.
         drop((channel, bridge));
         for id in 3..5 {
             assert!(announce(id).await.unwrap().is_err());

@@ -1,5 +1,6 @@
-//! A client that listens, because the sharer may reach it although it cannot reach the sharer. A connection must
-//! begin with the hash of an attempt's number, which the sharer has from the bridge; any other is closed.
+//! The port on which a client listens: the sharer may be able to reach the client, even if the client cannot reach the
+//! sharer. A connection must begin with the hash of an attempt's number, which the sharer gets from the bridge; any
+//! other connection is closed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::lane;
 use crate::server::listen_on;
 use crate::ticket::Address;
 
-/// Time for a preamble.
+/// Time limit for a preamble.
 const PREAMBLE: Duration = Duration::from_secs(5);
 
 /// Maximum connections without a preamble. Further ones are closed.
@@ -41,7 +42,7 @@ impl Listener {
     /// Listens on a free port of all addresses: IPv4 and, if the machine has it, IPv6.
     ///
     /// # Errors
-    /// If the system refuses that.
+    /// If the system refuses to listen on IPv4.
     pub(super) fn start(runtime: &Handle) -> Result<Self> {
         let failed = |error| Error::from_io("listen", error);
         let first = listen_on((Ipv4Addr::UNSPECIFIED, 0).into()).map_err(failed)?;
@@ -56,7 +57,7 @@ impl Listener {
         Ok(Self { port, expected, tasks })
     }
 
-    /// Waits for the connection with a number.
+    /// Begins to wait for the connection with the number `id`.
     pub(super) fn expect(&self, id: ConnectionId) -> Awaited<TcpStream> {
         self.expected.expect(preamble::answer(&id))
     }
@@ -109,15 +110,15 @@ async fn accept(
         let Ok(permit) = Arc::clone(&unknown).try_acquire_owned() else { continue };
         let expected = expected.clone();
         tokio::spawn(async move {
-            if let Ok(Some((answer, stream))) = timeout(PREAMBLE, identified(stream)).await {
-                expected.fulfil(&answer, stream);
+            if let Ok(Some((hash, stream))) = timeout(PREAMBLE, identified(stream)).await {
+                expected.fulfil(&hash, stream);
             }
             drop(permit);
         });
     }
 }
 
-/// The answer with which a connection begins.
+/// The hash with which a connection begins, and the connection.
 async fn identified(mut stream: TcpStream) -> Option<([u8; 32], TcpStream)> {
     lane::set(&stream).ok()?;
     let mut preamble = [0; LEN];
@@ -143,23 +144,23 @@ mod tests {
             stream.write_all(bytes).await.unwrap();
             stream
         };
-        let answer = preamble::answer(&[1; 32]);
+        let hash = preamble::answer(&[1; 32]);
         let others = [
             preamble::encode_reverse(&preamble::answer(&[2; 32])),
             preamble::encode_reverse(&[1; 32]),
-            preamble::encode(&answer),
+            preamble::encode(&hash),
             [b'G'; LEN],
         ];
         for bytes in others {
             let mut stream = connect(&bytes).await;
             assert!(matches!(stream.read(&mut [0]).await, Ok(0) | Err(_)));
         }
-        let mut near = connect(&preamble::encode_reverse(&answer)).await;
+        let mut near = connect(&preamble::encode_reverse(&hash)).await;
         let mut far = awaited.arrival().await;
         near.write_all(b"x").await.unwrap();
         assert_eq!(far.read_u8().await.unwrap(), b'x');
         drop(listener);
-        // The port is closed soon.
+        // The port is closed soon afterwards.
         while TcpStream::connect(candidates[0]).await.is_ok() {
             sleep(Duration::from_millis(10)).await;
         }

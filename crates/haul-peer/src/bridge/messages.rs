@@ -37,7 +37,7 @@ pub struct ToBridge {
     /// The number of the request, which its response repeats.
     #[prost(uint32, tag = "1")]
     pub id: u32,
-    /// The request. Nothing if it is one of a later version.
+    /// The request. `None` if it is of a later version.
     #[prost(oneof = "to_bridge::Body", tags = "2, 3, 4, 5, 6, 7")]
     pub body: Option<to_bridge::Body>,
 }
@@ -59,10 +59,10 @@ pub mod to_bridge {
         /// Keeps the connection open.
         #[prost(message, tag = "5")]
         Ping(super::Empty),
-        /// A sharer asks for the number of a spoken code.
+        /// A sharer requests a number for a spoken code.
         #[prost(message, tag = "6")]
         Offer(super::Offer),
-        /// A client wants to meet the sharer whose code has a number.
+        /// A client wants to meet the sharer of the code with a certain number.
         #[prost(message, tag = "7")]
         Meet(super::Meet),
     }
@@ -138,7 +138,7 @@ pub struct Connect {
     /// The data connections that the client opens, 32 random bytes each.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub connections: Vec<Bytes>,
-    /// Connections that the client asks the sharer to open to one of its candidates, 32 random bytes each.
+    /// Connections that the sharer is to open to one of the client's candidates, 32 random bytes each.
     #[prost(bytes = "bytes", repeated, tag = "2")]
     pub reverse: Vec<Bytes>,
     /// Connections to the bridge, 32 random bytes each, from whose ports the client wants to open a connection to the
@@ -150,7 +150,7 @@ pub struct Connect {
     pub candidates: Vec<String>,
 }
 
-/// A sharer that offers a spoken code. The connection has nothing but this code, which ends with it.
+/// A sharer that offers a spoken code. The connection is for this code only, and the code ends with the connection.
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(skip_debug)]
 pub struct Offer {
@@ -166,7 +166,7 @@ pub struct Offer {
     /// The number that the sharer had on a connection that it has lost; 0 for any.
     #[prost(uint32, tag = "4")]
     pub number: u32,
-    /// With it, the sharer gets its number again, 32 random bytes. Not to be logged.
+    /// Lets the sharer get its number again after a loss: 32 random bytes. Not to be logged.
     #[prost(bytes = "bytes", tag = "5")]
     pub key: Bytes,
 }
@@ -177,7 +177,7 @@ impl fmt::Debug for Offer {
     }
 }
 
-/// A client with a spoken code. Instead of a proof, it has a few attempts per minute.
+/// A client with a spoken code. It proves nothing to the bridge; its attempts per minute are limited instead.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Meet {
     /// The oldest version that the client speaks.
@@ -189,7 +189,7 @@ pub struct Meet {
     /// The number in the code. The words are not sent.
     #[prost(uint32, tag = "3")]
     pub number: u32,
-    /// The data connection that the client opens: one of 32 random bytes.
+    /// The data connection that the client opens, 32 random bytes.
     #[prost(bytes = "bytes", tag = "4")]
     pub connection: Bytes,
 }
@@ -200,7 +200,7 @@ pub struct FromBridge {
     /// The number of the request; 0 if there is none.
     #[prost(uint32, tag = "1")]
     pub id: u32,
-    /// The response. Nothing if it is one of a later version.
+    /// The body. `None` if it is of a later version.
     #[prost(oneof = "from_bridge::Body", tags = "2, 3, 4, 5, 6, 7, 8")]
     pub body: Option<from_bridge::Body>,
 }
@@ -228,7 +228,7 @@ pub mod from_bridge {
         /// The sharer has the number of a spoken code.
         #[prost(message, tag = "7")]
         Offered(super::Offered),
-        /// To both sides: where the other side of a crossing is.
+        /// To both sides: the address of the other side of a crossing.
         #[prost(message, tag = "8")]
         Cross(super::Cross),
     }
@@ -304,7 +304,7 @@ pub struct Cross {
     /// The number of the receiver's own connection to the bridge, 32 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub connection: Bytes,
-    /// Address and port from which the bridge sees that of the other side.
+    /// Address and port from which the bridge sees the other side's connection.
     #[prost(string, tag = "2")]
     pub peer: String,
     /// Microseconds to wait first: the other side receives this message later.
@@ -321,17 +321,17 @@ pub enum Refusal {
     Version = 2,
     /// The bridge requires a token, and this is not it.
     Token = 3,
-    /// No sharer has a room of that name.
+    /// No sharer has a room of that name, or a code of that number.
     Room = 4,
-    /// The client does not know the room's key.
+    /// The client does not know the room's key. For a sharer: another one has its room, or the number of its code.
     Mac = 5,
-    /// Too many sharers, or too many connections to this one; later there may be room.
+    /// Too many sharers, or too many connections to this one; a later attempt may succeed.
     Busy = 6,
     /// The sharer's quota of the day is used up.
     Quota = 7,
     /// The message is invalid, or not allowed now.
     Invalid = 8,
-    /// The client joins too often.
+    /// The client joins, or uses codes, too often.
     Rate = 9,
 }
 

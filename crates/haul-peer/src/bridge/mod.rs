@@ -6,9 +6,9 @@
 //!            └── data connections ──────────┴── splice ───┴────── data connections ─┘
 //! ```
 //!
-//! It also helps them to connect without it: it passes the addresses at which a client listens to the sharer, which then
-//! connects to the client, and it sends both sides each other's ports for a simultaneous TCP open (`listener`, `crossing`,
-//! `outward`).
+//! A bridge also helps peers to connect directly: it passes the addresses at which a client listens to the sharer,
+//! which then connects to the client, and it sends both sides each other's ports for a simultaneous TCP open
+//! (`listener`, `crossing`, `outward`).
 //!
 //! A bridge knows a sharer by the names of its rooms, which change every day and are derived from the ticket's secret.
 //! It forwards the bytes of the peers' own TLS: it learns addresses, times and sizes, but neither names nor content nor

@@ -1,5 +1,5 @@
-//! The networks that this machine is in. Services there may rely on a router, or on this machine's firewall, to keep
-//! others out, also at public addresses.
+//! The networks that this machine is in. Services in them may rely on a router, or on this machine's firewall, to keep
+//! other clients out, even at public addresses.
 
 use std::net::IpAddr;
 

@@ -27,21 +27,21 @@ use crate::wire::convert::fixed;
 /// Serves an open connection as a lane of the client at this address.
 pub(super) type Accept = Arc<dyn Fn(TcpStream, SocketAddr) + Send + Sync>;
 
-/// Whether clients are connected to. It may block.
+/// Whether to connect to clients at present. It may block.
 pub(super) type IsWanted = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Maximum connections being opened, and maximum dialled within [`LEAST`]. Further ones are left out: the client uses
 /// the bridge.
 const OPENING: usize = 128;
 
-/// How long a dialled connection counts at least. Its target is chosen by others, and one that is refused, or accepted
-/// and dropped, takes almost no time.
+/// How long a dialled connection counts at least. The client or the bridge chooses its target, and a connection that is
+/// refused, or accepted and dropped, takes almost no time.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// Time until a client is reached at one of its addresses.
+/// Time limit for reaching a client at one of its addresses.
 const DIAL: Duration = Duration::from_secs(5);
 
-/// Time until the bridge has brought the two ports of a crossing together.
+/// Time limit for the bridge to bring the two ports of a crossing together.
 const CROSS: Duration = Duration::from_secs(10);
 
 /// Opens connections to clients.
@@ -79,7 +79,7 @@ impl Outward {
         }
     }
 
-    /// The bridge has brought the two ports of a crossing together.
+    /// Passes the bridge's message for a crossing to the attempt that waits for it.
     pub(super) fn crossed(&self, cross: Cross) {
         if let Ok(id) = fixed(&cross.connection, "connection") {
             self.crosses.fulfil(&id, cross);
@@ -150,14 +150,14 @@ async fn dial_back(candidate: SocketAddr, id: &ConnectionId) -> Result<TcpStream
     connecting.await.map_err(|error| lost(&error))
 }
 
-/// The addresses to dial: those that the client has named and, since its router may forward all ports to it, the one at
-/// which the bridge sees it.
+/// The addresses to dial: those that the client has named and, since its router may forward all ports to it, the
+/// address at which the bridge sees it, with the port of the first one.
 fn candidates(
     named: &[String],
     joiner: Option<SocketAddr>,
     policy: &DialPolicy,
 ) -> Vec<SocketAddr> {
-    // In the form that is checked: no IPv4 address within an IPv6 address, no scope.
+    // In the form that the policy checks: no IPv4 address within an IPv6 address, no scope.
     let named = named.iter().take(CANDIDATES_MAX).filter_map(|text| text.parse::<Address>().ok());
     let mut found: Vec<SocketAddr> = named.map(Address::socket).collect();
     if let (Some(joiner), Some(first)) = (joiner, found.first().copied()) {
@@ -244,9 +244,10 @@ mod tests {
         assert_eq!(outward.opening.available_permits(), 0);
     }
 
-    /// Formerly, the sharer sent the number that the client had chosen, which could be a command for a service there.
+    /// Formerly, the sharer sent the number that the client had chosen, which could be a command for a service at that
+    /// address.
     #[tokio::test]
-    async fn a_client_does_not_choose_what_is_sent() {
+    async fn a_client_does_not_choose_the_bytes_that_are_sent() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let outward = Outward::new(Arc::new(|_, _| {}), Arc::new(|| true));
         let command = b"\r\nFLUSHALL\r\n";
@@ -276,7 +277,7 @@ mod tests {
         };
         outward.incoming(&incoming, "127.0.0.1:1".parse().unwrap(), None);
         let (mut stream, _) = listener.accept().await.unwrap();
-        // It is dropped behind the preamble, and still counts.
+        // It is dropped after the preamble, and still counts.
         let mut received = Vec::new();
         stream.read_to_end(&mut received).await.unwrap();
         assert_eq!((received.len(), outward.opening.available_permits()), (LEN, OPENING - 1));

@@ -1,6 +1,6 @@
-//! What a connection to a bridge begins with, unless it is TLS: `haulbr1\n` and the connection's 32 random bytes. A
-//! connection from a sharer to a client begins with `haulrv1\n` and a hash of its number. Everything behind it is the
-//! peers' own TLS.
+//! The first bytes of a connection to a bridge, unless it is TLS: `haulbr1\n` and the connection's 32 random bytes. A
+//! connection from a sharer to a client begins with `haulrv1\n` and a hash of its number. All bytes after the preamble
+//! are the peers' own TLS.
 
 use aws_lc_rs::digest;
 use haul_storage::{Error, ErrorKind, Result};
@@ -18,8 +18,8 @@ const MAGIC: [u8; 8] = *b"haulbr1\n";
 
 const REVERSE: [u8; 8] = *b"haulrv1\n";
 
-/// What is hashed before the number of a connection from a sharer to a client.
-const ANSWER: &[u8] = b"haul reverse 1";
+/// Hashed before the number of a connection from a sharer to a client.
+const HASH_PREFIX: &[u8] = b"haul reverse 1";
 
 /// The number of a data connection. Another connection with this number could take its place, so it is random, and
 /// announced within TLS.
@@ -41,28 +41,28 @@ pub fn encode(id: &ConnectionId) -> [u8; LEN] {
     behind(MAGIC, id)
 }
 
-/// The number in a preamble to a bridge; `None` if these bytes are none.
+/// The number in a preamble to a bridge; `None` if these bytes are not one.
 pub fn decode(bytes: &[u8; LEN]) -> Option<ConnectionId> {
     bytes.strip_prefix(&MAGIC)?.try_into().ok()
 }
 
-/// What a sharer sends to show that it knows the number of a connection to a client. Others choose that number, and where
-/// the sharer connects to: as a hash, it cannot be a command for what listens there.
+/// The hash by which a sharer shows a client that it knows the number of a connection. The client or the bridge chooses
+/// that number and the address to which the sharer connects: a hash cannot be a command for a service at that address.
 pub fn answer(id: &ConnectionId) -> [u8; 32] {
     let mut context = digest::Context::new(&digest::SHA256);
-    context.update(ANSWER);
+    context.update(HASH_PREFIX);
     context.update(id);
-    let mut answer = [0; 32];
-    answer.copy_from_slice(context.finish().as_ref());
-    answer
+    let mut hash = [0; 32];
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
 }
 
-/// The preamble of a connection from a sharer to a client, with an [`answer`].
-pub fn encode_reverse(answer: &[u8; 32]) -> [u8; LEN] {
-    behind(REVERSE, answer)
+/// The preamble of a connection from a sharer to a client, with the hash of its number ([`answer`]).
+pub fn encode_reverse(hash: &[u8; 32]) -> [u8; LEN] {
+    behind(REVERSE, hash)
 }
 
-/// The [`answer`] in a preamble to a client; `None` if these bytes are none.
+/// The hash in a preamble to a client; `None` if these bytes are not one.
 pub fn decode_reverse(bytes: &[u8; LEN]) -> Option<[u8; 32]> {
     bytes.strip_prefix(&REVERSE)?.try_into().ok()
 }
@@ -98,9 +98,9 @@ mod tests {
 
     /// Computed with Python's `hashlib`. A change of this value is a change of the protocol.
     #[test]
-    fn an_answer_is_the_documented_hash() {
-        let answer = answer(&std::array::from_fn(|at| at as u8));
-        let text: String = answer.iter().map(|byte| format!("{byte:02x}")).collect();
+    fn the_hash_of_a_number_is_the_documented_one() {
+        let hash = answer(&std::array::from_fn(|at| at as u8));
+        let text: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(text, "948d2f02d410896724993bd0ed059cc675d49e97a025869cca0840dedfd4474b");
     }
 }

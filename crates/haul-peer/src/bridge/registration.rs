@@ -43,10 +43,10 @@ pub(super) const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duratio
 /// A connection that has lasted this long was a success: the next pause is short again.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 
-/// Data connections that are being opened. Further ones wait, and nothing is read from the bridge meanwhile.
+/// Maximum data connections being opened. Further ones wait, and nothing is read from the bridge meanwhile.
 const OPENING: usize = 128;
 
-/// What has happened to a registration.
+/// An event of a registration.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum RegistrationEvent {
@@ -131,9 +131,10 @@ impl RegistrationBuilder {
         self
     }
 
-    /// Connects to clients that cannot reach this machine: where they listen, and from both sides at once. They learn this
-    /// machine's address by it, and choose where it connects to: so only as long as `is_wanted`, which may block
-    /// ([`Acceptor::admits`](crate::server::Acceptor::admits)). Off by default.
+    /// Connects to clients that cannot reach this machine: to the addresses at which they listen, and by simultaneous
+    /// open. They learn this machine's address, and choose the addresses to which it connects. So it connects only
+    /// while `is_wanted`, which may block, returns true ([`Acceptor::admits`](crate::server::Acceptor::admits)). Off
+    /// by default.
     #[must_use]
     pub fn dial_back(mut self, is_wanted: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.dials_back = Some(Arc::new(is_wanted));
@@ -150,8 +151,8 @@ impl RegistrationBuilder {
         self
     }
 
-    /// Registers, and keeps the registration from then on: the bridge is connected to again whenever it is lost.
-    /// `accept` is given each connection of a client, and the client's address as the bridge sees it.
+    /// Registers, and reconnects from then on whenever the connection to the bridge is lost. `accept` is called with
+    /// each connection of a client, and the client's address: the one that the bridge sees, or that was dialled.
     ///
     /// Must be called within a tokio runtime, on which the registration runs.
     ///
@@ -240,7 +241,7 @@ impl Sharer {
         }
     }
 
-    /// A Register with the rooms of these days.
+    /// A Register with the rooms of today, yesterday and tomorrow.
     fn request(&self, signalling: &Signalling) -> Result<to_bridge::Body> {
         let days = epochs(SystemTime::now());
         let pairs = self.secrets.iter().flat_map(|one| days.iter().map(move |day| (one, *day)));
@@ -260,18 +261,18 @@ impl Sharer {
         }))
     }
 
-    /// Opens data connections as the bridge demands, until it is lost. Returns why.
+    /// Opens data connections as the bridge requests, until the connection to it is lost. Returns why.
     async fn serve(&self, mut signalling: Signalling) -> Error {
         let mut registered = epoch(SystemTime::now());
         let mut wanted = VecDeque::new();
         let mut heard = Instant::now();
         let mut keepalive = interval(KEEPALIVE);
-        // After a suspension, one is enough.
+        // After a suspension, one ping is enough.
         keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = self.open_next(&mut wanted), if !wanted.is_empty() => {
-                    // What the bridge has sent meanwhile is yet to be read.
+                    // Messages that the bridge has sent meanwhile are not yet read.
                     heard = Instant::now();
                 }
                 message = signalling.channel.next::<FromBridge>(), if wanted.is_empty() => {
@@ -318,7 +319,7 @@ impl Sharer {
         }
     }
 
-    /// Connects to a client as it asks for, if that is allowed.
+    /// Connects to a client as it requests, if that is allowed.
     fn dial_back(&self, incoming: &Incoming, bridge: SocketAddr) {
         let Some(outward) = &self.outward else { return };
         let observed = lock(&self.observed);
@@ -344,7 +345,7 @@ impl Sharer {
     }
 }
 
-/// A data connection that the bridge demands.
+/// A data connection that the bridge requests.
 struct Wanted {
     id: ConnectionId,
     /// The bridge's address.
@@ -354,7 +355,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Those of a client.
+    /// The data connections of a client's request.
     fn all(incoming: &Incoming, at: SocketAddr) -> impl Iterator<Item = Self> {
         let from = incoming.joiner_observed.parse().unwrap_or(at);
         let ids = incoming.connections.iter().filter_map(|id| fixed(id, "connection").ok());
@@ -370,10 +371,10 @@ pub(super) async fn connect(at: SocketAddr, id: ConnectionId) -> Result<TcpStrea
     Ok(stream)
 }
 
-/// Between a half and the whole of a pause, so that the clients of a bridge that was restarted do not come at once.
+/// Between a half and the whole of a pause, so that the clients of a restarted bridge do not reconnect all at once.
 pub(super) fn jittered(pause: Duration) -> Duration {
     let mut byte = [0];
-    // Without random numbers, the pause is whole.
+    // Without random numbers, this is the whole pause.
     let share = aws_lc_rs::rand::fill(&mut byte).map_or(1.0, |()| f64::from(byte[0]) / 255.0);
     pause.mul_f64(0.5 + share / 2.0)
 }
@@ -435,7 +436,7 @@ mod tests {
         }
     }
 
-    /// Formerly, those beyond the limit were dropped, and their clients waited in vain.
+    /// Formerly, data connections beyond the limit were dropped, and their clients waited in vain.
     #[tokio::test]
     async fn data_connections_wait_until_earlier_ones_are_open() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -103,12 +103,12 @@ impl fmt::Debug for RoomKey {
     }
 }
 
-/// The token of a bridge, as both sides use it.
+/// The key derived from the token of a bridge.
 #[derive(Clone)]
 pub struct TokenKey(hmac::Key);
 
 impl TokenKey {
-    /// From the token's text.
+    /// Derives it from the token's text.
     ///
     /// # Errors
     /// If the cryptographic library fails.
@@ -134,13 +134,13 @@ impl fmt::Debug for TokenKey {
     }
 }
 
-/// The number of the day of a time.
+/// The number of the day (UTC) of a time.
 pub fn epoch(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / DAY)
 }
 
 /// The days whose rooms a sharer registers: those of clients whose clock differs by up to a day. The first is the
-/// one at this time.
+/// day of `time`.
 pub fn epochs(time: SystemTime) -> [u64; 3] {
     let today = epoch(time);
     [today, today.saturating_sub(1), today + 1]
@@ -160,14 +160,14 @@ pub(crate) fn derive(input: &[u8], info: &[&[u8]]) -> Result<Zeroizing<[u8; 32]>
     Ok(key)
 }
 
-/// HMAC of parts in a row.
+/// HMAC of the concatenated parts.
 pub(crate) fn sign(key: &hmac::Key, parts: &[&[u8]]) -> [u8; 32] {
     let mut tag = [0; 32];
     tag.copy_from_slice(hmac::sign(key, &parts.concat()).as_ref());
     tag
 }
 
-/// Whether `tag` is the HMAC of parts in a row, in time independent of its bytes.
+/// Whether `tag` is the HMAC of the concatenated parts, in time independent of its bytes.
 pub(super) fn verify(key: &hmac::Key, parts: &[&[u8]], tag: &[u8]) -> bool {
     hmac::verify(key, &parts.concat(), tag).is_ok()
 }

@@ -1,4 +1,4 @@
-//! What both clients of a bridge do: connect to it, and open data connections.
+//! What sharers and joining clients both do with a bridge: open signalling connections and data connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,10 +24,10 @@ use crate::tls;
 use crate::wire::convert::clipped;
 use crate::wire::messages::Empty;
 
-/// Time until the bridge is reached, and again until it has responded.
+/// Time limit for the TCP connect, for the TLS handshake, and for each response.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often the bridge hears from a client.
+/// Interval of a client's Pings to the bridge.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(25);
 
 /// A bridge that has sent nothing for this long is lost.
@@ -90,7 +90,10 @@ impl Signalling {
     }
 }
 
-/// The key of a bridge, without which nothing is sent to it.
+/// The key of a bridge.
+///
+/// # Errors
+/// `InvalidInput` if it is unknown: nothing is sent to a bridge that cannot be authenticated.
 pub(super) fn key(bridge: &BridgeAddress) -> Result<[u8; 32]> {
     bridge.key.ok_or_else(|| {
         Error::new(ErrorKind::InvalidInput, "connect to the bridge")
@@ -111,12 +114,12 @@ pub(super) async fn tcp(bridge: &BridgeAddress) -> Result<Dialled> {
     Ok(dialled)
 }
 
-/// Sends the preamble of a data connection. It is sent at once, together with what is written next.
+/// Sends the preamble of a data connection. The bridge does not respond to it: bytes for the peer may follow at once.
 pub(super) async fn introduce(stream: &mut TcpStream, id: &ConnectionId) -> Result<()> {
     stream.write_all(&preamble::encode(id)).await.map_err(|error| lost(&error))
 }
 
-/// Why the bridge has refused a request.
+/// The error of a request that the bridge has refused.
 pub(super) fn refusal(refused: &Refused, bridge: &BridgeAddress) -> Error {
     let (kind, retry) = match Refusal::of(refused.code) {
         Some(Refusal::Busy | Refusal::Rate | Refusal::Quota) => (ErrorKind::Busy, Retry::Later),
@@ -137,7 +140,7 @@ pub(super) fn unexpected(bridge: &BridgeAddress) -> Error {
     Error::new(ErrorKind::Protocol, "use the bridge").at(bridge).because("an unexpected response")
 }
 
-/// Why the handshake with a bridge failed.
+/// The error of a failed handshake with a bridge.
 fn explain(error: io::Error, bridge: &BridgeAddress) -> Error {
     let tls = error.get_ref().and_then(|source| source.downcast_ref::<rustls::Error>());
     let failed = |kind| Error::new(kind, "connect to the bridge").at(bridge);

@@ -1,5 +1,5 @@
-//! The beginning of a file, which is read in the RTT in which the file is opened. Ranges within it take their blocks
-//! from here instead of requesting them.
+//! The beginning of a file, read in the same RTT in which the file is opened. Reads within it take their blocks from
+//! here instead of requesting them.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -10,14 +10,14 @@ use tokio::sync::Notify;
 
 use super::reading::Reading;
 
-/// Bytes that are read with the open: what a path carries while a request for more is in flight.
+/// Bytes that are read with the open. They keep the path busy while the request for more is in flight.
 pub(super) const AHEAD: u64 = 512 << 10;
 
-/// Blocks that were not taken yet, and the read that brings further ones.
+/// Blocks that were not taken yet, and the read in progress that delivers more.
 pub(super) struct Ahead {
     end: u64,
     state: Mutex<State>,
-    /// Locked by the task that receives the next block, which another task may need; `None` at its end.
+    /// Locked by the task that receives the next block, which another task may need; `None` once the read has ended.
     reading: tokio::sync::Mutex<Option<Reading>>,
     /// Notified when a block has arrived, or no further one will.
     arrived: Notify,
@@ -33,7 +33,7 @@ struct State {
 }
 
 impl Ahead {
-    /// What `reading` brings, which begins at 0.
+    /// The blocks of `reading`, which starts at offset 0.
     pub(super) fn new(reading: Reading) -> Self {
         let end = reading.end();
         let reading = tokio::sync::Mutex::new(Some(reading));
@@ -54,7 +54,7 @@ impl Ahead {
                 if let Some(block) = state.cut(range) {
                     return Some(block);
                 }
-                // It was taken before and is read again, or it will not arrive.
+                // The block was taken before and is read again, or it will not arrive.
                 if range.start() < state.arrived || state.has_ended {
                     return None;
                 }
@@ -75,7 +75,7 @@ impl Ahead {
                             state.arrived += block.len() as u64;
                             state.blocks.insert(at, block);
                         }
-                        // Either the request that follows fails with the same error, or a lane was lost.
+                        // The caller requests the rest. That fails with the same error, unless only a lane was lost.
                         Ok(None) | Err(_) => {
                             state.has_ended = true;
                             *reading = None;
@@ -94,7 +94,7 @@ impl Ahead {
 }
 
 impl State {
-    /// Removes the block at the start of `range`, as far as it belongs to it.
+    /// Takes the bytes at the start of `range`: up to the end of their block or of `range`.
     fn cut(&mut self, range: Range) -> Option<Block> {
         let (&at, block) = self.blocks.range(..=range.start()).next_back()?;
         let before = usize::try_from(range.start() - at).ok()?;
@@ -128,7 +128,7 @@ mod tests {
     use crate::wire::messages::{self, to_server};
     use crate::wire::{BulkHeader, piece_hash};
 
-    /// Formerly, a block was taken only once as many further ones had arrived as tasks waited, RTTs later.
+    /// Formerly, with n tasks waiting, a block was taken only after n more had arrived, RTTs later.
     #[tokio::test]
     async fn a_block_is_taken_at_once_however_many_tasks_wait() {
         let World { session, lane, .. } = World::new().await;

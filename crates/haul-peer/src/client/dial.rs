@@ -1,7 +1,7 @@
-//! Connections to a peer: all its addresses and its bridge are tried at once, and addresses on the local network as
-//! they are found. The first one at which the ticket's key answers is used; a direct one is preferred to the bridge.
-//! The search is waited for only if all other attempts have failed. As soon as the bridge has answered first, other
-//! ways are sought ([`Reach::seek`]).
+//! Connects to a peer: tries all its addresses and its bridge at once, and addresses on the local network as they are
+//! found. The first connection whose other end has the ticket's key is used; a direct one is preferred to the bridge.
+//! Waits for the search only if all other attempts have failed. If the bridge connects first, [`Reach::seek`] starts to
+//! look for a path without it.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -21,27 +21,27 @@ use crate::bridge::{Connection, Joiner};
 use crate::lan::{Finder, Finds};
 use crate::{lane, tls};
 
-/// How long a connection through the bridge waits for a direct one.
+/// How long a connection through the bridge waits for a direct one to succeed.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// How long addresses that did not answer are not tried again.
+/// Addresses that did not respond are not tried again for this long.
 const UNREACHED: Duration = Duration::from_secs(60);
 
-/// After so many failed lanes in a row, another path is used.
+/// A path is abandoned after this many failed lanes in a row.
 const MISSED: u32 = 3;
 
 /// The address (`None` for the bridge), and the outcome.
 type Attempt = (Option<SocketAddr>, Result<Dialled>);
 
-/// Where a lane is dialled.
+/// How a lane is dialled.
 enum Plan<'a> {
-    /// At all addresses, and through the bridge if there is one.
+    /// By all of these candidates at once.
     All(Candidates<'a>),
-    /// The same way as the last lane; if that fails, through the bridge.
+    /// By the same traversal as the last lane; if that fails, through the bridge.
     Traversal(Traversal, &'a Joiner),
 }
 
-/// What to try.
+/// What to try at once.
 struct Candidates<'a> {
     direct: Vec<SocketAddr>,
     joiner: Option<&'a Joiner>,
@@ -79,7 +79,8 @@ impl Reach {
         }
     }
 
-    /// A lane could not be opened the same way as those before it. After [`MISSED`] of them, the path counts as lost.
+    /// Counts a lane that could not be opened by the traversal of those before it. After [`MISSED`] in a row, the path
+    /// counts as lost.
     fn missed(&self, traversal: Traversal, error: &Error) {
         self.events.failed(traversal.kind(), error);
         let mut reached = lock(&self.paths.reached);
@@ -97,7 +98,7 @@ impl Reach {
     ) -> Result<Dialled> {
         let Candidates { direct, joiner, mut finds } = candidates;
         let mut left = direct.clone();
-        // Without direct attempts, both they and the other ways have failed before.
+        // No direct attempts: a seek was started when they last failed, or the ticket has no addresses.
         let seeks = !direct.is_empty();
         let at = |address| {
             let attempt = self.dial_one(address, on_rtt);
@@ -169,7 +170,7 @@ impl Reach {
         Err(all_failed(failures))
     }
 
-    /// What to try now.
+    /// How to dial the next lane.
     fn plan(&self) -> Plan<'_> {
         let mut guard = lock(&self.paths.reached);
         let reached = &mut *guard;
@@ -198,8 +199,8 @@ impl Reach {
         })
     }
 
-    /// Whether to try an address that was found. Those of the ticket are tried anyway. While lanes use the bridge,
-    /// each is tried once, since a lane waits for it.
+    /// Whether to try an address that the search has found. Those of the ticket are tried anyway. While lanes use the
+    /// bridge, each address is tried only once, since a lane waits for the attempt.
     fn is_to_be_tried(&self, address: SocketAddr) -> bool {
         if self.addresses.contains(&address) {
             return false;
@@ -267,7 +268,7 @@ impl Reach {
             Err(error.because("it does not respond").with_retry(Retry::Later))
         })?;
         let Connection { stream, rtt, outcome } = connection;
-        // The sharer may be as far from the bridge.
+        // The sharer may be as far from the bridge as this machine.
         on_rtt(2 * rtt);
         lane::adapt(&stream, rtt).map_err(|error| lane::lost(&error))?;
         let handshake = tls::connect(stream, Arc::clone(&self.credentials.tls), HANDSHAKE);
@@ -281,7 +282,7 @@ impl Reach {
     }
 }
 
-/// The next address that is found; `None` if no more can come.
+/// The next address that is found; `None` once the search is over.
 async fn next_of(finds: &mut Option<Finds>) -> Option<SocketAddr> {
     match finds {
         Some(finds) => finds.next().await,
@@ -289,7 +290,7 @@ async fn next_of(finds: &mut Option<Finds>) -> Option<SocketAddr> {
     }
 }
 
-/// The error of an address that is no longer waited for.
+/// The error of an address that did not connect within [`HEAD_START`] after the bridge.
 fn too_slow(address: SocketAddr) -> Error {
     let error = Error::new(ErrorKind::Unreachable, "connect").at(address);
     error.because("no response as soon as through the bridge")
@@ -392,7 +393,7 @@ mod tests {
         dialling.abort();
     }
 
-    /// Otherwise, each lane through the bridge would wait for an address that others have announced.
+    /// Otherwise, each lane through the bridge would wait for an address that another machine has announced.
     #[tokio::test]
     async fn while_the_bridge_is_used_an_address_is_tried_once() {
         let (found, of_ticket) = (closed(), closed());
@@ -411,7 +412,7 @@ mod tests {
 
     /// A simultaneous open fails occasionally.
     #[tokio::test]
-    async fn a_way_is_given_up_after_several_lanes_in_a_row() {
+    async fn a_path_is_abandoned_after_several_failed_lanes_in_a_row() {
         let World { host, .. } = World::new().await;
         let reach = &host.reach;
         let path = Path::SimultaneousOpen("192.0.2.1:7".parse().unwrap());

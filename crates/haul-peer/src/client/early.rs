@@ -1,6 +1,6 @@
-//! Requests that a client sends behind its first Hello, so that their responses come with the Welcome: what a location
-//! is, what it contains, and how the file begins; of a destination, how much space it has. Nothing of it changes anything,
-//! and only the owner of the ticket's key receives it. What fails here is requested again.
+//! Requests that a client sends right behind its first Hello, so that their responses arrive with the Welcome: for a
+//! source, its entry, its listing, and the beginning of the file; for a destination, its entry and its free space. They
+//! change nothing, and only the peer with the ticket's key receives them. What fails here is requested again later.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const SPACE: u32 = 5;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct First {
     pub(super) path: RelPath,
-    /// Whether it is listed or read, too. If not, it is written, and its space is requested.
+    /// Whether it will be listed or read. If not, it will be written to, and its free space is requested.
     pub(super) is_read: bool,
 }
 
@@ -64,7 +64,7 @@ fn read() -> messages::Read {
     messages::Read { length: AHEAD, opened_by: OPEN, ..messages::Read::default() }
 }
 
-/// Requests whose responses the lane will bring.
+/// Requests that were sent with the Hello, and whose responses the lane will deliver.
 pub(super) struct Sent {
     path: RelPath,
     stat: Responses,
@@ -79,7 +79,7 @@ struct SentReading {
 }
 
 impl Sent {
-    /// Registers the requests for a location. Before the lane receives anything.
+    /// Registers the requests for a location. To be called before the lane receives anything.
     pub(super) fn register(session: &Session, lane: u64, first: First) -> Self {
         let First { path, is_read } = first;
         let bytes = path_bytes(&path);
@@ -94,7 +94,7 @@ impl Sent {
         Self { path, stat, space, reading }
     }
 
-    /// What they bring, on a lane that runs.
+    /// The responses, once the lane is running.
     pub(super) fn on(self, lane: &Arc<Lane>) -> Early {
         let Self { path, stat, space, reading } = self;
         let (list, open) = reading
@@ -126,7 +126,7 @@ pub(super) struct Early {
 
 pub(super) enum Looked {
     Sent(Responses),
-    /// The entry, or that there is none.
+    /// The entry, or `NotFound`.
     Known(Box<Result<Entry>>),
 }
 
@@ -135,11 +135,11 @@ pub(super) struct Opening {
     pub(super) lane: Arc<Lane>,
     pub(super) responses: Responses,
     pub(super) reading: Option<Reading>,
-    /// Whether the response was taken.
+    /// Whether the caller has taken the response.
     pub(super) is_answered: bool,
 }
 
-/// A file that is not taken is closed, even if the response has arrived.
+/// If the file is not taken, the open is cancelled: the server then closes the file, even if it has responded already.
 impl Drop for Opening {
     fn drop(&mut self) {
         let (session, id) = (&self.lane.session, self.responses.id);

@@ -1,4 +1,5 @@
-//! What a client requests with its first Hello, and takes from the responses.
+//! Announces the location that a command needs first, and takes the responses to the requests that were sent for it
+//! with the first Hello (`early`).
 
 use std::sync::Arc;
 
@@ -26,19 +27,19 @@ impl PeerHost {
         self.announce(First { path: path.clone(), is_read: false });
     }
 
-    /// Without effect if there is a session already.
+    /// Has no effect if there is a session already.
     fn announce(&self, first: First) {
         if matches!(*self.reach.session.borrow(), Phase::None) {
             *reach::lock(&self.reach.prefetch.first) = Some(first);
         }
     }
 
-    /// Discards what was requested early, since something is about to change.
+    /// Discards the early responses, since something is about to change.
     pub(super) async fn forget_early(&self) {
         *self.reach.prefetch.early.lock().await = None;
     }
 
-    /// The entry of a path, or that there is none, if it was requested early. A slow response delays only tasks
+    /// The entry of a path, or `NotFound`, if it was requested early and is current. A slow response delays only tasks
     /// that need it.
     pub(super) async fn early_stat(&self, path: &RelPath) -> Option<Result<Entry>> {
         let stat = {
@@ -51,7 +52,7 @@ impl PeerHost {
             Looked::Known(outcome) => (Some(again(outcome)), false),
         };
         let mut guard = self.reach.prefetch.early.lock().await;
-        // Something may have changed meanwhile.
+        // The responses may have been discarded meanwhile, because of a change.
         let early = guard.as_mut().filter(|early| Arc::ptr_eq(&early.stat, &stat))?;
         match &entry {
             Some(entry) if is_new => {
@@ -72,7 +73,7 @@ impl PeerHost {
         (!early.lane.is_ended()).then(|| (Arc::clone(&early.lane), list))
     }
 
-    /// The response with the space at a path, if it was requested early and is current.
+    /// The response with the free space at a path, if it was requested early and is current.
     pub(super) async fn early_space(&self, path: &RelPath) -> Option<to_client::Body> {
         let mut guard = self.reach.prefetch.early.lock().await;
         let mut space = current(&mut guard, path)?.space.take()?;
@@ -95,7 +96,7 @@ impl PeerHost {
     }
 }
 
-/// The same outcome once more.
+/// A copy of the outcome.
 fn again(outcome: &Result<Entry>) -> Result<Entry> {
     match outcome {
         Ok(entry) => Ok(entry.clone()),
@@ -103,7 +104,7 @@ fn again(outcome: &Result<Entry>) -> Result<Entry> {
     }
 }
 
-/// The entry in a response, or that there is none; `None` if the request has failed.
+/// The entry in a response, or `NotFound`; `None` if the request has failed otherwise.
 async fn entry_in(responses: &mut Responses, path: &RelPath) -> Option<Result<Entry>> {
     let to_client::Body::Entries(entries) = responses.message().await.ok()? else { return None };
     let is_whole = entries.last;
@@ -115,7 +116,7 @@ async fn entry_in(responses: &mut Responses, path: &RelPath) -> Option<Result<En
     }
 }
 
-/// What was requested early, if it is for this path. It is discarded once it is not current any more.
+/// The early responses, if they are for this path. Discards them if they are not current any more.
 fn current<'a>(early: &'a mut Option<Early>, path: &RelPath) -> Option<&'a mut Early> {
     if early.as_ref().is_some_and(|early| !early.is_current()) {
         *early = None;
@@ -166,7 +167,7 @@ mod tests {
         drop(handle);
     }
 
-    /// Formerly, it was requested once more.
+    /// Formerly, the entry was requested once more.
     #[tokio::test(start_paused = true)]
     async fn a_missing_path_is_looked_up_once() {
         let mut world = World::new().await;
@@ -195,7 +196,7 @@ mod tests {
         assert!(world.host.early_stat(&world.path).await.is_none());
     }
 
-    /// Formerly, an entry counted as current from the first time that it was asked for, and a file that was not taken
+    /// Formerly, an entry counted as current from the first time that it was needed, and a file that was not taken
     /// stayed open.
     #[tokio::test(start_paused = true)]
     async fn old_early_responses_are_discarded() {
@@ -213,7 +214,7 @@ mod tests {
         let world = World::new().await;
         let stat = world.host.early_stat(&world.path);
         let other = async {
-            // The first one waits for its response.
+            // Lets the first task begin to wait for its response.
             tokio::task::yield_now().await;
             let other = RelPath::parse("other").unwrap();
             assert!(world.host.early_stat(&other).await.is_none());

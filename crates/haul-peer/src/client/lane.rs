@@ -17,7 +17,7 @@ use crate::wire::messages::{self, to_server};
 /// RTTs of packets count as current for this long.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// A lane.
+/// A lane. Its task (`opener`) sends `messages` and bulk data, and receives.
 pub(super) struct Lane {
     pub(super) session: Arc<Session>,
     pub(super) number: u64,
@@ -35,7 +35,7 @@ impl fmt::Debug for Lane {
 }
 
 impl Lane {
-    /// Sends a message. If the lane has ended, its requests fail.
+    /// Queues a message; `false` if the lane has ended. Its requests fail then.
     pub(super) fn send(&self, message: Bytes) -> bool {
         self.messages.send(message).is_ok()
     }
@@ -44,29 +44,29 @@ impl Lane {
         self.is_ended.load(Ordering::Acquire)
     }
 
-    /// Whether it runs through the bridge.
+    /// Whether the lane runs through the bridge.
     pub(super) fn is_bridged(&self) -> bool {
         self.path.kind == PathKind::Bridge
     }
 }
 
-/// The server stops using the lane, finishes what it is sending, and closes it.
+/// Sends a Bye: the server stops using the lane, finishes what it is sending, and closes it.
 impl Drop for Lane {
     fn drop(&mut self) {
         if let Ok(bye) = frame(0, to_server::Body::Bye(messages::Empty {})) {
-            // Fails if it has ended.
+            // Fails if the lane has ended.
             drop(self.messages.send(bye));
         }
     }
 }
 
 impl SharedLane for Lane {
-    /// Bulk data goes to whichever lane can take it, and messages are short: all lanes are equal.
+    /// Bulk data goes to the first lane that can send it, and messages are short: all lanes are equal.
     fn load(&self) -> u64 {
         0
     }
 
-    /// Requests without their last response: a lane with some is not closed.
+    /// Requests without their last response. A lane that has some is not closed.
     fn outstanding(&self) -> u64 {
         self.session.waiting_on(self.number)
     }

@@ -88,7 +88,7 @@ impl PeerHost {
         Ok(self.lane().await?.session.welcome.name.clone())
     }
 
-    /// A name by which no other machine is meant: the peer's public key.
+    /// A name that is unique to the peer: its public key in hexadecimal.
     fn name(&self) -> String {
         self.reach.credentials.server_key.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -116,10 +116,10 @@ impl PeerHost {
         LinkStatus { path, ..status }
     }
 
-    /// Closes the lanes, with a `Bye` on each: otherwise, the sharer keeps the session for a while. To be called before
-    /// the runtime of the lanes is shut down; see [`PeerHost::is_closed`].
+    /// Closes the lanes, with a `Bye` on each: otherwise, the sharer retains the session for a minute. To be called
+    /// before the runtime of the lanes is shut down; see [`PeerHost::is_closed`].
     pub fn close(&self) {
-        // What was requested early holds its lane.
+        // The early responses hold their lane.
         drop(self.reach.prefetch.early.try_lock().ok().and_then(|mut early| early.take()));
         self.lanes.close();
     }
@@ -133,12 +133,12 @@ impl PeerHost {
         self.lanes.set_target(lanes);
     }
 
-    /// A lane for a message.
+    /// A lane for a message; opens one if there is none.
     async fn lane(&self) -> Result<Arc<Lane>> {
         self.lanes.choose(WhenFull::WaitForNew, Arc::clone).await
     }
 
-    /// Sends a request. Hold the lane until the responses have arrived: it is closed behind what was sent on it.
+    /// Sends a request. Hold the lane until the responses have arrived: it is closed with its last reference.
     async fn send(&self, body: to_server::Body) -> Result<(Arc<Lane>, Responses)> {
         let lane = self.lane().await?;
         let responses = send_on(&lane, body)?;
@@ -151,8 +151,8 @@ impl PeerHost {
         self.ask_on(lane, body).await
     }
 
-    /// Sends a request on a lane, or if that is lost and the request is one to be executed once, on another one of its
-    /// session.
+    /// Sends a request on a lane, and waits for its only response. If the lane is lost and the request is to be
+    /// executed once, sends it again on another lane of the session.
     async fn ask_on(&self, lane: Arc<Lane>, body: to_server::Body) -> Result<to_client::Body> {
         if body.is_change() {
             self.forget_early().await;
@@ -165,8 +165,8 @@ impl PeerHost {
         responses.message().await
     }
 
-    /// Sends a request without waiting for its response, on any lane of the session. If there is none, or it is lost, the
-    /// next one sends it. Without a lane, the server closes everything with the session.
+    /// Sends a request without waiting for its response, on any lane of the session. If there is no lane, or it is
+    /// lost, the next lane sends the request. If no lane follows, the server ends the session, and closes all of it.
     fn post(&self, session: &Arc<Session>, body: to_server::Body) {
         session.notice(body);
         let lane = self.lanes.with(|_, open, _| {
@@ -179,7 +179,7 @@ impl PeerHost {
         }
     }
 
-    /// Sends a request whose response is that it was done.
+    /// Sends a request whose response is `Done`.
     async fn execute(&self, body: to_server::Body) -> Result<()> {
         done(&self.ask(body).await?)
     }
@@ -198,7 +198,7 @@ fn done(response: &to_client::Body) -> Result<()> {
     }
 }
 
-/// A request without its location: the caller adds it.
+/// The outcome of a request. Its error has no location yet: the caller adds it.
 type Outcome<T> = std::result::Result<T, Error>;
 
 #[cfg(test)]
@@ -212,9 +212,9 @@ mod tests {
     use super::*;
     use crate::wire::messages;
 
-    /// Formerly, a search for a better path held the lane, and the sharer kept the session for a while.
+    /// Formerly, a search for a better path held the lane, and the sharer retained the session for a minute.
     #[tokio::test]
-    async fn a_host_that_is_closed_says_goodbye_although_its_state_is_in_use() {
+    async fn a_closed_host_sends_bye_although_its_state_is_in_use() {
         let World { host, lane, mut sent, .. } = World::new().await;
         let reach = Arc::clone(&host.reach);
         let unsent = Arc::clone(&reach.unsent);
@@ -227,21 +227,21 @@ mod tests {
         assert!(host.is_closed());
     }
 
-    /// Formerly, a lane that the pool gave up meanwhile was closed behind the request, and the response was lost.
+    /// Formerly, a lane that the pool released meanwhile was closed right after the request, and the response was lost.
     #[tokio::test]
-    async fn a_lane_is_closed_behind_the_response() {
+    async fn a_released_lane_is_closed_only_after_the_response() {
         let World { host, session, lane, mut sent, .. } = World::new().await;
         host.forget_early().await;
         let path = messages::PathOf { path: Bytes::from_static(b"file") };
-        let mut asking = Box::pin(host.ask_on(lane, to_server::Body::Metadata(path)));
-        timeout(Duration::from_millis(20), &mut asking).await.unwrap_err();
+        let mut request = Box::pin(host.ask_on(lane, to_server::Body::Metadata(path)));
+        timeout(Duration::from_millis(20), &mut request).await.unwrap_err();
         let is_bye =
             |request: &messages::ToServer| matches!(request.body, Some(to_server::Body::Bye(_)));
         let before = requests(&mut sent);
         assert!(!before.iter().any(is_bye), "{before:?}");
         let id = before.last().unwrap().id;
         respond(&session, id, to_client::Body::Metadata(messages::Metadata::default()));
-        asking.await.unwrap();
+        request.await.unwrap();
         assert!(requests(&mut sent).iter().any(is_bye));
     }
 }

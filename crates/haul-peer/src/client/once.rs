@@ -1,6 +1,6 @@
 //! Requests that the server executes once. If a lane is lost with the request or its response, the request is sent
-//! again with the same number, and the server responds with the outcome. One that its caller gives up is cancelled:
-//! then a file that it has opened does not stay open.
+//! again with the same number, and the server responds with the outcome. A request that its caller abandons is
+//! cancelled, so that a file that it has opened does not stay open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use super::{Lane, PeerHost};
 use crate::wire::message_frame;
 use crate::wire::messages::{self, to_client, to_server};
 
-/// How long a lane is sought to learn the outcome of a request.
+/// How long to try to open another lane, to learn the outcome of a request.
 const REJOIN: Duration = Duration::from_secs(15);
 
-/// Pause between attempts to open one.
+/// Pause between attempts to open a lane.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// How often a request is sent at most: one that ends every lane may be the cause.
+/// A request is sent at most this many times: it may itself be what ends each lane.
 const ATTEMPTS: usize = 8;
 
 impl PeerHost {
@@ -83,7 +83,7 @@ impl PeerHost {
 struct Pending<'a> {
     host: &'a PeerHost,
     session: &'a Arc<Session>,
-    /// `again` once it may have been sent.
+    /// Its `again` is set once it may have been sent.
     request: messages::ToServer,
     is_answered: bool,
     /// Bytes to be read of the file that is opened.
@@ -104,7 +104,7 @@ impl Pending<'_> {
         let is_sent = lane.send(frame) && !lane.is_ended();
         let ahead = std::mem::take(&mut self.ahead);
         if ahead > 0 && is_sent {
-            // What fails is read again.
+            // If that fails, the caller reads these bytes again.
             self.reading = Reading::ahead(&lane, id, ahead).ok();
         }
         drop(lane);

@@ -32,17 +32,17 @@ use crate::wire::{Frame, MIN_VERSION, VERSION, decode};
 /// Hello within 15 s.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A lane that has been accepted.
+/// A lane whose Hello the server has accepted.
 pub(super) struct Accepted {
     frames: Frames<ReadHalf<TlsStream<TcpStream>>>,
     writing: WriteHalf<TlsStream<TcpStream>>,
     session: Arc<Session>,
-    /// The nonce of the Hello, by which the server knows the lane.
+    /// The nonce of the Hello, which identifies the lane to the server.
     nonce: Bytes,
-    /// What was requested with the Hello.
+    /// The location whose requests were sent with the Hello.
     early: Option<First>,
     rtt: Duration,
-    /// Of a direct connection: the kernel's RTT of another one is that to the bridge.
+    /// `None` through a bridge, where the kernel measures only the RTT to the bridge.
     gauge: Option<(RttGauge, Hold)>,
     path: LinkPath,
 }
@@ -101,7 +101,7 @@ impl Connect for Opener {
         self.reach.runtime.spawn(run.until_ended(frames, writing, waiting));
         let lane = Arc::new(Lane { session, number, messages, is_ended, rtt, gauge, path });
         let early = early.map(|early| early.on(&lane));
-        // Only one lane has requested something early, and it is not taken before that lane is there.
+        // Only one lane has sent early requests, and no task locks their responses before that lane exists.
         if early.is_some()
             && let Ok(mut taken) = self.reach.prefetch.early.try_lock()
         {
@@ -115,11 +115,11 @@ impl Connect for Opener {
         let lost = lanes.extract_if(.., |lane| lane.is_ended()).count();
         supply.on_lost(lost);
         if self.reach.is_off_bridge() && lanes.iter().any(|lane| !lane.is_bridged()) {
-            // They finish their requests; other lanes are opened in their place.
+            // Lanes through the bridge finish their requests; other lanes are opened in their place.
             lanes.retain(|lane| !lane.is_bridged());
         }
         drop(close_excess(lanes, supply.target()));
-        // A better connection becomes a lane whatever the number of lanes.
+        // A better connection that was found becomes a lane, even if there are enough lanes.
         usize::from(self.reach.paths.found.is_there())
     }
 }
@@ -133,7 +133,7 @@ struct Run {
     changed: Arc<Notify>,
     /// For Pings. Does not keep the lane open.
     pings: WeakUnboundedSender<Bytes>,
-    /// Until this side has closed the lane: see [`PeerHost::close`](super::PeerHost::close).
+    /// Held until this side has closed the lane: see [`PeerHost::is_closed`](super::PeerHost::is_closed).
     unsent: Option<Arc<()>>,
     /// Whether this side has closed the lane, and everything sent before has arrived.
     was_closed: bool,
@@ -163,7 +163,7 @@ impl Run {
         };
         tokio::pin!(sending, receiving);
         let was_closed = tokio::select! {
-            // What the server sends before it closes the lane, too, still counts.
+            // Receives until the server has closed the lane, too.
             sent = &mut sending => {
                 self.unsent = None;
                 sent.is_ok()
@@ -242,17 +242,17 @@ impl Reach {
         };
         let Opening { mut frames, writing, nonce, early, .. } = lane;
         frames.accept_all();
-        // Hello and Welcome have made the whole way, through a bridge as well.
+        // Through a bridge, Hello and Welcome have measured the whole path; `rtt` is that to the bridge.
         let rtt = if is_bridged { start.elapsed() } else { rtt };
         Ok(Accepted { frames, writing, session, nonce, early, rtt, gauge, path })
     }
 
-    /// Whether lanes take another path than through the bridge.
+    /// Whether the current path does not lead through the bridge.
     fn is_off_bridge(&self) -> bool {
         lock(&self.paths.reached).path.as_ref().is_some_and(|path| !path.is_bridge())
     }
 
-    /// Why a dial has failed: after the sharer has ended the share, it cannot succeed.
+    /// The error of a failed dial: after the sharer has ended the share, that is the reason.
     fn explained(&self, error: Error) -> Error {
         match &*self.session.borrow() {
             Phase::Open(session) => session.goodbye().unwrap_or(error),
@@ -291,7 +291,7 @@ impl Reach {
             });
             match turn {
                 Some(turn) => return turn,
-                // The sender is `self`.
+                // Cannot fail: `self` holds the sender.
                 None => drop(phases.changed().await),
             }
         }
@@ -300,12 +300,12 @@ impl Reach {
     /// Waits until no lane is opening the session.
     async fn settled(&self) {
         let mut phases = self.session.subscribe();
-        // The sender is `self`.
+        // Cannot fail: `self` holds the sender.
         drop(phases.wait_for(|phase| !matches!(phase, Phase::Opening)).await);
     }
 }
 
-/// What a lane does.
+/// Whether a lane opens the session or joins it.
 enum Turn {
     Open,
     Join(Arc<Session>),
@@ -324,7 +324,7 @@ struct Opening<'a> {
     early: Option<First>,
 }
 
-/// Gives up a session that could not be opened.
+/// Resets the phase if the session could not be opened, so that another lane opens it.
 struct Unopened<'a>(&'a Reach);
 
 impl Drop for Unopened<'_> {
@@ -391,7 +391,7 @@ impl Opening<'_> {
         };
         let mut hello = frame(0, to_server::Body::Hello(hello))?.to_vec();
         if session.is_none() {
-            // Once: a later session finds everything as it was.
+            // Taken, so that these requests are sent only once.
             self.early = lock(&self.reach.prefetch.first).take();
             if let Some(first) = &self.early {
                 hello.extend(early::frames(first)?);
@@ -465,7 +465,7 @@ mod tests {
         }
     }
 
-    /// Formerly, a server that had not received the Bye went on to send pieces on the lane, for ever.
+    /// Formerly, a server that had not received the Bye kept sending pieces on the lane forever.
     #[tokio::test(start_paused = true)]
     async fn a_closed_lane_is_reported_as_lost_unless_the_server_closes_it_too() {
         for closes in [true, false] {
@@ -491,7 +491,7 @@ mod tests {
         }
     }
 
-    /// Formerly, a client waited for ever if the sharer was stopped, or a bridge forwarded nothing.
+    /// Formerly, a client waited forever if the sharer was stopped (`SIGSTOP`), or a bridge forwarded nothing.
     #[tokio::test(start_paused = true)]
     async fn a_lane_on_which_nothing_arrives_is_lost() {
         let World { session, .. } = World::new().await;
@@ -539,11 +539,11 @@ mod tests {
         take(Path::Reverse("192.0.2.1:7".parse().unwrap()));
         assert_eq!(opener.review(&mut lanes, &mut supply), 0);
         assert_eq!((lanes.len(), lanes[0].number), (1, 8));
-        // It is closed behind what was sent on it.
+        // The lane is closed after what was sent on it.
         let bye: messages::ToServer =
             decode(sent.try_recv().unwrap().slice(FRAME_HEADER..)).unwrap();
         assert_eq!(bye.body, Some(to_server::Body::Bye(messages::Empty {})));
-        // The only lane is kept.
+        // The only lane stays open.
         let (bridged, _sent) = lane(9, true);
         let mut lanes = vec![bridged];
         opener.review(&mut lanes, &mut supply);

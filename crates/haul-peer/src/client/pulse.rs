@@ -1,6 +1,6 @@
-//! Whether the other end of a lane is alive. A sharer that was stopped, or a bridge that forwards nothing, keeps the
-//! connection open, which TCP does not report. So a lane that is silent although a response is due sends a Ping, and is
-//! lost if nothing follows: its requests are repeated on another one.
+//! Checks whether the other end of a lane is alive. A sharer that was stopped (`SIGSTOP`), or a bridge that forwards
+//! nothing, leaves the connection open, so TCP reports nothing. Therefore, a lane that is silent although a response is
+//! due sends a Ping. If nothing follows, the lane is lost, and its requests are repeated on another one.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::wire::messages::{self, to_server};
 /// A lane that has been silent for this long sends a Ping.
 const PING: Duration = Duration::from_secs(10);
 
-/// A lane that has been silent for this long is lost: half of the time for which a server keeps a session without lanes.
+/// A lane that has been silent for this long is lost. A server retains a session without lanes for twice this time.
 const LOST: Duration = Duration::from_secs(30);
 
 /// How often a lane is checked.
@@ -42,7 +42,7 @@ pub(super) async fn lost(
     }
 }
 
-/// Sends a Ping. The response is not waited for: it counts as traffic.
+/// Sends a Ping. Does not wait for the response, which counts as traffic.
 fn ping(session: &Session, messages: &WeakUnboundedSender<Bytes>) {
     let ping = frame(session.number(), to_server::Body::Ping(messages::Empty {}));
     // A lane that is being closed sends nothing any more.
@@ -103,7 +103,8 @@ mod tests {
     use super::super::testing::World;
     use super::*;
 
-    /// What a lane does in each second, given its traffic and whether a response is due.
+    /// The actions other than `Alive`, each with its second. `each` returns the traffic until a second, and whether a
+    /// response is due.
     fn actions(seconds: u64, each: impl Fn(u64) -> (u64, bool)) -> Vec<(u64, Action)> {
         let start = Instant::now();
         let mut silence = Silence::new(start, 0);
@@ -118,7 +119,7 @@ mod tests {
     fn a_silent_lane_is_pinged_and_then_lost() {
         assert_eq!(actions(30, |_| (0, true)), [(10, Action::Ping), (30, Action::Lost)]);
         assert!(actions(100, |_| (0, false)).is_empty());
-        // The request has been answered on another lane, the Ping has not.
+        // The response to the request has arrived on another lane, but none to the Ping.
         assert_eq!(actions(30, |at| (0, at < 12)), [(10, Action::Ping), (30, Action::Lost)]);
         // Silence before a request does not count.
         assert_eq!(actions(60, |at| (0, at > 50)), [(60, Action::Ping)]);
@@ -127,9 +128,9 @@ mod tests {
     #[test]
     fn any_traffic_shows_that_a_lane_is_alive() {
         assert!(actions(100, |at| (at / 9, true)).is_empty());
-        let answered = |at: u64| (at / 12, true);
-        assert_eq!(actions(36, answered).len(), 3);
-        assert!(actions(300, answered).iter().all(|(_, action)| *action == Action::Ping));
+        let slow = |at: u64| (at / 12, true);
+        assert_eq!(actions(36, slow).len(), 3);
+        assert!(actions(300, slow).iter().all(|(_, action)| *action == Action::Ping));
     }
 
     /// Both sides may have been suspended for hours: nothing has been read since.
@@ -147,23 +148,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lane_with_a_slow_request_lasts_as_long_as_pings_are_answered() {
+    async fn a_lane_with_a_slow_request_stays_open_while_pings_get_responses() {
         let World { session, .. } = World::new().await;
         let _responses = session.register(Some(0), Expects::ONE);
         let (messages, mut sent) = unbounded_channel();
         let traffic = Traffic::default();
-        let (weak, answered) = (messages.downgrade(), traffic.clone());
-        let answering = tokio::spawn(async move {
+        let (weak, received) = (messages.downgrade(), traffic.clone());
+        let server = tokio::spawn(async move {
             let mut pings = 0;
             while sent.recv().await.is_some() {
                 pings += 1;
-                answered.add(7);
+                received.add(7);
             }
             pings
         });
         let hour = timeout(Duration::from_secs(3600), lost(&session, &weak, &traffic));
         assert!(hour.await.is_err());
         drop(messages);
-        assert!(answering.await.unwrap() > 300);
+        assert!(server.await.unwrap() > 300);
     }
 }

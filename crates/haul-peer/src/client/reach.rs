@@ -23,7 +23,7 @@ use crate::lan::Finder;
 use crate::ticket::{Address, Secret, Ticket};
 use crate::tls;
 
-/// Time until a connection is established, and again until the peer has responded.
+/// Time limit to establish a connection, and again for the peer's response.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(20);
 
 /// Options of a [`PeerHost`](super::PeerHost).
@@ -54,7 +54,7 @@ pub(super) struct Reach {
     pub(super) runtime: Handle,
 }
 
-/// What both sides are authenticated by.
+/// The keys and the secret by which both sides authenticate.
 #[derive(Debug)]
 pub(super) struct Credentials {
     pub(super) tls: Arc<ClientConfig>,
@@ -63,17 +63,17 @@ pub(super) struct Credentials {
     pub(super) server_key: [u8; 32],
 }
 
-/// The paths to the peer, as far as they were tried.
+/// The paths to the peer: what was reached, and a better connection that was found.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     pub(super) reached: Mutex<Reached>,
-    /// A better connection than through the bridge.
+    /// A connection that is better than one through the bridge.
     pub(super) found: Found,
     /// Whether a path without the bridge is being sought.
     pub(super) is_seeking: AtomicBool,
 }
 
-/// What the first lane requests with its Hello, and the responses.
+/// The location whose requests the first lane sends with its Hello, and the responses.
 #[derive(Debug, Default)]
 pub(super) struct Prefetch {
     pub(super) first: Mutex<Option<First>>,
@@ -127,7 +127,7 @@ impl Reach {
 /// The state of the session.
 #[derive(Debug, Clone)]
 pub(super) enum Phase {
-    /// None, or it has ended.
+    /// There is none yet, or it has ended.
     None,
     /// A lane is opening it.
     Opening,
@@ -165,7 +165,7 @@ impl Path {
             Self::Direct(address) | Self::Reverse(address) | Self::SimultaneousOpen(address) => {
                 *address
             }
-            // Its name may have several addresses.
+            // The bridge's name may have several addresses.
             Self::Bridge(_) => connection.peer_addr()?,
         };
         Ok(LinkPath { kind: self.kind(), address })
@@ -198,31 +198,31 @@ impl fmt::Display for Path {
     }
 }
 
-/// An event on the way to a peer.
+/// An event about the paths to a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReachEvent {
     /// Lanes take this path: the first one, or a new one.
     Path(Path),
-    /// A path did not lead to the peer.
+    /// A path has failed.
     Failed {
         /// The kind of path.
         kind: PathKind,
-        /// Which address, and why.
+        /// The address and the reason.
         cause: String,
     },
 }
 
-/// What is known of the ways to a peer.
+/// What is known of the paths to a peer.
 #[derive(Debug, Default)]
 pub(super) struct Reached {
     /// The path of the last lane.
     pub(super) path: Option<Path>,
-    /// When the addresses did not answer.
+    /// When the addresses last failed to respond.
     pub(super) failed: Option<Instant>,
     /// Addresses that were found on the local network, and tried since.
     pub(super) tried: Vec<SocketAddr>,
-    /// How many lanes in a row could not be opened on a path other than to an address.
+    /// How many lanes in a row could not be opened by reverse connection or simultaneous open.
     pub(super) missed: u32,
 }
 
@@ -234,7 +234,7 @@ pub(super) struct Dialled {
     pub(super) path: Path,
 }
 
-/// A connection for the next lane that is opened.
+/// A connection that was found in the background, for the next lane that is opened.
 #[derive(Default)]
 pub(super) struct Found {
     connection: Mutex<Option<(Dialled, Instant)>>,
@@ -254,7 +254,7 @@ impl Found {
         let _ = self.wake.set(Box::new(wake));
     }
 
-    /// Leaves a connection to the next lane.
+    /// Stores a connection for the next lane.
     pub(super) fn put(&self, dialled: Dialled) {
         *lock(&self.connection) = Some((dialled, Instant::now()));
         self.arrived.notify_one();
@@ -263,13 +263,13 @@ impl Found {
         }
     }
 
-    /// Takes the connection.
+    /// Takes the connection, if there is one that is not too old.
     pub(super) fn take(&self) -> Option<Dialled> {
         let taken = lock(&self.connection).take();
         taken.filter(|(_, since)| since.elapsed() < Self::LIFETIME).map(|(dialled, _)| dialled)
     }
 
-    /// Whether there is a connection.
+    /// Whether there is a connection that is not too old.
     pub(super) fn is_there(&self) -> bool {
         let connection = lock(&self.connection);
         connection.as_ref().is_some_and(|(_, since)| since.elapsed() < Self::LIFETIME)
@@ -282,7 +282,7 @@ impl fmt::Debug for Found {
     }
 }
 
-/// Reports what happens, each failure once.
+/// Passes events to the callback, each failure once.
 #[derive(Default)]
 pub(super) struct Events {
     callback: OnceLock<Box<dyn Fn(ReachEvent) + Send + Sync>>,
@@ -290,23 +290,23 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Failures that are remembered: twice the addresses of a ticket.
+    /// Maximum failures that are reported: twice the addresses that a ticket can have.
     const REPORTED: usize = 64;
 
     /// Sets the callback, once.
     pub(super) fn on_event(&self, callback: impl Fn(ReachEvent) + Send + Sync + 'static) {
-        // A second one has no effect.
+        // A second callback has no effect.
         let _ = self.callback.set(Box::new(callback));
     }
 
-    /// Lanes take a path.
+    /// Reports that lanes take a path.
     pub(super) fn path(&self, path: &Path) {
         if let Some(callback) = self.callback.get() {
             callback(ReachEvent::Path(path.clone()));
         }
     }
 
-    /// A path has failed.
+    /// Reports that a path has failed.
     pub(super) fn failed(&self, kind: PathKind, error: &Error) {
         let Some(callback) = self.callback.get() else { return };
         let cause = error.to_string();
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_local_network_is_searched_only_for_sharers_that_may_be_there_and_only_if_wanted() {
+    async fn the_local_network_is_searched_only_if_enabled_and_an_address_is_not_loopback() {
         let identity = Identity::ephemeral().unwrap();
         let is_sought = |addresses: &[&str], lan: bool| {
             let secret = Secret::generate().unwrap();

@@ -1,4 +1,4 @@
-//! Files of a peer that are open for reading.
+//! Files of a peer that are open for reading: their handles, and reads in windows of 8 MiB.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -27,9 +27,9 @@ pub(super) struct PeerFile {
     identity: Identity,
     is_ranged: bool,
     handle: Mutex<Handle>,
-    /// The first range of data, if the server has said it.
+    /// The first range of data, if the server has sent it; `Some(None)` if the file has no data.
     first: Option<Option<Range>>,
-    /// What was read with the open.
+    /// The beginning, which was read with the open.
     ahead: Option<Ahead>,
     /// Held by the task that opens the file again.
     reopening: tokio::sync::Mutex<()>,
@@ -88,7 +88,7 @@ impl PeerFile {
         (path, location): (Option<RelPath>, String),
     ) -> Result<Self> {
         let identity: Identity = required(opened.identity, "identity")?.try_into()?;
-        // A part file is still written.
+        // A part file is still being written: its ranges change.
         let first = opened.first.filter(|_| path.is_some());
         let first = first.map(|first| data_from(first, 0)).transpose()?;
         let ahead = reading.map(|reading| Ahead::new(reading.until(identity.size)));
@@ -119,7 +119,7 @@ impl PeerFile {
         let _reopening = self.reopening.lock().await;
         let lane = self.host.lane().await?;
         if let Some(number) = self.number_in(&lane.session) {
-            // Another task has opened it.
+            // Another task has opened the file again.
             return Ok((lane, number));
         }
         let session = Arc::clone(&lane.session);
@@ -194,11 +194,11 @@ fn data_from(found: messages::FoundRange, from: u64) -> Result<Option<Range>> {
     }
 }
 
-/// Bytes that one request of a read asks for. The server sends them as fast as the path allows, whatever the consumer
-/// takes, so this and one more request are what a read may hold in memory.
+/// Bytes per request of a read. The server sends them as fast as the path allows, however slow the consumer is. Two
+/// requests are in flight, so a read may hold twice this in memory.
 const WINDOW: u64 = 8 << 20;
 
-/// The stream of a read: the request whose pieces come next, the one behind it, and what is left to request.
+/// The stream of a read: the request whose pieces are next, the request after it, and what is left to request.
 struct Windows {
     file: Arc<PeerFile>,
     current: Option<Reading>,
@@ -264,7 +264,7 @@ async fn step(mut windows: Windows) -> Option<(Result<Block>, Windows)> {
     }
 }
 
-/// The same file, for streams that outlive the borrow.
+/// A shared reference to a file, for streams that outlive the borrow.
 #[derive(Debug, Clone)]
 pub(super) struct Shared(pub(super) Arc<PeerFile>);
 

@@ -1,4 +1,4 @@
-//! A range of a file that is being read, whose pieces come over any lanes.
+//! A range of a file that is being read. Its pieces arrive in any order, on any lanes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::send::{cancel, send_on};
 use super::session::{Received, Responses, most_pieces, unexpected};
 use crate::wire::messages::{self, to_client, to_server};
 
-/// A range that is being read. Its pieces arrive in any order.
+/// A range that is being read, and the pieces that have arrived out of order.
 pub(super) struct Reading {
     lane: Arc<Lane>,
     responses: Responses,
@@ -33,14 +33,14 @@ impl Reading {
         }
     }
 
-    /// Reads the first `length` bytes of the file that a request opens, which was sent on this lane.
+    /// Reads the first `length` bytes of the file that the request `opened_by` opens, which was sent on this lane.
     pub(super) fn ahead(lane: &Arc<Lane>, opened_by: u32, length: u64) -> Result<Self> {
         let read = messages::Read { length, opened_by, ..messages::Read::default() };
         let responses = send_on(lane, to_server::Body::Read(read))?;
         Ok(Self::new(Arc::clone(lane), responses, Range::new(0, length)))
     }
 
-    /// Ends at `size`, the end of the file.
+    /// Shortens the range to `size`, the length of the file.
     pub(super) fn until(mut self, size: u64) -> Self {
         self.end = self.end.min(size);
         self
@@ -51,8 +51,8 @@ impl Reading {
         self.end
     }
 
-    /// Whether no piece of this range has arrived ahead of its turn: pieces that overlap would leave a gap elsewhere, which
-    /// nothing fills.
+    /// Whether no piece that overlaps `start..end` has arrived. Overlapping pieces would leave a gap elsewhere that is
+    /// never filled.
     fn is_missing(&self, start: u64, end: u64) -> bool {
         let last = self.early.range(..end).next_back();
         last.is_none_or(|(at, piece)| at + piece.len() as u64 <= start)
@@ -76,12 +76,12 @@ impl Reading {
                         return Err(unexpected());
                     }
                     self.early.insert(header.offset, data);
-                    // The file may be shorter than what was expected when it was requested.
+                    // The session has permitted pieces for the requested length; the file may be shorter.
                     if self.early.len() as u64 > most_pieces(self.end - self.next) {
                         return Err(unexpected());
                     }
                 }
-                // The file ends there, or all pieces up to there have been sent.
+                // The file ends at this offset, or all pieces up to it have been sent.
                 Received::Message(to_client::Body::ReadEnd(end)) if end.offset <= self.end => {
                     self.ended_early |= end.offset < self.end;
                     self.end = end.offset;
@@ -96,7 +96,7 @@ impl Drop for Reading {
     fn drop(&mut self) {
         let id = self.responses.id;
         let was_waiting = self.lane.session.forget(id);
-        // With its last block, the server has finished it.
+        // Once the last block has been taken, the server has finished the read.
         if self.next < self.end && was_waiting {
             cancel(&self.lane, id);
         }

@@ -1,6 +1,6 @@
-//! Paths to a peer without its bridge, while lanes run through the bridge: the peer connects to this machine, or both
-//! connect to each other at once. Both ways are tried in the background. The first connection that succeeds is handed
-//! to the next lane; further lanes are opened the same way, and those through the bridge are closed.
+//! Looks for a path to a peer without its bridge, while lanes run through the bridge: the peer connects to this
+//! machine, or both connect to each other at once. Both are tried in the background. The first connection that succeeds
+//! is handed to the next lane; further lanes are opened the same way, and those through the bridge are closed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ pub(super) fn send_on(lane: &Lane, body: to_server::Body) -> Result<Responses> {
     let responses = lane.session.register(Some(lane.number), Expects::of(&body));
     let sent = frame(responses.id, body).map(|message| lane.send(message));
     if !matches!(sent, Ok(true)) || lane.is_ended() {
-        // A lane that has ended just now may not have seen the request.
+        // A lane that has ended just now may not have sent the request.
         lane.session.forget(responses.id);
         sent?;
         return Err(lane.session.goodbye().unwrap_or_else(lane_lost));
@@ -21,11 +21,11 @@ pub(super) fn send_on(lane: &Lane, body: to_server::Body) -> Result<Responses> {
     Ok(responses)
 }
 
-/// Sends the notices to the server. One that may be lost with the lane is sent again on another one.
+/// Sends the notices to the server. Those that may be lost with the lane are sent again on another one.
 pub(super) fn send_notices(lane: &Lane) {
     let _turn = lane.session.notices_turn();
     for notice in lane.session.take_notices() {
-        // None is too long.
+        // No notice is too long for a frame.
         let Ok(message) = message_frame(&notice) else { continue };
         let id = notice.id;
         lane.session.register_notice(lane.number, notice);

@@ -1,4 +1,4 @@
-//! A session as the client sees it: requests that wait for responses, whichever lane brings them.
+//! A session as the client sees it: the requests that wait for responses, on all lanes, and notices to the server.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -18,16 +18,16 @@ use crate::wire::{BulkHeader, LISTED_AHEAD, decode, message_frame, verify};
 /// Limit of the outbox: bytes of uploads that are read and not yet sent.
 const OUTBOX: usize = 16 << 20;
 
-/// The first number of requests: smaller ones are those that are sent with a Hello.
+/// The first number of requests: smaller ones are reserved for those that are sent with a Hello.
 const FIRST_NUMBER: u32 = 16;
 
 /// Most outcomes that a server has to remember before the client confirms that they have arrived.
 const MOST_UNCONFIRMED: usize = 64;
 
-/// Average length of the pieces of a long read, at least: each takes memory beside its data.
+/// Minimum average length of the pieces of a long read: each piece takes memory besides its data.
 const SHORTEST_PIECE: u64 = 4 << 10;
 
-/// What the server said of itself in its Welcome.
+/// What the server states in its Welcome.
 #[derive(Debug, Clone)]
 pub(super) struct Welcomed {
     pub(super) name: String,
@@ -39,7 +39,7 @@ pub(super) struct Welcomed {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) id: [u8; 16],
-    /// Further lanes prove that they have it.
+    /// Further lanes prove that they have this key.
     pub(super) key: ProofKey,
     pub(super) welcome: Welcomed,
     pub(super) outbox: Outbox,
@@ -56,21 +56,21 @@ pub(super) struct Session {
 /// A request without its last response.
 #[derive(Debug)]
 struct Waiting {
-    /// The lane that the request went out on; `None` until a lane has taken it from the outbox.
+    /// The lane on which the request was sent; `None` until a lane has taken it from the outbox.
     lane: Option<u64>,
     caller: Caller,
 }
 
-/// Whose request it is.
+/// The receiver of the responses.
 #[derive(Debug)]
 enum Caller {
     /// A task waits for the responses.
     Task { expects: Expects, responses: UnboundedSender<Result<Received>> },
-    /// No task waits: the request is sent again until it has been answered.
+    /// No task waits: the request is sent again until a response arrives.
     Notice(Box<messages::ToServer>),
 }
 
-/// How much may be sent in response to a request: a server cannot fill the client's memory.
+/// How much may be sent in response to a request, so that a server cannot fill the client's memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expects {
     /// Whether it is a read, whose pieces may come over any lane.
@@ -90,8 +90,8 @@ impl Expects {
         Self { is_read: false, bytes: 0, parts }
     }
 
-    /// What the server may send for a request. Each outcome of several may have a message of its own, and a last message
-    /// may have none.
+    /// What the server may send for a request. Of several outcomes, each may have a message of its own, and the last
+    /// message may have none.
     pub(super) fn of(body: &to_server::Body) -> Self {
         match body {
             to_server::Body::Read(read) => {
@@ -111,7 +111,7 @@ pub(super) const fn most_pieces(bytes: u64) -> u64 {
     64 + bytes / SHORTEST_PIECE
 }
 
-/// Requests to the server for whose response no task waits. They are sent with the next request.
+/// Requests to the server for whose response no task waits. They are sent before the next request at the latest.
 #[derive(Debug, Default)]
 struct Notices {
     requests: Vec<messages::ToServer>,
@@ -193,7 +193,7 @@ impl Session {
         }
     }
 
-    /// Registers a request. It goes out on `lane`, or with the outbox.
+    /// Registers a request. It is sent on `lane`, or if that is `None`, by a lane that takes it from the outbox.
     pub(super) fn register(&self, lane: Option<u64>, expects: Expects) -> Responses {
         self.register_as(self.number(), lane, expects)
     }
@@ -206,7 +206,7 @@ impl Session {
         Responses { id, receiver }
     }
 
-    /// Expects further messages in response to a request.
+    /// Permits further messages in response to a request.
     pub(super) fn permit(&self, id: u32, messages: u32) {
         if let Some(Waiting { caller: Caller::Task { expects, .. }, .. }) = self.lock().get_mut(&id)
         {
@@ -229,7 +229,7 @@ impl Session {
     /// Passes a message to the request that it responds to.
     ///
     /// # Errors
-    /// If it cannot be understood, which ends the lane.
+    /// If it cannot be decoded, which ends the lane.
     pub(super) fn message(&self, bytes: Bytes) -> Result<()> {
         let messages::ToClient { id, body } = decode(bytes)?;
         // A kind of response that only a later version has; no request of this one expects it.
@@ -258,7 +258,7 @@ impl Session {
                     true => Ok(Received::Message(body)),
                     false => Err(unexpected()),
                 };
-                // Fails if the caller has given up.
+                // Fails if the caller has dropped its receiver.
                 drop(responses.send(outcome));
                 if is_last {
                     all.remove(&id);
@@ -302,15 +302,16 @@ impl Session {
             false => Err(unexpected()),
         };
         let has_failed = outcome.is_err();
-        // Fails if the caller has given up.
+        // Fails if the caller has dropped its receiver.
         drop(responses.send(outcome));
         if has_failed {
             all.remove(&header.id);
         }
     }
 
-    /// Fails everything that may have been lost with a lane; notices are sent again. If the lane was closed, not lost, all
-    /// pieces and notices on it have arrived. Without a lane, nothing is sent any more.
+    /// Fails the requests that may have been lost with a lane; notices are sent again. If the lane was closed, not
+    /// lost, all pieces and notices on it have arrived. The end of the last lane fails all requests, and clears the
+    /// outbox.
     pub(super) fn lane_ended(&self, lane: u64, was_closed: bool) {
         let is_last = self.lanes.fetch_sub(1, Ordering::AcqRel) == 1;
         if is_last {
@@ -338,12 +339,12 @@ impl Session {
                 Caller::Notice(notice) => self.notice_again(*notice),
             }
         }
-        // Without its sender, a task learns of the loss. Last, so that its next request follows the notices: the server
-        // must know of a lost lane before it sends pieces of a repeated read.
+        // A task learns of the loss when its sender is dropped. This is last, so that its next request follows the
+        // notices: the server must know of a lost lane before it sends pieces of a repeated read.
         drop(tasks);
     }
 
-    /// Requests that went out on a lane and whose responses a task waits for.
+    /// The number of requests that were sent on a lane and for whose responses a task waits.
     pub(super) fn waiting_on(&self, lane: u64) -> u64 {
         let is_on_it = |request: &&Waiting| {
             request.lane == Some(lane) && matches!(request.caller, Caller::Task { .. })
@@ -363,7 +364,7 @@ impl Session {
         *self.lock_notices() = Notices::default();
     }
 
-    /// Adds a notice to the server: that a request is cancelled, or a file closed.
+    /// Queues a notice to the server, such as that a request is cancelled or a file is closed.
     pub(super) fn notice(&self, body: to_server::Body) {
         let notice = messages::ToServer { id: self.number(), body: Some(body), again: false };
         self.lock_notices().requests.push(notice);
@@ -378,7 +379,7 @@ impl Session {
         }
     }
 
-    /// What is to be sent ahead of the next request.
+    /// Takes the notices to be sent before the next request.
     pub(super) fn take_notices(&self) -> Vec<messages::ToServer> {
         let answered = {
             let answered = &mut self.lock_notices().answered;
@@ -391,18 +392,18 @@ impl Session {
         std::mem::take(&mut self.lock_notices().requests)
     }
 
-    /// Waits while another task sends notices. To be held while this one does.
+    /// Waits while another task sends notices. Hold the guard while sending them.
     pub(super) fn notices_turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a notice that is about to go out on a lane.
+    /// Registers a notice that is about to be sent on a lane.
     pub(super) fn register_notice(&self, lane: u64, notice: messages::ToServer) {
         let (id, lane) = (notice.id, Some(lane));
         self.lock().insert(id, Waiting { lane, caller: Caller::Notice(Box::new(notice)) });
     }
 
-    /// Takes a notice back whose lane has ended, unless that has happened already.
+    /// Queues a notice again whose lane has ended, unless [`lane_ended`](Self::lane_ended) has done so already.
     pub(super) fn take_back(&self, id: u32) {
         let taken = self.lock().remove(&id);
         if let Some(Waiting { caller: Caller::Notice(notice), .. }) = taken {
@@ -423,8 +424,8 @@ impl Session {
     }
 }
 
-/// Whether no further response follows. The end of a read may come before pieces on other lanes, so the reader says
-/// when it has everything.
+/// Whether no further response follows. The end of a read may arrive before pieces on other lanes, so it is not counted
+/// as the last: the reader forgets the request when it has everything.
 const fn is_last(body: &to_client::Body) -> bool {
     match body {
         to_client::Body::Entries(messages::Entries { last, .. })
@@ -460,7 +461,7 @@ pub(super) fn lane_lost() -> Error {
     Error::new(ErrorKind::Unreachable, "talk to the peer").because("the connection was lost")
 }
 
-/// A response that does not belong to the request.
+/// The error of a response that does not belong to the request.
 pub(super) fn unexpected() -> Error {
     Error::new(ErrorKind::Protocol, "talk to the peer").because("an unexpected response")
 }
@@ -488,9 +489,9 @@ mod tests {
         session.message(message.encode_to_vec().into()).unwrap();
     }
 
-    /// Formerly, what was sent on a lane that had ended was lost.
+    /// Formerly, a notice was lost if it was sent on a lane that had ended.
     #[test]
-    fn a_notice_is_sent_until_it_is_answered() {
+    fn a_notice_is_sent_until_a_response_arrives() {
         let session = session(3);
         session.notice(to_server::Body::Close(messages::Close { handle: 7 }));
         let mut id = None;
@@ -511,7 +512,7 @@ mod tests {
         assert!(session.take_notices().is_empty());
     }
 
-    /// Formerly, a repeated read could overtake the notice about an earlier lost lane, which then took its pieces.
+    /// Formerly, a repeated read could overtake the notice about a lost lane: the server sent its pieces on that lane.
     #[test]
     fn a_task_learns_of_a_lost_lane_once_all_notices_can_be_sent() {
         let session = session(3);
@@ -535,7 +536,7 @@ mod tests {
         assert!(seen.iter().any(|notice| notice.again && notice.body == Some(lost.clone())));
     }
 
-    /// Formerly, a sharer that was stopped looked like a lost connection, which is retried for minutes.
+    /// Formerly, a share that had been ended looked like a lost connection, which is retried for minutes.
     #[tokio::test]
     async fn requests_of_an_ended_share_fail_at_once_with_the_reason() {
         let session = session(2);

@@ -25,10 +25,10 @@ use crate::wire::LISTED_AHEAD;
 use crate::wire::convert::{self, path_bytes};
 use crate::wire::messages::{self, code, to_client, to_server};
 
-/// Longest file that travels in one message.
+/// Longest file in one message, in bytes.
 const WHOLE: u64 = 128 << 10;
 
-/// Paths in one message.
+/// Maximum paths in one message.
 const PATHS: usize = 256;
 
 /// A peer's share, or a directory in it.
@@ -51,7 +51,7 @@ impl PeerStorage {
     /// Opens the directory `root` of a peer's share, whose location is `location`.
     ///
     /// # Errors
-    /// If the peer cannot be reached, or refuses.
+    /// If the peer cannot be reached, or refuses the session.
     pub async fn open(host: Arc<PeerHost>, location: Location, root: RelPath) -> Result<Arc<Self>> {
         let session = Arc::clone(&host.lane().await.map_err(|error| error.at(&location))?.session);
         let remote = session.welcome.capabilities.clone();
@@ -79,7 +79,7 @@ impl PeerStorage {
         path_bytes(&self.remote_path(path))
     }
 
-    /// A path of the share as one below the root.
+    /// An entry of the share, with its path below the root.
     fn near(&self, entry: Entry) -> Result<Entry> {
         below(&self.root, entry)
     }
@@ -186,7 +186,7 @@ impl PeerStorage {
     }
 }
 
-/// An entry of the share as one below `root`.
+/// An entry of the share, with its path below `root`.
 fn below(root: &RelPath, entry: Entry) -> Result<Entry> {
     if root.is_root() {
         return Ok(entry);
@@ -201,20 +201,20 @@ fn below(root: &RelPath, entry: Entry) -> Result<Entry> {
 
 /// A listing that is being received.
 struct Listing {
-    /// That of the request, for what has to follow it.
+    /// The lane of the request: `More` has to follow on the same one.
     lane: Arc<Lane>,
     responses: Responses,
     root: RelPath,
     /// The listed directory in the share.
     listed: RelPath,
     location: String,
-    /// Messages that were consumed since the last `More`.
+    /// Messages that were received since the last `More`.
     consumed: u32,
     is_over: bool,
 }
 
 impl Listing {
-    /// Permits further messages, behind the request. If the lane has ended, so has the listing.
+    /// Permits the server to send further messages. If the lane has ended, so has the listing.
     fn permit(&self, messages: u32) {
         let id = self.responses.id;
         self.lane.session.permit(id, messages);
@@ -353,7 +353,7 @@ impl Storage for PeerStorage {
             && let Some(Ok(entry)) = self.host.early_stat(&self.remote_path(path)).await
             && entry.is_dir()
         {
-            // Without a request: it was there just now.
+            // No request is needed: the directory existed just now.
             return Err(
                 Error::new(ErrorKind::AlreadyExists, "create the directory").at(self.at(path))
             );
@@ -440,7 +440,7 @@ impl Storage for PeerStorage {
 
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
         match self.read_some(path, limit.min(WHOLE)).await {
-            // Longer than a message: in pieces.
+            // Too long for one message.
             Err(error) if error.kind() == ErrorKind::Changed && limit > WHOLE => {
                 self.read_in_pieces(path, limit).await
             }
@@ -483,7 +483,7 @@ impl Storage for PeerStorage {
                 let mut space: Option<Space> =
                     space.map(|space| (*space).try_into()).transpose()?;
                 if let Some(volume) = space.as_mut().and_then(|space| space.volume.as_mut()) {
-                    // Numbers of volumes are those of the peer, or of a host behind it.
+                    // Volume numbers are unique only on the peer, or on a host behind it.
                     volume.host = format!("{} {}", self.host.name(), volume.host);
                 }
                 Ok(space)

@@ -1,4 +1,4 @@
-//! A host with a lane whose other end is a test.
+//! A host with a lane whose other end is the test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::tls::ProofKey;
 use crate::wire::messages::{self, to_client};
 use crate::wire::{FRAME_HEADER, decode};
 
-/// A host whose lane has requested something early, and what the lane sends.
+/// A host whose lane has sent early requests, and what the lane sends.
 pub(super) struct World {
     pub(super) host: Arc<PeerHost>,
     pub(super) session: Arc<Session>,

@@ -20,15 +20,15 @@ use crate::wire::convert::{path_bytes, required};
 use crate::wire::messages::{self, to_client, to_server};
 use crate::wire::{BulkHeader, bulk_head, piece_hash};
 
-/// A part file on the peer. It belongs to a session: with another one, the file is started over, or resumed by
-/// the next run.
+/// A part file on the peer. It belongs to a session: in another session, the file is started over, or resumed by the
+/// next run.
 pub(super) struct PeerUpload {
     host: Arc<PeerHost>,
     location: String,
     session: Arc<Session>,
     handle: u32,
     held: Held,
-    /// Whether the server has closed it.
+    /// Whether it was committed or aborted.
     is_closed: AtomicBool,
 }
 
@@ -55,7 +55,7 @@ impl PeerUpload {
             }
         };
         let (session, created) = outcome.await.map_err(|error: Error| error.at(&location))?;
-        // Releases the part file if the response is invalid.
+        // Made first: if the rest of the response is invalid, its drop releases the part file.
         let mut upload = Self {
             host: Arc::clone(host),
             location,
@@ -91,7 +91,7 @@ impl PeerUpload {
         done(&self.ask(body).await?).map_err(|error| error.at(&self.location))
     }
 
-    /// Sends a piece with whichever lane can take it, and waits until it is written.
+    /// Sends a piece on the first lane that can take it, and waits until the server has written it.
     async fn write_piece(&self, offset: u64, data: Block) -> Result<()> {
         // Opens a lane if there is none.
         drop(self.lane().await?);
@@ -104,7 +104,7 @@ impl PeerUpload {
         let head = Bytes::copy_from_slice(&bulk_head(&header, data.len()));
         self.session.outbox.push(Outgoing { id, priority: 0, head, data, room });
         if self.session.lanes.load(Ordering::Acquire) == 0 {
-            // The last lane may have ended before the piece was there.
+            // The last lane may have ended before the piece was queued.
             self.session.outbox.cancel(id);
             return Err(super::session::lane_lost());
         }
@@ -115,7 +115,7 @@ impl PeerUpload {
     }
 }
 
-/// Abandons a write: a piece that was not sent yet must not arrive after it was sent again.
+/// Forgets a write when it ends or is abandoned: an unsent piece must not be sent after its repetition.
 struct Unsent<'a>(&'a Session, u32);
 
 impl Drop for Unsent<'_> {
@@ -125,7 +125,7 @@ impl Drop for Unsent<'_> {
     }
 }
 
-/// The part file stays for a later run.
+/// An upload that was neither committed nor aborted is aborted; its part file stays for a later run.
 impl Drop for PeerUpload {
     fn drop(&mut self) {
         if !*self.is_closed.get_mut() {

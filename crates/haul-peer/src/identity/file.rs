@@ -1,5 +1,5 @@
-//! Private files of the state directory: only their owner may read them, a change is complete or not made at all,
-//! and changes by several processes follow one another.
+//! Private files of the state directory: only their owner may read them, changes are atomic, and changes by several
+//! processes are serialized.
 //!
 //! Everything here blocks, on the disk and up to [`LOCK_WAIT`] on another process.
 
@@ -21,7 +21,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// Largest file that is read, in bytes: ten times a list of a thousand peers.
 const MAX_LEN: u64 = 16 << 20;
 
-/// A private file and the words for its errors.
+/// A private file, and the operations that its errors name.
 #[derive(Debug, Clone)]
 pub(super) struct PrivateFile {
     pub(super) path: PathBuf,
@@ -75,13 +75,14 @@ impl PrivateFile {
         Ok(Some(content))
     }
 
-    /// Waits until no other process or thread changes the file. Creates its directory, with mode 0700.
+    /// Waits until no other process or thread changes the file, for at most [`LOCK_WAIT`]. Creates its directory, with
+    /// mode 0700.
     ///
     /// The lock is on a file beside it with the suffix `.lock`, which remains: the file itself is replaced.
     ///
     /// # Errors
-    /// If the directory or the lock file cannot be created, or the file cannot be locked, because its file
-    /// system has no locks or because another process keeps it locked.
+    /// If the directory or the lock file cannot be created, or if the file cannot be locked: its file system has no
+    /// locks, or another process holds the lock.
     pub(super) fn lock(&self) -> Result<FileLock> {
         let mut lock_path = self.path.clone().into_os_string();
         lock_path.push(".lock");

@@ -1,4 +1,4 @@
-//! The key pair of a peer, kept as a PEM file that OpenSSL can read too (`openssl pkey -in FILE -text`).
+//! The key pair of a peer, stored as a PEM file that OpenSSL can read too (`openssl pkey -in FILE -text`).
 
 use std::fmt;
 use std::path::Path;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn several_that_create_an_identity_at_once_get_the_same() {
+    fn threads_that_create_an_identity_at_once_get_the_same_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("haul/identity.pem");
         let keys: Vec<PeerKey> = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The identity of this peer, the peers that it knows, and the access that it has granted: four files in the state
+//! The identity of this peer, the peers that it knows, and the access that it has granted, in four files of the state
 //! directory.
 //!
 //! | file | type | content |
@@ -6,7 +6,7 @@
 //! | `identity.pem` | [`Identity`] | the Ed25519 key pair |
 //! | `codes.toml` | [`Fetched`] | tickets that were fetched by a spoken code, for a day |
 //! | `peers.toml` | [`Peers`] | peers by name: key, last addresses, secret |
-//! | `shares.toml` | [`Shares`] | secrets that were handed out (their hashes; of kept shares, themselves), and which are used up or revoked |
+//! | `shares.toml` | [`Shares`] | hashes of handed-out secrets, secrets of kept shares; which are used up or revoked |
 //!
 //! All have mode 0600, and are refused if others have access to them. A change is made under a lock, replaces the file
 //! atomically and is on disk when the method returns. All methods block: async callers use a blocking thread. Times

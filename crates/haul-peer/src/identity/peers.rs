@@ -22,7 +22,7 @@ pub struct Peer {
     pub key: PeerKey,
     /// Its last addresses, the preferred ones first. At most [`MAX_ADDRESSES`] are saved.
     pub addresses: Vec<Address>,
-    /// The bridge at which it waits.
+    /// The bridge through which it can be reached.
     pub bridge: Option<BridgeAddress>,
     /// The secret of its last ticket.
     pub secret: Option<Secret>,
@@ -33,7 +33,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// What a ticket says about its sharer, at `now`.
+    /// What a ticket states about its sharer, seen at `now`.
     pub fn of_ticket(ticket: &Ticket, now: u64) -> Self {
         Self {
             key: ticket.key,
@@ -54,7 +54,7 @@ impl Peer {
     }
 }
 
-/// The list of known peers in a file. Every method reads the file anew; changes by several processes are all kept.
+/// The list of known peers in a file. Every method reads the file anew. Changes are made under a lock: none is lost.
 #[derive(Debug, Clone)]
 pub struct Peers {
     file: PrivateFile,
@@ -114,8 +114,8 @@ impl Peers {
         Ok(self.list()?.into_iter().find(|(_, peer)| peer.key == key))
     }
 
-    /// Adds a peer, or updates the one of this name and key, whose `first_seen` is kept. A name has 1 to 64 ASCII
-    /// letters, digits and `-`, `_`, `.`, and begins with a letter or digit.
+    /// Adds a peer, or updates the one of this name and key, whose `first_seen` does not change. A name has 1 to 64
+    /// ASCII letters, digits and `-`, `_`, `.`, and begins with a letter or digit.
     ///
     /// # Errors
     /// `AlreadyExists` if another peer has this name, or the peer has another name; `InvalidInput` if the name is
@@ -163,8 +163,8 @@ impl Peers {
         self.change(|peers| peers.remove(name).map(drop).ok_or_else(|| self.unknown(name)))
     }
 
-    /// Records that the peer with this key was seen at `now` at these addresses; without any, the last ones are
-    /// kept. Returns whether the peer is known.
+    /// Records that the peer with this key was seen at `now` at these addresses; without any, the last ones remain.
+    /// Returns whether the peer is known.
     ///
     /// # Errors
     /// As for [`Peers::list`], or if the file cannot be written.
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_has_the_ticket_that_it_was_made_of() {
+    fn a_peer_returns_the_ticket_that_it_was_made_from() {
         let ticket = peer(1).ticket().unwrap();
         let of_ticket = Peer::of_ticket(&ticket, 10);
         assert_eq!(of_ticket, Peer { last_seen: 10, ..peer(1) });
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn no_peer_is_lost_when_several_add_at_once() {
+    fn no_peer_is_lost_when_several_threads_add_at_once() {
         let (_directory, peers) = in_new_directory();
         std::thread::scope(|scope| {
             for n in 0..8 {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_value_is_reported_with_its_peer_and_not_repeated() {
+    fn an_error_names_the_peer_of_a_malformed_value_but_does_not_quote_it() {
         let (_directory, peers) = in_new_directory();
         peers.add("nas", &peer(1)).unwrap();
         let text = fs::read_to_string(&peers.file.path).unwrap();

@@ -1,8 +1,8 @@
-//! The secrets that the sharer has handed out: which still admit, and to what.
+//! The secrets that the sharer has handed out: which of them are still valid, and for what.
 //!
-//! The file has a hash of each secret, with which a reader of the file cannot connect. Only a share that has the same
-//! ticket in every run ([`Shares::keep`]) has its secret there. A secret that is not in the file is refused, so an
-//! entry that has ended may be removed at any time.
+//! The file has a hash of each secret, with which a reader of the file cannot connect. The secret itself is stored only
+//! for a kept share, which has the same ticket in every run ([`Shares::keep`]). A secret that is not in the file is
+//! refused, so an entry that has ended may be removed at any time.
 
 use std::fmt;
 use std::path::Path;
@@ -17,13 +17,13 @@ use crate::ticket::{Secret, base32};
 /// The first line of the file.
 const COMMENT: &str = "# Tickets handed out by haul share. It contains secrets of kept shares.";
 
-/// How long an entry that has ended stays, in seconds: its ticket is refused with the reason.
+/// How long an entry that has ended stays at least, in seconds. Until then, its ticket is refused with the reason.
 const ENDED_LIFETIME: u64 = 30 * 24 * 3600;
 
 /// The context of the hash. It must never change.
 const HASH_CONTEXT: &str = "haul 2025-11 hash of a ticket's secret v1";
 
-/// Names a handed-out secret without being one: 8 characters of base32.
+/// Identifies a handed-out secret without revealing it: 8 characters of base32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShareId([u8; 5]);
 
@@ -44,14 +44,14 @@ impl fmt::Display for ShareId {
     }
 }
 
-/// What a secret is good for.
+/// What a secret permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
     /// What is shared. Different shares have different labels.
     pub label: String,
-    /// From when the secret admits no more, in seconds since 1970.
+    /// When the secret expires, in seconds since 1970.
     pub expires: Option<u64>,
-    /// Whether it admits once only.
+    /// Whether it can be used only once.
     pub is_one_use: bool,
     /// Whether it permits writing.
     pub is_writable: bool,
@@ -62,7 +62,7 @@ pub struct Terms {
 pub struct Share {
     /// Its id.
     pub id: ShareId,
-    /// What it is good for.
+    /// What it permits.
     pub terms: Terms,
     /// When it was handed out, in seconds since 1970.
     pub created: u64,
@@ -82,26 +82,26 @@ pub struct Kept {
     pub id: ShareId,
     /// Its secret.
     pub secret: Secret,
-    /// From when it admits no more, in seconds since 1970: as of the run that made it.
+    /// When it expires, in seconds since 1970; set by the run that created the share.
     pub expires: Option<u64>,
     /// The port of the last run.
     pub port: Option<u16>,
 }
 
-/// The permission that a secret gave.
+/// The permission that a secret has given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The id of the secret.
     pub id: ShareId,
-    /// What it is good for.
+    /// What it permits.
     pub terms: Terms,
 }
 
-/// Why a secret does not admit.
+/// Why a secret is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It was never handed out, or is no longer on file.
+    /// It was never handed out, or is not in the file any more.
     #[error("the ticket is not known")]
     Unknown,
     /// It has expired by the sharer's clock.
@@ -155,7 +155,7 @@ impl Shares {
         Self { file: PrivateFile { path: path.to_owned(), read, change } }
     }
 
-    /// All secrets on file, the oldest first.
+    /// All secrets in the file, the oldest first.
     ///
     /// # Errors
     /// If the file cannot be read, is malformed, is accessible to others or belongs to another user.
@@ -168,7 +168,7 @@ impl Shares {
         shares.collect()
     }
 
-    /// Makes a new secret that admits on these terms. It is on file when this returns.
+    /// Makes a new secret with these terms. It is stored when this returns.
     ///
     /// # Errors
     /// As for [`Shares::list`], or if the file cannot be written.
@@ -178,10 +178,10 @@ impl Shares {
         Ok((id, secret))
     }
 
-    /// Admits an existing secret on these terms, as [`Shares::hand_out`] does a new one.
+    /// Stores an existing secret with these terms, as [`Shares::hand_out`] does a new one.
     ///
     /// # Errors
-    /// `AlreadyExists` if it is on file: a secret that is used up or revoked remains so. Otherwise as for
+    /// `AlreadyExists` if it is in the file: a secret that is used up or revoked remains so. Otherwise as for
     /// [`Shares::hand_out`].
     pub fn record(&self, secret: &Secret, terms: Terms, now: u64) -> Result<ShareId> {
         let hash = hash_of(secret);
@@ -198,8 +198,9 @@ impl Shares {
         })
     }
 
-    /// The kept share of this label and these terms, if its secret still admits; otherwise a new one. The expiry is
-    /// that of the run that made it. Entries that ended a month ago are removed.
+    /// The kept share with these terms, if its secret is still valid; otherwise a new one. Of the expiry, only its
+    /// presence is compared: the time remains that of the run that created the share. Removes entries that ended more
+    /// than 30 days ago.
     ///
     /// # Errors
     /// As for [`Shares::hand_out`].
@@ -267,23 +268,23 @@ impl Shares {
         })
     }
 
-    /// What [`consume`](Self::consume) would return. Uses nothing up.
+    /// What [`consume`](Self::consume) would return, without using the secret up.
     ///
     /// # Errors
-    /// Why the secret does not admit.
+    /// Why the secret is refused.
     pub fn check(&self, secret: &Secret, now: u64) -> Result<Grant, Refusal> {
         let shares = self.list()?;
         let at = find(&shares, secret, now)?;
         Ok(shares[at].grant())
     }
 
-    /// Admits the holder of a secret, or not. One for a single use is used up by this: exactly one of all calls in all
-    /// processes succeeds, and that is on disk when it returns, before the peer is admitted.
+    /// Checks a secret, and uses it up if it is for one use: exactly one of all calls in all processes succeeds, and
+    /// the use is on disk when that call returns, before the peer is admitted.
     ///
     /// # Errors
-    /// Why the secret does not admit.
+    /// Why the secret is refused.
     pub fn consume(&self, secret: &Secret, now: u64) -> Result<Grant, Refusal> {
-        // Without the lock first: refused peers must not keep others from it.
+        // First without the lock, so that refused peers cannot block others from taking it.
         let grant = self.check(secret, now)?;
         if !grant.terms.is_one_use {
             return Ok(grant);
@@ -330,10 +331,10 @@ impl Shares {
 }
 
 impl Share {
-    /// Whether its secret admits at `now`.
+    /// Checks whether its secret is valid at `now`.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Why it is not.
     pub fn check(&self, now: u64) -> Result<(), Refusal> {
         if self.revoked.is_some() {
             Err(Refusal::Revoked)
@@ -346,7 +347,7 @@ impl Share {
         }
     }
 
-    /// The earliest time from which it does not admit, in the past or future.
+    /// When it ended or will end: the earliest of revocation, use and expiry.
     fn ended(&self) -> Option<u64> {
         [self.revoked, self.used, self.terms.expires].into_iter().flatten().min()
     }
@@ -373,7 +374,7 @@ impl Record {
             writable: share.terms.is_writable,
             used: share.used,
             revoked: share.revoked,
-            // One that admits no longer is not needed.
+            // A secret that is revoked or used up is not needed any more.
             secret: share
                 .kept
                 .as_ref()
@@ -419,7 +420,7 @@ fn new_id(shares: &[Share]) -> Result<ShareId> {
     }
 }
 
-/// The position of the share with this secret, which admits.
+/// The index of the share with this secret, if the secret is valid.
 fn find(shares: &[Share], secret: &Secret, now: u64) -> Result<usize, Refusal> {
     let hash = hash_of(secret);
     // Comparing the hashes need not take constant time: clients cannot choose a secret by its hash.
@@ -454,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_was_handed_out_admits_on_its_terms() {
+    fn a_handed_out_secret_grants_its_terms() {
         let (_directory, shares) = in_new_directory();
         let (id, secret) = shares.hand_out(terms(), 10).unwrap();
         for now in [10, 20] {
@@ -468,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_private_and_does_not_have_the_secret() {
+    fn the_file_is_private_and_does_not_contain_the_secret() {
         let (_directory, shares) = in_new_directory();
         let (_, secret) = shares.hand_out(terms(), 10).unwrap();
         let text = fs::read_to_string(&shares.file.path).unwrap();
@@ -477,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_for_one_use_admits_once_also_after_a_restart() {
+    fn a_one_use_secret_is_accepted_once_even_across_a_restart() {
         let (directory, shares) = in_new_directory();
         let (_, secret) = shares.hand_out(one_use(), 10).unwrap();
         assert!(shares.check(&secret, 11).is_ok() && shares.check(&secret, 11).is_ok());
@@ -492,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_that_use_a_secret_at_once_is_admitted() {
+    fn only_one_of_several_threads_that_use_a_secret_at_once_succeeds() {
         let (_directory, shares) = in_new_directory();
         let (_, secret) = shares.hand_out(one_use(), 10).unwrap();
         let admitted = std::thread::scope(|scope| {
@@ -503,9 +504,9 @@ mod tests {
         assert_eq!(admitted, 1);
     }
 
-    /// The use could not be saved, so it might be repeated after a restart.
+    /// Otherwise, the secret could be used again after a restart.
     #[test]
-    fn a_secret_for_one_use_does_not_admit_if_its_use_cannot_be_saved() {
+    fn a_one_use_secret_is_refused_if_its_use_cannot_be_saved() {
         let (_directory, shares) = in_new_directory();
         let (_, secret) = shares.hand_out(one_use(), 10).unwrap();
         let mut lock = shares.file.path.clone().into_os_string();
@@ -526,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revoked_secret_does_not_admit() {
+    fn a_revoked_secret_is_refused() {
         let (_directory, shares) = in_new_directory();
         let (id, secret) = shares.hand_out(terms(), 10).unwrap();
         let (_, other) = shares.hand_out(terms(), 10).unwrap();
@@ -586,13 +587,13 @@ mod tests {
     }
 
     #[test]
-    fn secrets_that_ended_a_month_ago_are_removed_and_do_not_admit_again() {
+    fn secrets_that_ended_a_month_ago_are_removed_and_still_refused() {
         let (_directory, shares) = in_new_directory();
         let (_, expired) = shares.hand_out(Terms { expires: Some(20), ..terms() }, 10).unwrap();
         let (_, used) = shares.hand_out(one_use(), 10).unwrap();
         let (_, lasting) = shares.hand_out(terms(), 10).unwrap();
         shares.consume(&used, 15).unwrap();
-        // The share that is kept is one more.
+        // The kept share is one more entry.
         for (now, count) in [(15, 4), (21, 2)] {
             shares.keep(&terms(), now + ENDED_LIFETIME).unwrap();
             assert_eq!(shares.list().unwrap().len(), count);

@@ -1,4 +1,4 @@
-//! Announcements of sharers and bridges, as long as they run.
+//! Announces sharers and bridges on the local network while they run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::ticket::{PeerKey, Secret};
 /// before and the day after as well.
 const CHECKED: Duration = Duration::from_secs(5);
 
-/// An announcement on the local network. It ends when it is dropped; [`stop`](Self::stop) waits until it was withdrawn.
+/// An announcement on the local network. Dropping it withdraws it; [`stop`](Self::stop) also waits until that is sent.
 pub struct Announcement {
     daemon: Current,
     /// Renews it every day.
@@ -68,7 +68,7 @@ impl Announcement {
         Ok(Some(Self { daemon, task: tokio::spawn(announced.keep()) }))
     }
 
-    /// Withdraws it. Waits until that is sent, at most half a second.
+    /// Withdraws it. Waits until that was sent, for at most half a second.
     pub async fn stop(self) {
         self.task.abort();
         let daemon = Arc::clone(&lock(&self.daemon));

@@ -118,7 +118,7 @@ async fn search(keys: Vec<TagKey>, found: watch::Sender<Found>) {
             }
         }
     };
-    // It ends before the timeout only if something fails, or at the limit of services.
+    // Ends before the timeout only if something fails, or at the limit of services.
     drop(timeout(PATIENCE, searching).await);
     found.send_modify(|found| found.is_over = true);
 }
@@ -170,7 +170,7 @@ impl Finder {
     /// A finder whose search has found these addresses, and is over if `is_over`.
     pub(crate) fn found(addresses: &[SocketAddr], is_over: bool) -> Self {
         let (sender, found) = watch::channel(Found { addresses: addresses.to_vec(), is_over });
-        // It lasts as long as the sender.
+        // The task holds the sender: the search lasts until the task is aborted.
         let task = Handle::current().spawn(async move { sender.closed().await }).abort_handle();
         let search = Mutex::new(Some(Search { found, task }));
         Self { secret: Secret::new([7; 16]), runtime: Handle::current(), search }

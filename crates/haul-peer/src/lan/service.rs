@@ -1,4 +1,4 @@
-//! Services of multicast DNS, by the crate `mdns-sd`: announced, and browsed for.
+//! Announces and browses services of multicast DNS, with the crate `mdns-sd`.
 //!
 //! Interfaces without multicast, the loopback interface and point-to-point links are left out.
 

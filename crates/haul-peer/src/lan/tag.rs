@@ -5,8 +5,8 @@
 //! tag = HMAC-SHA256(key, "haul lan share" || salt)                          the first 16 bytes
 //! ```
 //!
-//! HKDF is without salt; epochs are those of [rooms](crate::bridge::room). An announcement has salt (16 random bytes) and
-//! tag in base32. So two announcements look unrelated, even of one day, to everyone without the ticket.
+//! HKDF is without salt; epochs are those of [rooms](crate::bridge::room). An announcement has the salt (16 random
+//! bytes) and the tag in base32. So to everyone without the ticket, two announcements look unrelated, even of one day.
 
 use aws_lc_rs::hmac;
 use haul_storage::{Error, ErrorKind, Result};
@@ -83,7 +83,7 @@ mod tests {
 
     /// Computed with Python's `hmac` and `hashlib`. A change of this value is a change of the protocol.
     #[test]
-    fn a_tag_is_that_of_the_documented_formula() {
+    fn a_tag_matches_the_documented_formula() {
         let salt = std::array::from_fn(|at| at as u8);
         assert_eq!(TagKey::new(&secret(), 20_000).unwrap().text(&salt), KNOWN);
     }

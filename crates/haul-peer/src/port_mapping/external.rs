@@ -1,4 +1,4 @@
-//! The address at which others reach a mapping, as the router reports it.
+//! Checks the external address of a mapping, as the router reports it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -10,7 +10,7 @@ use crate::ticket::Address;
 /// The address of a mapping for a ticket.
 ///
 /// # Errors
-/// If it cannot be reached from the internet: the router has none, or is behind another one.
+/// If it cannot be reached from the internet: the router has no such address, or is behind another router.
 pub(super) fn external(ip: IpAddr, port: u16) -> Result<Address> {
     let ip = ip.to_canonical();
     let address = Address::new(SocketAddr::new(ip, port)).map_err(|error| {
@@ -26,7 +26,7 @@ pub(super) fn external(ip: IpAddr, port: u16) -> Result<Address> {
     }
 }
 
-/// Whether an address is neither of this machine nor of a reserved range (RFC 6890).
+/// Whether an address is outside of 0.0.0.0/8, 127.0.0.0/8 and 240.0.0.0/4 (RFC 6890). `Address` excludes multicast.
 fn is_unicast(ip: Ipv4Addr) -> bool {
     !ip.is_loopback() && (1..240).contains(&ip.octets()[0])
 }

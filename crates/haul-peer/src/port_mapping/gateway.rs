@@ -1,4 +1,4 @@
-//! The router through which this machine reaches the internet by IPv4.
+//! Finds the router through which this machine reaches the internet by IPv4.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -20,14 +20,14 @@ const MOST: u64 = 1 << 20;
 const VIA_GATEWAY: u32 = 0x3;
 const REJECT: u32 = 0x200;
 
-/// The way to the internet.
+/// The route to the internet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Route {
     /// The router.
     pub(super) gateway: Ipv4Addr,
     /// This machine's address towards it.
     pub(super) own: Ipv4Addr,
-    /// How long to wait for its response to a search, each time that it is sent.
+    /// How long to wait for the router's response to an SSDP search, each time that it is sent.
     pub(super) search: Duration,
 }
 
@@ -62,7 +62,7 @@ fn default_route(line: &str) -> Option<(u32, Ipv4Addr)> {
     let mask = u32::from_str_radix(fields.next()?, 16).ok()?;
     let is_default = destination == 0 && mask == 0;
     let is_usable = flags & (VIA_GATEWAY | REJECT) == VIA_GATEWAY;
-    // The kernel prints the address, which is big-endian in memory, as a number of this machine.
+    // The kernel prints the address, which is big-endian in memory, as a number in native byte order.
     (is_default && is_usable).then(|| (metric, Ipv4Addr::from(gateway.to_ne_bytes())))
 }
 
@@ -88,7 +88,7 @@ mod tests {
         default_gateway(lines)
     }
 
-    /// As a little-endian kernel prints an address.
+    /// An address as the kernel prints it.
     fn hexadecimal(octets: [u8; 4]) -> String {
         format!("{:08X}", u32::from_ne_bytes(octets))
     }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_without_a_router_and_those_to_networks_are_no_way_to_the_internet() {
+    fn routes_to_networks_and_those_without_a_usable_router_are_ignored() {
         let network = hexadecimal([10, 0, 2, 0]);
         let mask = hexadecimal([255, 255, 255, 0]);
         let near = format!("eth0\t{network}\t00000000\t0001\t0\t0\t0\t{mask}\t0\t0\t0");

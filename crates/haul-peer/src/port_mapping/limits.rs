@@ -26,10 +26,10 @@ pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 6
 /// machine.
 pub(super) const PACKET: Duration = Duration::from_millis(if cfg!(test) { 20_000 } else { 200 });
 
-/// How long to wait for the response to a search, each time that it is sent.
+/// How long to wait for the response to an SSDP search, each time that it is sent.
 pub(super) const SEARCH: Duration = Duration::from_millis(250);
 
-/// How long removing a mapping may take.
+/// Time limit for removing a mapping.
 pub(super) const REMOVED: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
 
 /// Longest HTTP response in bytes, head and body each. Descriptions of real routers have 3 to 20 KiB.

@@ -1,4 +1,4 @@
-//! Asks the router of this machine to forward a TCP port, so that peers outside reach a sharer behind it.
+//! Has the router of this machine forward a TCP port, so that peers outside can reach a sharer behind it.
 //!
 //! ```text
 //! gateway ─┬→ pcp: PCP, or NAT-PMP ───────────────────────┬→ PortMapping: renewed at half its lease → removed
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Both are tried at once, but only one of them maps the port. haul sends requests only to the router's own address,
-//! accepts responses only from there, and bounds them; still, everyone on the local network can pose as the router. The
-//! worst that it can do is to name a wrong address: a peer that connects there finds that the ticket's key is missing.
+//! accepts responses only from it, and bounds them; still, any machine on the local network can pose as the router. The
+//! worst that it can do is to report a wrong address: a peer that connects to that does not find the ticket's key.
 
 mod external;
 mod gateway;
@@ -39,14 +39,14 @@ use crate::ticket::Address;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MappingEvent {
-    /// The router does not renew it. haul retries every minute.
+    /// The router does not renew the mapping. haul retries every minute.
     Lost {
-        /// Why. It may contain what the router has sent.
+        /// The reason. It may contain text that the router has sent.
         cause: String,
     },
-    /// It was mapped again, with the same address.
+    /// The port was mapped again, with the same address.
     Restored,
-    /// It has another address now. Existing tickets have the old one.
+    /// The mapping has another address now. Existing tickets have the old one.
     Moved {
         /// The new address.
         address: Address,
@@ -56,7 +56,7 @@ pub enum MappingEvent {
 /// A port that the router forwards to this machine, or a request for it. The mapping is removed when this is dropped;
 /// [`stop`](Self::stop) waits for that.
 pub struct PortMapping {
-    asked: Option<oneshot::Receiver<Result<Address>>>,
+    outcome: Option<oneshot::Receiver<Result<Address>>>,
     /// The time until which [`address`](Self::address) waits.
     until: Instant,
     /// Dropped to end the task.
@@ -65,8 +65,8 @@ pub struct PortMapping {
 }
 
 impl PortMapping {
-    /// Starts to ask the router for a port of a server that listens on these addresses: by PCP, NAT-PMP and UPnP. `observer`
-    /// gets later changes of the mapping.
+    /// Starts to request a mapping from the router, for a port of a server that listens on these addresses: by PCP,
+    /// NAT-PMP and UPnP. `observer` gets later changes of the mapping.
     ///
     /// Must be called within a tokio runtime.
     ///
@@ -82,25 +82,25 @@ impl PortMapping {
     }
 
     fn with_routes(port: NonZeroU16, routes: Routes, observer: Observer) -> Self {
-        let (found, asked) = oneshot::channel();
+        let (found, outcome) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
         let keeper = Keeper { port, routes, observer };
         let task = tokio::spawn(keeper.run(found, stopped));
         let until = Instant::now() + limits::PATIENCE;
-        Self { asked: Some(asked), until, stop, task }
+        Self { outcome: Some(outcome), until, stop, task }
     }
 
-    /// The address at which the router forwards connections, for the ticket. Waits until a second has passed since the
-    /// start. A mapping that comes later is removed at once.
+    /// The address at which the router forwards connections, for the ticket. Waits until a second after the start, at
+    /// most. A mapping that is granted later is removed at once.
     ///
     /// # Errors
-    /// Why there is no mapping: the router does not respond or refuses it, or is itself behind another one. The cause may
-    /// contain what the router has sent.
+    /// Why there is no mapping: the router does not respond or refuses it, or is itself behind another router. The
+    /// cause may contain text that the router has sent.
     pub async fn address(&mut self) -> Result<Address> {
-        let Some(asked) = self.asked.take() else {
+        let Some(outcome) = self.outcome.take() else {
             return Err(refused("the address was already returned"));
         };
-        match timeout_at(self.until, asked).await {
+        match timeout_at(self.until, outcome).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(refused("it was stopped")),
             Err(_) => Err(refused("the router takes too long to respond")),
@@ -109,8 +109,8 @@ impl PortMapping {
 
     /// Removes the mapping. Waits until the router has confirmed that, for at most a second.
     pub async fn stop(self) {
-        let Self { asked, stop, task, .. } = self;
-        drop((asked, stop));
+        let Self { outcome, stop, task, .. } = self;
+        drop((outcome, stop));
         // If the router does not respond, the mapping ends with its lease.
         drop(timeout(limits::REMOVED, task).await);
     }
@@ -122,13 +122,13 @@ impl fmt::Debug for PortMapping {
     }
 }
 
-/// The port that is reached at this machine's address towards the router.
+/// The port at which the server can be reached at `own`, this machine's address towards the router.
 fn port(listening: &[SocketAddr], own: Ipv4Addr) -> Option<NonZeroU16> {
-    let is_there = |address: &&SocketAddr| {
+    let is_towards_router = |address: &&SocketAddr| {
         let ip = address.ip();
         ip == Ipv4Addr::UNSPECIFIED || ip == own
     };
-    listening.iter().find(is_there).and_then(|address| NonZeroU16::new(address.port()))
+    listening.iter().find(is_towards_router).and_then(|address| NonZeroU16::new(address.port()))
 }
 
 /// Returns the current route to the router.
@@ -144,7 +144,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Asks for a mapping, keeps it until `stopped`, and removes it.
+    /// Requests a mapping, renews it until `stopped`, and removes it.
     async fn run(
         self,
         found: oneshot::Sender<Result<Address>>,
@@ -166,9 +166,9 @@ impl Keeper {
     }
 
     async fn ask(&self) -> Result<Mapping> {
-        let asking = async { ask((self.routes)()?, self.port).await };
-        let asked = timeout(limits::REQUEST_LIMIT, asking).await;
-        asked.unwrap_or_else(|_| Err(refused("the router takes too long to respond")))
+        let request = async { ask((self.routes)()?, self.port).await };
+        let outcome = timeout(limits::REQUEST_LIMIT, request).await;
+        outcome.unwrap_or_else(|_| Err(refused("the router takes too long to respond")))
     }
 
     /// Renews a mapping until `stopped`.
@@ -200,7 +200,7 @@ impl Keeper {
         }
     }
 
-    /// Renews a mapping, or asks for a new one: the machine may be in another network, or the router another one.
+    /// Renews a mapping, or requests a new one: the machine may be in another network, or behind another router.
     async fn renew(&self, mapping: &mut Mapping) -> Result<()> {
         if let Ok(Ok(())) = timeout(limits::REQUEST_LIMIT, mapping.renew()).await {
             return Ok(());
@@ -217,7 +217,7 @@ enum Mapping {
     Upnp(upnp::Mapping),
 }
 
-/// Requests a mapping by all methods.
+/// Requests a mapping by PCP or NAT-PMP, and if that fails, by UPnP. Searches for UPnP from the start.
 async fn ask(route: Route, port: NonZeroU16) -> Result<Mapping> {
     let mut mapping = pin!(pcp::map(route, port));
     let mut finding = pin!(upnp::find(route));
@@ -275,7 +275,7 @@ impl Mapping {
     }
 }
 
-/// When something is due: by the timer or by the clock, which goes on while the machine is suspended.
+/// When something is due: by the timer or by the clock, which also advances while the machine is suspended.
 struct Due {
     at: Instant,
     clock: SystemTime,

@@ -1,6 +1,6 @@
-//! Mappings by PCP (RFC 6887), and by NAT-PMP (RFC 6886) if the router responds that it speaks only that: a UDP packet each
-//! way, which the crate `crab_nat` writes and checks. It accepts packets of the router's address and port only, and for PCP
-//! those with the nonce of the request.
+//! Mappings by PCP (RFC 6887), and by NAT-PMP (RFC 6886) if the router responds that it speaks only that: a UDP packet
+//! each way, which the crate `crab_nat` writes and checks. It accepts packets only from the router's address and port,
+//! and for PCP, only those with the nonce of the request.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -36,7 +36,7 @@ pub(super) struct Mapping {
 /// Maps a TCP port, to the same external one if that is free.
 ///
 /// # Errors
-/// If the router does not respond or refuses it, or is itself behind another one.
+/// If the router does not respond or refuses it, or is itself behind another router.
 pub(super) async fn map(route: Route, port: NonZeroU16) -> Result<Mapping> {
     let (gateway, own) = (GatewayAddress::IpV4(route.gateway), IpAddr::V4(route.own));
     let mapped = PortMapping::new(gateway, own, InternetProtocol::Tcp, port, options(port)).await;
@@ -86,12 +86,12 @@ impl Mapping {
         self.mapping.try_drop().await.map_err(|(failure, _)| failed(&failure))
     }
 
-    /// Accepts a mapping that others can reach, and removes any other one.
+    /// Accepts a mapping that other machines can reach, and removes any other.
     async fn checked(mapping: PortMapping) -> Result<Self> {
         match reached(&mapping).await {
             Ok(address) => Ok(Self { mapping, address }),
             Err(error) => {
-                // If that fails, it ends with its lease.
+                // If that fails, the mapping ends with its lease.
                 drop(mapping.try_drop().await);
                 Err(error)
             }

@@ -1,8 +1,8 @@
-//! Why there is no mapping.
+//! The error of a failed mapping.
 
 use haul_storage::{Error, ErrorKind};
 
-/// An error of mapping a port. What the router has sent in `cause` is escaped where it is printed.
+/// The error of a failed mapping. Text from the router in `cause` is escaped where it is printed.
 pub(super) fn refused(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unreachable, "map a port").because(cause)
 }

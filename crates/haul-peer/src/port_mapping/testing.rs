@@ -1,4 +1,5 @@
-//! A router for tests, on a loopback address of its own: it speaks NAT-PMP or PCP, and UPnP, well or badly.
+//! A router for tests, on a loopback address of its own. The test provides its responses by NAT-PMP, PCP and UPnP,
+//! correct or not.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -13,11 +14,11 @@ use super::limits;
 /// The port of SSDP.
 const SSDP: u16 = 1900;
 
-/// Each router has another address.
+/// The last byte of the next router's address: each router has its own.
 static NEXT: AtomicU8 = AtomicU8::new(1);
 
 /// Returns the response to a packet, if there is one.
-pub(super) type Answer = Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send>;
+pub(super) type Responder = Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send>;
 
 /// Responds to a SOAP request or one for the description, by writing to the connection.
 pub(super) type Page = Box<dyn Fn(&str, &mut TcpStream) + Send>;
@@ -25,12 +26,12 @@ pub(super) type Page = Box<dyn Fn(&str, &mut TcpStream) + Send>;
 /// A running router.
 pub(super) struct Router {
     address: Ipv4Addr,
-    /// How long it may take to respond to a search.
+    /// How long a client waits for its response to a search.
     search: Duration,
     log: Arc<Mutex<Vec<String>>>,
     ended: Arc<AtomicBool>,
     /// The threads that respond to packets.
-    answering: Vec<JoinHandle<()>>,
+    responding: Vec<JoinHandle<()>>,
 }
 
 impl Router {
@@ -40,7 +41,7 @@ impl Router {
         let process = (std::process::id() % 250 + 1) as u8;
         let address = Ipv4Addr::new(127, 77, process, NEXT.fetch_add(1, Ordering::Relaxed));
         let (log, ended) = Default::default();
-        Self { address, search: limits::SEARCH, log, ended, answering: Vec::new() }
+        Self { address, search: limits::SEARCH, log, ended, responding: Vec::new() }
     }
 
     pub(super) fn address(&self) -> Ipv4Addr {
@@ -63,8 +64,8 @@ impl Router {
     }
 
     /// Responds to packets to the port of NAT-PMP and PCP.
-    pub(super) fn pcp(mut self, answer: Answer) -> Self {
-        self.udp(crab_nat::GATEWAY_PORT, answer);
+    pub(super) fn pcp(mut self, responder: Responder) -> Self {
+        self.udp(crab_nat::GATEWAY_PORT, responder);
         self
     }
 
@@ -97,17 +98,17 @@ impl Router {
         self
     }
 
-    fn udp(&mut self, port: u16, answer: Answer) {
+    fn udp(&mut self, port: u16, responder: Responder) {
         let socket = UdpSocket::bind((self.address, port)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let ended = Arc::clone(&self.ended);
-        self.answering.push(thread::spawn(move || {
+        self.responding.push(thread::spawn(move || {
             let mut packet = [0; 2048];
             while !ended.load(Ordering::Relaxed) {
                 let Ok((length, from)) = socket.recv_from(&mut packet) else { continue };
-                if let Some(answer) = answer(&packet[..length]) {
+                if let Some(response) = responder(&packet[..length]) {
                     // The client may be gone.
-                    drop(socket.send_to(&answer, from));
+                    drop(socket.send_to(&response, from));
                 }
             }
         }));
@@ -117,14 +118,14 @@ impl Router {
 impl Drop for Router {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        for thread in self.answering.drain(..) {
+        for thread in self.responding.drain(..) {
             // If it has panicked, the router has not responded, and its test has failed.
             drop(thread.join());
         }
     }
 }
 
-/// A request with its body.
+/// Reads a request with its body.
 fn request(stream: &mut TcpStream) -> String {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut text = Vec::new();
@@ -150,16 +151,16 @@ pub(super) fn respond(stream: &mut TcpStream, status: &str, body: &str) {
     drop(stream.write_all(format!("{head}{body}").as_bytes()));
 }
 
-/// The response to a mapping request of PCP that grants it: the same port of this address.
+/// The PCP response that grants a mapping request: the requested port at this external address.
 pub(super) fn granted(request: &[u8], ip: Ipv4Addr, lease: u32) -> Vec<u8> {
-    let mut answer = request[..60].to_vec();
+    let mut response = request[..60].to_vec();
     // "R" and the opcode MAP, no error; the epoch, and 12 reserved bytes.
-    answer[1] = 0x81;
-    answer[3] = 0;
-    answer[4..8].copy_from_slice(&lease.to_be_bytes());
-    answer[8..24].fill(0);
-    answer[44..60].copy_from_slice(&ip.to_ipv6_mapped().octets());
-    answer
+    response[1] = 0x81;
+    response[3] = 0;
+    response[4..8].copy_from_slice(&lease.to_be_bytes());
+    response[8..24].fill(0);
+    response[44..60].copy_from_slice(&ip.to_ipv6_mapped().octets());
+    response
 }
 
 /// The lifetime of a mapping request of PCP.

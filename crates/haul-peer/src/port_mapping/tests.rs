@@ -1,4 +1,4 @@
-//! Routers that map ports, and others.
+//! Port mapping with routers that map ports, refuse, do not respond, or lie.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -15,14 +15,14 @@ const EXTERNAL: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 
 const KIND: &str = "urn:schemas-upnp-org:service:WANIPConnection:1";
 
-/// Requests a mapping, and waits long enough for a busy machine.
+/// Requests a mapping, and waits up to a minute, in case the machine is busy.
 fn start(router: &Router) -> PortMapping {
     let mut mapping = start_hurried(router);
     mapping.until += Duration::from_secs(60);
     mapping
 }
 
-/// Requests a mapping, and waits as long as a ticket does.
+/// Requests a mapping, and waits only as long as a ticket does.
 fn start_hurried(router: &Router) -> PortMapping {
     let route = router.route();
     PortMapping::with_routes(PORT, Box::new(move || Ok(route)), Box::new(|_| {}))
@@ -58,7 +58,7 @@ fn value<'a>(request: &'a str, name: &str) -> &'a str {
 
 /// Responds as a router with UPnP does. `add` is the response to a mapping request.
 fn page(request: &str, stream: &mut TcpStream, add: impl Fn(&str) -> Result<(), u16>) {
-    let answer = |name: &str, body: &str| {
+    let response = |name: &str, body: &str| {
         format!(
             "<s:Envelope xmlns:s='e'><s:Body><u:{name}Response xmlns:u='{KIND}'>{body}</u:{name}Response></s:Body></s:Envelope>"
         )
@@ -67,12 +67,12 @@ fn page(request: &str, stream: &mut TcpStream, add: impl Fn(&str) -> Result<(), 
         respond(stream, "200 OK", &description("/control"));
     } else if request.contains("#GetExternalIPAddress\"") {
         let ip = format!("<NewExternalIPAddress>{EXTERNAL}</NewExternalIPAddress>");
-        respond(stream, "200 OK", &answer("GetExternalIPAddress", &ip));
+        respond(stream, "200 OK", &response("GetExternalIPAddress", &ip));
     } else if request.contains("#DeletePortMapping\"") {
-        respond(stream, "200 OK", &answer("DeletePortMapping", ""));
+        respond(stream, "200 OK", &response("DeletePortMapping", ""));
     } else if request.contains("#AddPortMapping\"") {
         match add(request) {
-            Ok(()) => respond(stream, "200 OK", &answer("AddPortMapping", "")),
+            Ok(()) => respond(stream, "200 OK", &response("AddPortMapping", "")),
             Err(code) => {
                 let fault = format!("<e><errorCode>{code}</errorCode></e>");
                 respond(stream, "500 Internal Server Error", &fault);
@@ -104,7 +104,7 @@ async fn pcp_maps_a_port_until_it_is_stopped() {
     let router = with_pcp(EXTERNAL, 3600);
     let mut mapping = start(&router);
     assert_eq!(mapping.address().await.unwrap().to_string(), "203.0.113.7:41800");
-    assert!(mapping.address().await.is_err(), "it is returned once");
+    assert!(mapping.address().await.is_err(), "the address is returned only once");
     assert_eq!(router.log(), ["PCP 3600 s"]);
     mapping.stop().await;
     assert_eq!(router.log(), ["PCP 3600 s", "PCP 0 s"]);
@@ -158,13 +158,13 @@ async fn nat_pmp_is_used_with_a_router_that_has_only_that() {
         })
     }));
     let mut mapping = start(&router);
-    // It has chosen another port.
+    // The router has chosen another port.
     assert_eq!(mapping.address().await.unwrap().to_string(), "203.0.113.7:51201");
     mapping.stop().await;
     let [high, low] = PORT.get().to_be_bytes();
-    let asked = format!("NAT-PMP {:?}", [high, low, high, low, 0, 0, 0x0e, 0x10]);
+    let requested = format!("NAT-PMP {:?}", [high, low, high, low, 0, 0, 0x0e, 0x10]);
     let removed = format!("NAT-PMP {:?}", [high, low, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(router.log(), [asked, removed]);
+    assert_eq!(router.log(), [requested, removed]);
 }
 
 #[tokio::test]
@@ -224,39 +224,39 @@ async fn refusals_of_the_router_are_reported() {
     }
     // "Not authorized".
     let router = Router::new().pcp(Box::new(|request| {
-        let mut answer = granted(request, EXTERNAL, 60);
-        answer[3] = 2;
-        Some(answer)
+        let mut response = granted(request, EXTERNAL, 60);
+        response[3] = 2;
+        Some(response)
     }));
     let cause = refusal(&router).await;
     assert!(cause.contains("Not authorized") && cause.contains("UPnP: no response"), "{cause}");
 }
 
 #[tokio::test]
-async fn a_router_behind_another_one_is_of_no_use() {
+async fn a_mapping_of_a_router_behind_another_one_is_removed() {
     let router = with_pcp(Ipv4Addr::new(100, 64, 0, 7), 3600);
     let cause = refusal(&router).await;
     assert!(cause.contains("100.64.0.7 is private: it is behind another router"), "{cause}");
-    // The mapping is removed.
+    // A lifetime of 0 s removes the mapping.
     assert_eq!(router.log(), ["PCP 3600 s", "PCP 0 s"]);
 }
 
 #[tokio::test]
-async fn forged_and_broken_packets_are_not_believed() {
+async fn forged_and_malformed_packets_are_rejected() {
     type Change = fn(&mut Vec<u8>);
     let changes: [(Change, &str); 6] = [
-        (|answer| answer[24] ^= 1, "nonce"),
-        (|answer| answer[40] ^= 1, "port"),
-        (|answer| answer[42..44].fill(0), "port"),
-        (|answer| answer.truncate(40), "bytes"),
-        (|answer| answer[4..8].fill(0), "0 s"),
-        (|answer| answer.clear(), "bytes"),
+        (|response| response[24] ^= 1, "nonce"),
+        (|response| response[40] ^= 1, "port"),
+        (|response| response[42..44].fill(0), "port"),
+        (|response| response.truncate(40), "bytes"),
+        (|response| response[4..8].fill(0), "0 s"),
+        (|response| response.clear(), "bytes"),
     ];
     for (change, expected) in changes {
         let router = Router::new().pcp(Box::new(move |request| {
-            let mut answer = granted(request, EXTERNAL, 3600);
-            change(&mut answer);
-            Some(answer)
+            let mut response = granted(request, EXTERNAL, 3600);
+            change(&mut response);
+            Some(response)
         }));
         let cause = refusal(&router).await.to_lowercase();
         assert!(cause.contains(expected), "{expected}: {cause}");
@@ -265,10 +265,10 @@ async fn forged_and_broken_packets_are_not_believed() {
 
 #[tokio::test]
 async fn requests_go_only_to_the_routers_own_address() {
-    let stranger = with_upnp(|_| Ok(()));
-    let other = stranger.address();
+    let other_router = with_upnp(|_| Ok(()));
+    let other = other_router.address();
     for location in [format!("http://{other}/root.xml"), "http://example.org/root.xml".to_owned()] {
-        let router = Router::new().upnp(&location, Box::new(|_, _| panic!("it was asked")));
+        let router = Router::new().upnp(&location, Box::new(|_, _| panic!("unexpected request")));
         assert!(refusal(&router).await.contains("UPnP: no response"));
     }
     let router = Router::new().upnp(
@@ -280,7 +280,7 @@ async fn requests_go_only_to_the_routers_own_address() {
     );
     let cause = refusal(&router).await;
     assert!(cause.contains("no WAN connection"), "{cause}");
-    assert!(stranger.log().is_empty());
+    assert!(other_router.log().is_empty());
 }
 
 #[tokio::test]
@@ -301,15 +301,15 @@ async fn endless_responses_are_cut_off() {
         );
         let cause = refusal(&router).await;
         assert!(cause.contains("the router's response is broken"), "{cause}");
-        // Bytes beyond the limit were in buffers of the kernel.
+        // Some bytes beyond the limit of a response fit into buffers of the kernel.
         sleep(Duration::from_millis(50)).await;
         let sent = *sent.lock().unwrap();
         assert!(sent < 16 << 20, "{sent} bytes");
     }
 }
 
-/// Asserts that one of several attempts is refused for this reason, within a second and not much more: the machine may
-/// stall in the others.
+/// Asserts that at least one of 20 attempts is refused for this reason within 2.5 s. In the others, the machine may
+/// stall.
 async fn refusal_in_time(router: &Router, expected: &str) {
     let mut seen = Vec::new();
     for _ in 0..20 {
@@ -327,7 +327,7 @@ async fn refusal_in_time(router: &Router, expected: &str) {
 #[tokio::test]
 async fn a_silent_router_delays_the_ticket_by_a_second_at_most() {
     refusal_in_time(&Router::new(), "UPnP: no response").await;
-    // It accepts a connection, and is silent then.
+    // This router accepts a connection, but sends nothing.
     let ended = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&ended);
     let router = Router::new().upnp(
@@ -381,7 +381,7 @@ async fn a_lease_is_due_after_its_time() {
     let start_time = Instant::now();
     Due::after(Duration::from_secs(1800)).wait().await;
     assert_eq!(start_time.elapsed().as_secs(), 1800);
-    // The machine was suspended for a day.
+    // The clock is ahead of the timer, since the machine was suspended.
     let clock = SystemTime::now();
     Due { at: Instant::now() + Duration::from_secs(1800), clock }.wait().await;
     assert_eq!(start_time.elapsed().as_secs(), 1800);

@@ -1,4 +1,4 @@
-//! Lanes whose TCP connection the server has opened itself, to a bridge or a client.
+//! Passes connections that the sharer has opened itself, to a bridge or a client, to the server as lanes.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use super::served::Served;
 
-/// Passes connections to a server, as if it had accepted them. It does not keep the server running.
+/// Passes connections to a server, as if the server had accepted them. Does not keep the server running.
 #[derive(Clone)]
 pub struct Acceptor(Arc<Inner>);
 
@@ -36,9 +36,9 @@ impl Acceptor {
         self.0.served.upgrade().is_some_and(|served| served.access.admits())
     }
 
-    /// Serves a lane on a connection, on one of the server's threads. `from` is the client's address as far as it is known:
-    /// it is shown, and connections are limited by it. The connection is closed if there are too many, or if the server
-    /// has stopped.
+    /// Serves a lane on a connection, on one of the server's threads. `from` is the client's address as far as it is
+    /// known: it is displayed, and connections are limited by it. The connection is closed if there are too many, or if
+    /// the server has stopped.
     pub fn accept(&self, stream: TcpStream, from: SocketAddr) {
         match self.0.admission.enter(from.ip()) {
             Some(admitted) => self.0.workers.assign(stream, from, admitted),

@@ -1,4 +1,4 @@
-//! Who may open a session, and the sessions that are open.
+//! Decides which clients may open or join a session, and holds the open sessions.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,7 +26,7 @@ pub(super) enum Refusal {
     Expired,
     Used,
     Busy,
-    /// The use cannot be saved.
+    /// The use of the ticket cannot be saved.
     Unsaved,
     Session,
 }
@@ -68,7 +68,7 @@ pub(super) struct Access {
 struct State {
     grants: Vec<Granted>,
     sessions: HashMap<SessionId, Open>,
-    /// Sessions that are about to be open: each has its place.
+    /// Sessions that are being opened. They count towards the limit.
     opening: usize,
 }
 
@@ -81,7 +81,7 @@ struct Granted {
 struct Open {
     session: Arc<Session>,
     token: [u8; 32],
-    /// Whose session it is: further lanes must present the same key.
+    /// The key of the client that has opened it: further lanes must present the same one.
     client_key: [u8; 32],
 }
 
@@ -124,7 +124,7 @@ impl Access {
         let session = Session::new(id, lanes, Arc::clone(&self.fan), &grant);
         let names = (self.name.as_str(), &token);
         let welcome = welcome(&session, &binding, &key, names).map_err(|_| Refusal::Busy)?;
-        // The last step that can fail, and on disk before the client is admitted.
+        // The last step that can fail. The use is on disk before the client is admitted.
         consume(&grant).await?;
         hold.is_used = true;
         self.open(&session, token, client_key);
@@ -168,10 +168,11 @@ impl Access {
         welcome.map(|welcome| (session, welcome)).map_err(|_| Refusal::Busy)
     }
 
-    /// The grant whose secret a client has proven, if it still admits. One for a single use is held for this client.
+    /// The grant whose secret a client has proved to know, if it is still valid. A one-use grant is reserved for this
+    /// client.
     fn choose(&self, hello: &Hello, binding: &Binding) -> Result<Chosen<'_>, Refusal> {
         let mut state = self.lock();
-        // All are tried, so that the time does not tell which one it was.
+        // All are tried, so that the time does not reveal which one has matched.
         let found: Vec<usize> = state
             .grants
             .iter()
@@ -223,7 +224,7 @@ impl Access {
     /// Ends a session.
     pub(super) fn forget(&self, session: &Session) {
         self.lock().sessions.remove(&session.id);
-        // It may have ended already.
+        // The session may have ended already.
         let _ = session.close_all();
     }
 
@@ -273,7 +274,8 @@ struct Chosen<'a> {
     ended: Option<Arc<Session>>,
 }
 
-/// Holds a grant and a place for a client. If the client is not admitted, the grant remains unused.
+/// Reserves a grant, and one of [`limits::SESSIONS`], for a client. If the client is not admitted, the grant remains
+/// unused.
 struct Hold<'a> {
     access: &'a Access,
     at: usize,
@@ -290,11 +292,11 @@ impl Drop for Hold<'_> {
     }
 }
 
-/// Uses a secret that is on file.
+/// Checks a stored secret, and uses it up if it is for one use.
 async fn consume(grant: &Grant) -> Result<(), Refusal> {
     let Some(shares) = grant.stored.clone() else { return Ok(()) };
     let secret = grant.secret.clone();
-    // It waits for the disk, and for other processes.
+    // Blocks on the disk, and on other processes.
     let outcome = spawn_blocking(move || shares.consume(&secret, now())).await;
     match outcome {
         Ok(Ok(_)) => Ok(()),
@@ -316,7 +318,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// A new session's number, which is never zero, and its token.
+/// A new session's id, which is never zero, and its token.
 fn numbers() -> Result<(SessionId, [u8; 32])> {
     let (mut id, mut token) = ([0; 16], [0; 32]);
     let failed = |_| Error::new(ErrorKind::Other, "generate random numbers");
@@ -383,7 +385,7 @@ mod tests {
 
     /// Formerly, it counted against the limit of sessions for as long as the server ran.
     #[tokio::test(start_paused = true)]
-    async fn an_expired_session_is_forgotten() {
+    async fn an_expired_session_is_removed() {
         let grant = Grant::new(Secret::generate().unwrap());
         let grant = Grant { expires: Some(UNIX_EPOCH), ..grant };
         let identity = Identity::ephemeral().unwrap();
@@ -391,7 +393,7 @@ mod tests {
         let observer = Observer::default();
         let served = Served::new(access(Vec::new()), tls, observer);
         let session = open(&served.access, 1, &grant);
-        // Each of its lanes notices that.
+        // Each of its lanes notices the expiry.
         for _ in 0..2 {
             expire(&served, &session);
         }
@@ -400,9 +402,9 @@ mod tests {
         assert_eq!(served.access.lock().sessions.len(), 0);
     }
 
-    /// Formerly, its only use could be spent on a client for which there was no place any more.
+    /// Formerly, its only use could be spent on a client that was then refused, because there were too many sessions.
     #[tokio::test]
-    async fn a_ticket_for_one_use_is_not_used_up_when_there_is_no_place() {
+    async fn a_one_use_ticket_is_not_used_up_if_there_are_too_many_sessions() {
         let [any, one] = [false, true].map(|one_use| {
             let grant = Grant::new(Secret::generate().unwrap());
             Grant { one_use, ..grant }
@@ -420,7 +422,7 @@ mod tests {
         assert_eq!(access.lock().opening, 0);
     }
 
-    /// Formerly, its holder could have the sharer connect to addresses, as long as the sharer ran.
+    /// Formerly, its holder could make the sharer connect to any address, as long as the sharer ran.
     #[tokio::test]
     async fn an_expired_or_used_ticket_admits_no_client() {
         let grant = Grant::new(Secret::generate().unwrap());
@@ -431,13 +433,13 @@ mod tests {
         assert!(access.admits());
         let (hello, _) = hello_with(&one.secret).await;
         let (session, _) = access.admit(&hello, EXPORTER, CLIENT).await.ok().unwrap();
-        // Its client opens further lanes.
+        // The client of the open session may open further lanes.
         assert!(access.admits());
         access.forget(&session);
         assert!(!access.admits());
     }
 
-    /// Formerly, its holder could have the sharer connect to addresses, if another process had revoked it.
+    /// Formerly, its holder could make the sharer connect to any address, if another process had revoked it.
     #[tokio::test]
     async fn a_revoked_ticket_admits_no_client() {
         let directory = tempfile::tempdir().unwrap();
@@ -458,7 +460,7 @@ mod tests {
 
     /// Formerly, clients that had crashed kept others out for a minute.
     #[tokio::test(start_paused = true)]
-    async fn the_session_without_lanes_for_the_longest_time_makes_room() {
+    async fn the_session_that_is_without_lanes_for_the_longest_time_makes_room() {
         let grant = Grant::new(Secret::generate().unwrap());
         let access = access(vec![grant.clone()]);
         let sessions: Vec<_> =

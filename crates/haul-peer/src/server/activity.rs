@@ -1,4 +1,4 @@
-//! The traffic of a session: counted as it moves, and read by a display from time to time.
+//! The traffic of a session: counted as it moves, and read from time to time for display.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -86,7 +86,7 @@ pub(super) struct Activity {
     is_reported: AtomicBool,
 }
 
-/// Connections of a kind.
+/// Connections of a kind: those that are open, and all so far.
 #[derive(Debug, Default)]
 struct Count {
     open: AtomicUsize,

@@ -24,7 +24,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Reading, by any number of sessions, for as long as the server runs.
+    /// Allows reading, by any number of sessions, for as long as the server runs.
     pub const fn new(secret: Secret) -> Self {
         Self { secret, writable: false, owners: false, expires: None, one_use: false, stored: None }
     }

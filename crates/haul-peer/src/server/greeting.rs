@@ -12,7 +12,10 @@ use crate::wire::convert::fixed;
 use crate::wire::messages::{self, to_client, to_server};
 use crate::wire::{Frame, Limits, MIN_VERSION, VERSION, decode, message_frame};
 
-/// The first message of a lane.
+/// Receives the first message of a lane.
+///
+/// # Errors
+/// `Protocol` if it is not a valid Hello, and those of the connection.
 pub(super) async fn hello(frames: &mut Frames<impl AsyncRead + Unpin>) -> Result<Hello> {
     let Some(Frame::Message(bytes)) = frames.next().await? else {
         return Err(refused("the first frame is not a message"));
@@ -32,10 +35,11 @@ pub(super) async fn hello(frames: &mut Frames<impl AsyncRead + Unpin>) -> Result
     })
 }
 
-/// A checked Hello.
+/// A decoded Hello, whose proof is yet to be verified.
 pub(super) struct Hello {
-    /// Whether there is a version that both speak.
+    /// Whether client and server have a version of the protocol in common.
     pub(super) has_common_version: bool,
+    /// The session to join; `None` for a new one.
     pub(super) session: Option<[u8; 16]>,
     pub(super) proof: [u8; 32],
     pub(super) nonce: [u8; 32],
@@ -59,7 +63,7 @@ impl Hello {
     }
 }
 
-/// The proof and the limits of a Welcome.
+/// The frame of a Welcome. `key` makes the server's proof; `name` is that of the share, `token` the session's.
 pub(super) fn welcome(
     session: &Session,
     binding: &Binding,
@@ -69,7 +73,7 @@ pub(super) fn welcome(
     let mut capabilities = session.storage.capabilities().clone();
     capabilities.owner &= session.rights.owners || !session.rights.writable;
     let capabilities = Some(Box::new((&capabilities).into()));
-    let bytes = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+    let limit = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
     let body = messages::Welcome {
         version: VERSION,
         session: Bytes::copy_from_slice(&session.id),
@@ -79,9 +83,9 @@ pub(super) fn welcome(
         writable: session.rights.writable,
         capabilities,
         limits: Some(messages::Limits {
-            message: bytes(Limits::FULL.message),
-            bulk: bytes(Limits::FULL.data),
-            handles: bytes(limits::HANDLES),
+            message: limit(Limits::FULL.message),
+            bulk: limit(Limits::FULL.data),
+            handles: limit(limits::HANDLES),
         }),
     };
     let body = Some(to_client::Body::Welcome(body));

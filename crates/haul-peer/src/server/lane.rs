@@ -71,7 +71,7 @@ async fn open(
     admitted: Admitted,
 ) -> Result<Option<Lane>> {
     lane::set(&socket).map_err(|error| lane::lost(&error))?;
-    // Through a bridge, the other end is the bridge's address. A client is at `from`, whichever side has connected.
+    // `from` is the client's address, whichever side has connected. Through a bridge, the socket's peer is the bridge.
     let is_bridged = socket.peer_addr().is_ok_and(|peer| peer != from);
     let config = Arc::clone(&served.tls);
     let stream = tls::accept(socket, config, limits::HANDSHAKE).await;
@@ -133,7 +133,7 @@ impl Lane {
                     }
                     received = &mut receiving => {
                         session.remove_lane(number);
-                        // What was given to this lane is still sent: the client has closed it, and reads to its end.
+                        // What is queued on this lane is still sent: the client has closed it, and reads to its end.
                         Some(match received {
                             Ok(end) => {
                                 let sent = sending.as_mut().await;
@@ -170,7 +170,7 @@ impl Lane {
     }
 }
 
-/// Why a lane that is closed here must not be replaced; `None` if the client is to connect again.
+/// Why the client must not replace a lane that the server closes; `None` if it may connect again.
 fn reason_of_end(served: &Served, session: &Session) -> Option<(Code, &'static str)> {
     if session.is_expired() {
         return Some((Code::Expired, Refusal::Expired.text()));
@@ -189,7 +189,7 @@ fn say_goodbye(session: &Session, lane: u64, (code, text): (Code, &str)) {
     session.remove_lane(lane);
 }
 
-/// Tells the client why its lane is refused, and closes the lane.
+/// Sends the client the reason why its lane is refused, and closes the lane.
 async fn refuse(
     served: &Served,
     mut writing: impl AsyncWrite + Unpin,
@@ -209,7 +209,8 @@ async fn refuse(
     written.map(|()| None).map_err(|error| lane::lost(&error))
 }
 
-/// Ends a session whose last lane has ended: at once after a Bye, otherwise if no lane joins in time.
+/// Ends a session whose last lane has ended: at once after a Bye, or after a loss if no lane joins within
+/// [`limits::LINGER`].
 fn conclude(served: &Arc<Served>, session: Arc<Session>, is_lost: bool) {
     match session.after_lane(is_lost) {
         After::Continues => {}
@@ -233,9 +234,9 @@ fn conclude(served: &Arc<Served>, session: Arc<Session>, is_lost: bool) {
     }
 }
 
-/// Ends a session whose ticket has expired. For a while, further lanes are refused with that reason.
+/// Ends a session whose ticket has expired. For [`limits::LINGER`], further lanes are refused with that reason.
 pub(super) fn expire(served: &Arc<Served>, session: &Arc<Session>) {
-    // Each of its lanes comes here.
+    // Each of its lanes calls this.
     if !session.close_all() {
         return;
     }
@@ -297,18 +298,19 @@ async fn receive(
     Ok(End::Lost)
 }
 
-/// Counts a request. Waits while too many are unanswered, which stops the lane until the client reads responses.
+/// Counts a request. Waits while too many responses are pending: the lane reads nothing until the client has read
+/// responses.
 async fn counted(session: &Arc<Session>, lane: u64, id: u32) -> Result<Reply> {
     let counted = Arc::clone(&session.budgets.unanswered).acquire_owned();
-    let counted = showing_life(session, lane, counted).await;
+    let counted = with_pongs(session, lane, counted).await;
     let ended = |_| Error::new(ErrorKind::Interrupted, "execute the request");
     let counted = Arc::new(counted.map_err(ended)?);
     Ok(Reply { session: Arc::clone(session), lane, id, counted })
 }
 
-/// Waits for room, and sends a Pong from time to time: the lane reads no Pings meanwhile, so its client would take it
-/// for lost.
-async fn showing_life<T>(session: &Session, lane: u64, wait: impl Future<Output = T>) -> T {
+/// Waits for room, and sends a Pong every [`limits::LIFE`]: the lane reads no Pings meanwhile, so its client would
+/// consider it lost.
+async fn with_pongs<T>(session: &Session, lane: u64, wait: impl Future<Output = T>) -> T {
     let mut wait = std::pin::pin!(wait);
     loop {
         if let Ok(done) = timeout(limits::LIFE, wait.as_mut()).await {
@@ -321,8 +323,8 @@ async fn showing_life<T>(session: &Session, lane: u64, wait: impl Future<Output 
     }
 }
 
-/// Confirms a request that is never waited with: others may have to be cancelled for it to be counted. Without the
-/// response, the client repeats it when the lane is lost.
+/// Confirms a request that was executed at once, without being counted: a Cancel must get through when too many
+/// responses are pending. In that case no response is sent, and the client repeats the request if the lane is lost.
 fn confirm(session: &Arc<Session>, lane: u64, id: u32) {
     if let Ok(counted) = Arc::clone(&session.budgets.unanswered).try_acquire_owned()
         && id != 0
@@ -332,7 +334,7 @@ fn confirm(session: &Arc<Session>, lane: u64, id: u32) {
     }
 }
 
-/// Starts a request, unless it is a copy of one that has been executed.
+/// Starts a request, unless it is a copy of one that runs or has been executed.
 fn start(reply: &Reply, body: to_server::Body, again: bool) {
     if reply.id == 0 {
         // The client ignores the response. Only requests that release something are allowed.
@@ -374,7 +376,7 @@ async fn write(session: &Arc<Session>, lane: u64, header: BulkHeader, data: Bloc
     let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
     // The semaphore is never closed.
     let room = Arc::clone(&session.budgets.received).acquire_many_owned(bytes);
-    let room = showing_life(session, lane, room).await;
+    let room = with_pongs(session, lane, room).await;
     tokio::spawn(async move {
         requests::write(reply, header, data).await;
         drop(room);
@@ -416,15 +418,15 @@ mod tests {
         assert_eq!(second.1.try_recv().unwrap(), "response");
     }
 
-    /// A client takes a lane for lost if nothing arrives on it for 30 s.
+    /// A client considers a lane lost if nothing arrives on it for 30 s.
     #[tokio::test(start_paused = true)]
-    async fn a_lane_that_waits_for_a_slow_disk_shows_life() {
+    async fn a_lane_that_waits_for_a_slow_disk_sends_pongs() {
         let grant = Grant::new(Secret::generate().unwrap());
         let key = ProofKey::from_token(&[1; 32]).unwrap();
         let session = Session::new([1; 16], key, Fan::new(MemoryStorage::new()), &grant);
         let (messages, mut sent) = unbounded_channel();
         let lane = session.add_lane(messages, Bytes::new()).unwrap();
-        let waiting = showing_life(&session, lane, pending::<()>());
+        let waiting = with_pongs(&session, lane, pending::<()>());
         timeout(Duration::from_secs(35), waiting).await.unwrap_err();
         let frames: Vec<_> = std::iter::from_fn(|| sent.try_recv().ok()).collect();
         assert_eq!(frames.len(), 3);

@@ -17,7 +17,8 @@ pub(super) type Refused = (Refusal, &'static str);
 pub(super) enum After {
     /// It has other lanes, or has ended already.
     Continues,
-    /// Its last lane was lost: it waits for the next one, as long as this number of joined lanes stays the same.
+    /// It has no lane, and lost one within the last [`limits::LINGER`]: it waits for another. The number of lanes that
+    /// have joined so far, for [`Lanes::end_if_idle`].
     Waits(u64),
     /// It has ended: no lane can join any more.
     Ended,
@@ -82,7 +83,7 @@ impl Lanes {
         self.has_ended
     }
 
-    /// Since when it has had no lane; `None` if it has one, or waits for its first one.
+    /// When the last lane ended; `None` if there is one, or none has joined yet.
     pub(super) fn without_lanes_since(&self) -> Option<Instant> {
         self.last_ended.filter(|_| self.open.is_empty())
     }
@@ -94,7 +95,7 @@ impl Lanes {
         has_no_lanes
     }
 
-    /// Decides what becomes of the session now that a lane has ended: by a Bye, or lost.
+    /// Decides what becomes of the session after a lane was removed, because it was lost or by a Bye.
     pub(super) fn after(&mut self, is_lost: bool) -> After {
         if is_lost {
             self.lost = Some(Instant::now());
@@ -110,7 +111,7 @@ impl Lanes {
         After::Ended
     }
 
-    /// Ends a session that has waited for a lane in vain. Returns whether it has.
+    /// Ends the session if it has no lane, and none has joined beyond the first `joined`. Returns whether it did.
     pub(super) fn end_if_idle(&mut self, joined: u64) -> bool {
         let is_idle = !self.has_ended && self.open.is_empty() && self.joined == joined;
         self.has_ended |= is_idle;
@@ -135,8 +136,8 @@ impl Lanes {
         self.open.contains_key(&number)
     }
 
-    /// Sends a message on a lane. If that has ended, `falls_back` is whether another one may carry it: a part of a
-    /// response must not overtake the parts before it.
+    /// Sends a message on a lane. If that has ended, another one carries the message if it `falls_back`. A part of a
+    /// response does not: it must not overtake the parts before it.
     pub(super) fn send(&self, lane: u64, message: &Bytes, falls_back: bool) {
         let sent =
             self.open.get(&lane).is_some_and(|one| one.messages.send(message.clone()).is_ok());
@@ -167,11 +168,11 @@ mod tests {
         let mut lanes = Lanes::default();
         let first = join(&mut lanes).unwrap();
         lanes.remove(first);
-        let After::Waits(once) = lanes.after(true) else { panic!("it has ended") };
+        let After::Waits(once) = lanes.after(true) else { panic!("the session has ended") };
         advance(limits::LINGER - Duration::from_secs(1)).await;
         let second = join(&mut lanes).unwrap();
         lanes.remove(second);
-        let After::Waits(twice) = lanes.after(true) else { panic!("it has ended") };
+        let After::Waits(twice) = lanes.after(true) else { panic!("the session has ended") };
         advance(Duration::from_secs(1)).await;
         assert!(!lanes.end_if_idle(once));
         assert!(lanes.end_if_idle(twice));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Time for the handshake, and again for the first message.
+/// Time limit of each of these: the TLS handshake, the first message, sending a refusal.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(15);
 
 /// Lanes of a session.
@@ -30,7 +30,7 @@ pub(super) const RECEIVED: usize = 16 << 20;
 /// Bytes of a session's long messages (entries, small files) that are not yet sent.
 pub(super) const ANSWERS: usize = 8 << 20;
 
-/// Small files that are read at once for a request.
+/// Small files of one request that are read together.
 pub(super) const WHOLES: usize = 32;
 
 /// Requests of a session whose outcomes are remembered, twice as many as can be in progress.
@@ -45,17 +45,17 @@ pub(super) const READS: usize = 64;
 /// Messages of a listing that a client may permit at once.
 pub(super) const LISTED: u32 = 1024;
 
-/// How long a session without lanes is kept.
+/// How long a session without lanes stays open.
 pub(super) const LINGER: Duration = Duration::from_secs(60);
 
 /// How many times, and how long each time, to wait for the part file of a session that has ended.
 pub(super) const RELEASES: usize = 50;
 pub(super) const RELEASE: Duration = Duration::from_millis(20);
 
-/// How often a lane that waits for room sends a Pong: after 30 s without traffic, a client takes a lane for lost.
+/// How often a lane that waits for room sends a Pong: after 30 s of silence, a client considers a lane lost.
 pub(super) const LIFE: Duration = Duration::from_secs(10);
 
-/// How often the clock is checked until a ticket expires: timers stand still while a machine is suspended.
+/// How often the clock is compared with the expiry of a ticket: timers stand still while a machine is suspended.
 pub(super) const CLOCK: Duration = Duration::from_secs(10);
 
 /// Bytes of entries in one message.

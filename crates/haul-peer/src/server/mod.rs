@@ -40,7 +40,8 @@ use crate::identity::Identity;
 use crate::ticket::PeerKey;
 use crate::tls;
 
-/// Default of most connections at once, and of those that have not proven a secret.
+/// Maximum number of connections at once, and of those that have not proven a secret. The listeners share these limits;
+/// connections through bridges have their own.
 const CONNECTIONS: (usize, usize) = (2048, 512);
 
 /// Connections that the kernel queues.
@@ -93,7 +94,7 @@ impl PeerServer {
         &self.key
     }
 
-    /// Takes in connections that a bridge has joined with this server; `None` without
+    /// Accepts connections that a bridge has joined with this server; `None` without
     /// [`PeerServerBuilder::bridged`].
     pub fn acceptor(&self) -> Option<Acceptor> {
         self.acceptor.clone()
@@ -146,7 +147,7 @@ impl PeerServerBuilder {
         self
     }
 
-    /// Takes in connections from a bridge as well ([`PeerServer::acceptor`]).
+    /// Accepts connections from a bridge as well ([`PeerServer::acceptor`]).
     #[must_use]
     pub const fn bridged(mut self) -> Self {
         self.bridged = true;
@@ -170,7 +171,7 @@ impl PeerServerBuilder {
     /// Starts the server, on threads of its own.
     ///
     /// # Errors
-    /// If an address cannot be listened on.
+    /// If an address cannot be listened on, the identity is invalid, or a thread cannot be started.
     pub async fn bind(self, identity: &Identity) -> Result<PeerServer> {
         let key = identity.key();
         let access = Access::new(*key.as_bytes(), self.name, self.storage, self.grants)?;
@@ -181,7 +182,7 @@ impl PeerServerBuilder {
         if let Some(port) = self.anywhere {
             let wanted = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
             let free = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-            // The listener of the test is closed again.
+            // This listener only tests the port, and is closed again.
             listen.push(if listen_on(wanted).is_ok() { wanted } else { free });
         } else if listen.is_empty() {
             listen.push(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
@@ -198,7 +199,7 @@ impl PeerServerBuilder {
         if let Some(port) =
             addresses.last().map(SocketAddr::port).filter(|_| self.anywhere.is_some())
         {
-            // Without IPv6, IPv4 has to do.
+            // A machine without IPv6 is served over IPv4 only.
             if let Ok(listener) = listen_on(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))) {
                 addresses.push(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
                 listeners.push(listener);
@@ -241,6 +242,7 @@ fn bridged(served: &Arc<Served>, running: &Running) -> Result<Acceptor> {
     Ok(Acceptor::new(workers, Arc::downgrade(served), admission, turn_away))
 }
 
+/// Starts threads for lanes that connect to a listener.
 fn start(
     served: &Arc<Served>,
     accepts: (std::net::TcpListener, Arc<Admission>),

@@ -1,5 +1,5 @@
 //! Outcomes of requests that must not be executed twice. A client whose lane was lost does not know whether such a
-//! request has been executed, and sends it again with the same number: then it gets the outcome.
+//! request has been executed, and sends it again with the same number: then the server responds with the outcome.
 //!
 //! ```text
 //!  request → running → known → (Answered) forgotten, or over if copies of the request may still arrive
@@ -17,11 +17,11 @@ use super::limits;
 pub(super) enum Begin {
     /// Execute it.
     Execute,
-    /// Nothing: it runs, and its response goes to the lane of the last copy.
+    /// Nothing: another copy runs or was executed. The response goes to the lane of the last repetition.
     Runs,
     /// Send this response.
     Respond(Bytes),
-    /// Refuse it: the client has given it up, or its outcome is not remembered any longer.
+    /// Refuse it: it was cancelled or confirmed, its number is in use, or its outcome is not stored any longer.
     Refuse,
 }
 
@@ -40,10 +40,10 @@ pub(super) enum Opened {
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     requests: HashMap<u32, Request>,
-    /// Requests that do not run, oldest first.
+    /// Requests that do not run, in the order in which they ended.
     ended: BTreeMap<u64, u32>,
     next: u64,
-    /// Bytes of remembered responses.
+    /// Bytes of stored responses.
     bytes: usize,
     /// The last request that was forgotten for lack of room.
     forgotten: Option<u32>,
@@ -69,7 +69,7 @@ enum State {
         /// The file that it has opened.
         opened: Option<u32>,
     },
-    /// The client has given it up. It is not executed again.
+    /// The client has cancelled it, or has the response while copies may still arrive. It is not executed again.
     Over { at: u64 },
 }
 
@@ -99,8 +99,8 @@ impl Outcomes {
         Begin::Execute
     }
 
-    /// Remembers the outcome of a request that runs. Returns the lane for the response; `None` if the client has given
-    /// up the request.
+    /// Stores the outcome of a request that runs. Returns the lane for the response; `None` if the client has cancelled
+    /// the request.
     pub(super) fn finish(&mut self, id: u32, response: &Bytes, opened: Option<u32>) -> Option<u64> {
         let Some(Request { again, state: State::Running { lane } }) = self.requests.get(&id) else {
             return None;
@@ -129,10 +129,10 @@ impl Outcomes {
         }
     }
 
-    /// Forgets an outcome that the client has. With `repeated`, further copies of the request are refused.
+    /// Forgets an outcome that the client has received. With `repeated`, further copies of the request are refused.
     pub(super) fn answered(&mut self, id: u32, repeated: bool) {
         let again = match self.requests.get(&id) {
-            // It has not been answered.
+            // It has no response yet.
             Some(Request { state: State::Running { .. }, .. }) => return,
             Some(request) => repeated || request.again,
             None => repeated,
@@ -143,7 +143,7 @@ impl Outcomes {
         }
     }
 
-    /// Gives up a request, which may not have arrived yet. Returns the file that it has opened.
+    /// Cancels a request, which may not have arrived yet. Returns the file that it has opened.
     pub(super) fn cancel(&mut self, id: u32) -> Option<u32> {
         let opened = match self.requests.get(&id) {
             Some(Request { state: State::Known { opened, .. }, .. }) => *opened,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_is_forgotten() {
+    fn confirmed_outcomes_are_forgotten() {
         let mut outcomes = Outcomes::default();
         for id in 1..100 {
             assert_eq!(outcomes.begin(id, 0, false), Begin::Execute);

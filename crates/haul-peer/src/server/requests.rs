@@ -57,7 +57,7 @@ impl Reply {
         }
     }
 
-    /// Remembers the outcome of a request that must not be executed twice, and sends it.
+    /// Stores the outcome of a request that must not be executed twice, and sends it.
     fn send_once(&self, body: Response) {
         let opened = match &body {
             Response::Opened(opened) => Some(opened.handle),
@@ -79,7 +79,7 @@ impl Reply {
         self.uncounted(body).map(|frame| self.count(frame))
     }
 
-    /// A frame with which the request ends to be counted once it is sent.
+    /// Attaches the count of the request to a frame: it is released once the frame is sent.
     fn count(&self, frame: Bytes) -> Bytes {
         keeping(frame, Arc::clone(&self.counted))
     }
@@ -121,7 +121,7 @@ pub(super) async fn execute(running: Running, request: Request) {
     }
 }
 
-/// A request that runs, until it has ended or is cancelled, even before it began.
+/// A request that runs. Dropping it, also if it is cancelled before it begins, removes the request from its session.
 pub(super) struct Running(pub(super) Reply);
 
 impl Drop for Running {
@@ -317,7 +317,7 @@ fn commit_options(
 async fn opened(session: &Session, source: Source, at: Option<RelPath>) -> Result<Response> {
     let identity = Some(source.file.identity().into());
     let ranged = source.file.is_ranged();
-    // After an error, the client requests it.
+    // It is left out after an error: the client then sends a NextData.
     let first = source.file.next_data(0).await.ok();
     let first = first.map(|range| messages::FoundRange { range: range.map(Into::into) });
     let handle = session.add(Handle::Reader(source))?;
@@ -327,7 +327,7 @@ async fn opened(session: &Session, source: Source, at: Option<RelPath>) -> Resul
     Ok(Response::Opened(messages::Opened { handle, identity, ranged, entry: None, first }))
 }
 
-/// Describes some paths at a time, so that not all entries are in memory.
+/// Describes paths in batches, so that not all entries are in memory.
 async fn stat(reply: &Reply, request: &messages::Stat) -> Result<()> {
     let paths = paths(&request.paths)?;
     let mut left = paths.len();
@@ -355,7 +355,7 @@ async fn list(reply: &Reply, request: &messages::List) -> Result<()> {
             Err(error) => vec![convert::entry_outcome(&Err(error))],
         };
         for (outcomes, last) in in_messages(outcomes, false) {
-            // Closed with the lane, since the rest cannot be sent on another one.
+            // The semaphore is closed with the lane, since the rest cannot be sent on another one.
             match permits.acquire().await {
                 Ok(permit) => permit.forget(),
                 Err(_) => return Ok(()),
@@ -369,7 +369,7 @@ async fn list(reply: &Reply, request: &messages::List) -> Result<()> {
     Ok(())
 }
 
-/// Forgets the permits of a listing.
+/// Forgets the permits of a listing when it is dropped.
 struct EndListing<'a>(&'a Reply);
 
 impl Drop for EndListing<'_> {
@@ -378,7 +378,8 @@ impl Drop for EndListing<'_> {
     }
 }
 
-/// Divides entries into messages of a bounded length, at least one. `last` is that of the last one.
+/// Divides entries into messages of a bounded length, at least one. The last message has the flag `last`, the others
+/// false.
 fn in_messages(
     outcomes: Vec<messages::EntryOutcome>,
     last: bool,
@@ -417,7 +418,7 @@ async fn read_whole(reply: &Reply, request: &messages::ReadWhole) -> Result<()> 
                 reply.session.activity.set_file(&Arc::new(at.clone()));
                 reply.session.activity.sent(whole.bytes.len());
             }
-            // Each in a message of its own, which a file of the greatest length fills.
+            // Each in a message of its own: two files of maximum length would exceed its limit.
             let outcomes = vec![convert::whole_outcome(&whole)];
             sent += 1;
             let last = sent == count;
@@ -430,7 +431,8 @@ async fn read_whole(reply: &Reply, request: &messages::ReadWhole) -> Result<()> 
     Ok(())
 }
 
-/// Sends a range in pieces that are subtrees of the file's BLAKE3 tree, as far as the range goes.
+/// Sends a range in pieces that end at multiples of the current piece length. Pieces of 256 KiB that begin at a
+/// multiple of it are subtrees of the file's BLAKE3 tree.
 async fn read(reply: &Reply, request: &messages::Read) -> Result<()> {
     let handle = match request.opened_by {
         0 => request.handle,
@@ -456,7 +458,7 @@ async fn read(reply: &Reply, request: &messages::Read) -> Result<()> {
     Ok(())
 }
 
-/// Sends a range that other sessions do not read. Returns the offset behind what it has sent.
+/// Sends a range that is not shared with other sessions. Returns the offset behind what it has sent.
 async fn read_alone(reply: &Reply, to: (u32, u32), file: &dyn ReadAt, range: Range) -> Result<u64> {
     let mut blocks = file.read_at(range);
     let mut rest = Block::new();

@@ -11,7 +11,7 @@ use super::access::Access;
 use super::activity::{SessionEnd, SessionStatus};
 use super::session::Session;
 
-/// What a client has done.
+/// What happened to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientAction {
@@ -49,7 +49,7 @@ impl Served {
         Arc::new(Self { access, tls, observer, is_ending: AtomicBool::new(false) })
     }
 
-    /// Clients will be notified, once the server is stopped, that the share has ended.
+    /// When the server is stopped from now on, it notifies clients that the share has ended.
     pub(super) fn end(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
 //! A session: what a client has open, and its lanes. It outlives its lanes for a while, so that a client whose
-//! connections were lost continues where it was.
+//! connections were lost continues where it stopped.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -36,7 +36,7 @@ type EndOthers = Box<dyn Fn(&RelPath) -> bool + Send + Sync>;
 /// What a client has open, and its lanes.
 pub(super) struct Session {
     pub(super) id: SessionId,
-    /// What further lanes prove.
+    /// The key that further lanes must prove to have.
     pub(super) key: ProofKey,
     pub(super) storage: Arc<dyn Storage>,
     /// The same storage, whose pieces it shares with other sessions.
@@ -51,6 +51,7 @@ pub(super) struct Session {
     opened: Notify,
     /// Requests that can be cancelled.
     running: Mutex<HashMap<u32, AbortHandle>>,
+    /// Requests that are reads: they are cancelled with the last lane.
     reads: Mutex<HashSet<u32>>,
     /// The lane of each listing, and how many messages may be sent.
     listings: Mutex<HashMap<u32, (u64, Arc<Semaphore>)>>,
@@ -62,7 +63,7 @@ pub(super) struct Session {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rights {
     pub(super) writable: bool,
-    /// Whether the client may set owners and set-ID bits.
+    /// Whether the client may set owners, set-ID bits and capabilities.
     pub(super) owners: bool,
     /// When the session ends.
     pub(super) expires: Option<SystemTime>,
@@ -161,8 +162,8 @@ impl Session {
         self.rights.expires.is_some_and(|expires| expires <= SystemTime::now())
     }
 
-    /// Waits until its ticket expires, by the clock of this machine: the clock may be set, and a suspended machine
-    /// continues later.
+    /// Waits until its ticket expires, by the clock of this machine. Checks that every [`limits::CLOCK`]: the clock may
+    /// be set, and timers stand still while the machine is suspended.
     pub(super) async fn expired(&self) {
         let Some(expires) = self.rights.expires else { return pending().await };
         while let Ok(rest) = expires.duration_since(SystemTime::now()) {
@@ -173,7 +174,7 @@ impl Session {
         }
     }
 
-    /// Metadata that a client may set.
+    /// The part of `metadata` that the client may set.
     pub(super) fn permitted(&self, metadata: Metadata) -> Metadata {
         match self.rights.owners {
             true => metadata,
@@ -211,7 +212,7 @@ impl Session {
             permits.close();
         }
         if is_last {
-            // The client gives up its reads when it loses a lane. What else it has requested is executed.
+            // The client abandons its reads when it loses a lane, and repeats them. Its other requests continue.
             let reads = std::mem::take(&mut *lock(&self.reads));
             reads.into_iter().for_each(|id| self.cancel(id));
             self.outbox.clear();
@@ -233,7 +234,7 @@ impl Session {
         lock(&self.lanes).has_ended()
     }
 
-    /// Since when it has had no lane; `None` if it has one, or waits for its first one.
+    /// When its last lane ended; `None` if it has one, or none has joined yet.
     pub(super) fn without_lanes_since(&self) -> Option<Instant> {
         lock(&self.lanes).without_lanes_since()
     }
@@ -350,8 +351,8 @@ impl Session {
         lock(&self.outcomes).begin(id, lane, again)
     }
 
-    /// Remembers the outcome of such a request. Returns the lane for the response; `None` if the client has given up
-    /// the request, and then closes the file that it has opened.
+    /// Stores the outcome of such a request. Returns the lane for the response; `None` if the client has cancelled the
+    /// request: then a file that it has opened is closed.
     pub(super) fn finish_once(
         &self,
         id: u32,
@@ -381,14 +382,14 @@ impl Session {
         }
     }
 
-    /// Forgets outcomes that the client has.
+    /// Forgets outcomes that the client has received.
     pub(super) fn answered(&self, answered: &messages::Answered) {
         let mut outcomes = lock(&self.outcomes);
         answered.ids.iter().for_each(|id| outcomes.answered(*id, false));
         answered.repeated.iter().for_each(|id| outcomes.answered(*id, true));
     }
 
-    /// Gives up a request that must not be executed twice.
+    /// Cancels a request that must not be executed twice, and closes the file that it has opened.
     pub(super) fn cancel_once(&self, id: u32) {
         let opened = lock(&self.outcomes).cancel(id);
         self.cancel(id);
@@ -397,7 +398,7 @@ impl Session {
         }
     }
 
-    /// Begins a listing: a permit for each message that may be sent. They are closed with its lane.
+    /// Begins a listing. Returns a semaphore with a permit for each message that may be sent, closed with the lane.
     pub(super) fn begin_listing(&self, id: u32, lane: u64) -> Arc<Semaphore> {
         let permits = Arc::new(Semaphore::new(LISTED_AHEAD as usize));
         lock(&self.listings).insert(id, (lane, Arc::clone(&permits)));
@@ -429,8 +430,8 @@ impl Session {
         self.outbox.cancel(id);
     }
 
-    /// Ends everything. Part files that hold something remain, as after a lost connection. Returns whether the session
-    /// had not ended before.
+    /// Ends the session and all its requests. Part files with data remain, as after a lost connection. Returns whether
+    /// the session had not ended before.
     pub(super) fn close_all(&self) -> bool {
         let tasks: Vec<_> = lock(&self.running).values().cloned().collect();
         tasks.iter().for_each(AbortHandle::abort);
@@ -477,7 +478,7 @@ mod tests {
         Grant { writable: true, ..Grant::new(Secret::generate().unwrap()) }
     }
 
-    /// Formerly, a cancelled read stayed in one table, and one that had ended early in the other.
+    /// Formerly, a cancelled read stayed in one of `running` and `reads`, and one that had ended early in the other.
     #[tokio::test]
     async fn cancelled_reads_leave_nothing_behind() {
         let memory = MemoryStorage::new();
@@ -510,7 +511,7 @@ mod tests {
         }
     }
 
-    /// Formerly, the name of a file that was closed between these two steps stayed as long as the session.
+    /// Formerly, the name of a file that was closed between `add` and `name` was stored until the session ended.
     #[tokio::test]
     async fn a_closed_file_has_no_name() {
         let memory = MemoryStorage::new();
@@ -530,14 +531,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_given_up_request_has_opened_is_closed() {
+    async fn a_file_that_a_cancelled_request_has_opened_is_closed() {
         let memory = MemoryStorage::new();
         memory.add_file("file", "content");
         let file = memory.open(&RelPath::parse("file").unwrap()).await.unwrap();
         let key = ProofKey::from_token(&[1; 32]).unwrap();
         let session = Session::new([1; 16], key, Fan::new(memory), &writable());
         let response = Bytes::from_static(b"opened");
-        // Before and after it has been opened.
+        // The request is cancelled before and after its outcome is stored.
         for is_open in [false, true] {
             let id = u32::from(is_open) + 1;
             assert_eq!(session.begin_once(id, 0, false), Begin::Execute);

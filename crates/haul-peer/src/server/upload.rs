@@ -63,7 +63,7 @@ impl Upload {
     }
 }
 
-/// The error of a number that no open file has.
+/// The error of a handle that is not open.
 pub(super) fn no_handle() -> Error {
     Error::new(ErrorKind::InvalidInput, "access the file").because("it is not open")
 }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_file_stays_behind_its_client_only_if_it_can_be_resumed() {
+    async fn a_part_file_outlives_its_client_only_if_it_can_be_resumed() {
         let storage = MemoryStorage::new();
         let path = RelPath::parse("file").unwrap();
         let options = |resume| CreateOptions { resume, ..CreateOptions::default() };

@@ -86,7 +86,7 @@ impl fmt::Display for Address {
 pub struct BridgeAddress {
     host: String,
     port: u16,
-    /// The bridge's public key, if it is known: the lane to the bridge is accepted with this key only.
+    /// The bridge's public key, if it is known: only a bridge with this key is accepted.
     pub key: Option<[u8; 32]>,
 }
 
@@ -179,7 +179,7 @@ fn dialable(ip: IpAddr) -> Result<IpAddr, AddressError> {
     }
 }
 
-/// A host name in lower case and without a final dot; `None` if it is none (RFC 1123, section 2.1, and `_`).
+/// A host name in lower case and without a final dot; `None` if it is not valid (RFC 1123, section 2.1, and `_`).
 fn name(host: &str) -> Option<String> {
     let host = host.strip_suffix('.').unwrap_or(host);
     let is_label = |label: &str| {

@@ -1,21 +1,21 @@
 //! Base32 (RFC 4648, section 6) in lower case and without padding, as in tickets, fingerprints and the files of
 //! the state directory. Upper case is accepted too: QR codes store it in less space.
 //!
-//! The decoder accepts every length, because the end of a cut-off ticket has to be recognized by what is left of
-//! it, and it writes into memory that is wiped.
+//! The decoder accepts every length, because a ticket whose end is cut off has to be recognized from the rest, and it
+//! writes into memory that is wiped.
 
 use data_encoding::BASE32_NOPAD;
 use zeroize::Zeroizing;
 
-/// What a text in base32 stands for.
+/// The bytes that a base32 text encodes.
 pub(super) struct Decoded {
     /// All complete bytes.
     pub(super) bytes: Zeroizing<Vec<u8>>,
-    /// True if no other text stands for these bytes: no character is left over, and the spare bits are 0.
+    /// True if no other text (but for case) encodes these bytes: no character is left over, and the spare bits are 0.
     pub(super) is_exact: bool,
 }
 
-/// A character that base32 does not have, and how many precede it.
+/// A character outside the base32 alphabet, and its index in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Foreign {
     pub(super) found: char,

@@ -20,14 +20,14 @@
 //! | 0x07 | u64 expiry in seconds since 1970 | at most once |
 //! | 0x08 | u8 flags: 1 one use, 2 writable; other bits are ignored | at most once |
 //!
-//! The order of the addresses is that of the sharer's preference. haul writes the fields in the order of this table
-//! and accepts any order. A later version may add types: one without the bit 0x80 (critical) is ignored by this
-//! version, and a ticket with an unknown critical one is refused as [`TicketError::LaterVersion`]. Version, fields,
-//! their end and the checksum keep this form in every version of a text that begins with `haul1`, so that a damaged
-//! ticket is never mistaken for a later one.
+//! The order of the addresses is that of the sharer's preference, so fields of 0x03 and 0x04 may alternate. Otherwise,
+//! haul writes the fields in the order of this table; it accepts any order. A later version may add types: one without
+//! the bit 0x80 (critical) is ignored by this version, and a ticket with an unknown critical one is refused as
+//! [`TicketError::LaterVersion`]. Version, fields, their end and the checksum have this form in every version of a text
+//! that begins with `haul1`, so that a damaged ticket is never mistaken for a later one.
 //!
 //! The parser takes untrusted text: it is bounded by [`MAX_TEXT`] and [`MAX_ADDRESSES`], and all that it returns has
-//! been checked. Any reader of a ticket can use it; only [`Ticket`]'s `Display` and [`Ticket::to_upper`] show it.
+//! been checked. The holder of a ticket can use it, so only [`Ticket`]'s `Display` and [`Ticket::to_upper`] print it.
 
 mod address;
 pub(crate) mod base32;
@@ -132,7 +132,7 @@ impl Ticket {
 
     fn to_text(&self) -> Zeroizing<String> {
         let code = base32::encode(&self.to_bytes());
-        // Long enough from the start: a string that grows leaves copies behind.
+        // Long enough from the start: a string that grows leaves copies of the secret behind.
         let mut text = Zeroizing::new(String::with_capacity(PREFIX.len() + code.len()));
         text.push_str(PREFIX);
         text.push_str(&code);
@@ -236,11 +236,11 @@ pub fn split(text: &str) -> (&str, &str) {
     text.split_once('/').unwrap_or((text, ""))
 }
 
-/// Parses what a file, standard input or the environment has in place of a ticket: the first line that is not
+/// Parses the content of a file, standard input or an environment variable: the ticket is the first line that is not
 /// blank.
 ///
 /// # Errors
-/// If that is not a ticket, or there is none.
+/// If that line is not a ticket, or all lines are blank.
 pub fn parse_given(text: &str) -> Result<Ticket, TicketError> {
     // Editors of some systems begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -257,7 +257,7 @@ fn code_of(text: &str) -> Result<&str, TicketError> {
         // The first five bytes are ASCII.
         return Ok(&text[PREFIX.len()..]);
     }
-    // Other digits are left to other forms of text.
+    // `haul2` to `haul9` are reserved for later versions.
     let is_later = head.to_ascii_lowercase().starts_with(b"haul") && matches!(head[4], b'2'..=b'9');
     Err(if is_later { TicketError::LaterVersion } else { TicketError::NotATicket })
 }
@@ -329,7 +329,7 @@ fn from_fields(fields: &[Field<'_>]) -> Result<Ticket, TicketError> {
     Ok(ticket)
 }
 
-/// Sets what may be set once only.
+/// Sets a field that must not be repeated.
 fn set<T>(slot: &mut Option<T>, value: T) -> Result<(), TicketError> {
     match slot.replace(value) {
         None => Ok(()),

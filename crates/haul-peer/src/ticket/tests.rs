@@ -1,3 +1,5 @@
+//! Tests of the layout, the limits and the errors of tickets.
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
@@ -102,7 +104,7 @@ fn a_foreign_character_is_reported_with_its_position() {
     assert_eq!(error_of(" haul1ab\ncd"), character('\n', 8));
     assert_eq!(error_of("haul1abü"), character('ü', 8));
     assert_eq!(error_of(&format!("{}.", ticket())), character('.', ticket().to_string().len() + 1));
-    // A character that turns text around is escaped.
+    // A right-to-left override is escaped.
     assert!(character('\u{202e}', 6).to_string().contains(r"'\u{202e}'"));
 }
 
@@ -153,12 +155,12 @@ fn more_than_32_addresses_are_refused() {
 }
 
 #[test]
-fn a_ticket_of_a_later_version_is_told_from_a_damaged_one() {
+fn a_ticket_of_a_later_version_is_distinguished_from_a_damaged_one() {
     assert_eq!(error_of(&text_of(&[2, 0x11, 1, 0, END])), TicketError::LaterVersion);
     assert_eq!(error_of("haul2abcdefgh"), TicketError::LaterVersion);
     let critical = text_with(&[(CRITICAL | 9, b"new")]);
     assert_eq!(error_of(&critical), TicketError::LaterVersion);
-    // Also if it has changed other fields.
+    // Also if the later version has changed the format of known fields.
     let critical = text_with(&[(EXPIRES, b"short"), (CRITICAL | 9, b"new")]);
     assert_eq!(error_of(&critical), TicketError::LaterVersion);
     assert_eq!(text_with(&[(9, b"new"), (0x7f, b"")]).parse(), Ok(ticket()));
@@ -235,7 +237,7 @@ fn a_file_with_a_ticket_has_it_in_its_first_line_that_is_not_blank() {
 }
 
 #[test]
-fn debug_output_and_errors_hide_the_secret() {
+fn debug_output_hides_the_secret() {
     let secret = "[2, 2, 2";
     let location = TicketLocation { ticket: full(), path: String::new() };
     let shown = format!("{location:?}");
@@ -282,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn every_change_of_a_character_is_an_error(
+    fn a_replaced_inserted_or_removed_character_is_an_error(
         ticket in tickets(),
         at in any::<prop::sample::Index>(),
         other in "[a-z0-9.]",
@@ -311,9 +313,9 @@ proptest! {
     }
 }
 
-/// All single changes of one ticket, in every place.
+/// Every replacement of one character of one ticket, at every position.
 #[test]
-fn every_single_change_of_a_ticket_is_an_error() {
+fn every_replaced_character_of_a_ticket_is_an_error() {
     let text = full().to_string();
     for at in 0..text.len() {
         for other in "abcdefghijklmnopqrstuvwxyz0123456789".chars() {

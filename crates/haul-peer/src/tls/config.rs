@@ -12,6 +12,9 @@
 //! | ALPN | `haul/1`, required on both sides |
 //! | SNI, tickets, resumption, early data, compression | none |
 //!
+//! Connections to a bridge, and between peers with a spoken code, have ALPNs of their own. With a spoken code, the
+//! client accepts any server key, since it knows none.
+//!
 //! Both keys travel encrypted. The client sends its own only after it has verified the server's.
 
 use std::net::Ipv4Addr;
@@ -46,7 +49,7 @@ pub const BRIDGE_ALPN: &[u8] = b"haul-bridge/1";
 /// The protocol's name in ALPN between two peers that have a spoken code.
 pub const CODE_ALPN: &[u8] = b"haul-code/1";
 
-/// What precedes the 32 bytes of an Ed25519 key in its `SubjectPublicKeyInfo` (RFC 8410, 4).
+/// The bytes that precede the 32 bytes of an Ed25519 key in its `SubjectPublicKeyInfo` (RFC 8410, 4).
 pub(super) const SPKI_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
@@ -74,7 +77,7 @@ pub(super) fn client_config_with(
     client_config_for(Some(expected), provider, identity_pkcs8, identity_spki)
 }
 
-/// Accepts any server if none is expected.
+/// [`client_config_with`], but accepts any server if no key is `expected`.
 fn client_config_for(
     expected: Option<[u8; 32]>,
     provider: CryptoProvider,
@@ -154,7 +157,7 @@ pub fn bridge_server_config(
     Ok(Arc::new(config))
 }
 
-/// [`client_config`] for a sharer of whom nothing is known but a spoken code: any key is accepted. The other side is
+/// [`client_config`] for a sharer of which only a spoken code is known: any key is accepted. The other side is
 /// unauthenticated until it has proven that it knows the code, bound to the connection's exporter value.
 ///
 /// # Errors
@@ -190,8 +193,8 @@ pub fn peer_key(connection: &CommonState) -> Option<[u8; 32]> {
     }
 }
 
-/// The server name to give to rustls. It is not used: servers are known by their key, and an
-/// address is never sent as SNI.
+/// A server name for rustls, which requires one. It is not used: servers are identified by their
+/// key, and an address is never sent as SNI.
 pub fn server_name() -> ServerName<'static> {
     ServerName::from(Ipv4Addr::UNSPECIFIED)
 }

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A handshake that fails has sent no application data in either direction. A client's handshake
-//! has finished as soon as it has sent its `Finished`: that the server refuses the client's key is
-//! an error of the first read, which [`explain`] puts into words as well.
+//! has finished as soon as it has sent its `Finished`, so a refusal of the client's key is an error
+//! of its first read, which [`explain`] describes as well.
 
 mod config;
 mod proof;
@@ -70,8 +70,8 @@ where
     Ok(stream)
 }
 
-/// Explains why a handshake with the peer at an address failed. What cannot be otherwise next time
-/// is not retried: another key, another protocol.
+/// Explains why a handshake with the peer at an address failed. A wrong key and another protocol are
+/// not retried, as a retry would fail the same way.
 pub fn explain(error: io::Error, address: &str) -> Error {
     let tls = error.get_ref().and_then(|source| source.downcast_ref::<rustls::Error>());
     let Some(tls) = tls else {
@@ -115,12 +115,12 @@ pub fn explain(error: io::Error, address: &str) -> Error {
     explained.at(address)
 }
 
-/// For connections that are lost; a retry may succeed.
+/// The error of a lost connection; a retry may succeed.
 fn lost(cause: &str) -> Error {
     Error::new(ErrorKind::Unreachable, "negotiate TLS").because(cause).with_retry(Retry::Later)
 }
 
-/// rustls lets a connection pass if the other side ignores ALPN.
+/// Checks that the agreed ALPN is one of `protocols`: rustls accepts a peer that ignores ALPN.
 fn speaks_one_of(protocols: &[Vec<u8>], connection: &CommonState) -> io::Result<()> {
     let agreed = connection.alpn_protocol();
     if protocols.iter().any(|protocol| agreed == Some(protocol.as_slice())) {

@@ -1,7 +1,7 @@
 //! Proofs of the access secret.
 //!
-//! TLS shows each side the other's key; that a client may use the share it proves with the 16-byte
-//! secret of its ticket. The server proves it as well. A proof is
+//! TLS authenticates the key of each side. In addition, both sides prove that they know the 16-byte
+//! secret of the ticket, which admits the client to the share. A proof is
 //!
 //! ```text
 //! key   = HKDF-SHA256(salt: none, secret, info: label, 32 bytes)
@@ -29,7 +29,8 @@
 //!   force neither to equal the other. Besides, its own key is not the one in the ticket. The
 //!   exporter value covers the handshake up to the server's `Finished`, hence not the client's key
 //!   (RFC 8446, 7.5); the proof names both keys itself.
-//! - **Reflection to its sender**: each side's proof has a key of its own, derived with its label.
+//! - **Reflection to its sender**: the two sides' proofs have different keys, derived with different
+//!   labels.
 //! - **Use for another lane or session**: every lane has another exporter value, and the
 //!   proof of a lane names its session and is made with the session's token under other labels.
 //!   The proof of the secret opens new sessions only (session id zero); a token joins its own only.

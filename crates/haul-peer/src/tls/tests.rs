@@ -1,3 +1,5 @@
+//! Tests of handshakes over memory: what they negotiate, which peers they refuse, and proofs bound to them.
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +47,7 @@ impl Identity {
         client_config(&self.pkcs8, &self.spki, expected.key).unwrap()
     }
 
-    /// This private key with other public bytes.
+    /// This private key, presented with `public` in place of its public key.
     fn posing_as(&self, public: &[u8]) -> CertifiedKey {
         let pkcs8 = PrivatePkcs8KeyDer::from(&self.pkcs8[..]);
         let private = sign::any_eddsa_type(&pkcs8).unwrap();
@@ -268,7 +270,7 @@ async fn a_server_without_alpn_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_peer_is_left_after_the_time_limit() {
+async fn a_handshake_with_a_silent_peer_times_out() {
     let (ours, theirs) = (Identity::generate(), Identity::generate());
     let (near, _silent) = duplex(64 << 10);
     let error = connect(near, ours.client(&theirs), LIMIT).await.err().unwrap();
@@ -328,7 +330,7 @@ async fn a_proof_is_verified_on_its_connection_and_refused_on_another() {
 }
 
 #[test]
-fn an_identity_whose_halves_do_not_belong_together_is_refused() {
+fn an_identity_whose_private_and_public_keys_differ_is_refused() {
     let (ours, theirs) = (Identity::generate(), Identity::generate());
     let error = server_config(&ours.pkcs8, &theirs.spki).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -337,7 +339,7 @@ fn an_identity_whose_halves_do_not_belong_together_is_refused() {
 }
 
 #[test]
-fn altered_data_is_retried_and_a_stranger_at_the_port_is_not() {
+fn altered_data_is_retried_and_a_port_without_tls_is_not() {
     let explained = |error: rustls::Error| {
         let error = io::Error::new(io::ErrorKind::InvalidData, error);
         let error = explain(error, "peer");
@@ -347,8 +349,8 @@ fn altered_data_is_retried_and_a_stranger_at_the_port_is_not() {
     assert_eq!(explained(rustls::Error::DecryptError), lost);
     let alert = rustls::Error::AlertReceived(AlertDescription::BadRecordMac);
     assert_eq!(explained(alert), lost);
-    let stranger = rustls::InvalidMessage::InvalidContentType;
-    assert_eq!(explained(stranger.into()), (ErrorKind::Protocol, Retry::Never));
+    let no_tls = rustls::InvalidMessage::InvalidContentType;
+    assert_eq!(explained(no_tls.into()), (ErrorKind::Protocol, Retry::Never));
     let eof = explain(io::ErrorKind::UnexpectedEof.into(), "peer");
     assert_eq!((eof.kind(), eof.retry()), lost);
 }

@@ -3,7 +3,7 @@
 
 use super::WireError;
 
-/// The number of fields in the bodies of `message`.
+/// The number of fields in the bodies of `message`, one level below its own fields.
 ///
 /// # Errors
 /// If the outermost level is not protobuf, or has groups, which this protocol does not use. Deeper levels are

@@ -166,7 +166,7 @@ impl Deframer {
     /// The next frame, if it is complete.
     ///
     /// # Errors
-    /// If its length is out of range. The stream cannot be read beyond that.
+    /// If its length is out of range, or its data ends beyond the largest offset. The stream cannot be read further.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, WireError> {
         let Some((kind, payload)) = self.peek()? else { return Ok(None) };
         if self.received.len() < FRAME_HEADER + payload {
@@ -190,7 +190,7 @@ impl Deframer {
         }))
     }
 
-    /// Whether a frame is incomplete.
+    /// Whether bytes of a frame have been added that was not returned yet.
     pub const fn is_within_frame(&self) -> bool {
         !self.received.is_empty()
     }

@@ -1,5 +1,5 @@
 //! Entry points of the fuzz targets: decoders of what a peer sends, most of them before it is
-//! authenticated. Each takes any bytes, and panics if a promise of a decoder is broken.
+//! authenticated. Each takes any bytes, and panics if a decoder violates one of its guarantees.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use haul_storage::{
@@ -10,7 +10,8 @@ use haul_storage::{
 use super::messages::{ToClient, ToServer, to_client, to_server};
 use super::{Deframer, FRAME_HEADER, Frame, Limits, WireError, bulk_head, convert, decode, verify};
 
-/// Frames: how they are cut does not change them, and none exceeds its limit. The first byte is the length of the cuts.
+/// Frames: they do not depend on how the input is split, and none exceeds its limit. The first byte is the length of
+/// the parts.
 pub fn frames(data: &[u8]) {
     let Some((size, data)) = data.split_first() else { return };
     for limits in [Limits::EARLY, Limits::FULL] {
@@ -60,7 +61,7 @@ fn deframed<'a>(
     (frames, None)
 }
 
-/// A client's message: what is accepted can be sent again, and means the same.
+/// A client's message: if it is accepted, it and its values survive another encoding.
 pub fn to_server(data: &[u8]) {
     use to_server::Body;
 
@@ -96,7 +97,7 @@ pub fn to_server(data: &[u8]) {
     }
 }
 
-/// A server's message: what is accepted can be sent again, and means the same.
+/// A server's message: if it is accepted, it and its values survive another encoding.
 pub fn to_client(data: &[u8]) {
     use to_client::Body;
 
@@ -143,12 +144,13 @@ pub fn to_client(data: &[u8]) {
     }
 }
 
+/// Asserts that a message is the same after it was encoded and decoded.
 pub(crate) fn survives<M: prost::Message + Default + PartialEq>(message: &M) {
     let again = M::decode(Bytes::from(message.encode_to_vec()));
     assert!(again.is_ok_and(|again| again == *message), "a message does not survive its encoding");
 }
 
-/// What a message is converted to is converted back to a message that is converted to the same.
+/// Asserts that the value of a message, if it is valid, is the same after it was converted to a message and back.
 fn means_the_same<M, T: TryFrom<M> + PartialEq>(message: Option<M>, encode: impl Fn(&T) -> M) {
     let Some(Ok(value)) = message.map(T::try_from) else { return };
     let again = T::try_from(encode(&value));

@@ -34,15 +34,15 @@ pub const VERSION: u32 = 1;
 /// The oldest version that this program speaks.
 pub const MIN_VERSION: u32 = 1;
 
-/// Maximum number of items (paths, entries, attributes) in one message. Checked before the message is
-/// decoded, because an item takes more memory than bytes on the wire.
+/// Maximum number of fields in the body of one message, which includes repeated ones (paths, entries). Checked before
+/// the message is decoded, because an item takes more bytes in memory than on the wire.
 pub const ITEMS_MAX: usize = 8192;
 
 /// Messages of a listing that are sent before the client has permitted more: a client that consumes them slowly need not
 /// hold a whole directory in memory.
 pub const LISTED_AHEAD: u32 = 32;
 
-/// Bytes that are not the peer protocol.
+/// A violation of the peer protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// A frame is longer than the limit.

@@ -1,4 +1,4 @@
-//! Spoken codes, through a bridge.
+//! Tests of spoken codes, through a bridge.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -48,13 +48,13 @@ async fn offer(bridge: &BridgeServer, lifetime: Duration) -> Offering {
     Offering { ticket, code, events, _offer: offer }
 }
 
-/// The same number with other words.
+/// A code with the same number and other words.
 fn wrong(code: &Code) -> Code {
     let words = if code.to_string().ends_with("-acorn") { "acorn-angle" } else { "acorn-acorn" };
     format!("{}-{words}", code.number()).parse().unwrap()
 }
 
-/// Asserts that the code's number becomes free. The bridge may need a moment to notice that the sharer has left.
+/// Waits until the code's number is free: the bridge may need a moment to notice that the sharer has left.
 async fn is_gone(bridge: &BridgeServer, code: &Code) {
     let start = Instant::now();
     loop {
@@ -119,7 +119,7 @@ async fn a_wrong_guess_replaces_the_code_and_the_fifth_ends_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_new_code_works() {
+async fn the_code_after_a_wrong_guess_fetches_the_ticket() {
     let bridge = bind(|builder| builder).await;
     let offering = offer(&bridge, LONG).await;
     fetch(&address(&bridge), &wrong(&offering.code)).await.unwrap_err();
@@ -164,7 +164,7 @@ async fn codes_of_several_sharers_do_not_mix() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restarted_bridge_gives_the_same_number_again() {
+async fn a_restarted_bridge_assigns_the_same_number_again() {
     let identity = Identity::ephemeral().unwrap();
     let start = |listen| {
         BridgeServer::builder().token(Some(Token::new("token"))).limits(often()).listen(listen)
@@ -211,7 +211,7 @@ async fn a_sharer_with_a_code_needs_the_token() {
 }
 
 #[tokio::test]
-async fn numbers_are_tried_a_few_times_a_minute() {
+async fn attempts_at_numbers_are_limited_per_minute() {
     let limits = BridgeLimits { codes_per_minute: 3, ..BridgeLimits::default() };
     let bridge = with_limits(limits).await;
     for _ in 0..3 {
@@ -258,7 +258,7 @@ async fn offers_and_meetings_have_to_be_valid() {
     assert_eq!(first.refused(request).await, Refusal::Invalid);
     let request = first.registration("token", &super::room());
     assert_eq!(first.refused(request).await, Refusal::Invalid);
-    // Another sharer cannot take the number over, the same one can.
+    // Only a sharer with the same key can take the number over.
     let mut other = Client::connect(&bridge).await;
     let request = offered(&other, 42, 2);
     assert_eq!(other.refused(request).await, Refusal::Mac);

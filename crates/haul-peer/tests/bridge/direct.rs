@@ -1,4 +1,4 @@
-//! Connections from peer to peer that a bridge helps to open.
+//! Tests of direct connections between peers that a bridge helps to open.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ async fn joiner(bridge: &BridgeServer, share: &Share) -> Joiner {
     joiner
 }
 
-/// The handshake of a lane shows that the sharer is at the other end, as the server.
+/// The handshake of a lane, which shows that the sharer is at the other end, as the TLS server.
 async fn lane(stream: TcpStream, share: &Share) {
     let identity = Identity::ephemeral().unwrap();
     let key = *share.server.key().as_bytes();
@@ -93,7 +93,7 @@ async fn both_sides_connect_to_each_other() {
     let bridge = bind(|builder| builder).await;
     let share = share(&bridge).await;
     let joiner = joiner(&bridge, &share).await;
-    // On loopback, the two SYNs usually miss each other, and an attempt of 6 s beside much other work may fail.
+    // On loopback, the two SYNs rarely cross, so on a busy machine an attempt may fail within its 6 s.
     for _ in 0..20 {
         if let Ok(stream) = joiner.cross().await {
             return lane(stream, &share).await;
@@ -103,12 +103,12 @@ async fn both_sides_connect_to_each_other() {
 }
 
 #[tokio::test]
-async fn a_client_that_has_not_reached_the_bridge_has_no_port_there() {
+async fn a_client_that_has_not_joined_opens_no_direct_connection() {
     let bridge = bind(|builder| builder).await;
     let secret = Secret::generate().unwrap();
     let joiner = Joiner::new(address(&bridge), secret, Handle::current()).unwrap();
     assert_eq!(joiner.cross().await.unwrap_err().kind(), ErrorKind::Unreachable);
-    // Its ticket is not valid there.
+    // No sharer has registered a room for its secret.
     let error = joiner.reverse(&["127.0.0.1:9".parse().unwrap()]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
 }
@@ -117,7 +117,7 @@ fn path(text: &str) -> RelPath {
     RelPath::parse(text).unwrap()
 }
 
-/// Waits until a condition holds, and uses the share meanwhile.
+/// Waits until a condition holds, and uses the share meanwhile. `what` is the panic message of a timeout.
 async fn until(storage: &PeerStorage, what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -149,7 +149,7 @@ async fn lanes_leave_the_bridge_for_a_direct_path() {
     let storage = PeerStorage::open(Arc::clone(&host), location, RelPath::root()).await.unwrap();
     let kind = || host.reached().map(|path| path.kind());
     let is_off_bridge = || matches!(kind(), Some(PathKind::Reverse | PathKind::SimultaneousOpen));
-    until(&storage, "the path is that through the bridge", is_off_bridge).await;
+    until(&storage, "the path still leads through the bridge", is_off_bridge).await;
     let has_ended = || *forwarded.lock().unwrap() > 0;
     until(&storage, "the connection through the bridge remains", has_ended).await;
     let sessions = share.server.sessions();
@@ -158,7 +158,7 @@ async fn lanes_leave_the_bridge_for_a_direct_path() {
     storage.set_lanes(4);
     until(&storage, "further lanes are not opened", || storage.link().open == 4).await;
     assert!(is_off_bridge());
-    // The state of the link names the path of the lanes.
+    // The state of the link has the path of the lanes.
     let path = storage.link().path.unwrap();
     assert!(matches!(path.kind, PathKind::Reverse | PathKind::SimultaneousOpen), "{path}");
     let events = events.lock().unwrap();
@@ -194,7 +194,7 @@ async fn a_ticket_without_addresses_is_used_through_the_bridge_only() {
 }
 
 impl Client {
-    /// Where the other side of a crossing is.
+    /// The message with the address of the other side of a crossing.
     async fn cross(&mut self) -> Cross {
         match self.receive().await.unwrap().body {
             Some(from_bridge::Body::Cross(cross)) => cross,
@@ -204,7 +204,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn the_bridge_tells_both_sides_of_each_other() {
+async fn the_bridge_sends_each_side_of_a_crossing_the_address_of_the_other() {
     let bridge = bind(|builder| builder).await;
     let room = room();
     let mut sharer = sharer(&bridge, &room).await;
@@ -220,7 +220,7 @@ async fn the_bridge_tells_both_sides_of_each_other() {
     assert_eq!(incoming.candidates, ["192.0.2.1:5000"]);
     assert_eq!(incoming.reverse, bytes(&[[9; 32]]));
     assert_eq!((incoming.connections.len(), incoming.crossings.len()), (0, 1));
-    // They are not joined: each side gets the other one's address.
+    // The connections of a crossing are not paired: each side receives the address of the other.
     let far = data(&bridge, &incoming.crossings[0]).await;
     let near = data(&bridge, &id).await;
     let (of_client, of_sharer) = (client.cross().await, sharer.cross().await);
@@ -229,7 +229,7 @@ async fn the_bridge_tells_both_sides_of_each_other() {
     assert_eq!(of_client.peer, far.local_addr().unwrap().to_string());
     assert_eq!(of_sharer.peer, near.local_addr().unwrap().to_string());
     let mut byte = [0];
-    assert!(timeout(Duration::from_millis(50), near.peek(&mut byte)).await.is_err(), "it is kept");
+    assert!(timeout(Duration::from_millis(50), near.peek(&mut byte)).await.is_err(), "closed");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Clients that mean no good.
+//! Tests of a bridge with invalid and hostile input.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use super::{Client, bind, closed, pair, receive, room, sharer, with_limits};
 
 #[tokio::test]
-async fn garbage_is_closed() {
+async fn connections_that_send_garbage_or_nothing_are_closed() {
     // Long enough for the handshakes of the valid clients, also on a busy machine.
     let handshake = Duration::from_secs(3);
     let bridge = with_limits(BridgeLimits { handshake, ..BridgeLimits::default() }).await;
@@ -41,7 +41,7 @@ async fn garbage_is_closed() {
 async fn giant_and_malformed_messages_are_refused() {
     let bridge = bind(|builder| builder).await;
     for bytes in [
-        // A frame of 4 GiB, one without a kind, a piece of a file, no protobuf.
+        // A frame of 4 GiB, one without a kind, a piece of a file, and one that is not protobuf.
         &[0xff, 0xff, 0xff, 0xff, 1][..],
         &[0, 0, 0, 0, 0],
         &[0, 0, 0, 60, 2],

@@ -1,4 +1,4 @@
-//! What a bridge limits.
+//! Tests of the limits of a bridge.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ async fn data_connections_without_a_counterpart_expire() {
     let mut stray = data(&bridge, &[7; 32]).await;
     closed(&mut stray).await;
     assert!(start.elapsed() >= claim);
-    // One that is announced, while the sharer does nothing.
+    // A connection that is announced, while the sharer opens none.
     let room = room();
     let mut sharer = sharer(&bridge, &room).await;
     let mut client = Client::connect(&bridge).await;
@@ -27,13 +27,13 @@ async fn data_connections_without_a_counterpart_expire() {
     client.ask(request).await;
     let incoming = sharer.incoming().await;
     closed(&mut near).await;
-    // The sharer's is not expected any more.
+    // The sharer's connection is not expected any more.
     let mut late = data(&bridge, &incoming.connections[0]).await;
     closed(&mut late).await;
 }
 
 #[tokio::test]
-async fn a_number_cannot_be_used_twice() {
+async fn a_connection_id_cannot_be_used_twice() {
     let bridge = bind(|builder| builder).await;
     let _first = data(&bridge, &[7; 32]).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -42,7 +42,7 @@ async fn a_number_cannot_be_used_twice() {
 }
 
 #[tokio::test]
-async fn an_address_may_join_so_often_a_minute() {
+async fn joins_of_an_address_are_limited_per_minute() {
     let limits = BridgeLimits { joins_per_minute: 3, ..BridgeLimits::default() };
     let bridge = with_limits(limits).await;
     let room = room();
@@ -99,7 +99,7 @@ async fn a_rate_applies_to_all_pairs_of_a_sharer() {
     for copy in copies.collect::<Vec<_>>() {
         copy.await.unwrap();
     }
-    // 0.7 s for both together; the last piece is not waited for.
+    // 0.7 s for both together, less the pause after the last piece, which the receivers do not wait for.
     assert!(start.elapsed() >= Duration::from_millis(350), "{:?}", start.elapsed());
 }
 

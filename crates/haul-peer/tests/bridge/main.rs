@@ -1,4 +1,4 @@
-//! A bridge on loopback, with scripted sharers and clients, and with haul's own.
+//! Tests of a bridge on loopback, with scripted sharers and clients, and with those of haul.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,7 +29,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
-/// Longer than anything here takes.
+/// Timeout of each step, longer than any takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn bind(change: impl FnOnce(BridgeServerBuilder) -> BridgeServerBuilder) -> BridgeServer {
@@ -38,7 +38,7 @@ async fn bind(change: impl FnOnce(BridgeServerBuilder) -> BridgeServerBuilder) -
     builder.bind(&Identity::ephemeral().unwrap()).await.unwrap()
 }
 
-/// Limits for tests that try again until something has happened.
+/// Limits without a practical bound on attempts, for tests that retry until a condition holds.
 fn often() -> BridgeLimits {
     let often = 1_000_000;
     BridgeLimits { joins_per_minute: often, codes_per_minute: often, ..BridgeLimits::default() }
@@ -48,7 +48,7 @@ async fn with_limits(limits: BridgeLimits) -> BridgeServer {
     bind(|builder| builder.limits(limits)).await
 }
 
-/// A signalling connection.
+/// A signalling connection, of a client or a sharer.
 struct Client {
     stream: TlsStream<TcpStream>,
     deframer: Deframer,
@@ -91,6 +91,7 @@ impl Client {
         }
     }
 
+    /// Sends a request, and receives its response.
     async fn ask(&mut self, body: to_bridge::Body) -> from_bridge::Body {
         self.send(body).await;
         let response = self.receive().await.unwrap();
@@ -131,7 +132,7 @@ impl Client {
         })
     }
 
-    /// A request of a client, at a sharer.
+    /// The next request of a client, as the bridge forwards it to this sharer.
     async fn incoming(&mut self) -> Incoming {
         match self.receive().await.unwrap().body {
             Some(from_bridge::Body::Incoming(incoming)) => incoming,
@@ -195,7 +196,7 @@ async fn receive(stream: &mut TcpStream, length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_pair_carries_both_ways_and_passes_on_the_end() {
+async fn a_pair_forwards_both_directions_and_the_end_of_each() {
     let bridge = bind(|builder| builder).await;
     let room = room();
     let mut sharer = sharer(&bridge, &room).await;
@@ -218,7 +219,7 @@ async fn a_pair_carries_both_ways_and_passes_on_the_end() {
     bridge.stop().await;
 }
 
-/// A client's first bytes may arrive together with the preamble, before anybody knows the connection.
+/// A client's first bytes may arrive together with the preamble, before the connection is announced.
 #[tokio::test]
 async fn bytes_behind_the_preamble_are_not_lost() {
     let bridge = bind(|builder| builder).await;
@@ -258,8 +259,8 @@ async fn a_client_that_has_joined_opens_further_connections() {
         let mut near = data(&bridge, id).await;
         assert_eq!(receive(&mut near, 1).await, [at as u8]);
     }
-    let mut stranger = Client::connect(&bridge).await;
-    assert_eq!(stranger.refused(connect).await, Refusal::Invalid);
+    let mut without_join = Client::connect(&bridge).await;
+    assert_eq!(without_join.refused(connect).await, Refusal::Invalid);
 }
 
 #[tokio::test]
@@ -269,7 +270,7 @@ async fn a_sharer_needs_the_token() {
     let mut wrong = Client::connect(&bridge).await;
     let request = wrong.registration("other", &room);
     assert_eq!(wrong.refused(request).await, Refusal::Token);
-    assert!(wrong.receive().await.is_none(), "it is closed");
+    assert!(wrong.receive().await.is_none(), "the connection stays open");
     let mut client = Client::connect(&bridge).await;
     let request = client.join(&room, &[]);
     assert_eq!(client.refused(request).await, Refusal::Room);
@@ -319,14 +320,14 @@ async fn a_lost_sharer_returns_and_takes_over_its_room() {
     let (mut near, mut far) = pair(&bridge, &mut again, &room).await;
     far.write_all(b"x").await.unwrap();
     assert_eq!(receive(&mut near, 1).await, b"x");
-    // A client without the key cannot.
+    // A sharer without the room's key cannot.
     let mut thief = Client::connect(&bridge).await;
     let other = Room { name: room.name, key: self::room().key };
     let request = thief.registration("token", &other);
     assert_eq!(thief.refused(request).await, Refusal::Mac);
 }
 
-/// Formerly, its further connections were announced on the sharer's lost connection.
+/// Formerly, further connections of the client were announced on the sharer's lost connection.
 #[tokio::test]
 async fn a_client_follows_a_sharer_that_returns() {
     let bridge = bind(|builder| builder).await;
@@ -343,7 +344,7 @@ async fn a_client_follows_a_sharer_that_returns() {
     assert_eq!(again.incoming().await.connections.len(), 1);
 }
 
-/// Formerly, those beyond the 64th could be refused, and the connection was closed after the fourth refusal.
+/// Formerly, connections beyond the 64th could be refused, and the fourth refusal closed the signalling connection.
 #[tokio::test]
 async fn a_client_may_announce_many_connections_one_by_one() {
     const COUNT: usize = 384;
@@ -372,7 +373,7 @@ async fn a_client_may_announce_many_connections_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_bridge_has_one_key() {
+async fn a_bridge_is_accepted_with_its_key_and_protocol_only() {
     let bridge = bind(|builder| builder).await;
     let identity = Identity::ephemeral().unwrap();
     let config = tls::bridge_client_config(identity.pkcs8(), &identity.spki(), [7; 32]).unwrap();

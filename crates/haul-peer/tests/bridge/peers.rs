@@ -1,4 +1,4 @@
-//! haul's own sharer and client, through a bridge.
+//! Tests of haul's sharer and client, through a bridge.
 
 use std::time::{Duration, Instant};
 
@@ -97,7 +97,7 @@ async fn a_client_learns_why_it_is_refused() {
     let error = timeout(PATIENCE, connection.outcome.refused()).await.unwrap();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(error.to_string().contains("the sharer is not connected to the bridge"), "{error}");
-    // Another bridge at the address.
+    // The bridge at the address has another key.
     let other = address(&bridge).with_key(Some([7; 32]));
     let joiner = Joiner::new(other, share.secret.clone(), Handle::current()).unwrap();
     let connection = joiner.connect().await.unwrap();
@@ -109,7 +109,7 @@ async fn a_client_learns_why_it_is_refused() {
 }
 
 #[tokio::test]
-async fn the_first_registration_tells_what_is_wrong() {
+async fn the_error_of_the_first_registration_is_returned() {
     let bridge = bind(|builder| builder).await;
     let start = async |address, token: Option<&str>| {
         let secret = Secret::generate().unwrap();
@@ -128,7 +128,7 @@ async fn the_first_registration_tells_what_is_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bridge_that_was_restarted_is_registered_at_again() {
+async fn a_sharer_registers_again_at_a_restarted_bridge() {
     let identity = Identity::ephemeral().unwrap();
     let start = |listen| {
         BridgeServer::builder().token(Some(Token::new("token"))).limits(often()).listen(listen)

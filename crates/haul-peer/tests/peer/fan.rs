@@ -6,10 +6,10 @@ use haul_storage::memory::{MemoryStorage, Operation, Pattern};
 
 use super::*;
 
-/// Less than the server caches, so it does not matter how far the receivers are apart.
+/// Less than the server caches (16 MiB), so it does not matter how far apart the receivers are.
 const SIZE: u64 = 12 << 20;
 
-/// What a client reads along with an open.
+/// Bytes that a client reads along with an open.
 const AHEAD: u64 = 512 << 10;
 
 async fn receive(file: &dyn ReadAt, range: Range) {
@@ -34,7 +34,8 @@ async fn the_source_is_read_once_for_several_receivers() {
     let all = Range::new(0, SIZE);
     tokio::join!(receive(&*first, all), receive(&*second, all));
     let reads = memory.faults().count(Operation::Read);
-    // Every piece beyond what each reads along with the open, which is a few reads more.
+    // One read per piece that follows the beginning. The beginning, which each receiver reads along with its open,
+    // takes a few more.
     let pieces = (SIZE - AHEAD) / PIECE;
     assert!((pieces..pieces + 10).contains(&reads), "{reads} reads of {pieces} pieces");
     shared.server.stop().await;

@@ -16,10 +16,10 @@ use tokio::time::timeout;
 
 use super::{PATIENCE, open, path};
 
-/// The length of its only file.
+/// Length of the server's only file, in bytes.
 const SIZE: u64 = 1000;
 
-/// What the server sends for a Read, given its number.
+/// The frames that the server sends for a Read, given the id of the request.
 type Pieces = fn(u32) -> Vec<Vec<u8>>;
 
 fn message(id: u32, body: to_client::Body) -> Vec<u8> {
@@ -106,7 +106,7 @@ fn welcome(binding: &Binding, secret: &Secret) -> to_client::Body {
     })
 }
 
-/// Reads the server's file. Returns its length, and how its next data is found.
+/// Reads the server's file. Returns the number of bytes that were read, and the result of `next_data(10)`.
 async fn read_from(pieces: Pieces) -> (Result<usize>, Result<Option<Range>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (identity, secret) = (Identity::ephemeral().unwrap(), Secret::generate().unwrap());
@@ -140,7 +140,7 @@ async fn a_file_whose_pieces_arrive_in_any_order_is_read() {
     let pieces: Pieces = |id| vec![piece(id, 500, 500), end(id, SIZE), piece(id, 0, 500)];
     let (length, found) = read_from(pieces).await;
     assert_eq!(length.unwrap(), 1000);
-    // Nothing is found before the offset from which it is sought.
+    // The server reports data at offset 5, before the requested offset 10.
     assert_eq!(found.unwrap_err().kind(), ErrorKind::Protocol);
 }
 

@@ -1,4 +1,4 @@
-//! Lanes that are cut, and servers that go away.
+//! Lanes that are cut, and clients and servers that vanish.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,8 @@ pub(super) fn behind(shared: &Shared, proxy: &FaultProxy) -> Ticket {
     Ticket::new(shared.ticket.key, shared.ticket.secret.clone()).with_addresses([address])
 }
 
-/// Reads a file as the engine does: what is missing is read again.
+/// Reads a file as the engine does: after an error, requests the missing bytes again. Returns the bytes and the number
+/// of retries.
 async fn read_with_retries(file: &dyn ReadAt) -> (Vec<u8>, usize) {
     let (mut bytes, mut retries, start) = (Vec::new(), 0, Instant::now());
     while bytes.len() < SIZE {
@@ -66,7 +67,8 @@ async fn a_read_continues_after_each_cut_of_a_lane() {
         let file = storage.open(&path("file")).await.unwrap();
         let (bytes, retries) = read_with_retries(&*file).await;
         assert!(bytes == content());
-        // Each lane carries less than 2 MB, also those that are open at the end. A read may fail by several cuts.
+        // Each lane carries less than 2 MB of the file, and up to `lanes` of them are not cut at the end. A single
+        // error may be due to several cuts.
         assert!(cuts() - before >= 10 - lanes, "{:?}", proxy.stats());
         assert!(retries >= min_retries, "{retries} retries over {lanes} lanes");
     }
@@ -107,7 +109,7 @@ async fn a_write_continues_after_each_cut_of_a_lane() {
     assert!(std::fs::read(directory.path().join("file")).unwrap() == content);
 }
 
-/// Formerly, the next run of a killed client was refused the part file for a minute.
+/// Formerly, the part file of a killed client was refused to its next run for a minute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_part_file_of_a_vanished_client_can_be_opened_at_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -121,16 +123,16 @@ async fn the_part_file_of_a_vanished_client_can_be_opened_at_once() {
     let busy = next.create(&file, &options).await.unwrap_err();
     assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");
     drop(proxy);
-    let gone = Instant::now();
+    let lost_at = Instant::now();
     while let Err(busy) = next.create(&file, &options).await {
         assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");
-        // The server has to notice it first.
-        assert!(gone.elapsed() < PATIENCE);
+        // The server must detect the lost connection first.
+        assert!(lost_at.elapsed() < PATIENCE);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// The same identity and secret, at the same address.
+/// It has the same identity, secret and address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sharer_that_was_restarted_is_found_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -170,7 +172,7 @@ async fn a_sharer_that_was_restarted_is_found_again() {
     assert!(bytes == content());
 }
 
-/// The response to the first one may have been lost.
+/// A client repeats a commit if the response to the first one was lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_repeated_succeeds() {
     let directory = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ use haul_peer::ticket::{Address, Secret, Ticket};
 use haul_storage::{LinkPath, Location, PathKind, Range, RelPath, Storage, conformance};
 use tokio::runtime::Handle;
 
-/// Longer than anything here takes, other than the end of a silent lane.
+/// Longer than any operation here takes, except the replacement of a silent lane.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A share of a directory, and a ticket for it.
@@ -96,7 +96,7 @@ async fn a_file_is_read_over_several_lanes() {
         let end = (start + length).min(20_000_000) as usize;
         assert!(bytes == content[start as usize..end]);
     }
-    // The last ones may not have been needed yet.
+    // The last lanes may not be open yet.
     let start = Instant::now();
     while storage.link().open < 4 {
         assert!(start.elapsed() < PATIENCE, "{} lanes", storage.link().open);
@@ -109,7 +109,7 @@ async fn a_file_is_read_over_several_lanes() {
     assert_eq!(link.path, Some(LinkPath { kind: PathKind::Direct, address }));
 }
 
-/// Each message of a listing needs a permit, which the client gives as it consumes them.
+/// After its first 32 messages, a listing continues only as the client permits further ones by `More`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_directory_is_listed_to_its_end() {
     let directory = tempfile::tempdir().unwrap();
@@ -124,21 +124,21 @@ async fn a_long_directory_is_listed_to_its_end() {
         names.extend(batch.unwrap().into_iter().map(|entry| entry.path));
     }
     assert_eq!(names.len(), 20_000);
-    // One that is dropped early, many times, leaves room for others.
+    // Listings that are dropped early do not block later requests.
     for _ in 0..100 {
         drop(storage.list(&RelPath::root()).await.unwrap().next().await);
     }
     storage.stat(&path("file-1")).await.unwrap();
 }
 
-/// Closing files is not waited for: no such request may cancel another one.
+/// A client does not wait for the responses to its Closes; that must not cancel other requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_files_are_opened_and_dropped() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("file"), "content").unwrap();
     let shared = share(directory.path(), |_| {}).await;
     let storage = open(&shared.ticket).await.unwrap();
-    // More than may be open at once.
+    // 6000 in total: more than a session may have open at once (4096).
     for _ in 0..30 {
         let file = path("file");
         let opened = futures_util::future::join_all((0..200).map(|_| storage.open(&file))).await;
@@ -146,9 +146,9 @@ async fn many_files_are_opened_and_dropped() {
     }
 }
 
-/// The same number of a volume on two machines is not the same volume.
+/// The numbers of volumes are unique on one machine only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_volume_of_a_peer_is_none_of_this_machine() {
+async fn a_volume_of_a_peer_is_not_taken_for_one_of_another_machine() {
     let directory = tempfile::tempdir().unwrap();
     let local = LocalStorage::open(directory.path(), LocalOptions::default()).unwrap();
     let mut volumes = vec![local.space(&RelPath::root()).await.unwrap().unwrap().volume.unwrap()];

@@ -1,4 +1,4 @@
-//! Requests that are executed once, though lanes are lost.
+//! Requests are executed once, even if lanes are lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 use super::lost::behind;
 use super::{PATIENCE, Shared, grant, open, path, share_storage};
 
+/// How long a delayed operation runs, and how long a test waits for an operation to end.
 const RUNS: Duration = Duration::from_millis(300);
 
 /// A share of a storage in memory, behind a proxy.
@@ -53,24 +54,25 @@ impl Behind {
         self.proxy.cut_all();
     }
 
-    /// Requests a part file, and abandons the request `after` the server has begun to execute it.
+    /// Requests a part file, and abandons the request when the server has been executing it for the time `after`.
     async fn abandon_create(&self, file: &RelPath, after: Duration) {
         let next = self.memory.faults().count(Operation::Create) + 1;
-        let is_time = async {
+        let is_due = async {
             self.begun(Operation::Create, next).await;
             sleep(after).await;
         };
         let options = CreateOptions::default();
         tokio::select! {
             biased;
-            () = is_time => {}
+            () = is_due => {}
             created = self.storage.create(file, &options) => {
-                panic!("there is a response: {:?}", created.map(drop));
+                panic!("a response to the abandoned request: {:?}", created.map(drop));
             }
         }
     }
 
-    /// Creates a file as soon as its part file is not in use. The session, and with it all of its part files, remains.
+    /// Creates a file as soon as its part file is not in use. The session, whose end would release all of its part
+    /// files, stays open.
     async fn create_when_free(&self, file: &RelPath) {
         let start = Instant::now();
         while let Err(error) = self.storage.create(file, &CreateOptions::default()).await {
@@ -80,13 +82,14 @@ impl Behind {
         }
     }
 
-    /// From now on, the client receives nothing on lanes that are open.
+    /// From now on, the client receives nothing on the lanes that are open now.
     fn lose_responses(&self) {
         let open = Connections::First(self.proxy.stats().accepted);
         self.proxy.set(open, Direction::ToClient, Fault::Blackhole { from: 0 });
     }
 
-    /// Loses the response of the `nth` call of an operation, and then all lanes.
+    /// Waits for the `nth` call of an operation, and for its response to be discarded ([`Self::lose_responses`]); then
+    /// cuts all lanes.
     async fn lose_response(&self, operation: Operation, nth: u64) {
         self.begun(operation, nth).await;
         sleep(RUNS).await;
@@ -98,7 +101,7 @@ fn options() -> CommitOptions {
     CommitOptions { metadata: Metadata::default(), replace: false, sync: false, expected: None }
 }
 
-/// Formerly, it was reported as failed, and again when it was repeated by the caller.
+/// Formerly, the change was reported as failed, and failed again when the caller repeated it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_is_executed_once_though_its_lane_is_lost() {
     let this = set_up().await;
@@ -163,21 +166,22 @@ async fn a_file_is_created_and_committed_though_the_responses_are_lost() {
     assert_eq!(this.memory.faults().count(Operation::Commit), 1);
 }
 
-/// Formerly, a client waited for ever if a connection stayed open but carried nothing: one of a sharer that was stopped, or
-/// of a bridge that forwards nothing.
+/// Formerly, a client waited forever on a connection that stayed open but carried nothing: its sharer was suspended, or
+/// the bridge forwarded nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lane_that_carries_nothing_is_lost_and_its_request_repeated() {
     let this = set_up().await;
     this.memory.add_file("file", "content");
     this.lose_responses();
     let (from, to) = (path("file"), path("other"));
-    // 30 s of silence, and a new lane.
+    // The lane is lost after 30 s of silence, and the request is repeated on a new one.
     let renamed = timeout(2 * PATIENCE, this.storage.rename(&from, &to)).await;
     renamed.unwrap().unwrap();
     assert_eq!(this.memory.faults().count(Operation::Rename), 1);
 }
 
-/// Formerly, the server gave pieces of the repeated read to the lost lane, which seemed to be open, and the read never ended.
+/// Formerly, the server assigned pieces of the repeated read to the lost lane, which seemed to be open, and the read
+/// never ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_is_repeated_on_other_lanes_than_the_lost_one() {
     const SIZE: u64 = 4 << 20;
@@ -202,12 +206,12 @@ async fn a_read_is_repeated_on_other_lanes_than_the_lost_one() {
 async fn a_part_file_that_its_creator_has_abandoned_is_released() {
     let this = set_up().await;
     let file = path("file");
-    // Abandoned while it runs.
+    // Abandoned while the server is creating the file.
     this.memory.faults().on(Operation::Create).nth(1).delay(RUNS);
     this.abandon_create(&file, Duration::ZERO).await;
     this.create_when_free(&file).await;
     sleep(RUNS / 3).await;
-    // Abandoned when it is open.
+    // Abandoned after the server has created it.
     this.lose_responses();
     this.abandon_create(&file, RUNS).await;
     sleep(RUNS).await;
@@ -215,7 +219,7 @@ async fn a_part_file_that_its_creator_has_abandoned_is_released() {
     this.create_when_free(&file).await;
 }
 
-/// Formerly, all but one of the handles stayed open.
+/// Formerly, each task opened the file, and all but one of the handles stayed open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_is_opened_once_in_a_new_session_by_several_tasks() {
     let memory = MemoryStorage::new();

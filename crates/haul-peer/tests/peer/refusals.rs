@@ -1,4 +1,4 @@
-//! Refused clients, and the reasons that they get.
+//! Clients that are refused, and the reasons that they receive.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant, SystemTime};
@@ -90,9 +90,9 @@ async fn an_open_session_ends_when_its_ticket_expires() {
     assert!(error.to_string().contains("the ticket has expired"), "{error}");
 }
 
-/// Formerly, only a further connection received the reason, and that one is not accepted any more.
+/// Formerly, the reason was sent only on a further connection, which is not accepted once the share has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_learns_why_a_share_ends_whose_ticket_has_expired() {
+async fn a_client_of_an_ended_share_learns_that_its_ticket_has_expired() {
     let directory = tempfile::tempdir().unwrap();
     // Late enough for the session to be opened, also on a busy machine.
     let soon = SystemTime::now() + Duration::from_secs(5);
@@ -111,7 +111,7 @@ async fn a_client_learns_why_a_share_ends_whose_ticket_has_expired() {
     assert!(error.to_string().contains("the ticket has expired"), "{error}");
 }
 
-/// Formerly, the client took it for a lost connection, and tried to connect again for minutes.
+/// Formerly, the client took the end of the share for a lost connection, and tried to connect again for minutes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_learns_that_the_share_has_ended() {
     let directory = tempfile::tempdir().unwrap();
@@ -122,9 +122,9 @@ async fn a_client_learns_that_the_share_has_ended() {
     let file = storage.open(&path("file")).await.unwrap();
     let mut blocks = file.read_at(Range::new(0, 50_000_000));
     blocks.next().await.unwrap().unwrap();
-    // It waits two seconds at most for clients.
+    // The server waits for its clients for 2 s at most.
     tokio::time::timeout(PATIENCE, shared.server.end()).await.unwrap();
-    // A request that meets a lane which is just being closed may be lost with it.
+    // A request on a lane that is just being closed may be lost with it.
     let (start, mut errors) = (Instant::now(), Vec::new());
     while errors.last().is_none_or(|error: &haul_storage::Error| error.retry() != Retry::Never) {
         assert!(start.elapsed() < PATIENCE, "{errors:?}");
@@ -162,7 +162,7 @@ async fn sessions_are_shown_and_their_end_is_reported() {
     let [session] = &status[..] else { panic!("{status:?}") };
     assert!(session.address.ip().is_loopback() && session.lanes >= 1, "{session:?}");
     assert_eq!((session.route, session.received), (Route::Direct, 0));
-    // The beginning is sent with the open, and may then be read again.
+    // The beginning of the file is sent along with the open, and may be read again afterwards.
     assert!((300_000..=600_000).contains(&session.sent), "{session:?}");
     assert_eq!(session.file.as_deref(), Some(&path("file")));
     let options = CommitOptions {
@@ -214,7 +214,7 @@ async fn a_stored_ticket_for_one_use_stays_used_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stored_ticket_that_is_revoked_admits_no_longer() {
+async fn a_stored_ticket_is_refused_once_it_is_revoked() {
     let directory = tempfile::tempdir().unwrap();
     let shares = Shares::at(&directory.path().join("state/shares.toml"));
     let terms =
@@ -283,7 +283,7 @@ async fn a_share_that_is_not_writable_refuses_every_change() {
     assert_eq!(names.len(), 1);
 }
 
-/// The sharer compares it, just before it replaces the file.
+/// The sharer compares the versions, just before it replaces the file.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_version_that_appears_after_the_stat_is_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
@@ -309,7 +309,7 @@ async fn a_version_that_appears_after_the_stat_is_not_replaced() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
 }
 
-/// Formerly, such a lane was closed without a word.
+/// Formerly, such a lane was closed without a message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lane_that_begins_without_a_valid_hello_is_refused_with_the_cause() {
     let directory = tempfile::tempdir().unwrap();
@@ -338,7 +338,7 @@ async fn a_lane_that_begins_without_a_valid_hello_is_refused_with_the_cause() {
     }
 }
 
-/// At most 64 may be open, and lost ones stay for a minute.
+/// A server has at most 64 sessions, and a lost one lasts for another minute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_its_client_has_closed_leaves_room_for_another() {
     let directory = tempfile::tempdir().unwrap();
@@ -347,7 +347,7 @@ async fn a_session_that_its_client_has_closed_leaves_room_for_another() {
         let start = Instant::now();
         while let Err(error) = open(&shared.ticket).await {
             assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
-            // The last ones may be closing.
+            // The last sessions may still be closing.
             assert!(start.elapsed() < PATIENCE / 2);
             sleep(Duration::from_millis(50)).await;
         }

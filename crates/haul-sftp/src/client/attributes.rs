@@ -34,7 +34,7 @@ const SET_ID: u32 = 0o6000;
 /// Set-user-ID, set-group-ID and the sticky bit: some servers refuse these and accept the others.
 const SPECIAL: u32 = 0o7000;
 
-/// A time may be read back this many seconds off: FAT stores times in steps of two seconds.
+/// A time that is read back may differ by less than this, in seconds: FAT stores times in steps of two seconds.
 const STEP: u32 = 2;
 
 /// Receives warnings about a host.
@@ -47,15 +47,15 @@ pub(super) struct Attributes {
     no_mode: AtomicBool,
     /// The server sets attributes by path, but not by handle.
     by_path: AtomicBool,
-    /// This is known from an earlier run only: test it once more with the first file.
+    /// The above is known from an earlier run only: test it once more with the first file.
     recalled: AtomicBool,
     /// Whether a time that was set has been read back.
     seen: AtomicBool,
     /// Warnings printed so far.
     warned: Mutex<HashSet<String>>,
     warn: OnceLock<Warn>,
-    /// The file in which this is stored for later runs.
-    place: OnceLock<PathBuf>,
+    /// The file that stores the refused attributes for later runs.
+    record: OnceLock<PathBuf>,
 }
 
 impl fmt::Debug for Attributes {
@@ -84,10 +84,10 @@ impl Attributes {
         attrs.permissions.take_if(|_| self.has_no_mode());
     }
 
-    /// Reads what an earlier run has stored in the file `place`, and stores changes there.
-    pub(super) fn remember_in(&self, place: PathBuf) {
+    /// Reads what an earlier run has stored in the file `record`, and stores changes in it.
+    pub(super) fn remember_in(&self, record: PathBuf) {
         // If the file cannot be read, nothing is known.
-        let known = fs::read_to_string(&place).unwrap_or_default();
+        let known = fs::read_to_string(&record).unwrap_or_default();
         for line in known.lines() {
             match line {
                 "no times" => self.no_times.store(true, Ordering::Relaxed),
@@ -97,7 +97,7 @@ impl Attributes {
             self.recalled.store(true, Ordering::Relaxed);
         }
         // Only the first call sets the file.
-        drop(self.place.set(place));
+        drop(self.record.set(record));
     }
 
     /// Sets the receiver of warnings; each is sent once. Only the first call counts.
@@ -114,8 +114,9 @@ impl Attributes {
         }
     }
 
-    fn keep(&self) {
-        let Some(place) = self.place.get() else { return };
+    /// Stores the refused attributes for later runs.
+    fn store(&self) {
+        let Some(record) = self.record.get() else { return };
         let mut known = String::new();
         if self.has_no_times() {
             known.push_str("no times\n");
@@ -123,12 +124,12 @@ impl Attributes {
         if self.has_no_mode() {
             known.push_str("no modes\n");
         }
-        // Errors are ignored: they only cost the next run a few copies to find it out again.
+        // Errors are ignored: the next run finds the refusals out again with its first files.
         drop(if known.is_empty() {
-            fs::remove_file(place)
+            fs::remove_file(record)
         } else {
-            let directory = place.parent().map_or(Ok(()), fs::create_dir_all);
-            directory.and_then(|()| fs::write(place, known))
+            let directory = record.parent().map_or(Ok(()), fs::create_dir_all);
+            directory.and_then(|()| fs::write(record, known))
         });
     }
 
@@ -143,11 +144,11 @@ impl Attributes {
                 Part::Mode => self.no_mode.store(true, Ordering::Relaxed),
                 Part::Times => self.no_times.store(true, Ordering::Relaxed),
             }
-            self.keep();
+            self.store();
         }
         let names: Vec<&str> = refused.iter().map(|part| part.name()).collect();
         let names = names.join(" and ");
-        // Private is the safe choice: the modes at the source are not known when a file is created.
+        // Private modes are the safe choice: the modes at the source are not known when a file is created.
         let private = if refused.contains(&Part::Mode) {
             ", and directories and large files stay private (0700, 0600)"
         } else {
@@ -156,10 +157,11 @@ impl Attributes {
         self.warn(&format!("the server does not set {names}; they are not preserved{private}"));
     }
 
+    /// Removes the record, so that the next run sets all attributes.
     fn forget(&self) {
-        if let Some(place) = self.place.get() {
+        if let Some(record) = self.record.get() {
             // Errors are ignored: the next run only tests again.
-            drop(fs::remove_file(place));
+            drop(fs::remove_file(record));
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A server follows links in the middle of a path. So before anything is done below a directory, each directory on the
 //! path is checked once, all of them in one RTT. Entries are dropped when this client removes or renames something. (If
-//! someone else on the server replaces a directory by a link later, that goes unnoticed: SFTP version 3 offers no way
+//! another user of the server replaces a directory by a link later, that goes unnoticed: SFTP version 3 offers no way
 //! to be sure.)
 
 use std::collections::HashSet;

@@ -25,7 +25,7 @@ pub(super) const fn kind_of(status: Status) -> ErrorKind {
     }
 }
 
-/// The error for a status, with the server's message if it says more than the code.
+/// The error for a status, with the server's message if it differs from the name of the code.
 pub(super) fn failure(operation: &'static str, status: Status, message: &[u8]) -> Error {
     let words = String::from_utf8_lossy(message);
     let words: String = words.chars().filter(|c| !c.is_control()).take(200).collect();

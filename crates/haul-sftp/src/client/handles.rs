@@ -40,7 +40,7 @@ pub(super) struct Handles {
     opening: tokio::sync::Mutex<()>,
     pieces: Pieces,
     next_piece: AtomicU64,
-    /// Whether only the range that the caller will read first is read ahead, by the first lane; others read no pieces.
+    /// Only the range that the caller reads first is prefetched, by the first lane; other lanes prefetch no pieces.
     is_first_known: AtomicBool,
     behind: TrailingCheck,
 }
@@ -104,12 +104,12 @@ impl Handles {
         drop(self.version.set(version));
     }
 
-    /// A prefetched part at the start of `range`.
+    /// Removes and returns a prefetched part at the start of `range`.
     pub(super) fn take_piece(&self, range: Range) -> Option<Part> {
         self.pieces.take(range, self.version.get()?)
     }
 
-    /// Only what the caller of [`Handles::open_first`] names is read ahead.
+    /// From now on, only the range passed to [`Handles::open_first`] is prefetched.
     pub(super) fn expect_first(&self) {
         self.is_first_known.store(true, Ordering::Relaxed);
     }
@@ -193,7 +193,7 @@ impl Handles {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
     }
 
-    /// Keeps a shared lane until the file is closed: what was begun on it cannot continue on another one.
+    /// Keeps a shared lane until the file is closed: an upload in order cannot continue on another lane.
     pub(super) fn hold(&self, session: &Arc<Session>) {
         // Called only once.
         drop(self.held.set(Arc::clone(session)));
@@ -237,7 +237,7 @@ impl Handles {
                 let on_lane = handles.on_lane(&session);
                 // Errors are ignored: opening it there when it is needed reports them.
                 let Ok(opened) = handles.opened_as(&session, &on_lane).await else { return };
-                // All other handles may have been passed on meanwhile, without this one.
+                // The other handles may have been taken meanwhile, without this one.
                 if !handles.has(&session, &on_lane)
                     && let Some(handle) = opened.give()
                 {
@@ -251,7 +251,7 @@ impl Handles {
     pub(super) fn open_on_new(&self) {
         let host = &self.inner.host;
         if !host.quirks.are_handles_few() {
-            host.lanes.prefetch_on_new(self.questions().into());
+            host.lanes.prefetch_on_new(self.open_requests().into());
         }
     }
 
@@ -266,7 +266,7 @@ impl Handles {
     /// attributes of the file.
     pub(super) async fn open_first(&self, first: Option<Range>) -> Result<Attrs> {
         let mut opening = self.inner.host.opening(false);
-        let [_, open] = self.questions();
+        let [_, open] = self.open_requests();
         let mut ahead = self.inner.host.lanes.ahead(&open);
         loop {
             let lane = match ahead.take() {
@@ -285,7 +285,7 @@ impl Handles {
         }
     }
 
-    /// Takes over a handle that was opened elsewhere.
+    /// Takes over a handle that its caller has opened.
     pub(super) fn adopt(&self, session: &Arc<Session>, handle: Handle) {
         let on_lane = self.on_lane(session);
         let adopted = on_lane.handle.set(Opened::new(handle, None));
@@ -337,7 +337,7 @@ impl Handles {
         session: &Arc<Session>,
         first: Option<Range>,
     ) -> Result<(Attrs, Handle)> {
-        let [look, open] = self.questions().map(|question| session.prefetched(&question));
+        let [look, open] = self.open_requests().map(|request| session.prefetched(&request));
         if let (Some(look), Some(open)) = (look, open)
             && let Ok((attrs, handle)) = self.opened_by(session, look, open).await
         {
@@ -350,7 +350,7 @@ impl Handles {
             Some(_) => u64::from(session.server().await?.read),
             None => PIECE,
         };
-        let [look, open] = self.questions();
+        let [look, open] = self.open_requests();
         let look = session.request(&look);
         let mut ranges = Vec::new();
         let (open, ahead) = session.request_ahead(&open, false, |handle| {
@@ -361,7 +361,7 @@ impl Handles {
         let pending = ahead.map(|ahead| ahead.of(&handle)).unwrap_or_default();
         let found = self.found(&attrs);
         for (range, pending) in ranges.into_iter().zip(pending) {
-            // Those beyond the end of the file are not needed, and would count as requests of the lane.
+            // READs beyond the end of the file are dropped, since they would count as outstanding on the lane.
             if range.start() < found.size {
                 self.pieces.put(found.clone(), Part::guessed(session, &handle, range, pending));
             }
@@ -382,7 +382,7 @@ impl Handles {
             let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
             return vec![Range::new(number * PIECE, PIECE)];
         };
-        // Only over long paths is anything requested along with the open.
+        // These are sent only over a long path ([`Session::request_ahead`]).
         reads(first, most, true)
     }
 
@@ -414,7 +414,8 @@ impl Handles {
         entry::entry(self.path.clone(), attrs).identity()
     }
 
-    fn questions(&self) -> [Request; 2] {
+    /// The requests that look up and open the file.
+    fn open_requests(&self) -> [Request; 2] {
         let (path, flags, attrs) = (self.on_server.clone(), self.flags, Attrs::default());
         [Request::Lstat(path.clone()), Request::Open { path, flags, attrs }]
     }
@@ -439,7 +440,7 @@ impl Handles {
 
 impl Drop for Handles {
     fn drop(&mut self) {
-        self.inner.host.lanes.give_up(&self.questions());
+        self.inner.host.lanes.give_up(&self.open_requests());
         for (session, handle) in self.take_all() {
             session.post(&Request::Close(handle));
         }

@@ -12,7 +12,6 @@ use tokio::time::{Instant, sleep};
 use super::attributes::{Attributes, Warn};
 use super::error;
 use super::lanes::Lanes;
-use super::patience::SILENCE;
 use super::prefetch;
 use super::quirks::Quirks;
 use super::server::Server;
@@ -38,15 +37,15 @@ pub struct Resolved {
     /// The absolute path on the server, with links resolved as far as the path exists. The path as requested
     /// if the server refuses REALPATH.
     pub path: Bytes,
-    /// The type of the entry there, after following links; `None` if there is none.
+    /// The type of the entry at the path, after following links; `None` if there is none.
     pub kind: Option<FileKind>,
 }
 
 /// The nearest existing directory of a path, and the rest of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nearest {
-    /// The absolute path of the directory on the server, without links. As requested if the server refuses
-    /// REALPATH.
+    /// The absolute path of the directory on the server, without links. An absolute path stays as requested
+    /// if the server refuses REALPATH.
     pub directory: Bytes,
     /// The remaining names below it; empty if the path itself is that directory.
     pub rest: Vec<Bytes>,
@@ -108,9 +107,9 @@ impl SftpHost {
         let session = self.lanes.lead().await?;
         let requested = self.requested(&session, path).await?;
         let absolute = session.request_or_prefetched(&Request::Realpath(requested.clone()));
-        let there = session.request_or_prefetched(&Request::Stat(requested.clone()));
+        let found = session.request_or_prefetched(&Request::Stat(requested.clone()));
         let absolute = absolute.answer().await?;
-        let kind = self.kind("open", there.answer().await?, &requested)?;
+        let kind = self.kind("open", found.answer().await?, &requested)?;
         let path = match absolute {
             // Some servers refuse REALPATH for a path that does not exist.
             Response::Status { .. } if kind.is_none() => requested.clone(),
@@ -122,7 +121,7 @@ impl SftpHost {
 
     /// Finds the nearest existing directory of a path that will be written. The requests for all its
     /// ancestors are sent at once. If `path` is a directory, a file `name` will probably be written in it, so
-    /// the requests which that needs are prefetched too.
+    /// the lookups for that file are prefetched too.
     ///
     /// # Errors
     /// If the server refuses, or cannot be reached.
@@ -156,17 +155,17 @@ impl SftpHost {
         let itself = session.request_or_prefetched(&Request::Lstat(requested.clone()));
         let mut nearest = None;
         let mut kind = None;
-        for ((prefix, after), (absolute, there)) in prefixes.iter().zip(requests) {
+        for ((prefix, after), (absolute, found)) in prefixes.iter().zip(requests) {
             let absolute = absolute.answer().await?;
-            let there = there.answer().await?;
+            let found = found.answer().await?;
             let hidden = Status::PermissionDenied;
             if *after < requested.len()
-                && matches!(there, Response::Status { status, .. } if status == hidden)
+                && matches!(found, Response::Status { status, .. } if status == hidden)
             {
                 // The server may deny access to ancestors; the last directory that is accessible counts.
                 continue;
             }
-            kind = self.kind("open", there, prefix)?;
+            kind = self.kind("open", found, prefix)?;
             if kind == Some(FileKind::Directory) {
                 nearest = Some((self.absolute(absolute, prefix)?, *after));
             } else if kind.is_some() && !names(&requested[*after..]).is_empty() {
@@ -289,7 +288,12 @@ impl SftpHost {
 
     /// A retry counter for an idempotent operation.
     pub(super) fn tries(&self) -> Tries {
-        Tries { lanes: Arc::clone(&self.lanes), failed: 0, since: Instant::now() }
+        Tries {
+            lanes: Arc::clone(&self.lanes),
+            failed: 0,
+            since: Instant::now(),
+            silence: self.lanes.silence(),
+        }
     }
 
     fn at(&self, error: Error, path: &[u8]) -> Error {
@@ -305,6 +309,8 @@ pub(super) struct Tries {
     failed: usize,
     /// When the current try began.
     since: Instant,
+    /// How long a lane of the host may be silent.
+    silence: Duration,
 }
 
 impl Tries {
@@ -313,13 +319,13 @@ impl Tries {
     /// Retries a limited number of times if the lane was lost or the server is busy. Before the first lane
     /// has been opened, only a busy server is retried.
     pub(super) async fn again(&mut self, error: &Error) -> bool {
-        let passes = match error.kind() {
+        let is_transient = match error.kind() {
             ErrorKind::Busy => error.retry() == Retry::Later,
             ErrorKind::Unreachable => error.retry() == Retry::Later && self.lanes.have_been_open(),
             _ => false,
         };
-        let Some(pause) = PAUSES_MS.get(self.failed).filter(|_| passes) else { return false };
-        if self.since.elapsed() >= SILENCE && self.failed > 0 {
+        let Some(pause) = PAUSES_MS.get(self.failed).filter(|_| is_transient) else { return false };
+        if self.since.elapsed() >= self.silence && self.failed > 0 {
             // A second lane was silent too, so the server is to blame, not the lane.
             return false;
         }

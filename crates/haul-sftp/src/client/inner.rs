@@ -130,8 +130,8 @@ impl Inner {
 
     /// The target of a link.
     pub(super) async fn read_link(&self, path: &RelPath) -> Result<Vec<u8>> {
-        let answer = self.host.ask(&Request::Readlink(self.on_server(path))).await?;
-        let name = error::one_name("read the link", answer).map_err(|e| self.at(e, path))?;
+        let response = self.host.ask(&Request::Readlink(self.on_server(path))).await?;
+        let name = error::one_name("read the link", response).map_err(|e| self.at(e, path))?;
         Ok(name.name.to_vec())
     }
 
@@ -142,7 +142,7 @@ impl Inner {
             return self.at(error, path);
         }
         let kind = match self.host_lstat(path).await {
-            Ok(there) if there.kind() == Some(FileKind::Directory) => ErrorKind::IsADirectory,
+            Ok(found) if found.kind() == Some(FileKind::Directory) => ErrorKind::IsADirectory,
             Ok(_) => ErrorKind::AlreadyExists,
             Err(_) => return self.at(error, path),
         };
@@ -182,8 +182,8 @@ impl Inner {
     }
 
     pub(super) async fn host_lstat(&self, path: &RelPath) -> Result<Attrs> {
-        let answer = self.host.ask(&Request::Lstat(self.on_server(path))).await?;
-        error::attrs("access", answer)
+        let response = self.host.ask(&Request::Lstat(self.on_server(path))).await?;
+        error::attrs("access", response)
     }
 
     pub(super) async fn is_empty(&self, path: &RelPath) -> Result<bool> {

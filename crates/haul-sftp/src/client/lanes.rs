@@ -1,4 +1,4 @@
-//! The sessions to one host, and the requests that new ones send along with their greeting.
+//! The sessions to one host, and the requests that new sessions prefetch along with their greeting.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -52,7 +52,7 @@ struct Opener {
 #[derive(Debug)]
 struct Ahead {
     since: Instant,
-    questions: Vec<Request>,
+    requests: Vec<Request>,
     /// The piece of the file that the next lane reads, if pieces are prefetched.
     piece: Option<u64>,
 }
@@ -62,6 +62,7 @@ struct Ahead {
 struct Greeted {
     channel: Channel,
     prefetched: Vec<Request>,
+    /// Whether this is the lane that prefetches for [`Lanes::lead`].
     leads: bool,
 }
 
@@ -84,6 +85,11 @@ impl Lanes {
     /// The host's name, for errors.
     pub(super) fn host(&self) -> String {
         self.dial.host()
+    }
+
+    /// How long a lane may be silent.
+    pub(super) fn silence(&self) -> Duration {
+        self.pool.with(|opener, _, _| opener.patience.silence())
     }
 
     /// Sets the number of lanes to open or keep. Excess lanes are closed once nothing is in flight on them.
@@ -133,29 +139,29 @@ impl Lanes {
 
     /// Sets the requests that the first lane prefetches along with its greeting. No effect if a lane is open or being
     /// opened.
-    pub(super) fn prefetch(&self, questions: Vec<Request>) {
+    pub(super) fn prefetch(&self, requests: Vec<Request>) {
         self.pool.with(|opener, open, supply| {
             if open.is_empty() && supply.opening() == 0 {
-                opener.prefetched = questions;
+                opener.prefetched = requests;
             }
         });
     }
 
-    /// The same for a source path. If a large transfer was announced, further lanes prefetch a piece of it each, in
-    /// case it is a file.
-    pub(super) fn prefetch_source(&self, asked: &Bytes) {
+    /// Like [`Lanes::prefetch`], for a source path. If a large transfer was announced, further lanes prefetch a piece
+    /// of it each, in case it is a file.
+    pub(super) fn prefetch_source(&self, given: &Bytes) {
         self.pool.with(|opener, open, supply| {
             if !open.is_empty() || supply.opening() > 0 {
                 return;
             }
-            opener.prefetched = prefetch::of_source(asked);
-            let is_directory = asked.ends_with(b"/");
+            opener.prefetched = prefetch::of_source(given);
+            let is_directory = given.ends_with(b"/");
             if supply.expected() > 1 && !is_directory {
-                let file = prefetch::of_file(asked);
+                let file = prefetch::of_file(given);
                 opener.prefetched.extend(file.iter().cloned());
                 opener.prefetched.push(prefetch::of_piece(0));
                 opener.opened =
-                    Some(Ahead { since: Instant::now(), questions: file, piece: Some(1) });
+                    Some(Ahead { since: Instant::now(), requests: file, piece: Some(1) });
             }
         });
     }
@@ -196,29 +202,29 @@ impl Lanes {
     }
 
     /// Sets the path to which a path of the user resolves: prefetched responses for one apply to the other.
-    pub(super) fn resolved(&self, asked: Bytes, path: Bytes) {
+    pub(super) fn resolved(&self, given: Bytes, path: Bytes) {
         self.pool.with(|opener, open, _| {
             for lane in open {
-                lane.same_as_prefetched(|early| prefetch::resolved(early, &asked, &path));
+                lane.same_as_prefetched(|early| prefetch::resolved(early, &given, &path));
             }
-            opener.resolved = Some((asked, path));
+            opener.resolved = Some((given, path));
         });
     }
 
     /// Sets the requests that lanes opened within the next [`LATELY`] prefetch.
-    pub(super) fn prefetch_on_new(&self, questions: Vec<Request>) {
-        let ahead = Ahead { since: Instant::now(), questions, piece: None };
+    pub(super) fn prefetch_on_new(&self, requests: Vec<Request>) {
+        let ahead = Ahead { since: Instant::now(), requests, piece: None };
         self.pool.with(|opener, _, _| opener.opened = Some(ahead));
     }
 
     /// A file was closed: new lanes no longer prefetch the requests that open it, and unused responses are dropped.
-    pub(super) fn give_up(&self, questions: &[Request]) {
+    pub(super) fn give_up(&self, requests: &[Request]) {
         let lanes = self.pool.with(|opener, open, _| {
-            drop(opener.opened.take_if(|ahead| ahead.questions == questions));
+            drop(opener.opened.take_if(|ahead| ahead.requests == requests));
             open.to_vec()
         });
         for lane in lanes {
-            questions.iter().for_each(|question| drop(lane.prefetched(question)));
+            requests.iter().for_each(|request| drop(lane.prefetched(request)));
         }
     }
 
@@ -241,8 +247,8 @@ impl Connect for Opener {
     type Connection = Greeted;
     type Lane = Session;
 
-    /// sshd refuses connections at random above ten that have not authenticated (MaxStartups 10:30:100), and
-    /// others may be connecting, too.
+    /// From ten unauthenticated connections on, sshd refuses further ones at random (MaxStartups 10:30:100), and other
+    /// clients may be connecting, too.
     const MOST_OPENING: usize = 8;
 
     fn connect(&mut self, lanes: &Arc<pool::Lanes<Self>>) -> Connecting<Greeted> {
@@ -268,12 +274,12 @@ impl Connect for Opener {
         if self.round_trips == 0 {
             self.round_trips = session.round_trips;
         }
-        if let Some((asked, path)) = &self.resolved {
-            session.same_as_prefetched(|early| prefetch::resolved(early, asked, path));
+        if let Some((given, path)) = &self.resolved {
+            session.same_as_prefetched(|early| prefetch::resolved(early, given, path));
         }
         if !leads && !self.wants(&prefetched) {
-            for question in self.as_resolved(&prefetched) {
-                drop(session.prefetched(&question));
+            for request in self.as_resolved(&prefetched) {
+                drop(session.prefetched(&request));
             }
         }
         let session = Arc::new(session);
@@ -328,26 +334,26 @@ impl Opener {
     fn opened_lately(&mut self) -> Vec<Request> {
         drop(self.opened.take_if(|ahead| ahead.since.elapsed() > LATELY));
         let Some(ahead) = &mut self.opened else { return Vec::new() };
-        let mut questions = ahead.questions.clone();
+        let mut requests = ahead.requests.clone();
         if let Some(piece) = &mut ahead.piece {
-            questions.push(prefetch::of_piece(*piece));
+            requests.push(prefetch::of_piece(*piece));
             *piece += 1;
         }
-        questions
+        requests
     }
 
     /// Whether the file that a new lane has opened is still the current one.
     fn wants(&self, early: &[Request]) -> bool {
         let Some(ahead) = &self.opened else { return false };
-        self.as_resolved(early).starts_with(&self.as_resolved(&ahead.questions))
+        self.as_resolved(early).starts_with(&self.as_resolved(&ahead.requests))
     }
 
     /// Rewrites requests for a path of the user to those for the path to which it resolves.
-    fn as_resolved(&self, questions: &[Request]) -> Vec<Request> {
-        let mut questions = questions.to_vec();
-        if let Some((asked, path)) = &self.resolved {
-            questions.iter_mut().for_each(|early| prefetch::resolved(early, asked, path));
+    fn as_resolved(&self, requests: &[Request]) -> Vec<Request> {
+        let mut requests = requests.to_vec();
+        if let Some((given, path)) = &self.resolved {
+            requests.iter_mut().for_each(|early| prefetch::resolved(early, given, path));
         }
-        questions
+        requests
     }
 }

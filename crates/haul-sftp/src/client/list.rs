@@ -45,16 +45,16 @@ pub(super) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
             outcome => break outcome?,
         }
     };
-    let first = opened.ask();
+    let first = opened.readdir();
     let listing = Listing {
         inner: Arc::clone(inner),
         path: path.clone(),
-        asked: VecDeque::from([first]),
+        requested: VecDeque::from([first]),
         opened,
         ahead: 1,
         many: None,
         ended: false,
-        given: Some(HashSet::new()),
+        returned: Some(HashSet::new()),
         hasher: RandomState::new(),
         tries,
     };
@@ -71,7 +71,7 @@ async fn open(inner: &Arc<Inner>, path: &RelPath) -> Result<Opened> {
     checked?;
     let opened = opened?;
     if !path.is_root() {
-        // The open shows that it is no link.
+        // The LSTAT along with the open has shown that it is not a link.
         inner.directories.learn(path.clone());
     }
     Ok(opened)
@@ -106,7 +106,7 @@ async fn open_on(
     let look = (!path.is_root()).then(|| session.request(&Request::Lstat(on_server.clone())));
     // Prefetched names belong to the prefetched handle of the directory, not to one that is opened now.
     let opening = Request::Opendir(on_server.clone());
-    // In this order: a handle that expires in between must not be used without its names.
+    // In this order: if both expire in between, the handle must not be used without its names.
     let names = session.prefetched_names();
     let early = session.prefetched(&opening);
     let (open, names, ahead) = match early {
@@ -146,15 +146,15 @@ struct Listing {
     inner: Arc<Inner>,
     path: RelPath,
     opened: Opened,
-    /// Responses to READDIR, in order.
-    asked: VecDeque<Pending>,
+    /// Responses to READDIR that are due, in order.
+    requested: VecDeque<Pending>,
     /// How many READDIRs to keep in flight.
     ahead: usize,
     /// The rest of a long response.
     many: Option<Names>,
     ended: bool,
     /// Hashes of the names that were returned; `None` once there are too many to remember.
-    given: Option<HashSet<u64>>,
+    returned: Option<HashSet<u64>>,
     hasher: RandomState,
     tries: Tries,
 }
@@ -170,7 +170,8 @@ struct Opened {
 }
 
 impl Opened {
-    fn ask(&mut self) -> Pending {
+    /// The next response to READDIR: a prefetched one, or that to a new request.
+    fn readdir(&mut self) -> Pending {
         let ahead = self.names.pop_front();
         ahead.unwrap_or_else(|| self.lane.request(&Request::Readdir(self.handle.clone())))
     }
@@ -190,7 +191,7 @@ impl Listing {
                 match many.take(BATCH) {
                     Ok(names) if names.is_empty() => self.many = None,
                     Ok(mut names) => {
-                        self.leave_out_given(&mut names);
+                        self.remove_returned(&mut names);
                         let batch = self.entries(names).await;
                         if !batch.is_empty() {
                             return Some(batch);
@@ -204,13 +205,13 @@ impl Listing {
                 }
                 continue;
             }
-            let pending = self.asked.pop_front()?;
+            let pending = self.requested.pop_front()?;
             let is_guessed = self.opened.guessed > 0;
             self.opened.guessed = self.opened.guessed.saturating_sub(1);
             match pending.answer().await {
                 Ok(Response::Names(mut names)) => {
-                    self.ask_ahead();
-                    self.leave_out_given(&mut names);
+                    self.readdir_ahead();
+                    self.remove_returned(&mut names);
                     let batch = self.entries(names).await;
                     if !batch.is_empty() {
                         return Some(batch);
@@ -220,19 +221,19 @@ impl Listing {
                 Ok(Response::ManyNames(names)) => {
                     self.ahead = 0;
                     self.many = Some(names);
-                    if self.asked.is_empty() && !self.ended {
-                        self.asked.push_back(self.opened.ask());
+                    if self.requested.is_empty() && !self.ended {
+                        self.requested.push_back(self.opened.readdir());
                     }
                 }
                 // The requests behind this one end the same way.
                 Ok(Response::Status { status: Status::Eof, .. }) => self.ended = true,
                 // The directory was not open yet, on a server that does not process requests in order.
                 Ok(Response::Status { .. }) if is_guessed => {
-                    self.asked.push_back(self.opened.ask());
+                    self.requested.push_back(self.opened.readdir());
                 }
                 // Errors of requests beyond the end do not matter.
                 Err(_) if self.ended => {}
-                Err(error) if self.given.is_some() && self.tries.again(&error).await => {
+                Err(error) if self.returned.is_some() && self.tries.again(&error).await => {
                     if let Err(error) = self.reopen().await {
                         return Some(self.end(error));
                     }
@@ -253,7 +254,7 @@ impl Listing {
                 outcome => break outcome?,
             }
         };
-        self.asked = VecDeque::from([self.opened.ask()]);
+        self.requested = VecDeque::from([self.opened.readdir()]);
         self.ahead = 1;
         Ok(())
     }
@@ -261,26 +262,26 @@ impl Listing {
     fn end(&mut self, error: Error) -> Vec<Result<Vec<Entry>>> {
         self.ended = true;
         self.many = None;
-        self.asked.clear();
+        self.requested.clear();
         vec![Err(self.inner.at(error, &self.path))]
     }
 
-    fn ask_ahead(&mut self) {
+    fn readdir_ahead(&mut self) {
         if self.ended {
             return;
         }
         self.ahead = (self.ahead * 2).min(AHEAD);
-        while self.asked.len() < self.ahead.max(1) {
-            self.asked.push_back(self.opened.ask());
+        while self.requested.len() < self.ahead.max(1) {
+            self.requested.push_back(self.opened.readdir());
         }
     }
 
     /// Removes names that were returned before the lane was lost.
-    fn leave_out_given(&mut self, names: &mut Vec<Name>) {
-        if let Some(given) = &mut self.given {
-            names.retain(|name| given.insert(self.hasher.hash_one(&name.name)));
+    fn remove_returned(&mut self, names: &mut Vec<Name>) {
+        if let Some(returned) = &mut self.returned {
+            names.retain(|name| returned.insert(self.hasher.hash_one(&name.name)));
         }
-        self.given.take_if(|given| given.len() > REMEMBERED);
+        self.returned.take_if(|returned| returned.len() > REMEMBERED);
     }
 
     async fn entries(&self, names: Vec<Name>) -> Vec<Result<Vec<Entry>>> {
@@ -293,7 +294,7 @@ impl Listing {
             match self.path.join(&name.name) {
                 Ok(path) => {
                     let mut entry = entry::entry(path, &name.attrs);
-                    // All known servers return the type bits; ask any other one.
+                    // All known servers return the type bits; any other one takes a further request.
                     if name.attrs.kind().is_none() {
                         match self.inner.look(&entry.path).await {
                             Ok(found) => entry = found,

@@ -2,9 +2,10 @@
 //!
 //! `host` is a server with its `lanes`, each a `session` over a channel. `storage` is a directory
 //! on it, with `read`, `write`, `whole` (small files), `place` (renames of new files) and `list`.
-//! `directories` caches which paths are directories and not links, `patience` limits waits,
-//! `quirks` has what a server does not announce, `attributes` what it allows to be set; `entry` and
-//! `error` translate.
+//! `handles` has the open handles of a file, one per lane; `opening` chooses the lane for an open.
+//! `prefetch`, `part`, `table` and `trailing_check` save RTTs. `directories` caches which paths are
+//! directories and not links, `patience` limits waits, `quirks` has what a server does not announce,
+//! `attributes` what it allows to be set; `entry` and `error` translate.
 
 mod attributes;
 mod digest;

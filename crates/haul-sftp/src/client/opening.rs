@@ -78,7 +78,7 @@ impl Opening<'_> {
         lane.map_err(|error| self.refused.take().unwrap_or(error))
     }
 
-    /// A lane on which a prefetched request has opened it.
+    /// A lane on which a prefetched request has opened the file or directory.
     pub(super) const fn ahead(session: Arc<Session>) -> Lane {
         Lane { session, own: None, _room: None }
     }

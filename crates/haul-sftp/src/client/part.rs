@@ -10,8 +10,8 @@ use crate::codec::{Handle, Request};
 /// Longest range whose first READs are short on a long path.
 const SHORT_RANGE: u64 = 512 << 10;
 
-/// Length of its first READ: what a program reads first through a mount, which is about what a new TCP connection
-/// carries in its first RTT.
+/// Length of the first READ of such a range, in bytes: what a program reads first through a mount, and about what a new
+/// TCP connection carries in its first RTT.
 const FIRST_READ: u64 = 16 << 10;
 
 /// A READ in flight.
@@ -46,8 +46,9 @@ impl Part {
     }
 }
 
-/// Divides a range into READs of at most `most` bytes. On a long path, those of a short range begin short and double: the
-/// bytes of a response can be used once all of it has arrived, which takes RTTs over a connection that is new or was idle.
+/// Divides a range into READs of at most `most` bytes. On a long path, those of a short range begin short and double: a
+/// response can be used only once all of it has arrived, which takes several RTTs over a connection that is new or was
+/// idle.
 pub(super) fn reads(range: Range, most: u64, is_long: bool) -> Vec<Range> {
     let mut length =
         if is_long && range.len() <= SHORT_RANGE { FIRST_READ.min(most) } else { most };

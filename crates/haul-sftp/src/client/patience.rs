@@ -30,10 +30,10 @@ pub(super) const SILENCE: Duration = haul_net::SILENCE;
 /// file system, fsync), and freeing the blocks of a huge file.
 pub(super) const LASTING: Duration = Duration::from_secs(30 * 60);
 
-/// Slowest link that counts as progress for a payload, in bytes per second.
+/// Rate that a payload is expected to reach at least, in bytes per second.
 const SLOWEST: u64 = 4096;
 
-/// Slowest copy within the server, or digest, in bytes per second.
+/// Rate that a copy within the server or a digest is expected to reach at least, in bytes per second.
 const SLOWEST_COPY: u64 = 1 << 20;
 
 /// Longer than any file: 1 PiB.
@@ -68,6 +68,11 @@ impl Patience {
     pub(super) fn new(waits: HostWaits) -> Self {
         Self { waits, lasting: Arc::default() }
     }
+
+    /// How long a lane may be silent while a short request is pending.
+    pub(super) const fn silence(&self) -> Duration {
+        self.waits.silence()
+    }
 }
 
 impl Silence {
@@ -97,11 +102,11 @@ impl Silence {
         }
     }
 
-    /// Awaits something from the server. `longest` returns the longest limit of the lane's pending
-    /// requests.
+    /// Awaits something from the server, which `what` names in reports. `longest` returns the longest
+    /// limit of the lane's pending requests.
     ///
     /// # Errors
-    /// How long the lane made no progress, if that reaches the limit.
+    /// The limit, once the lane has made no progress for that long.
     pub(super) async fn within<T>(
         &self,
         what: impl Fn() -> String,

@@ -38,7 +38,7 @@ impl Inner {
         }
         let session = self.host.session().await?;
         let renamed = session.request(&rename(from, &to));
-        // Only needed after a refusal, where it saves an RTT.
+        // Needed only if the RENAME is refused; sending it along saves an RTT then.
         let there = replace.then(|| session.request(&Request::Lstat(to.clone())));
         match (error::done("rename", renamed.answer().await?), there) {
             (Ok(()), _) => {
@@ -79,13 +79,13 @@ impl Inner {
             return Ok(());
         }
         let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
-        let answer = self.host.tell(&Request::Setstat(to.clone(), attrs)).await?;
-        error::done("set the mode", answer).map_err(|error| self.at(error, path))
+        let response = self.host.tell(&Request::Setstat(to.clone(), attrs)).await?;
+        error::done("set the mode", response).map_err(|error| self.at(error, path))
     }
 
-    /// Requests on a lane, after everything else requested there, that the complete file `from`
-    /// gets its name unless that exists. `None` unless the server processes requests in order and
-    /// never replaces by RENAME.
+    /// Queues a RENAME of the complete file `from` to `path`, behind everything else that was requested
+    /// on the lane; it fails if `path` exists. `None` unless the server processes requests in order and
+    /// its RENAME never replaces.
     pub(super) fn rename_behind(
         &self,
         session: &Session,

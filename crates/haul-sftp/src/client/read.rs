@@ -27,7 +27,8 @@ pub(super) struct SftpFile {
     identity: Identity,
     metadata: Metadata,
     handles: Arc<Handles>,
-    /// It is a later version than the one that was opened: only handles that are open are of the same file.
+    /// This is a later version than the one that was opened: it is read by open handles only, since a new open might
+    /// find another file.
     has_grown: bool,
 }
 
@@ -122,7 +123,7 @@ impl ReadAt for SftpFile {
     }
 
     async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
-        // By its path, another file may be found.
+        // By an open handle, since the path may name another file by now.
         let Some((session, handle)) = self.handles.current() else { return Ok(None) };
         let response = session.request(&Request::Fstat(handle)).answer().await?;
         let attrs = error::attrs("access", response).map_err(|e| self.inner.at(e, &self.path))?;

@@ -48,7 +48,7 @@ impl Server {
     }
 }
 
-/// Whether a request may be sent together with INIT, before the response. A request that needs a handle is sent
+/// Whether a request may be sent together with INIT, before the server's VERSION. A request that needs a handle is sent
 /// early only to OpenSSH, whose first handle is always the same.
 pub(super) fn goes_early(server: &str, request: &Request) -> bool {
     match request {

@@ -37,7 +37,7 @@ use crate::transport::{Channel, Outgoing};
 
 /// The longest response accepted, in bytes: OpenSSH's longest packet, and extra room for servers that return all bytes
 /// requested and do not count the header.
-const ANSWER_MAX: u32 = OPENSSH_PACKET_MAX + 4096;
+const RESPONSE_MAX: u32 = OPENSSH_PACKET_MAX + 4096;
 
 /// The age up to which a measured packet RTT is current; at least two RTTs.
 const RECENT: Duration = Duration::from_millis(100);
@@ -71,8 +71,8 @@ impl Session {
             is_eager(&server).then(|| shared.expect(&Request::Extended(Extended::Limits), SILENCE));
         let prefetched = prefetched.into_iter().filter(|request| goes_early(&server, request));
         let prefetched = prefetched.map(|request| {
-            let answer = shared.expect(&request, patience::limit(&request));
-            (request, answer)
+            let response = shared.expect(&request, patience::limit(&request));
+            (request, response)
         });
         let prefetch = Arc::new(Prefetch::new(prefetched.collect()));
         let writer = tokio::spawn(write(Arc::clone(&shared), outgoing, queued)).abort_handle();
@@ -106,13 +106,13 @@ impl Session {
         self.shared.request(request)
     }
 
-    /// Like [`request`](Self::request), but a response that was prefetched a moment ago will do. Not for requests that
+    /// Like [`request`](Self::request), but takes a recently prefetched response if there is one. Not for requests that
     /// check whether something has changed.
     pub(super) fn request_or_prefetched(&self, request: &Request) -> Pending {
         self.prefetched(request).unwrap_or_else(|| self.request(request))
     }
 
-    /// The prefetched response to a request, if there is one.
+    /// Removes and returns the prefetched response to a request, if there is one.
     pub(super) fn prefetched(&self, request: &Request) -> Option<Pending> {
         self.prefetch.take(request)
     }
@@ -124,8 +124,8 @@ impl Session {
 
     /// Sends a request ahead of need: an equal request soon afterwards gets its response.
     pub(super) fn prefetch(&self, request: Request) {
-        let answer = self.request(&request);
-        self.prefetch.add(request, answer);
+        let response = self.request(&request);
+        self.prefetch.add(request, response);
     }
 
     /// Whether this request was prefetched and its response has not been used.
@@ -169,7 +169,7 @@ impl Session {
         is_openssh(&self.identification)
     }
 
-    /// Counts bytes as outstanding that are going to be requested.
+    /// Counts bytes as outstanding before they are requested.
     pub(super) fn reserve(self: &Arc<Self>, bytes: u64) -> Room {
         self.shared.outstanding.fetch_add(bytes, Ordering::Relaxed);
         Room { session: Arc::clone(self), bytes }
@@ -259,7 +259,7 @@ impl Drop for Session {
     }
 }
 
-/// Drops prefetched responses that nobody has used in time. Handles that were opened are closed.
+/// Drops prefetched responses that were not used in time, and closes the handles among them.
 async fn forget(prefetch: Arc<Prefetch<Pending>>) {
     sleep(FRESH + RECENT).await;
     prefetch.forget();
@@ -291,7 +291,7 @@ async fn read(
     mut incoming: BoxStream<'static, Result<Bytes>>,
     greeting: Greeting,
 ) {
-    let mut deframer = Deframer::new(ANSWER_MAX).with_names(NAMES_MAX);
+    let mut deframer = Deframer::new(RESPONSE_MAX).with_names(NAMES_MAX);
     let mut greeting = Some(greeting);
     let error = loop {
         match incoming.next().await {
@@ -396,12 +396,12 @@ mod tests {
         }
     }
 
-    /// A response that was ready when its future was dropped was lost, and its handle stayed open for as long as the
-    /// lane existed.
+    /// Formerly, a response that was ready when its future was dropped was lost, and its handle stayed open for as long
+    /// as the lane existed.
     #[tokio::test]
     async fn a_handle_is_closed_if_the_future_of_its_open_is_dropped() {
         let (sent, mut requests) = mpsc::unbounded_channel();
-        let (answers, incoming) = mpsc::unbounded_channel();
+        let (responses, incoming) = mpsc::unbounded_channel();
         let incoming = stream::unfold(incoming, |mut incoming| async move {
             incoming.recv().await.map(|bytes| (Ok(bytes), incoming))
         });
@@ -415,13 +415,13 @@ mod tests {
         };
         let session = Session::start(channel, "test", Patience::default(), Vec::new());
         let version = Response::Version { version: VERSION, extensions: Extensions::default() };
-        answers.send(version.encode(0)).unwrap();
+        responses.send(version.encode(0)).unwrap();
         session.server().await.unwrap();
         let [early, late] = [1, 2].map(|number| Handle::from(Bytes::from(vec![number])));
         let open = Request::Opendir(Bytes::from_static(b"/"));
 
         let pending = session.request(&open);
-        answers.send(Response::Handle(early.clone()).encode(FIRST_ID)).unwrap();
+        responses.send(Response::Handle(early.clone()).encode(FIRST_ID)).unwrap();
         while !session.shared.lock().by_id.is_empty() {
             tokio::task::yield_now().await;
         }
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(requests.recv().await.unwrap(), closed);
 
         drop(session.request(&open));
-        answers.send(Response::Handle(late.clone()).encode(FIRST_ID + 2)).unwrap();
+        responses.send(Response::Handle(late.clone()).encode(FIRST_ID + 2)).unwrap();
         assert_eq!(requests.recv().await.unwrap(), open.encode(FIRST_ID + 2));
         let closed = Request::Close(late).encode(FIRST_ID + 3);
         assert_eq!(requests.recv().await.unwrap(), closed);

@@ -73,7 +73,7 @@ pub(super) struct Outbound {
 #[derive(Debug)]
 pub(super) struct Pending {
     shared: Arc<Shared>,
-    answer: oneshot::Receiver<Result<Response>>,
+    response: oneshot::Receiver<Result<Response>>,
     weight: u64,
     subject: Subject,
 }
@@ -96,9 +96,9 @@ impl Ahead {
 /// The reading task's side of a pending response.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    answer: oneshot::Sender<Result<Response>>,
+    response: oneshot::Sender<Result<Response>>,
     /// When the request was sent, if its response measures the RTT.
-    asked: Option<Instant>,
+    sent: Option<Instant>,
     weight: u64,
     /// The request opens a file or directory.
     opens: bool,
@@ -109,16 +109,16 @@ pub(super) struct Waiter {
 impl Pending {
     /// Waits for the response. Closes the lane if it is silent for too long.
     pub(super) async fn answer(mut self) -> Result<Response> {
-        let Self { shared, answer, subject, .. } = &mut self;
-        let received = match answer.try_recv() {
-            Err(TryRecvError::Empty) => shared.awaited(|| subject.to_string(), answer).await?,
-            Ok(answer) => Ok(answer),
+        let Self { shared, response, subject, .. } = &mut self;
+        let received = match response.try_recv() {
+            Err(TryRecvError::Empty) => shared.awaited(|| subject.to_string(), response).await?,
+            Ok(response) => Ok(response),
             Err(TryRecvError::Closed) => return Err(shared.ended_error()),
         };
         match received {
-            Ok(answer) => {
-                self.shared.taken(&answer);
-                answer
+            Ok(response) => {
+                self.shared.taken(&response);
+                response
             }
             Err(_) => Err(self.shared.ended_error()),
         }
@@ -128,12 +128,11 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         self.shared.outstanding.fetch_sub(self.weight, Ordering::Relaxed);
-        // If the response has not arrived, the reading task closes its handle from here on. If it has, it is closed
-        // here.
-        self.answer.close();
-        if let Ok(answer) = self.answer.try_recv() {
-            self.shared.taken(&answer);
-            if let Ok(Response::Handle(handle)) = answer {
+        // If a handle arrives from now on, the reading task closes it. If it has arrived before, it is closed here.
+        self.response.close();
+        if let Ok(response) = self.response.try_recv() {
+            self.shared.taken(&response);
+            if let Ok(Response::Handle(handle)) = response {
                 self.shared.post(&Request::Close(handle));
             }
         }
@@ -213,7 +212,7 @@ impl Shared {
         self.register(&mut self.lock(), request, limit, None).1
     }
 
-    /// `sent`: when it was sent, if that is known.
+    /// Registers a request. `sent`: when it was sent, if that is known.
     fn register(
         self: &Arc<Self>,
         waiting: &mut Waiting,
@@ -222,17 +221,17 @@ impl Shared {
         sent: Option<Instant>,
     ) -> (u32, Pending) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let (sender, answer) = oneshot::channel();
+        let (sender, response) = oneshot::channel();
         let weight = weight(request);
         self.outstanding.fetch_add(weight, Ordering::Relaxed);
         // If the session has ended, the sender is dropped here, and its receiver reports the cause.
         if waiting.ended.is_none() {
-            let asked = sent.filter(|_| weight == 0);
+            let sent = sent.filter(|_| weight == 0);
             let opens = self.table.asked(request);
             self.silence.asked(limit);
-            waiting.by_id.insert(id, Waiter { answer: sender, asked, weight, opens, limit });
+            waiting.by_id.insert(id, Waiter { response: sender, sent, weight, opens, limit });
         }
-        (id, Pending { shared: Arc::clone(self), answer, weight, subject: Subject::of(request) })
+        (id, Pending { shared: Arc::clone(self), response, weight, subject: Subject::of(request) })
     }
 
     fn push(&self, outbound: Outbound) {
@@ -281,7 +280,7 @@ impl Shared {
             kind: ErrorKind::Unreachable,
             cause: "the connection was closed".to_owned(),
         });
-        Error::new(ended.kind, "ask").at(&self.host).because(ended.cause)
+        Error::new(ended.kind, "use the connection").at(&self.host).because(ended.cause)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -305,8 +304,8 @@ impl Shared {
     }
 
     /// A response was consumed.
-    pub(super) fn taken(&self, answer: &Result<Response>) {
-        if let Ok(Response::ManyNames(names)) = answer {
+    pub(super) fn taken(&self, response: &Result<Response>) {
+        if let Ok(Response::ManyNames(names)) = response {
             self.names_held.fetch_sub(names.held() as u64, Ordering::Relaxed);
         }
     }
@@ -330,11 +329,11 @@ impl Shared {
         if waiter.opens {
             self.table.answered(&response);
         }
-        if let Some(asked) = waiter.asked {
-            self.round_trip_ns.fetch_min(nanos(asked.elapsed()), Ordering::Relaxed);
+        if let Some(sent) = waiter.sent {
+            self.round_trip_ns.fetch_min(nanos(sent.elapsed()), Ordering::Relaxed);
         }
         self.hold(&response)?;
-        if let Err(unwanted) = waiter.answer.send(Ok(response)) {
+        if let Err(unwanted) = waiter.response.send(Ok(response)) {
             self.taken(&unwanted);
             // The open was abandoned.
             if let Ok(Response::Handle(handle)) = unwanted {

@@ -23,7 +23,9 @@ pub(super) async fn at(inner: &Inner, path: &RelPath) -> Result<Option<Space>> {
             }
             // The server announces the extension but does not implement it, or not for this path.
             Response::Status { .. } => return Ok(None),
-            other => return Err(error::unexpected("read the free space", other)),
+            other => {
+                return Err(inner.at(error::unexpected("read the free space", other), &directory));
+            }
         }
     }
 }

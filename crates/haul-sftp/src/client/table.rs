@@ -1,9 +1,9 @@
-//! Predicts the next handle of OpenSSH's server, so that requests for a file or directory can be sent in the same RTT as
-//! its open. Its handles are numbers from 0, and it reuses the one that was closed last (`handle_new` and
-//! `handle_unused` in sftp-server.c). Callers must check that the server has returned the predicted handle:
-//! otherwise the requests referred to no file, or to another one.
+//! Predicts the next handle of OpenSSH's server, so that requests for a file or directory can be sent in the same RTT
+//! as its open. Its handles are numbers from 0, and it reuses the one that was closed last (`handle_new` and
+//! `handle_unused` in sftp-server.c). Callers must check that the server has returned the predicted handle: otherwise
+//! the requests referred to no file, or to another one.
 //!
-//! The table tracks the requests in the order in which they are sent, and applies each one when all earlier ones have
+//! The table tracks the requests in the order in which they are sent, and applies each one when all earlier opens have
 //! responses. So it is exact up to the first open in flight; a prediction assumes that those in flight succeed. After a
 //! handle that follows neither rule, it predicts nothing for that server.
 
@@ -21,7 +21,7 @@ pub(super) struct Table(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many numbers were ever used: these are the numbers below.
+    /// Count of the numbers that were ever used: those from 0 up to this one, exclusive.
     numbers: u32,
     /// Numbers that were used and are closed, the last closed one last.
     free: Vec<u32>,
@@ -29,7 +29,7 @@ struct State {
     sent: VecDeque<Sent>,
     /// Whether the server has reused a number.
     has_reused: bool,
-    /// Whether the server does not reuse numbers, as haul's.
+    /// Whether the server does not reuse numbers, like haul's.
     is_always_new: bool,
     /// Whether it has returned a handle that follows neither rule.
     is_unpredictable: bool,
@@ -78,8 +78,8 @@ impl Table {
         }
     }
 
-    /// The predicted handle of the next open. With `is_exact`, not one that may be the handle of another open in flight:
-    /// as long as it is not known whether the server reuses numbers, only if there is none, or no number to reuse.
+    /// The predicted handle of the next open. With `is_exact`, `None` if another open in flight may get it: while it is
+    /// unknown whether the server reuses numbers, opens are in flight, and there is a number to reuse.
     pub(super) fn next(&self, is_exact: bool) -> Option<Handle> {
         let state = self.lock();
         let is_known = state.has_reused

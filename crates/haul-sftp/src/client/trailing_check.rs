@@ -27,7 +27,7 @@ type Looks = HashMap<usize, Option<Look>>;
 
 #[derive(Debug)]
 struct Look {
-    answer: JoinHandle<(Result<Response>, Instant)>,
+    response: JoinHandle<(Result<Response>, Instant)>,
     rtt: Duration,
 }
 
@@ -55,19 +55,19 @@ impl TrailingCheck {
     /// The responses, if none is missing and the last one arrived at most an RTT ago: older ones would miss later
     /// changes.
     pub(super) async fn seen(&self) -> Option<Vec<Response>> {
-        let asked = Instant::now();
+        let called = Instant::now();
         let looks = self.lock().take()?;
         let mut newest: Option<Instant> = None;
         let mut longest = Duration::ZERO;
         let mut seen = Vec::new();
         for look in looks.into_values() {
             let look = look?;
-            let (answer, at) = look.answer.await.ok()?;
-            seen.push(answer.ok()?);
+            let (response, at) = look.response.await.ok()?;
+            seen.push(response.ok()?);
             newest = newest.max(Some(at));
             longest = longest.max(look.rtt);
         }
-        newest.filter(|newest| *newest + longest >= asked).map(|_| seen)
+        newest.filter(|newest| *newest + longest >= called).map(|_| seen)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Looks>> {
@@ -80,7 +80,7 @@ fn look_on(lane: &Session, stat: &Request) -> Option<Look> {
     let rtt = lane.rtt().filter(|_| lane.is_in_turn())?;
     (rtt >= LONG).then(|| {
         let pending = lane.request(stat);
-        let answer = tokio::spawn(async move { (pending.answer().await, Instant::now()) });
-        Look { answer, rtt }
+        let response = tokio::spawn(async move { (pending.answer().await, Instant::now()) });
+        Look { response, rtt }
     })
 }

@@ -18,7 +18,7 @@ use super::session::Session;
 use super::write::{open_part, sync};
 use crate::codec::{Attrs, Handle, OpenFlags, Request, Response, Status, name};
 
-/// Opens, reads, stats again, and closes: two RTTs.
+/// Stats and opens the file, then reads, stats again, and closes it: two RTTs.
 pub(super) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Whole> {
     inner.check_parent(path).await?;
     match read_at_once(inner, path, limit).await {
@@ -54,8 +54,8 @@ async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<
     let most = session.server().await?.read;
     let length = u32::try_from(before.size).unwrap_or(u32::MAX);
     let fits = before.size <= limit && length < most;
-    let answers = fits.then(|| {
-        // One byte more than expected reveals whether there is more.
+    let requested = fits.then(|| {
+        // Requesting one byte more than the size reveals whether the file has grown.
         let read = Request::Read { handle: handle.clone(), offset: 0, length: length + 1 };
         (session.request(&read), session.request(&Request::Fstat(handle.clone())))
     });
@@ -63,7 +63,7 @@ async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<
     if before.size > limit {
         return Err(longer(before.size, limit));
     }
-    let Some((read, look)) = answers else { return Ok(None) };
+    let Some((read, look)) = requested else { return Ok(None) };
     let bytes = match read.answer().await? {
         Response::Data(block) => block.into_bytes(),
         Response::Status { status: Status::Eof, .. } => Bytes::new(),
@@ -147,13 +147,13 @@ async fn write_part(
     // Includes the mode, since the server's umask may have removed bits.
     let mut attrs = attributes::of_new_file(inner, &options.metadata);
     let most = session.server().await?.write as usize;
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     let (mut offset, mut rest) = (0, Block::from(bytes));
     while !rest.is_empty() {
         let after = rest.split_off(most);
         let length = rest.len() as u64;
         let request = Request::Write { handle: handle.clone(), offset, data: rest };
-        answers.push(session.request(&request));
+        responses.push(session.request(&request));
         offset += length;
         rest = after;
     }
@@ -164,16 +164,16 @@ async fn write_part(
         true => sync(session, &handle).await,
         false => Ok(()),
     };
-    answers.push(session.request(&Request::Close(handle)));
+    responses.push(session.request(&Request::Close(handle)));
     let set = attributes::asked(set, &attrs).await;
     let seen = match seen {
         Some(seen) => Some(seen.answer().await),
         None => None,
     };
     let mut outcome = synced;
-    for pending in answers {
-        let answer = pending.answer().await.and_then(|answer| error::done("write", answer));
-        outcome = outcome.and(answer);
+    for pending in responses {
+        let written = pending.answer().await.and_then(|response| error::done("write", response));
+        outcome = outcome.and(written);
     }
     outcome?;
     if set.is_ok()
@@ -184,8 +184,8 @@ async fn write_part(
     attributes::settle(inner, set, part, &attrs).await
 }
 
-fn file_entry(path: &RelPath, answer: Response) -> Result<Entry> {
-    entry::entry(path.clone(), &error::attrs("open", answer)?).into_file()
+fn file_entry(path: &RelPath, response: Response) -> Result<Entry> {
+    entry::entry(path.clone(), &error::attrs("open", response)?).into_file()
 }
 
 fn whole(bytes: Bytes, entry: &Entry) -> Whole {

@@ -71,8 +71,8 @@ impl SftpUpload {
             true => file_length(inner, &part_on_server).await?,
             false => None,
         };
-        let place = inner.journal_path(path);
-        let mut journal = PartJournal::look(place, options, found, Writes::AnyOrder).await?;
+        let journal_path = inner.journal_path(path);
+        let mut journal = PartJournal::look(journal_path, options, found, Writes::AnyOrder).await?;
         if journal.resumes() {
             // This opens the part file, but never creates one, and refuses a link.
             handles.open_ahead(Duration::ZERO);
@@ -143,8 +143,8 @@ impl SftpUpload {
         if self.only_copy.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let answer = self.inner.host.tell(&Request::Remove(self.part_on_server.clone())).await?;
-        match answer {
+        let response = self.inner.host.tell(&Request::Remove(self.part_on_server.clone())).await?;
+        match response {
             Response::Status { status: Status::NoSuchFile, .. } => Ok(()),
             other => error::done("remove", other).map_err(|error| self.at(error)),
         }
@@ -242,17 +242,17 @@ impl SftpUpload {
         if !self.journal.resumes() && self.end.load(Ordering::Relaxed) == size {
             return Ok(attrs);
         }
-        let there = session.request(&Request::Fstat(handle.clone())).answer().await?;
-        let there = error::attrs("access", there).map_err(|error| self.at(error))?.size;
+        let found = session.request(&Request::Fstat(handle.clone())).answer().await?;
+        let found = error::attrs("access", found).map_err(|error| self.at(error))?.size;
         let written = self.end.load(Ordering::Relaxed);
-        match there {
-            Some(there) if there < written => {
-                let cause = format!("the server stored {there} of {written} bytes");
+        match found {
+            Some(found) if found < written => {
+                let cause = format!("the server stored {found} of {written} bytes");
                 let lost = Error::new(ErrorKind::Changed, "access").because(cause);
                 return Err(self.at(lost.with_retry(Retry::FromStart)));
             }
-            Some(there) if there == size => {}
-            Some(there) if there < size && !self.in_order => {
+            Some(found) if found == size => {}
+            Some(found) if found < size && !self.in_order => {
                 zero_at(session, handle, size - 1).await.map_err(|error| self.at(error))?;
             }
             _ => attrs.size = Some(size),
@@ -383,7 +383,7 @@ impl WriteAt for SftpUpload {
 }
 
 /// Creates the part file of `path`. If it is not known whether the server takes writes in any order, and the file
-/// `has_room` for that, this finds out.
+/// `has_room` for the probe, probes it.
 async fn create_and_probe(
     inner: &Inner,
     handles: &Arc<Handles>,
@@ -452,8 +452,8 @@ async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<(Hand
     let flags = OpenFlags::WRITE.and(OpenFlags::CREATE).and(OpenFlags::EXCLUSIVE);
     let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
     let create = Request::Open { path: part.clone(), flags, attrs };
-    let answer = session.request(&create).answer().await?;
-    let first = match answer {
+    let response = session.request(&create).answer().await?;
+    let first = match response {
         Response::Handle(handle) => return Ok((handle, true)),
         other => error::unexpected("create", other),
     };
@@ -503,8 +503,8 @@ async fn probe_order(inner: &Inner, session: &Session, handle: &Handle) -> Resul
 }
 
 /// Whether a file has the length that a successful probe leaves.
-fn has_probe_length(there: &Result<Response>) -> bool {
-    matches!(there, Ok(Response::Attrs(attrs)) if attrs.size == Some(PROBE_BYTES))
+fn has_probe_length(found: &Result<Response>) -> bool {
+    matches!(found, Ok(Response::Attrs(attrs)) if attrs.size == Some(PROBE_BYTES))
 }
 
 /// Writes a zero. The call sends the request, the future waits for the response.

@@ -15,7 +15,8 @@ pub struct Frame {
     pub body: Block,
 }
 
-/// Assembles incoming bytes into packets. Holds at most one packet and the rest of its last piece.
+/// Assembles incoming bytes into packets. If all complete packets are taken after each push, it holds at most one
+/// packet and the rest of its last piece.
 #[derive(Debug)]
 pub struct Deframer {
     limit: u32,
@@ -71,7 +72,7 @@ impl Deframer {
         Ok(Some(Frame { kind, body: self.received.take(length - 1) }))
     }
 
-    /// Whether a packet is incomplete.
+    /// Whether a packet is incomplete, after all complete ones were taken.
     pub const fn is_within_frame(&self) -> bool {
         !self.received.is_empty()
     }

@@ -1,7 +1,7 @@
 //! The wire format of SFTP version 3, both directions (draft-ietf-secsh-filexfer-02 and OpenSSH's PROTOCOL file).
 //!
-//! [`Deframer`] joins decrypted bytes to packets without copying. [`Request::decode`] and [`Response::decode`] parse
-//! packets; the payload of WRITE and of a response to READ is a [`Block`](haul_storage::Block) of slices of the
+//! [`Deframer`] assembles packets from decrypted bytes without copying. [`Request::decode`] and [`Response::decode`]
+//! parse packets; the payload of WRITE and of a response to READ is a [`Block`](haul_storage::Block) of slices of the
 //! received bytes. Each length is checked against the bytes present, and the length of a packet against a limit, before
 //! anything is allocated.
 //!
@@ -43,7 +43,7 @@ pub const LEAST_PACKET: u32 = 34_000;
 /// A server's name for an open file or directory.
 pub type Handle = Bytes;
 
-/// Bytes that are not SFTP.
+/// The error for received bytes that are not valid SFTP.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// A packet is longer than the limit.
@@ -70,7 +70,7 @@ pub enum CodecError {
     Trailing {
         /// The packet's type.
         kind: u8,
-        /// Number of these bytes.
+        /// The number of bytes after the last field.
         bytes: usize,
     },
     /// A packet of an unknown type, or of one that is not valid in this direction.

@@ -42,7 +42,7 @@ impl OpenFlags {
 pub enum Request {
     /// Starts the session; has no id.
     Init {
-        /// The highest version that the client speaks.
+        /// The highest version that the client supports.
         version: u32,
         /// Extensions of the client.
         extensions: Extensions,
@@ -257,7 +257,7 @@ fn decode_write(mut body: Block) -> Result<(u32, Request), CodecError> {
     let offset = head.get_u64();
     let length = head.get_u32() as usize;
     match data.len() {
-        there if there < length => Err(CodecError::Truncated { kind, field: "data" }),
+        found if found < length => Err(CodecError::Truncated { kind, field: "data" }),
         _ => {
             // rclone's library sends the rest of its buffer after the last piece of a file, which
             // OpenSSH's server ignores.

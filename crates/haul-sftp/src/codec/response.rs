@@ -247,8 +247,8 @@ fn decode_data(mut body: Block) -> Result<(u32, Response), CodecError> {
     let id = head.get_u32();
     let length = head.get_u32() as usize;
     match data.len() {
-        there if there < length => Err(CodecError::Truncated { kind, field: "data" }),
-        there if there > length => Err(CodecError::Trailing { kind, bytes: there - length }),
+        found if found < length => Err(CodecError::Truncated { kind, field: "data" }),
+        found if found > length => Err(CodecError::Trailing { kind, bytes: found - length }),
         _ => Ok((id, Response::Data(data))),
     }
 }

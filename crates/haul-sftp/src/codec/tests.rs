@@ -1,3 +1,6 @@
+//! Property tests: any request or response survives encoding and decoding, however its bytes are split into pieces.
+//! Below them, tests of malformed packets.
+
 use bytes::Bytes;
 use haul_storage::Block;
 use proptest::collection::vec;
@@ -170,7 +173,7 @@ fn response() -> impl Strategy<Value = Response> {
     ]
 }
 
-/// For comparison: blocks are equal if their bytes are, in any pieces.
+/// The bytes of a block, to compare blocks however they are split into pieces.
 fn in_one_piece(block: &Block) -> Bytes {
     block.clone().into_bytes()
 }
@@ -227,16 +230,16 @@ proptest! {
         let init = Request::Init { version, extensions: extensions.clone() };
         let mut sent = frames(&init.encode(0), &[7]);
         prop_assert_eq!(Request::decode(sent.remove(0)).unwrap(), (0, init));
-        let answer = Response::Version { version, extensions };
-        let mut sent = frames(&answer.encode(0), &[7]);
-        prop_assert_eq!(Response::decode(sent.remove(0)).unwrap(), (0, answer));
+        let reply = Response::Version { version, extensions };
+        let mut sent = frames(&reply.encode(0), &[7]);
+        prop_assert_eq!(Response::decode(sent.remove(0)).unwrap(), (0, reply));
     }
 
     #[test]
     fn no_packet_makes_the_codec_panic(kind: u8, body in vec(any::<u8>(), 0..200)) {
         let frame = Frame { kind, body: Bytes::from(body).into() };
-        let _either = Request::decode(frame.clone());
-        let _way = Response::decode(frame);
+        let _request = Request::decode(frame.clone());
+        let _response = Response::decode(frame);
     }
 }
 
@@ -275,12 +278,12 @@ fn a_payload_is_not_copied() {
 
 #[test]
 fn data_of_another_length_than_announced_is_refused() {
-    for (says, there, error) in [
+    for (declared, present, error) in [
         (5u8, 4usize, "a packet of type 103 ends within its data"),
         (3, 4, "a packet of type 103 has 1 bytes too many"),
     ] {
-        let mut body = vec![0, 0, 0, 1, 0, 0, 0, says];
-        body.resize(8 + there, 0);
+        let mut body = vec![0, 0, 0, 1, 0, 0, 0, declared];
+        body.resize(8 + present, 0);
         let frame = Frame { kind: 103, body: Bytes::from(body).into() };
         assert_eq!(Response::decode(frame).unwrap_err().to_string(), error);
     }

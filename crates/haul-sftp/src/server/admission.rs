@@ -1,5 +1,5 @@
-//! Classifies requests before they are executed: either the scope, which decides when a request may
-//! run, or an immediate response. Also the server's greeting.
+//! Classifies requests before they are executed: each gets a scope, which decides when it may run, or an
+//! immediate response. Also builds the VERSION packet.
 
 use bytes::Bytes;
 
@@ -12,8 +12,8 @@ use crate::codec::{
     self, Extended, Extensions, Limits, OpenFlags, Request, Response, Status, name,
 };
 
-/// The scope of a request, or its response if nothing has to be done. `writes` tells whether a
-/// handle was opened for writing.
+/// The scope of a request, or its response if nothing has to be done. `writes` returns whether
+/// a handle was opened for writing.
 pub(super) fn admit(
     request: &Request,
     options: &ShareOptions,
@@ -70,7 +70,7 @@ pub(super) fn admit(
     Ok(scope)
 }
 
-/// The greeting.
+/// The VERSION packet, which lists the supported extensions.
 pub(super) fn version() -> Response {
     let extensions = [
         (name::POSIX_RENAME, "1"),
@@ -90,7 +90,7 @@ pub(super) fn version() -> Response {
     Response::Version { version: codec::VERSION, extensions: Extensions(extensions.collect()) }
 }
 
-/// Parses a handle to a number that this server may have assigned.
+/// Parses a handle into its number. The handles of this server are four bytes, big-endian.
 pub(super) fn number(handle: &[u8]) -> Result<u32, Response> {
     let number = <[u8; 4]>::try_from(handle).map(u32::from_be_bytes);
     number.map_err(|_| Refusal::NO_HANDLE.response())

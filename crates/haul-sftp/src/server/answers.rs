@@ -10,24 +10,24 @@ use tokio::sync::mpsc::UnboundedReceiver;
 /// Small responses are joined up to this size in bytes: the longest SSH packet of most clients.
 const BATCH: usize = 32 << 10;
 
-/// The receiver of a session's responses.
+/// Carries a session's responses to the client.
 pub trait Outgoing: Send {
-    /// Sends bytes after those that were sent before. Returns when more can be sent.
+    /// Sends bytes after those of earlier calls. Returns when more can be sent.
     ///
     /// # Errors
-    /// If the client accepts nothing any more.
+    /// If the client no longer accepts data.
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Closed>> + Send;
 
-    /// Invalid once the client has disconnected: work that takes long then ends.
+    /// Invalid once the client has disconnected; long work then stops.
     fn client(&self) -> Weak<()>;
 }
 
-/// The client accepts nothing any more.
+/// The client no longer accepts data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closed;
 
-/// Sends queued responses, small ones joined, until the queue is closed or sending fails. Subtracts each
-/// from `unanswered`.
+/// Sends queued responses, small ones joined, until the queue is closed or sending fails. Decrements `unanswered`
+/// for each response.
 pub(super) async fn send_responses(
     mut unsent: UnboundedReceiver<Bytes>,
     mut outgoing: impl Outgoing,

@@ -1,10 +1,11 @@
-//! The connected clients, so that a new session does not overtake the requests of a client that has vanished.
+//! Tracks the connected clients, so that a new session does not overtake the requests of a client that has vanished.
 //!
-//! A run of haul that was killed may have requests in the socket, in SSH and in its session. The next run repeats the
-//! copy, and a late request of the first would damage it: an OPEN that creates a part file beside the finished file, a
-//! RENAME of the part file that the second run is writing. The kernel knows at once that the first client has closed its
-//! connection, SSH only when it has read everything before. So before a session begins, [`Clients::settle`] asks the
-//! kernel, disconnects the clients that are gone, and waits for the requests that they have in progress.
+//! A run of haul that was killed may have left requests in the socket, in SSH and in its session. The next run repeats
+//! the copy, and a late request of the first would damage it: an OPEN that creates a part file beside the finished
+//! file, or a RENAME of the part file that the second run is writing. The kernel knows at once that the first client
+//! has closed its connection; SSH learns it only after reading all earlier bytes. So before a session begins,
+//! [`Clients::settle`] polls the sockets, disconnects the clients that are gone, and waits for their requests in
+//! progress.
 
 use std::net::{Shutdown, TcpStream as StdTcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long a new session waits for the requests in progress of clients that are gone.
+/// How long a new session waits for requests in progress of vanished clients.
 const SETTLE: Duration = Duration::from_secs(10);
 
 /// All connections of a server, as long as they or their sessions last.
@@ -51,7 +52,7 @@ impl Drop for Connected {
 }
 
 impl Clients {
-    /// Adds the client of a connection; `socket` is a further descriptor of it.
+    /// Adds the client of a connection; `socket` is a second descriptor of its socket.
     pub(super) fn add(&self, socket: StdTcpStream) -> Connected {
         let connected = Mutex::new(Some(Arc::default()));
         let client = Arc::new(Client { socket, connected, sessions: watch::Sender::new(()) });
@@ -87,7 +88,7 @@ impl Client {
         InSession { _client: Arc::clone(self), _session: self.sessions.subscribe() }
     }
 
-    /// Whether it has disconnected, or sends nothing more. SSH has no half-closed connections.
+    /// Whether the client has disconnected or closed its sending side. SSH has no half-closed connections.
     fn is_gone(&self) -> bool {
         if lock(&self.connected).is_none() {
             return true;
@@ -102,7 +103,7 @@ impl Client {
     /// Ends its connection. Its sessions drop the requests that they have not begun.
     fn disconnect(&self) {
         lock(&self.connected).take();
-        // It may have ended by itself.
+        // Fails if the connection has ended by itself.
         drop(self.socket.shutdown(Shutdown::Both));
     }
 }
@@ -134,10 +135,10 @@ mod tests {
         let (other, other_socket) = pair();
         let (vanishes, stays) = (clients.add(its_socket), clients.add(other_socket));
         let (session, _other_session) = (vanishes.0.begin_session(), stays.0.begin_session());
-        // With both clients there, nothing has to be waited for.
+        // While both clients are connected, `settle` does not wait.
         timeout(Duration::from_secs(5), clients.settle()).await.unwrap();
         assert_eq!(vanishes.0.connected().strong_count(), 1);
-        // What the client has sent before is still unread.
+        // Bytes that the client sent before it vanished are still unread.
         one.write_all(b"requests").unwrap();
         drop(one);
         let begun = Instant::now();
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_sessions_of_a_connection_that_has_ended_are_waited_for() {
+    async fn a_new_session_waits_for_the_sessions_of_an_ended_connection() {
         let clients = Clients::default();
         let (_client, socket) = pair();
         let connection = clients.add(socket);

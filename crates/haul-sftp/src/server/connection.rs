@@ -73,7 +73,7 @@ pub(super) async fn serve(
     mut server: Running,
 ) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
-    // Disconnects when it is dropped, at the latest with this function.
+    // Disconnects the client when dropped, at the latest when this function returns.
     let connected = served.clients.add(StdTcpStream::from(socket.as_fd().try_clone_to_owned()?));
     let line = Line::new(socket);
     let visitor = Arc::new(Visitor::new(served.observer.clone(), from, admitted));
@@ -106,7 +106,7 @@ pub(super) async fn serve(
     let mut is_checked = false;
     loop {
         tokio::select! {
-            // Whatever ended it, the client knows more about it.
+            // The cause is not reported here: the client knows more about it.
             _ = &mut running => return Ok(()),
             () = hopeless.notified() => return Ok(()),
             () = &mut too_late, if !is_checked => {
@@ -135,11 +135,11 @@ struct Connection {
     served: Arc<Served>,
     client: Arc<Client>,
     visitor: Arc<Visitor>,
-    /// Notified by a session whose client does not even accept the end.
+    /// Notified by a session whose client does not accept its end within [`FAREWELL`].
     hopeless: Arc<Notify>,
     /// One permit per channel.
     channels: Arc<Semaphore>,
-    /// Channels without a subsystem so far.
+    /// Channels that have not requested a subsystem yet.
     waiting: HashMap<ChannelId, oneshot::Sender<()>>,
 }
 
@@ -233,7 +233,7 @@ impl Handler for Connection {
             clients: Arc::clone(&self.served.clients),
             client: Arc::clone(&self.client),
             incoming,
-            outgoing: Answers {
+            outgoing: Responses {
                 handle: session.handle(),
                 channel: id,
                 client: self.client.connected(),
@@ -313,7 +313,7 @@ struct Channelled {
     clients: Arc<Clients>,
     client: Arc<Client>,
     incoming: ChannelReadHalf,
-    outgoing: Answers,
+    outgoing: Responses,
     hopeless: Arc<Notify>,
     _permits: [OwnedSemaphorePermit; 2],
 }
@@ -321,7 +321,7 @@ struct Channelled {
 impl Channelled {
     async fn run(self, started: oneshot::Receiver<()>) {
         let Self { share, clients, client, mut incoming, outgoing, hopeless, _permits } = self;
-        let Answers { handle, channel, .. } = outgoing.clone();
+        let Responses { handle, channel, .. } = outgoing.clone();
         if !is_started(&mut incoming, started).await {
             // Errors do not matter: the channel may be gone.
             let _ = handle.close(channel).await;
@@ -350,7 +350,7 @@ impl Channelled {
     }
 }
 
-/// Waits until the channel becomes a session; `false` if it does not, or if data arrives before.
+/// Waits until the channel becomes a session; `false` if it does not within [`GRACE`], or if data arrives before.
 async fn is_started(incoming: &mut ChannelReadHalf, mut started: oneshot::Receiver<()>) -> bool {
     let waits = async {
         loop {
@@ -382,13 +382,13 @@ async fn next(incoming: &mut ChannelReadHalf) -> Option<Bytes> {
 
 /// Sends responses on a channel.
 #[derive(Clone)]
-struct Answers {
+struct Responses {
     handle: Handle,
     channel: ChannelId,
     client: Weak<()>,
 }
 
-impl Outgoing for Answers {
+impl Outgoing for Responses {
     async fn send(&mut self, bytes: Bytes) -> Result<(), Closed> {
         self.handle.data(self.channel, bytes).await.map_err(|_| Closed)
     }

@@ -27,7 +27,7 @@ pub(super) struct Copying {
 }
 
 impl Copying {
-    /// The copy that a request asks for; `None` without its handles, and for other requests.
+    /// The copy that `request` describes; `None` if a handle is unknown, and for other requests.
     pub(super) fn of(
         request: &Request,
         from: Option<Arc<Open>>,

@@ -79,7 +79,7 @@ impl Credentials {
         user == self.user && !is_weak && is_known
     }
 
-    /// Whether this user may log in with this password. Takes the same time for a wrong password.
+    /// Whether this user may log in with this password. A wrong password takes as long as the correct one.
     pub(super) fn allows_password(&self, user: &str, password: &str) -> bool {
         let is_correct = self.password.as_ref().is_some_and(|correct| correct.is(password));
         is_correct & (user == self.user)
@@ -219,9 +219,9 @@ fn key_of(line: &str) -> std::result::Result<PublicKey, String> {
     if needs_touch { Err(UNTOUCHED.to_owned()) } else { Ok(key) }
 }
 
-/// A signature of a security key tells whether the key was touched (OpenSSH's PROTOCOL.u2f), but russh does not pass
-/// that on. So such a key is accepted only if its line waives the touch. Otherwise any program on the machine that it
-/// is plugged into could use it.
+/// A signature of a security key states whether the key was touched (OpenSSH's PROTOCOL.u2f), but russh does not pass
+/// that on. So such a key is accepted only if its line waives the touch. Otherwise any program on the machine with
+/// the key could use it.
 const UNTOUCHED: &str = "haul cannot see whether a security key was touched; such a key is taken with the \
                          option 'no-touch-required' only";
 

@@ -1,5 +1,5 @@
 //! Files and directories behind a session's handles: reading, writing, copying, attributes.
-//! Everything here blocks; `session` runs it on disk threads.
+//! All calls block; `session` runs short ones itself (`WorkPool::submit_short`) and the others on disk threads.
 
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
@@ -131,7 +131,7 @@ impl Open {
         Ok(stat_vfs(&found))
     }
 
-    /// The file, if the handle is one of a file.
+    /// The file; an error if the handle refers to a directory.
     pub(super) fn as_file(&self) -> Result<&File> {
         match self {
             Self::File(file) => Ok(file),

@@ -1,5 +1,5 @@
 //! Requests that refer to a handle, except READ, WRITE, READDIR, CLOSE and `copy-data`. These calls block; `session`
-//! runs FSYNC on disk threads, and the others on its own as long as they are quick.
+//! runs FSYNC on disk threads, and the others on its own thread as long as they are quick.
 
 use std::sync::Arc;
 

@@ -30,7 +30,7 @@ impl HostKey {
     /// Reads a private key without passphrase, in OpenSSH's format.
     ///
     /// # Errors
-    /// If it cannot be read, or is accessible to others than its owner.
+    /// If it cannot be read or decoded, has a passphrase, or is accessible to others than its owner.
     pub fn read(path: &Path) -> Result<Self> {
         const OPERATION: &str = "read the host key";
         let failed = |error: io::Error| Error::from_io(OPERATION, error).at(path.display());
@@ -118,7 +118,8 @@ mod tests {
         assert!(!format!("{made:?}").contains("PRIVATE"));
     }
 
-    /// Regression: the file of a killed process with the same ID passed for the key of another one.
+    /// Regression: a temporary file left by a killed process with the same process ID was taken for the host key of
+    /// another process.
     #[test]
     fn a_host_key_is_created_beside_the_unfinished_one_of_a_killed_process() {
         let directory = tempfile::tempdir().unwrap();

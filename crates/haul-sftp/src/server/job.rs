@@ -18,7 +18,7 @@ pub(super) struct Job {
     pub(super) number: u64,
     pub(super) scope: Scope,
     pub(super) request: Request,
-    /// Bytes that it occupies.
+    /// Length of its packet in bytes, which count as held until the job ends.
     pub(super) held: usize,
 }
 

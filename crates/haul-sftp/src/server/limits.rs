@@ -9,8 +9,8 @@ pub(super) const PACKET: u32 = OPENSSH_PACKET_MAX;
 /// its header.
 pub(super) const PAYLOAD: u32 = OPENSSH_PACKET_MAX - 1024;
 
-/// Most pending requests of a session. OpenSSH's client sends up to 64, sshfs and haul a few hundred. A client with
-/// more does not read its responses, and is disconnected.
+/// Most unanswered requests of a session. OpenSSH's client sends up to 64 at once, sshfs and haul a few hundred. A
+/// client with more than this limit does not read its responses, and is disconnected.
 pub(super) const REQUESTS: usize = 16_384;
 
 /// If a session has more received bytes than this waiting to be written, and a write is in progress, the server stops
@@ -19,7 +19,8 @@ pub(super) const HELD: usize = 4 << 20;
 
 /// The limit in place of [`HELD`] while no write is in progress, because all of them wait until the client takes
 /// responses. The server goes on reading, since the client may take responses only after it has sent more. A client
-/// that exceeds this limit, four windows, is disconnected.
+/// that exceeds this limit, four windows, is disconnected; so is one that exceeds [`HELD`] while all sessions together
+/// exceed the server's memory limit.
 pub(super) const HELD_AT_MOST: usize = 4 * WINDOW as usize;
 
 /// The SSH window of a channel in bytes: what a client may send before it is granted more. Enough for 500 Mbit/s at an
@@ -29,14 +30,15 @@ pub(super) const WINDOW: u32 = 16 << 20;
 /// Most bytes of a session that are read and not yet encrypted: 16 responses of full length.
 pub(super) const ANSWERS: usize = 16 * PAYLOAD as usize;
 
-/// Payloads shorter than this are copied out of the buffer they arrived in. Otherwise they would keep that buffer,
+/// Packets shorter than this are copied out of the buffer they arrived in. Otherwise they would keep that buffer,
 /// which may be much longer, in memory.
 pub(super) const COPIED: usize = 16 << 10;
 
 /// Most bytes of consecutive WRITEs that are merged into one.
 pub(super) const MERGED: usize = 1 << 20;
 
-/// READs and WRITEs up to this size take microseconds in the page cache, less than handing them to a disk thread.
+/// READs and WRITEs up to this many bytes run on the session's thread: in the page cache they take microseconds, less
+/// than handing them to a disk thread.
 pub(super) const SHORT: usize = 64 << 10;
 
 /// Most entries in one response to READDIR, as in OpenSSH.

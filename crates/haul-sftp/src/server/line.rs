@@ -109,15 +109,15 @@ mod tests {
         let (mut near, mut far) = pair().await;
         // More than the kernel's buffers hold.
         let bytes: Vec<u8> = (0..12u32 << 20).map(|n| (n % 251) as u8).collect();
-        let talk = |mut line: Line, bytes: Vec<u8>| async move {
+        let exchange = |mut line: Line, bytes: Vec<u8>| async move {
             line.write_all(&bytes).await.unwrap();
-            let mut heard = vec![0; bytes.len()];
-            line.read_exact(&mut heard).await.unwrap();
-            assert!(heard == bytes);
+            let mut received = vec![0; bytes.len()];
+            line.read_exact(&mut received).await.unwrap();
+            assert!(received == bytes);
             line
         };
-        let near_end = talk(near, bytes.clone());
-        let far_end = talk(far, bytes);
+        let near_end = exchange(near, bytes.clone());
+        let far_end = exchange(far, bytes);
         (near, far) = tokio::join!(near_end, far_end);
         drop(near);
         assert_eq!(far.read(&mut [0; 8]).await.unwrap(), 0);

@@ -19,7 +19,7 @@ pub(super) fn next(directory: &mut Dir) -> Result<Vec<Name>> {
     })
 }
 
-/// The same, with a function that reads the attributes of an entry.
+/// [`next`] with a function that reads the attributes of an entry.
 fn next_by(directory: &mut Dir, look: impl Fn(&Dir, &CStr) -> Result<Stat>) -> Result<Vec<Name>> {
     let mut names = Vec::new();
     while names.len() < limits::ENTRIES {
@@ -30,7 +30,7 @@ fn next_by(directory: &mut Dir, look: impl Fn(&Dir, &CStr) -> Result<Stat>) -> R
             Ok(stat) => names.push(entry_of(name.to_bytes(), &stat)),
             // It was removed meanwhile.
             Err(Errno::NOENT) => {}
-            // Its name exists. OpenSSH leaves it out, but a client that mirrors the listing would remove it.
+            // The entry exists. OpenSSH omits it, and a client that mirrors the listing then removes its copy.
             Err(_) => names.push(path_only(name.to_bytes().to_vec())),
         }
     }
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Formerly, one such entry failed the whole listing.
+    /// Regression: one such entry failed the whole listing.
     #[test]
     fn an_entry_whose_attributes_cannot_be_read_is_listed_without_them() {
         let directory = tempfile::tempdir().unwrap();

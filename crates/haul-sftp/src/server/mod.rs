@@ -8,7 +8,8 @@
 //! [`SftpServer`] is the whole server; [`serve_channel`] is one session of it without SSH.
 //!
 //! - All access to the directory goes through [`Jail`](haul_net::Jail). `names`, `handles`, `copying`, `hashing` and
-//!   `files` perform requests by name and by handle, as OpenSSH's server does; `listing` and `status` encode the results.
+//!   `files` perform requests by name and by handle, as OpenSSH's server does; `listing` and `status` encode the
+//!   results.
 //! - `order` decides which requests may run at once, `turns` keeps the responses to READs in order; `limits` has all
 //!   limits.
 //! - `connection` and `transport` are the SSH side, `credentials` and `host_key` authenticate both sides, `visitor`

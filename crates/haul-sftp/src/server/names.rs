@@ -32,10 +32,10 @@ pub(super) const fn changes(request: &Request) -> bool {
 
 /// Executes a request that contains no handle.
 pub(super) fn perform(jail: &Jail, request: &Request) -> Response {
-    answer(jail, request).unwrap_or_else(|refusal| refusal.response())
+    respond(jail, request).unwrap_or_else(|refusal| refusal.response())
 }
 
-fn answer(jail: &Jail, request: &Request) -> Result<Response, Refusal> {
+fn respond(jail: &Jail, request: &Request) -> Result<Response, Refusal> {
     match request {
         Request::Lstat(path) => return Ok(Response::Attrs(attrs(&jail.stat(path, false)?))),
         Request::Stat(path) => return Ok(Response::Attrs(attrs(&jail.stat(path, true)?))),
@@ -111,8 +111,8 @@ fn rename_new(jail: &Jail, from: &[u8], to: &[u8]) -> rustix::io::Result<()> {
     }
 }
 
-/// The same in OpenSSH's way: a hard link, which fails if the new name exists, and a check before
-/// the rename where hard links are not possible.
+/// [`rename_new`] as in OpenSSH: a hard link, which fails if the new name exists; where hard links are not possible,
+/// a check and then a rename.
 fn rename_in_steps(
     from: impl AsFd,
     old: &[u8],
@@ -150,7 +150,8 @@ mod tests {
 
     use super::*;
 
-    /// Forbids or allows to remove files from a directory. Root needs an attribute of the file system for that.
+    /// Forbids or allows removing files from a directory; returns whether that worked. Modes do not bind root,
+    /// so for root it sets an attribute of the file system.
     fn forbid(directory: &Path, forbids: bool) -> bool {
         if rustix::process::geteuid().is_root() {
             let attribute = if forbids { "+a" } else { "-a" };

@@ -1,7 +1,7 @@
 //! Decides which requests of a session may run now.
 //!
-//! A client may send many requests without waiting, and the draft promises that those on one file
-//! are executed in the order in which they were sent (section 3). So:
+//! A client may send many requests without waiting, and those on one file must be executed in the order in
+//! which they were sent (draft-ietf-secsh-filexfer-02, section 6.1). So:
 //!
 //! - On one handle, reads (READ, FSTAT) run concurrently; a change (WRITE, FSETSTAT, FSYNC, CLOSE)
 //!   waits for all earlier requests, and later ones wait for it. The same holds for requests that
@@ -258,7 +258,7 @@ mod tests {
         started(&mut order, Scope::Change(1), 3);
         assert_eq!(order.join(1, |request| *request == 9), None);
         assert_eq!(order.join(1, |_| true), Some(1));
-        assert_eq!(order.join(1, |_| true), None, "a look is between them");
+        assert_eq!(order.join(1, |_| true), None, "a read is between them");
         assert!(freed(&mut order, Scope::Change(1)).is_empty());
         assert_eq!(freed(&mut order, Scope::Change(1)), [2]);
     }

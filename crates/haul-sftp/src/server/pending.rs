@@ -28,7 +28,7 @@ pub(super) enum Kind {
     Open,
     /// Computing a digest, or opening its file.
     Hash,
-    /// Its response is sent in order.
+    /// A READ. Responses of one handle are sent in the order of its requests.
     Read {
         handle: u32,
         id: u32,
@@ -127,14 +127,14 @@ mod tests {
             pending
         };
         pending().end(Outcome::Packet(Bytes::from_static(b"done")));
-        let well = ended.try_recv().unwrap();
-        assert!(matches!(well.outcome, Outcome::Packet(packet) if packet == b"done"[..]));
+        let completed = ended.try_recv().unwrap();
+        assert!(matches!(completed.outcome, Outcome::Packet(packet) if packet == b"done"[..]));
         assert!(ended.try_recv().is_err());
         drop(pending());
-        let badly = ended.try_recv().unwrap();
-        assert_eq!((badly.requests, badly.held), (2, 30));
+        let dropped = ended.try_recv().unwrap();
+        assert_eq!((dropped.requests, dropped.held), (2, 30));
         let failed = |id| said(Status::Failure, "the server failed").encode(id);
-        assert!(matches!(badly.outcome, Outcome::Packets(all) if all == [failed(1), failed(2)]));
+        assert!(matches!(dropped.outcome, Outcome::Packets(all) if all == [failed(1), failed(2)]));
         assert!(ended.try_recv().is_err());
     }
 }

@@ -18,8 +18,8 @@ use super::share::{Share, ShareOptions};
 use super::transport;
 use super::visitor::{ClientAction, ClientEvent, Observer};
 
-/// Connections in addition to one per session, for clients that open a connection before its session. At most three
-/// quarters of all connections, but at least this many, may be unauthenticated.
+/// Connections in addition to one per session, for clients that open a connection before its session. Up to three
+/// quarters of all connections, and never fewer than this many, may be unauthenticated.
 const SPARE_CONNECTIONS: usize = 32;
 
 /// Default time to log in. sshd allows two minutes (`LoginGraceTime`) for users who type a password; here most have a
@@ -76,8 +76,8 @@ impl SftpServer {
         &self.public_key
     }
 
-    /// Stops the server. Asks all clients to disconnect, and returns when the last one is gone; those that stay are
-    /// disconnected.
+    /// Stops the server. Sends DISCONNECT to all clients, and returns when the last connection is closed; clients that
+    /// have not closed theirs after a second are cut off.
     pub async fn stop(self) {
         self.stopper.stop().await;
     }

@@ -4,10 +4,9 @@
 //! incoming → deframer → request → order → disk threads → response → writer → outgoing
 //! ```
 //!
-//! One task does everything but disk work that may take long. It never waits for the peer to read a response
-//! before it reads on, because the peer's next bytes may be what lets it read: the writer is a separate
-//! future. It stops reading only while a disk write is in progress, which ends by itself (see
-//! [`limits`]).
+//! One task does everything but disk work that may take long. The writer is a separate future, so that the task
+//! goes on reading requests while the peer reads no responses: a peer may read only after it has sent more. The
+//! task stops reading only while a disk write is in progress, which ends by itself (see [`limits`]).
 //!
 //! Responses to READ are read into a buffer after the head of their packet and sent as they are.
 //! Their bytes count against the session's budget until the transport releases them. Payloads of
@@ -44,11 +43,12 @@ use super::status::{Refusal, at_end, ok};
 use super::turns::Turns;
 use crate::codec::{CodecError, Deframer, Extended, Frame, Request, Response, Status};
 
-/// How long a terminated session may take to send the responses that it has.
+/// How long a terminated session may take to send its queued responses.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Serves a session until `incoming` ends. All requests are done by then, except digests and abandoned copies. Once the
-/// client has disconnected, as one that was killed, requests that have not begun are dropped.
+/// Serves a session until `incoming` has ended and all requests are executed; digests in progress are then dropped.
+/// Once the client has disconnected, for example because it was killed, requests that have not begun are dropped, and
+/// copies end with their current step.
 ///
 /// # Errors
 /// If the session was terminated; its last requests may not have been executed. Other sessions of
@@ -62,11 +62,11 @@ where
     I: Stream<Item = Bytes> + Unpin + Send,
     O: Outgoing,
 {
-    let (answers, unsent) = unbounded_channel();
+    let (responses, unsent) = unbounded_channel();
     let unanswered = Arc::new(AtomicUsize::new(0));
     let client = outgoing.client();
     let writer = send_responses(unsent, outgoing, Arc::clone(&unanswered));
-    let session = Session::new(share, answers, unanswered, client).run(incoming);
+    let session = Session::new(share, responses, unanswered, client).run(incoming);
     tokio::pin!(writer);
     let outcome = {
         tokio::pin!(session);
@@ -114,7 +114,7 @@ struct Session {
     writing: usize,
     ended: UnboundedReceiver<Ended>,
     ending: UnboundedSender<Ended>,
-    answers: UnboundedSender<Bytes>,
+    responses: UnboundedSender<Bytes>,
     unanswered: Arc<AtomicUsize>,
     /// Invalid once the client has disconnected.
     client: Weak<()>,
@@ -123,7 +123,7 @@ struct Session {
 impl Session {
     fn new(
         share: Arc<Share>,
-        answers: UnboundedSender<Bytes>,
+        responses: UnboundedSender<Bytes>,
         unanswered: Arc<AtomicUsize>,
         client: Weak<()>,
     ) -> Self {
@@ -148,7 +148,7 @@ impl Session {
             writing: 0,
             ended,
             ending,
-            answers,
+            responses,
             unanswered,
             client,
         }
@@ -168,7 +168,7 @@ impl Session {
             }
             let is_open = incoming.is_some();
             let reads = is_open && !self.is_full();
-            let answers = self.answers.clone();
+            let responses = self.responses.clone();
             let wanted = self.starved.front().map(|job| job.cost(self.share.answer_bytes));
             let budget = Arc::clone(&self.budget);
             tokio::select! {
@@ -182,7 +182,7 @@ impl Session {
                 permit = budget.acquire_many_owned(wanted.unwrap_or(0)), if wanted.is_some() => {
                     // The semaphore is never closed.
                     if let (Ok(permit), Some(job)) = (permit, self.starved.pop_front()) {
-                        self.submit_answer(job, permit);
+                        self.submit_budgeted(job, permit);
                     }
                 }
                 piece = next(&mut incoming), if reads => match piece {
@@ -191,7 +191,7 @@ impl Session {
                     }
                     None => incoming = None,
                 },
-                () = answers.closed(), if is_open => incoming = None,
+                () = responses.closed(), if is_open => incoming = None,
             }
             self.start_ready();
         }
@@ -231,12 +231,12 @@ impl Session {
             Ok((_, Request::Init { .. })) => {
                 self.is_begun = true;
                 self.unanswered.fetch_add(1, Ordering::Relaxed);
-                self.answer(version().encode(0));
+                self.respond(version().encode(0));
                 return Ok(());
             }
             _ if !self.is_begun => return Err(SessionError::NoInit),
             Ok((id, mut request)) => {
-                // They are not used here, and decoded they take eight times as much memory.
+                // Extended attributes are not used here, and take eight times as much memory once decoded.
                 request.forget_extended();
                 (id, request)
             }
@@ -247,7 +247,7 @@ impl Session {
                     _ => Status::BadMessage,
                 };
                 let message = error.to_string().into();
-                self.answer(Response::Status { status, message }.encode(id));
+                self.respond(Response::Status { status, message }.encode(id));
                 return Ok(());
             }
         };
@@ -265,12 +265,12 @@ impl Session {
                 let job = Job { id, number, scope, request, held: length };
                 self.order.push(scope, job, &mut self.ready);
             }
-            Err(response) => self.answer(response.encode(id)),
+            Err(response) => self.respond(response.encode(id)),
         }
         Ok(())
     }
 
-    /// Starts the jobs that are ready, and those that become ready as short ones end at once.
+    /// Starts the jobs that are ready, and those that become ready because short jobs end at once.
     fn start_ready(&mut self) {
         while !self.ready.is_empty() {
             for job in std::mem::take(&mut self.ready) {
@@ -312,7 +312,7 @@ impl Session {
                 let cost = job.cost(self.share.answer_bytes);
                 let budget = Arc::clone(&self.budget);
                 match budget.try_acquire_many_owned(cost) {
-                    Ok(permit) if self.starved.is_empty() => self.submit_answer(job, permit),
+                    Ok(permit) if self.starved.is_empty() => self.submit_budgeted(job, permit),
                     _ => self.starved.push_back(job),
                 }
             }
@@ -321,7 +321,7 @@ impl Session {
             Request::Close(handle) => {
                 self.closes.remove(&job.number);
                 let closed = number(handle).ok().and_then(|handle| self.handles.remove(&handle));
-                // The last holder closes it, which may take time.
+                // Dropping the last reference closes the file, which may take time.
                 self.submit(job, move |_, _| {
                     let response =
                         if closed.is_some() { ok() } else { Refusal::NO_HANDLE.response() };
@@ -373,7 +373,7 @@ impl Session {
         });
     }
 
-    /// Opens the file to be hashed. Only that is ordered with other requests, so later ones need
+    /// Opens the file to be hashed. Only the opening is ordered with other requests, so later ones need
     /// not wait for the digest of a long file.
     fn start_hash(&mut self, job: Job) {
         if self.handles.len() + self.opening + self.hashing >= self.share.options.handles {
@@ -432,7 +432,7 @@ impl Session {
     }
 
     /// Submits a job with a long response, whose share of the budget is `permit`.
-    fn submit_answer(&mut self, job: Job, permit: OwnedSemaphorePermit) {
+    fn submit_budgeted(&mut self, job: Job, permit: OwnedSemaphorePermit) {
         let open = match &job.request {
             Request::Read { handle, .. } | Request::Readdir(handle) => match self.open(handle) {
                 Some(open) => Some(open),
@@ -523,10 +523,10 @@ impl Session {
             Kind::Read { .. } | Kind::Other => {}
         }
         match ended.outcome {
-            Outcome::Packet(packet) => self.answer_in_turn(ended.kind, packet),
+            Outcome::Packet(packet) => self.respond_in_turn(ended.kind, packet),
             Outcome::Packets(packets) => {
                 for packet in packets {
-                    self.answer_in_turn(ended.kind, packet);
+                    self.respond_in_turn(ended.kind, packet);
                 }
             }
             Outcome::Opened { id, outcome } => {
@@ -534,7 +534,7 @@ impl Session {
                     Ok(open) => Response::Handle(self.name(open)),
                     Err(refusal) => refusal.response(),
                 };
-                self.answer(response.encode(id));
+                self.respond(response.encode(id));
             }
             Outcome::Hashing { id, outcome: Ok(hashing) } => {
                 self.hashing += 1;
@@ -544,7 +544,7 @@ impl Session {
                 hashing.run(&self.share.pool, id, session, respond);
             }
             Outcome::Hashing { id, outcome: Err(refusal) } => {
-                self.answer(refusal.response().encode(id));
+                self.respond(refusal.response().encode(id));
             }
         }
         let Some(scope) = ended.scope else { return };
@@ -568,24 +568,24 @@ impl Session {
         self.handles.get(&number(handle).ok()?).cloned()
     }
 
-    fn answer_in_turn(&mut self, kind: Kind, packet: Bytes) {
+    fn respond_in_turn(&mut self, kind: Kind, packet: Bytes) {
         match kind {
             Kind::Read { handle, id } => {
                 for packet in self.turns.end(handle, id, packet) {
-                    self.answer(packet);
+                    self.respond(packet);
                 }
             }
-            _ => self.answer(packet),
+            _ => self.respond(packet),
         }
     }
 
-    fn answer(&self, packet: Bytes) {
-        // Without a receiver, the session is about to end.
-        drop(self.answers.send(packet));
+    fn respond(&self, packet: Bytes) {
+        // Fails once the writer has ended: the transport accepts no more responses.
+        drop(self.responses.send(packet));
     }
 }
 
-/// Releases what an unfinished session still held.
+/// Releases the bytes that an unfinished session still holds.
 impl Drop for Session {
     fn drop(&mut self) {
         self.share.release(self.held);

@@ -22,13 +22,13 @@ impl Refusal {
     /// No such handle, or one of the other kind.
     pub(super) const NO_HANDLE: Self = Self::Server(Status::Failure, "no such handle");
 
-    /// The client has disconnected, and gets no response.
+    /// The client has disconnected; its request is abandoned.
     pub(super) const GONE: Self = Self::Server(Status::Failure, "the client has disconnected");
 
     /// The limit of open handles is reached.
     pub(super) const TOO_MANY: Self = Self::Server(Status::Failure, "too many open handles");
 
-    /// The response for it.
+    /// The response to the refused request.
     pub(super) fn response(&self) -> Response {
         match self {
             Self::System(errno) => {
@@ -77,7 +77,7 @@ fn of(errno: Errno) -> Status {
 mod tests {
     use super::*;
 
-    fn answer(errno: Errno) -> (Status, String) {
+    fn mapped(errno: Errno) -> (Status, String) {
         match Refusal::from(errno).response() {
             Response::Status { status, message } => {
                 (status, String::from_utf8(message.to_vec()).unwrap())
@@ -88,11 +88,11 @@ mod tests {
 
     #[test]
     fn errors_have_openssh_codes_and_system_messages() {
-        assert_eq!(answer(Errno::NOENT).0, Status::NoSuchFile);
-        assert_eq!(answer(Errno::LOOP).0, Status::NoSuchFile);
-        assert_eq!(answer(Errno::ACCESS).0, Status::PermissionDenied);
-        assert_eq!(answer(Errno::NAMETOOLONG).0, Status::BadMessage);
-        assert_eq!(answer(Errno::EXIST).0, Status::Failure);
-        assert_eq!(answer(Errno::NOSPC), (Status::Failure, "No space left on device".to_owned()));
+        assert_eq!(mapped(Errno::NOENT).0, Status::NoSuchFile);
+        assert_eq!(mapped(Errno::LOOP).0, Status::NoSuchFile);
+        assert_eq!(mapped(Errno::ACCESS).0, Status::PermissionDenied);
+        assert_eq!(mapped(Errno::NAMETOOLONG).0, Status::BadMessage);
+        assert_eq!(mapped(Errno::EXIST).0, Status::Failure);
+        assert_eq!(mapped(Errno::NOSPC), (Status::Failure, "No space left on device".to_owned()));
     }
 }

@@ -86,7 +86,7 @@ pub(super) fn config(host_key: &HostKey, credentials: &Credentials) -> Config {
         ))),
         methods,
         auth_rejection_time: REFUSAL,
-        // A request with `none`, which asks for the methods, is not an attempt.
+        // A request with `none`, which queries the methods, is not an attempt.
         auth_rejection_time_initial: Some(Duration::ZERO),
         max_auth_attempts: ATTEMPTS,
         keys: vec![host_key.key.clone()],

@@ -18,18 +18,18 @@ impl Turns {
         self.lines.entry(handle).or_default().push_back((id, None));
     }
 
-    /// Sets the response of a READ. Returns the responses that can be sent now, which may be none. A response that
-    /// waits still counts against the memory limit. That cannot deadlock, as the READs before it are counted already.
+    /// Sets the response of a READ. Returns the responses that can be sent now, which may be none. A waiting
+    /// response still counts against the session's budget. That cannot deadlock: the READs before it have their share.
     pub(super) fn end(&mut self, handle: u32, id: u32, packet: Bytes) -> Vec<Bytes> {
         let Some(line) = self.lines.get_mut(&handle) else { return vec![packet] };
         // If a client uses an id twice, any of its READs will do: their responses cannot be told apart.
-        match line.iter_mut().find(|(of, answer)| *of == id && answer.is_none()) {
-            Some((_, answer)) => *answer = Some(packet),
+        match line.iter_mut().find(|(of, response)| *of == id && response.is_none()) {
+            Some((_, response)) => *response = Some(packet),
             None => return vec![packet],
         }
         let mut next = Vec::new();
         while let Some((_, Some(_))) = line.front() {
-            next.extend(line.pop_front().and_then(|(_, answer)| answer));
+            next.extend(line.pop_front().and_then(|(_, response)| response));
         }
         if line.is_empty() {
             self.lines.remove(&handle);

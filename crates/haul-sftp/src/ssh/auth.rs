@@ -19,7 +19,7 @@ use super::identity::{Asking, Candidate, Identities};
 use super::options::{PasswordSource, Prompter, Secret};
 use super::transport::{Answer, Handshake, Questions, known_methods};
 
-/// Most rounds of prompts, so that a server cannot ask forever.
+/// Most rounds of prompts, so that a server cannot prompt forever.
 const MAX_ROUNDS: usize = 20;
 
 /// The steps of a successful authentication.
@@ -65,7 +65,7 @@ impl Applicant<'_> {
     /// `accepted`.
     ///
     /// # Errors
-    /// If the connection is lost.
+    /// If the connection is lost, or the server sends more than `MAX_ROUNDS` rounds of prompts.
     pub async fn repeat(
         &self,
         handshake: &mut Handshake,
@@ -77,7 +77,7 @@ impl Applicant<'_> {
             let answer = match step {
                 Step::Key(candidate) => {
                     let asking = self.asking();
-                    match self.offer(handshake, candidate, &asking).await? {
+                    match self.offer(handshake, candidate, &asking, true).await? {
                         Ok(answer) => answer,
                         Err(_) => return Ok(Outcome::Refused),
                     }
@@ -161,17 +161,19 @@ impl Applicant<'_> {
         methods
     }
 
-    /// Offers a key. The inner error means that the key cannot sign; the connection remains usable.
+    /// Offers a key. `is_likely`: the server has accepted it before, or it is the obvious one. The inner error means
+    /// that the key cannot sign; the connection remains usable.
     async fn offer(
         &self,
         handshake: &mut Handshake,
         candidate: &Candidate,
         asking: &Asking,
+        is_likely: bool,
     ) -> Result<Result<Answer>> {
         let attempt = async {
             let half = candidate.public_half(asking).await?;
             candidate.check(&half, self.config)?;
-            handshake.public_key(&half, &mut candidate.signer(asking)).await
+            handshake.public_key(&half, &mut candidate.signer(asking, is_likely)).await
         };
         match attempt.await {
             Err(error) if error.location() == self.location => Err(error),
@@ -207,7 +209,7 @@ struct Attempts<'a> {
     /// Whether a user responds to prompts.
     attended: bool,
     /// Password prompts that are left. They count for the whole authentication, as in OpenSSH;
-    /// otherwise a server that always requires one more factor would ask forever.
+    /// otherwise a server that always requires one more factor would prompt forever.
     prompts_left: u32,
     /// Attempts at keyboard-interactive that are left, counted in the same way.
     rounds: u32,
@@ -281,7 +283,7 @@ impl<'a> Attempts<'a> {
             return Ok(None);
         };
         self.keys_left = self.candidates.len() > 0;
-        match self.applicant.offer(handshake, &candidate, &self.asking).await? {
+        match self.applicant.offer(handshake, &candidate, &self.asking, false).await? {
             Ok(answer) => {
                 self.tried.push(candidate.describe());
                 Ok(Some((answer, Step::Key(candidate))))
@@ -321,18 +323,18 @@ impl<'a> Attempts<'a> {
         self.rounds -= 1;
         let mut given: Vec<Vec<Secret>> = Vec::new();
         let mut answer = handshake.questions().await?;
-        let was_asked = matches!(answer, Answer::Questions(_));
+        let was_prompted = matches!(answer, Answer::Questions(_));
         while let Answer::Questions(questions) = answer {
             if given.len() >= MAX_ROUNDS {
                 return Err(self.applicant.too_many_prompts());
             }
-            let answers = self.answers_to(&questions).await?;
-            answer = handshake.answers(&answers).await?;
-            given.push(answers);
+            let responses = self.responses_to(&questions).await?;
+            answer = handshake.answers(&responses).await?;
+            given.push(responses);
         }
         // Refused without a prompt: another attempt would be, too.
-        self.interactive_done |= !was_asked;
-        if given.iter().flatten().any(|answer| !answer.expose().is_empty()) {
+        self.interactive_done |= !was_prompted;
+        if given.iter().flatten().any(|response| !response.expose().is_empty()) {
             self.tried.push("the answers to the server's prompts".to_owned());
         }
         Ok(Some((answer, Step::Answers(given))))
@@ -340,11 +342,11 @@ impl<'a> Attempts<'a> {
 
     /// A single hidden prompt gets the password of the source; all others are for the user. Without
     /// a user the responses are empty, since the server expects one per prompt.
-    async fn answers_to(&mut self, questions: &Questions) -> Result<Vec<Secret>> {
-        if let [(question, false)] = questions.prompts.as_slice()
+    async fn responses_to(&mut self, questions: &Questions) -> Result<Vec<Secret>> {
+        if let [(prompt, false)] = questions.prompts.as_slice()
             && let Some(source) = self.source.take()
         {
-            self.source_sent = question.to_ascii_lowercase().contains("password");
+            self.source_sent = prompt.to_ascii_lowercase().contains("password");
             let (secret, from) = self.fetch(&source).await?;
             self.tried.push(from.to_owned());
             return Ok(vec![secret]);
@@ -354,21 +356,21 @@ impl<'a> Attempts<'a> {
         if !questions.heading.is_empty() && self.attended && !questions.prompts.is_empty() {
             prompter.notice(&questions.heading).await;
         }
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for (prompt, visible) in &questions.prompts {
             let prompt = format!("({}@{}) {prompt}", config.user, config.alias);
-            let answer = match (self.attended, visible) {
+            let response = match (self.attended, visible) {
                 (false, _) => None,
                 (true, true) => prompter.visible(&prompt).await?.map(Secret::new),
                 (true, false) => prompter.secret(&prompt).await?,
             };
-            if answer.is_none() {
+            if response.is_none() {
                 self.attended = false;
                 self.interactive_done = true;
             }
-            answers.push(answer.unwrap_or_else(|| Secret::new("")));
+            responses.push(response.unwrap_or_else(|| Secret::new("")));
         }
-        Ok(answers)
+        Ok(responses)
     }
 
     async fn fetch(&self, source: &PasswordSource) -> Result<(Secret, &'static str)> {

@@ -17,8 +17,8 @@ pub struct Choice {
     more: &'static [&'static str],
 }
 
-/// Without algorithms based on SHA-1, and without the group exchange, which costs one RTT more than
-/// a fixed group. Only servers from before 2016 have nothing newer.
+/// Key exchange algorithms, without those based on SHA-1, and without the group exchange, which costs one RTT more
+/// than a fixed group. Only servers from before 2016 have nothing newer.
 pub const KEX: Choice = Choice {
     option: "KexAlgorithms",
     offered: &[
@@ -40,8 +40,7 @@ pub fn kex_named(name: &str) -> Option<&'static str> {
     KEX.offered.iter().chain(KEX.more).copied().find(|known| *known == name)
 }
 
-/// Certificates first, as in OpenSSH. Algorithms based on SHA-1 only if the configuration names
-/// them.
+/// Host key algorithms: certificates first, as in OpenSSH; SHA-1 only if the configuration names it.
 pub const HOST_KEYS: Choice = Choice {
     option: "HostKeyAlgorithms",
     offered: &[

@@ -1,5 +1,4 @@
-//! Entry points of the fuzz targets: decoders of what a server sends, and of files that identify
-//! it, before anything is trusted.
+//! Entry points of the fuzz targets: decoders of a server's packets and certificates, and of known_hosts files.
 
 pub use super::known_hosts::lines_about as known_host_lines;
 pub use super::transport::fuzzing::{authentication, certificate, identification, offer, packets};

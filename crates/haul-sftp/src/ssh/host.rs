@@ -6,7 +6,7 @@
 //! agent and key files ───┴────────────────────────────────────────────↗
 //! ```
 //!
-//! What worked is remembered: the first connection prompts the user, concurrent ones wait for its
+//! The credential that worked is cached: the first connection prompts the user, concurrent ones wait for its
 //! result, and later ones repeat it.
 
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ pub struct SshHost {
     /// The host through which this one is reached.
     jump: Option<Box<SshHost>>,
     /// Its position on the route, if it is a jump host.
-    on_the_way: Option<OnTheWay>,
+    position: Option<RoutePosition>,
     credential: Mutex<Known>,
     /// Locked by the connection that determines the credential. Contains the cause if that failed
     /// for good.
@@ -69,20 +69,20 @@ pub struct SshHost {
 #[derive(Debug, Default)]
 struct Known {
     credential: Option<Credential>,
-    /// How many there were so far.
+    /// Number of credentials cached so far.
     version: u64,
 }
 
 /// Position of a jump host on the route to a destination.
 #[derive(Debug)]
-struct OnTheWay {
+struct RoutePosition {
     /// From 1, in the order of the route.
     number: usize,
     count: usize,
     destination: String,
 }
 
-impl OnTheWay {
+impl RoutePosition {
     fn hint(&self) -> String {
         let Self { number, count, destination } = self;
         match count {
@@ -96,7 +96,7 @@ impl OnTheWay {
 #[derive(Debug)]
 struct Failure {
     error: Error,
-    /// The error is from a jump host and names it.
+    /// Whether the error is from a jump host and names it.
     is_explained: bool,
 }
 
@@ -126,13 +126,13 @@ impl SshHost {
         Ok(host)
     }
 
-    /// Tells each jump host its position on the route.
+    /// Gives each jump host its position on the route.
     fn number_jump_hosts(&mut self) {
         let (count, destination) = (self.jump_hosts().count(), self.name());
         let mut number = count;
         let mut next = self.jump.as_deref_mut();
         while let Some(host) = next {
-            host.on_the_way = Some(OnTheWay { number, count, destination: destination.clone() });
+            host.position = Some(RoutePosition { number, count, destination: destination.clone() });
             number -= 1;
             next = host.jump.as_deref_mut();
         }
@@ -188,7 +188,7 @@ impl SshHost {
             password: options.password.clone(),
             prompter,
             jump,
-            on_the_way: None,
+            position: None,
             credential: Mutex::default(),
             finding: tokio::sync::Mutex::default(),
             guesses: AtomicBool::new(true),
@@ -254,9 +254,9 @@ impl SshHost {
         }
     }
 
-    /// Opens a connection with a channel to a subsystem, to which the bytes are sent that `first`
-    /// returns for the server's identification. If the server tolerates it, this is sent together
-    /// with the authentication and costs no additional RTT.
+    /// Opens a connection with a channel to a subsystem, and sends on it the bytes that `first` returns for the
+    /// server's identification. If the server tolerates it, all this travels with the authentication and costs no
+    /// additional RTT.
     ///
     /// # Errors
     /// Those of [`SshHost::connect`]; `Busy` if the server opens no channel (MaxSessions).
@@ -290,7 +290,7 @@ impl SshHost {
         };
         let surprises = self.memory.surprises();
         let (mut handshake, path_stats) = match self.reach(&round_trips).await {
-            // The server differs from what was remembered of it.
+            // The server negotiated another key exchange than the cached one, which is discarded by now.
             Err(_) if self.memory.surprises() != surprises => self.reach(&round_trips).await?,
             reached => reached?,
         };
@@ -329,7 +329,7 @@ impl SshHost {
                 let (tunnel, known) = tokio::try_join!(self.tunnel(jump, round_trips), known)?;
                 let (tunnel, rtt) = tunnel;
                 let handshake = self.open(tunnel, known, round_trips, Some(rtt)).await?;
-                // Measurements of the first hop say nothing about the rest.
+                // Measurements of the first hop do not describe the rest of the path.
                 Ok((handshake, PathStats { rtt, gauge: None }))
             }
             (Route::Direct | Route::Jump(_), _) => {
@@ -365,11 +365,11 @@ impl SshHost {
             ErrorKind::Busy | ErrorKind::Unreachable => {}
             _ => return error,
         }
-        let said = words.text().await;
-        if said.is_empty() {
+        let printed = words.text().await;
+        if printed.is_empty() {
             return error;
         }
-        self.error().because(format!("{}; the ProxyCommand printed: {said}", error.cause()))
+        self.error().because(format!("{}; the ProxyCommand printed: {printed}", error.cause()))
     }
 
     /// A tunnel through a jump host. That host is connected before the channel is opened, so
@@ -393,7 +393,7 @@ impl SshHost {
     /// Adds the name and position of this jump host to a failure.
     fn explained(&self, failure: Failure) -> Failure {
         let Failure { error, is_explained } = failure;
-        let Some(jump) = self.on_the_way.as_ref().filter(|_| !is_explained) else {
+        let Some(jump) = self.position.as_ref().filter(|_| !is_explained) else {
             return Failure { error, is_explained };
         };
         let hint = match error.hint() {
@@ -443,7 +443,7 @@ impl SshHost {
             password: self.password.as_ref(),
             prompter: &self.prompter,
         };
-        // What the server has accepted on this connection so far.
+        // The steps that the server has accepted on this connection so far.
         let mut accepted = Credential::new();
         let mut refused = None;
         if let Some((version, credential)) = self.remembered() {
@@ -476,7 +476,7 @@ impl SshHost {
                 self.finding.lock().await
             }
         };
-        // Another connection may have determined a credential, and after that another one a newer credential.
+        // Other connections may have determined a credential meanwhile, and later a newer one.
         while let Some((version, credential)) = self.remembered()
             && refused != Some(version)
         {

@@ -1,8 +1,8 @@
 //! Verifies host keys: by the known hosts, the configuration and, if necessary, the user.
 //!
 //! The first accepted key is the host's key for the rest of the run ([`pin`](super::pin)). If it was
-//! unknown, it is stored in the known_hosts file for later runs. The user is not asked again about a
-//! key that was refused.
+//! unknown, it is stored in the known_hosts file for later runs. The user is not prompted again for
+//! a key that was refused.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,13 +35,13 @@ pub struct HostKeyJudge {
     /// The host's key in this run.
     pin: Arc<Pin>,
     /// Locked by the connection that prompts the user.
-    answers: Mutex<Answers>,
+    decisions: Mutex<Decisions>,
 }
 
 /// Decisions with the settings of this host. The pin is shared with hosts whose settings may accept
 /// more, so it refuses keys but never accepts one.
 #[derive(Debug, Default)]
-struct Answers {
+struct Decisions {
     accepted: Option<Vec<u8>>,
     refused: Vec<Vec<u8>>,
 }
@@ -66,7 +66,7 @@ impl HostKeyJudge {
             ca_signatures: config.ca_signatures.clone(),
             prompter,
             pin,
-            answers: Mutex::default(),
+            decisions: Mutex::default(),
         }
     }
 
@@ -193,36 +193,36 @@ impl HostKeyJudge {
         others: &[(String, known_hosts::Place)],
         fault: Option<String>,
     ) -> Result<()> {
-        let mut answers = self.answers.lock().await;
+        let mut decisions = self.decisions.lock().await;
         // Another key may have been accepted during the wait.
         self.check_pin(key)?;
-        if answers.accepted.as_ref() == Some(&key.blob) {
+        if decisions.accepted.as_ref() == Some(&key.blob) {
             return Ok(());
         }
-        let mut story = format!(
+        let mut cause = format!(
             "the {} host key of {} is not known ({})",
             key.kind(),
             self.host.name,
             key.fingerprint()
         );
         if let Some(fault) = fault {
-            story = format!("{story}, and {fault}");
+            cause = format!("{cause}, and {fault}");
         }
         if let Some((other, place)) = others.first() {
-            story = format!("{story}, although its {} key is ({place})", key::kind(other));
+            cause = format!("{cause}, although its {} key is ({place})", key::kind(other));
         }
         let accepted = match self.strict {
             StrictHostKeys::Yes => false,
             StrictHostKeys::No => true,
             // A host that is known by other keys is not new.
             StrictHostKeys::AcceptNew => others.is_empty(),
-            StrictHostKeys::Ask if self.batch || answers.refused.contains(&key.blob) => false,
+            StrictHostKeys::Ask if self.batch || decisions.refused.contains(&key.blob) => false,
             // Names in a certificate are chosen by the server: they must not start lines of their
             // own.
-            StrictHostKeys::Ask => self.ask(key, &text::line(&story)).await?,
+            StrictHostKeys::Ask => self.prompt(key, &text::line(&cause)).await?,
         };
         if !accepted {
-            answers.refused.push(key.blob.clone());
+            decisions.refused.push(key.blob.clone());
             let advice = match self.strict {
                 StrictHostKeys::Yes => {
                     "StrictHostKeyChecking is yes; add the key to the known hosts"
@@ -235,31 +235,31 @@ impl HostKeyJudge {
                      once with ssh, or use --accept-new-host-keys"
                 }
             };
-            return Err(self.refuse(story).hinting(advice));
+            return Err(self.refuse(cause).hinting(advice));
         }
         if !self.pin.hold(&key.blob) {
             return self.check_pin(key);
         }
-        answers.accepted = Some(key.blob.clone());
+        decisions.accepted = Some(key.blob.clone());
         self.remember(key).await;
         Ok(())
     }
 
     /// Prompts like OpenSSH: yes, no, or the fingerprint itself.
-    async fn ask(&self, key: &HostKey, story: &str) -> Result<bool> {
+    async fn prompt(&self, key: &HostKey, cause: &str) -> Result<bool> {
         let fingerprint = key.fingerprint();
-        let mut question =
-            format!("{}: {story}.\nContinue connecting (yes/no/[fingerprint])? ", self.location);
+        let mut prompt =
+            format!("{}: {cause}.\nContinue connecting (yes/no/[fingerprint])? ", self.location);
         loop {
-            let Some(answer) = self.prompter.visible(&question).await? else { return Ok(false) };
-            let answer = answer.trim();
-            if answer.eq_ignore_ascii_case("yes") || answer == fingerprint {
+            let Some(response) = self.prompter.visible(&prompt).await? else { return Ok(false) };
+            let response = response.trim();
+            if response.eq_ignore_ascii_case("yes") || response == fingerprint {
                 return Ok(true);
             }
-            if answer.is_empty() || answer.eq_ignore_ascii_case("no") {
+            if response.is_empty() || response.eq_ignore_ascii_case("no") {
                 return Ok(false);
             }
-            question = "Please type 'yes', 'no' or the fingerprint: ".to_owned();
+            prompt = "Please type 'yes', 'no' or the fingerprint: ".to_owned();
         }
     }
 

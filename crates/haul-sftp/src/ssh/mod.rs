@@ -37,5 +37,5 @@ pub use host::SshHost;
 pub use options::{ConfigFile, NoPrompter, PasswordSource, Pins, Prompter, Secret, SshOptions};
 pub use transport::{Channel, Incoming, Outgoing};
 
-/// Bytes of the remote program's standard error that are kept for an error message.
+/// Most bytes of standard error, of the remote program or a ProxyCommand, that are stored for an error message.
 const STDERR_KEPT: usize = 4096;

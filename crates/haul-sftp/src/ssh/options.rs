@@ -34,9 +34,10 @@ pub struct SshOptions {
 }
 
 impl SshOptions {
-    /// The options that apply to jump hosts. As in ssh, which starts another ssh for a jump host, they share the choice
-    /// of configuration files but no options or key files of the command line: a user who accepts any host key of a
-    /// virtual machine (`-o StrictHostKeyChecking=no`) does not mean the bastion in front of it.
+    /// The options that apply to jump hosts. As in ssh, which starts another ssh for a jump host, the configuration
+    /// files are the same, but `-o`, `-i`, `-C`, `-J` and the password do not apply: a user who accepts any host key of
+    /// a virtual machine (`-o StrictHostKeyChecking=no`) does not mean the bastion in front of it. Acceptance of new
+    /// host keys (`accept_new_host_keys`) applies to jump hosts too.
     #[must_use]
     pub fn for_jump_host(&self) -> Self {
         Self {

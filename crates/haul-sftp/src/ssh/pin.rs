@@ -1,7 +1,7 @@
 //! Pins each host to one key: the first that was accepted holds for the rest of the run.
 //!
 //! A run makes many connections to a host. Without pins each of them could reach another machine whose key
-//! happens to be accepted too: because keys of new hosts are accepted without asking and the known_hosts file
+//! happens to be accepted too: because keys of new hosts are accepted without a prompt and the known_hosts file
 //! cannot hold them (`/dev/null`), or because the name has several known keys. The second machine would get
 //! the password, and parts of one file would go to both.
 
@@ -20,7 +20,7 @@ struct Endpoint {
     host_name: String,
     port: u16,
     alias: Option<String>,
-    way: String,
+    route: String,
 }
 
 /// The key of one host, once one was accepted.
@@ -29,19 +29,19 @@ pub struct Pin(OnceLock<Vec<u8>>);
 
 impl Pins {
     /// The pin of the host that is dialled by this name and port, whose key is looked up by the alias;
-    /// `way` describes the route to it.
+    /// `route` describes how it is reached.
     pub(super) fn of(
         &self,
         host_name: &str,
         port: u16,
         alias: Option<&str>,
-        way: String,
+        route: String,
     ) -> Arc<Pin> {
         let endpoint = Endpoint {
             host_name: host_name.to_ascii_lowercase(),
             port,
             alias: alias.map(str::to_ascii_lowercase),
-            way,
+            route,
         };
         let mut pins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(pins.entry(endpoint).or_default())

@@ -41,9 +41,9 @@ impl LastWords {
 
 impl Captured {
     fn add(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = STDERR_KEPT.saturating_sub(kept.len());
-        kept.extend(bytes.iter().take(room));
+        let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = STDERR_KEPT.saturating_sub(stored.len());
+        stored.extend(bytes.iter().take(room));
     }
 }
 

@@ -1,4 +1,5 @@
-//! Existing files whose attributes may not be set. Of the server, that says nothing.
+//! Servers that refuse to set attributes of an existing file: a denial concerns that file, not the server's
+//! capabilities.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -14,15 +15,15 @@ use tokio::runtime::Handle;
 use super::old_and_private;
 use super::scripted::{Scripted, status};
 
-/// A server that responds to SETSTAT of some attributes with a status, and its warnings.
+/// A storage on a server that responds to some requests with `answer`, and the warnings about the server.
 async fn storage(answer: fn(&Request) -> Option<Response>) -> (Arc<SftpStorage>, Receiver<String>) {
     let waits = HostWaits::default();
     let dial = Scripted { script: |_| Some(Duration::ZERO), answer, waits };
     let host = SftpHost::new(Arc::new(dial), Handle::current());
-    let (warnings, heard) = channel();
+    let (warnings, received) = channel();
     host.warn_through(Box::new(move |message| warnings.send(message.to_owned()).unwrap()));
     let location = Location::parse("sftp://scripted/").unwrap();
-    (SftpStorage::open(host, location, Bytes::from_static(b"/"), None).await.unwrap(), heard)
+    (SftpStorage::open(host, location, Bytes::from_static(b"/"), None).await.unwrap(), received)
 }
 
 fn file() -> RelPath {
@@ -31,8 +32,8 @@ fn file() -> RelPath {
 
 /// Once, a denial for a file of another user was stored as "the server does not set times".
 #[tokio::test]
-async fn a_denial_for_an_existing_file_is_its_error_and_not_the_servers() {
-    let (storage, heard) = storage(|request| match request {
+async fn a_denied_setstat_is_an_error_of_the_file_and_not_a_limit_of_the_server() {
+    let (storage, received) = storage(|request| match request {
         Request::Setstat(_, Attrs { times: Some(_), permissions: Some(_), .. }) => {
             Some(status(Status::Unsupported))
         }
@@ -43,12 +44,12 @@ async fn a_denial_for_an_existing_file_is_its_error_and_not_the_servers() {
     let error = storage.set_metadata(&file(), &old_and_private()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
     assert!(storage.capabilities().times);
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [""; 0]);
+    assert_eq!(received.try_iter().collect::<Vec<_>>(), [""; 0]);
 }
 
 #[tokio::test]
-async fn an_unsupported_attribute_of_an_existing_file_is_unsupported_for_all() {
-    let (storage, heard) = storage(|request| match request {
+async fn an_attribute_unsupported_for_an_existing_file_is_unsupported_for_all_files() {
+    let (storage, received) = storage(|request| match request {
         Request::Setstat(_, Attrs { times: Some(_), .. }) => Some(status(Status::Unsupported)),
         _ => None,
     })
@@ -56,18 +57,18 @@ async fn an_unsupported_attribute_of_an_existing_file_is_unsupported_for_all() {
     storage.set_metadata(&file(), &old_and_private()).await.unwrap();
     assert!(!storage.capabilities().times);
     let message = "the server does not set times; they are not preserved";
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [message]);
+    assert_eq!(received.try_iter().collect::<Vec<_>>(), [message]);
 }
 
 /// Once, this was reported as "the server does not set owners".
 #[tokio::test]
-async fn an_owner_that_may_not_be_changed_leaves_the_other_attributes() {
+async fn a_refused_change_of_owner_is_a_warning_and_not_an_error() {
     for mode in [0o640, 0o4750] {
-        let (storage, heard) = storage(|request| match request {
+        let (storage, received) = storage(|request| match request {
             Request::Setstat(_, Attrs { owner: Some(_), .. }) => {
                 Some(status(Status::PermissionDenied))
             }
-            // Never without its owner.
+            // A set-user-ID bit must not be sent without its owner.
             Request::Setstat(_, Attrs { permissions: Some(0o4750), .. }) => {
                 Some(status(Status::Failure))
             }
@@ -78,6 +79,6 @@ async fn an_owner_that_may_not_be_changed_leaves_the_other_attributes() {
         storage.set_metadata(&file(), &metadata).await.unwrap();
         let message =
             "the server refuses to change owners of existing entries; they are not preserved";
-        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [message], "{mode:o}");
+        assert_eq!(received.try_iter().collect::<Vec<_>>(), [message], "{mode:o}");
     }
 }

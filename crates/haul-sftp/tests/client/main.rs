@@ -50,8 +50,8 @@ async fn opened(dial: impl Dial + 'static, path: &[u8], journals: &TempDir) -> A
     let host = SftpHost::new(Arc::new(dial), Handle::current());
     let resolved = host.resolve(path).await.unwrap();
     let location = Location::parse("sftp://sftp-server/").unwrap();
-    let place = Some(journals.path().to_owned());
-    SftpStorage::open(host, location, resolved.path, place).await.unwrap()
+    let journals = Some(journals.path().to_owned());
+    SftpStorage::open(host, location, resolved.path, journals).await.unwrap()
 }
 
 async fn conforms(server: SftpServerProcess) {
@@ -216,19 +216,19 @@ async fn attributes_are_set_by_path_on_a_server_without_fsetstat() {
 
 #[tokio::test]
 async fn a_refused_setstat_is_remembered_until_the_server_accepts_it() {
-    let [dir, places] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [dir, memory] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let root = dir.path().as_os_str().as_encoded_bytes().to_vec();
-    let (warnings, heard) = std::sync::mpsc::channel();
+    let (warnings, received) = std::sync::mpsc::channel();
     let run = async |refuse: &'static str| {
         let dial = SftpServerProcess { refuse, ..SftpServerProcess::default() };
         let host = SftpHost::new(Arc::new(dial), Handle::current());
-        host.remember_in(places.path());
+        host.remember_in(memory.path());
         let warnings = warnings.clone();
         host.warn_through(Box::new(move |message| warnings.send(message.to_owned()).unwrap()));
         let location = Location::parse("sftp://sftp-server/").unwrap();
         SftpStorage::open(host, location, Bytes::from(root.clone()), None).await.unwrap()
     };
-    let remembered = || std::fs::read_dir(places.path()).unwrap().count();
+    let remembered = || std::fs::read_dir(memory.path()).unwrap().count();
 
     let first = run("setstat,fsetstat").await;
     assert!(first.capabilities().times);
@@ -237,17 +237,17 @@ async fn a_refused_setstat_is_remembered_until_the_server_accepts_it() {
     assert!(!first.capabilities().times);
     let message = "the server does not set modes and times; they are not preserved, and directories and \
                    large files stay private (0700, 0600)";
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [message]);
+    assert_eq!(received.try_iter().collect::<Vec<_>>(), [message]);
     assert_eq!(remembered(), 1);
 
-    // The next run knows it from the start, and warns when it writes.
+    // The next run knows that from the start, and warns when it writes.
     let second = run("setstat,fsetstat").await;
     assert!(!second.capabilities().times);
     write(&second, "a", 7, Metadata { mode: Some(0o640), ..Metadata::default() }).await;
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [message]);
+    assert_eq!(received.try_iter().collect::<Vec<_>>(), [message]);
     assert_eq!(remembered(), 1);
 
-    // Each run tries it once more; after a success the next run relies on it.
+    // Each run tries SETSTAT once more; after a success the next run relies on it.
     let third = run("").await;
     assert!(!third.capabilities().times);
     write(&third, "a", 7, Metadata { mode: Some(0o604), ..Metadata::default() }).await;
@@ -260,7 +260,7 @@ async fn a_refused_setstat_is_remembered_until_the_server_accepts_it() {
     assert_eq!(std::fs::metadata(dir.path().join("a")).unwrap().mtime(), 1_000_000_000);
 }
 
-/// A host that refuses connections after 300 ms.
+/// A host to which every connection fails after 300 ms.
 #[derive(Debug, Default)]
 struct Dead(Arc<AtomicUsize>);
 
@@ -295,6 +295,6 @@ async fn one_failed_dial_fails_all_tasks_that_wait_for_the_host() {
         assert!(error.to_string().contains("nobody is there"), "{error}");
     }
     assert_eq!(dialled.load(Ordering::Relaxed), 1);
-    assert!(host.resolve(b"/path").await.is_err(), "who comes later tries anew");
+    assert!(host.resolve(b"/path").await.is_err(), "a later task dials again");
     assert_eq!(dialled.load(Ordering::Relaxed), 2);
 }

@@ -15,7 +15,7 @@ use crate::peer;
 use crate::pipe::SFTP_SERVER;
 use crate::sshd::{Builder, Sshd};
 
-/// The number of lanes that the storage shall use.
+/// The number of lanes of the storage.
 const LANES: usize = 3;
 
 /// Runs the suite in the directory `path` of a server.
@@ -38,7 +38,7 @@ async fn conforms_on_haul(settings: impl FnOnce(SftpServerBuilder) -> SftpServer
     let memory = Some(here.path().join("memory"));
     let options = SshOptions { memory, ..peer::options(&known, &[]) };
     conforms(peer::host(Some("me"), port, &options), "/").await;
-    assert_eq!(std::fs::read_dir(served.path()).unwrap().count(), 0, "something was left");
+    assert_eq!(std::fs::read_dir(served.path()).unwrap().count(), 0, "files were left");
     server.stop().await;
 }
 
@@ -58,7 +58,7 @@ async fn conforms_through_sshd(
             .unwrap();
     conforms(host, &path(&sshd)).await;
     assert!(sshd.connections() >= LANES, "each lane is a connection");
-    assert_eq!(std::fs::read_dir(sshd.path("served")).unwrap().count(), 0, "something was left");
+    assert_eq!(std::fs::read_dir(sshd.path("served")).unwrap().count(), 0, "files were left");
 }
 
 fn served(sshd: &Sshd) -> String {
@@ -82,7 +82,7 @@ async fn the_client_conforms_on_hauls_own_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_conforms_on_hauls_own_server_with_few_handles_per_session() {
-    // The suite writes twenty files at once, each on a lane of its own then.
+    // The suite writes twenty files at once, which then need a lane each.
     for handles in [1, 2] {
         conforms_on_haul(|builder| builder.max_handles(handles).max_sessions(64)).await;
     }

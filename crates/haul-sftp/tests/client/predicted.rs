@@ -1,5 +1,5 @@
-//! Requests that follow an open in the same flight, for the predicted handle: files and listings are right, also on
-//! servers that choose handles by other rules.
+//! Requests that follow an open in the same flight, for the predicted handle: files and listings are right, even on
+//! servers that choose handles by other rules than predicted.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,19 +35,19 @@ const FILE: u32 = 0o100_644;
 const LENGTH: usize = 200_000;
 const NAMES: usize = 150;
 
-/// What is read with an open.
+/// The range that is requested together with an open.
 const FIRST: Range = Range::new(0, 128 << 10);
 
 /// How a server chooses handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
-    /// The one that was closed last, as OpenSSH does.
+    /// The one that was closed last, as in OpenSSH.
     LastClosed,
-    /// The lowest one. Closed handles can still be read, as if they belonged to other files now.
+    /// The lowest free one. A closed handle can still be read, as if it had been reassigned to another file.
     Lowest,
     /// A new one each time.
     New,
-    /// As OpenSSH, but requests are executed before an open that was sent before them.
+    /// As OpenSSH, but an open takes effect an RTT late: requests sent right behind it are executed before it.
     LastClosedAndLate,
 }
 
@@ -122,10 +122,10 @@ struct State {
 #[derive(Debug, Clone)]
 struct Open {
     content: Bytes,
-    /// Names that were listed.
+    /// Number of names listed so far.
     listed: usize,
     is_open: bool,
-    /// From when on it can be used.
+    /// When the handle becomes usable.
     from: Instant,
 }
 
@@ -138,7 +138,7 @@ impl Outgoing for Server {
             let (id, request) = Request::decode(frame).unwrap();
             let name = name(&request);
             self.log.lock().unwrap().push(name.clone());
-            let response = state.answer(&request);
+            let response = state.respond(&request);
             let mut bytes = response.encode(id).to_vec();
             for piece in response.payload().into_iter().flat_map(Block::pieces) {
                 bytes.extend_from_slice(piece);
@@ -151,7 +151,7 @@ impl Outgoing for Server {
 }
 
 impl State {
-    fn answer(&mut self, request: &Request) -> Response {
+    fn respond(&mut self, request: &Request) -> Response {
         match request {
             Request::Init { .. } => {
                 Response::Version { version: 3, extensions: Extensions::default() }
@@ -228,13 +228,13 @@ fn named(name: Bytes) -> Name {
     Name { name, long: Bytes::new(), attrs }
 }
 
-/// Content that no other path has.
+/// The content of a file, which depends on its path.
 fn content(path: &[u8]) -> Bytes {
     let seed = path.iter().fold(7_usize, |seed, byte| seed * 31 % 1009 + usize::from(*byte));
     (0..LENGTH).map(|at| (at * 7 + seed + seed * at / 251) as u8).collect::<Vec<_>>().into()
 }
 
-/// A request in the log.
+/// The name of a request in the log.
 fn name(request: &Request) -> String {
     let of = |name: &str, path: &Bytes| format!("{name} {}", path.escape_ascii());
     match request {
@@ -274,16 +274,16 @@ impl World {
             assert!(found == whole[range.start() as usize..end], "{name} {range:?}");
         }
         drop(file);
-        // Its handle is closed.
+        // Wait until its handle is closed.
         sleep(2 * RTT).await;
     }
 
-    /// Lists a directory. Returns the number of its names, each of which has to be there once.
+    /// Lists a directory. Returns the number of its names, none of which may occur twice.
     async fn names(&self, name: &str) -> usize {
         names(&*self.storage, name).await.len()
     }
 
-    /// Whether `next` came right behind `open`, before the response to that was sent.
+    /// Whether the server received `next` after `open`, before its response to `open` reached the client.
     fn is_one_flight(&self, open: &str, next: &str) -> bool {
         let log = self.log.lock().unwrap();
         let sent = format!("sent {open}");
@@ -328,7 +328,7 @@ async fn a_file_is_read_and_a_directory_listed_in_the_flight_of_its_open() {
     assert_eq!(lists, [NAMES; 8]);
 }
 
-/// The server returns another handle than the predicted one, and sends bytes of another file for that.
+/// The server returns another handle than the predicted one, for which it sends bytes of another file.
 #[tokio::test]
 async fn bytes_for_a_wrong_handle_are_discarded_and_no_more_are_requested() {
     let world = World::new(Rule::Lowest).await;
@@ -375,21 +375,21 @@ async fn parents_are_checked_in_the_same_flight() {
     let world = World::new(Rule::LastClosed).await;
     let is_first = |name: &str| {
         let log = world.log.lock().unwrap();
-        let asked = log.iter().position(|event| event == name).unwrap();
-        let answered = log.iter().position(|event| event == "sent LSTAT /xd").unwrap();
-        asked < answered
+        let requested = log.iter().position(|event| event == name).unwrap();
+        let responded = log.iter().position(|event| event == "sent LSTAT /xd").unwrap();
+        requested < responded
     };
     world.storage.stat(&path("xd/yd/f")).await.unwrap();
     assert!(is_first("LSTAT /xd/yd/f"));
     world.log.lock().unwrap().clear();
-    // A directory that was described need not be checked.
+    // A directory whose attributes were received need not be checked.
     world.storage.stat(&path("xd/zd")).await.unwrap();
     world.storage.stat(&path("xd/zd/f")).await.unwrap();
     let log = world.log.lock().unwrap().clone();
     assert_eq!(log.iter().filter(|event| event.starts_with("LSTAT")).count(), 2, "{log:?}");
 }
 
-/// OpenSSH's server, whose responses take a while.
+/// OpenSSH's server, with delayed responses.
 #[derive(Debug)]
 struct Slow(SftpServerProcess);
 
@@ -439,7 +439,7 @@ async fn many_files_and_directories_at_a_time_are_right_on_openssh() {
         let check = |number: usize| {
             let storage = &*storage;
             async move {
-                // Some do not exist: the handles after them are other ones.
+                // Opens fail in between, so that handles differ from the predicted ones.
                 assert!(storage.open_reading(&path("none"), FIRST).await.is_err());
                 let file = path(&format!("file{number}"));
                 let file = storage.open_reading(&file, FIRST).await.unwrap();

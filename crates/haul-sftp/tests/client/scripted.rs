@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::pipe::channel;
 
-/// The delay of the response to a request; `None`: it never comes.
+/// The delay of the response to a request; `None` for no response.
 pub(crate) type Script = fn(&Request) -> Option<Duration>;
 
 const DIRECTORY: u32 = 0o040_755;
@@ -99,7 +99,7 @@ impl Outgoing for Server {
     }
 }
 
-/// A response without a message.
+/// A status without a message.
 pub(crate) fn status(status: Status) -> Response {
     Response::Status { status, message: Bytes::new() }
 }

@@ -70,7 +70,7 @@ async fn copies(host: SshHost, least: [u32; 2]) {
         expected: None,
     };
     file.commit(LENGTH as u64, &options).await.unwrap();
-    assert!(std::fs::read(served.path().join("file")).unwrap() == content, "changed on the way up");
+    assert!(std::fs::read(served.path().join("file")).unwrap() == content, "corrupted by upload");
     let up = host.key_exchanges();
 
     let file = storage.open(&path).await.unwrap();
@@ -79,7 +79,7 @@ async fn copies(host: SshHost, least: [u32; 2]) {
     while let Some(block) = blocks.next().await {
         read.extend(block.unwrap().pieces().iter().flat_map(|piece| piece.to_vec()));
     }
-    assert!(read == content, "changed on the way down");
+    assert!(read == content, "corrupted by download");
     let down = host.key_exchanges() - up;
     // The first one opened the connection.
     assert!(up > least[0] && down >= least[1], "{up} key exchanges up, {down} down");
@@ -95,7 +95,7 @@ async fn copies_with_limits_on_either_side(start: impl Fn(usize) -> Command) {
 }
 
 /// Whether all these paths exist; otherwise prints that the test is skipped.
-fn are_there(needed: &[&str], package: &str) -> bool {
+fn all_exist(needed: &[&str], package: &str) -> bool {
     let missing = needed.iter().find(|path| !Path::new(path).exists());
     if let Some(path) = missing {
         eprintln!("SKIPPED: no {path} ({package})");
@@ -115,7 +115,7 @@ fn built(mut command: Command) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_on_libssh_survive_rekeying_by_either_side() {
-    if !are_there(&["/usr/include/libssh/server.h", SFTP_SERVER], "libssh-dev") {
+    if !all_exist(&["/usr/include/libssh/server.h", SFTP_SERVER], "libssh-dev") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -141,7 +141,7 @@ async fn copies_on_go_survive_rekeying_by_either_side() {
         "/usr/share/gocode/src/golang.org/x/crypto/ssh/server.go",
         "/usr/share/gocode/src/github.com/pkg/sftp/server.go",
     ];
-    if !are_there(&needed, "golang-go, golang-golang-x-crypto-dev, golang-github-pkg-sftp-dev") {
+    if !all_exist(&needed, "golang-go, golang-golang-x-crypto-dev, golang-github-pkg-sftp-dev") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ async fn copies_on_dropbear_survive_rekeying_by_haul() {
     const KEY: &str = "/usr/bin/dropbearkey";
     // The path compiled into dropbear.
     const PROGRAM: &str = "/usr/lib/sftp-server";
-    if !are_there(&[DROPBEAR, KEY, PROGRAM], "dropbear-bin, openssh-sftp-server") {
+    if !all_exist(&[DROPBEAR, KEY, PROGRAM], "dropbear-bin, openssh-sftp-server") {
         return;
     }
     if output(Command::new("id").arg("-u")) != "0" {
@@ -209,7 +209,7 @@ async fn copies_on_dropbear_survive_rekeying_by_haul() {
 async fn proftpd_reports_digests() {
     const PROFTPD: &str = "/usr/sbin/proftpd";
     const MODULES: &str = "/usr/lib/proftpd";
-    if !are_there(&[PROFTPD, "/usr/lib/proftpd/mod_sftp.so"], "proftpd-core, proftpd-mod-crypto") {
+    if !all_exist(&[PROFTPD, "/usr/lib/proftpd/mod_sftp.so"], "proftpd-core, proftpd-mod-crypto") {
         return;
     }
     if output(Command::new("id").arg("-u")) != "0" {

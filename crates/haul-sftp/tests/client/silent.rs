@@ -1,5 +1,5 @@
-//! Servers that accept requests and never respond: every wait is reported after 10 s and ends. The clock
-//! is paused, so that minutes take no time.
+//! Servers that accept requests and respond late or never: every wait is reported after 10 s, and all but that
+//! for a sync time out after 60 s. The clock is paused, so that minutes take no time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,9 +22,9 @@ type Reports = Arc<Mutex<Vec<(String, u64)>>>;
 
 fn host(script: Script) -> (Arc<SftpHost>, Reports) {
     let reports = Reports::default();
-    let heard = Arc::clone(&reports);
+    let sink = Arc::clone(&reports);
     let waits = Waits::new(move |wait| {
-        heard.lock().unwrap().push((wait.what.clone(), wait.waited.as_secs()));
+        sink.lock().unwrap().push((wait.what.clone(), wait.waited.as_secs()));
     });
     let dial = Scripted { script, answer: |_| None, waits: waits.of("scripted:22") };
     (SftpHost::new(Arc::new(dial), Handle::current()), reports)

@@ -97,12 +97,12 @@ async fn scp_copies_trees_and_the_legacy_protocol_is_refused_with_a_reason() {
     same_tree(&site.here("tree"), &site.here("back"));
     let mut old = site.command("scp");
     old.args(site.ssh_options()).args(["-O", "tree/a/none", "me@127.0.0.1:"]);
-    let said = site.fails(old).await;
-    assert!(said.contains("this server speaks SFTP, not the old protocol of scp"), "{said}");
+    let output = site.fails(old).await;
+    assert!(output.contains("this server speaks SFTP, not the old protocol of scp"), "{output}");
     let mut shell = site.command("ssh");
     shell.args(site.ssh_options()).args(["me@127.0.0.1", "id"]);
-    let said = site.fails(shell).await;
-    assert!(said.contains("it runs no commands"), "{said}");
+    let output = site.fails(shell).await;
+    assert!(output.contains("it runs no commands"), "{output}");
 }
 
 #[tokio::test]

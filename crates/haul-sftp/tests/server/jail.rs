@@ -126,7 +126,7 @@ async fn a_component_swapped_for_a_link_during_an_open_does_not_lead_outside() {
     }
     ends.store(true, Ordering::Relaxed);
     swapping.join().unwrap();
-    assert!(opened > 0, "the way never led anywhere");
+    assert!(opened > 0, "no open succeeded");
 }
 
 #[tokio::test]

@@ -91,21 +91,21 @@ impl Site {
 
     /// The output of a command that succeeds.
     pub(crate) async fn run(&self, mut command: Command) -> String {
-        let said = format!("{command:?}");
+        let line = format!("{command:?}");
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         let (out, err) = both(&output);
-        assert!(output.status.success(), "{said}\n{out}{err}");
+        assert!(output.status.success(), "{line}\n{out}{err}");
         out
     }
 
     /// The output of a command that fails.
     pub(crate) async fn fails(&self, mut command: Command) -> String {
-        let said = format!("{command:?}");
+        let line = format!("{command:?}");
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         let (out, err) = both(&output);
         assert!(
             !output.status.success() && output.status.code() != Some(124),
-            "{said}\n{out}{err}"
+            "{line}\n{out}{err}"
         );
         format!("{out}{err}")
     }
@@ -198,12 +198,12 @@ async fn sessions_beyond_the_limit_are_refused_with_a_reason() {
     let mut input = first.stdin.take().unwrap();
     writeln!(input, "pwd").unwrap();
     let mut lines = BufReader::new(first.stdout.take().unwrap()).lines();
-    let answered = tokio::task::spawn_blocking(move || {
+    let printed = tokio::task::spawn_blocking(move || {
         lines.any(|line| line.unwrap().contains("Remote working directory: /"))
     });
-    assert!(answered.await.unwrap());
-    let said = site.fails(site.sftp("pwd")).await;
-    assert!(said.contains("all 1 sessions of this server are taken"), "{said}");
+    assert!(printed.await.unwrap());
+    let output = site.fails(site.sftp("pwd")).await;
+    assert!(output.contains("all 1 sessions of this server are taken"), "{output}");
     drop(input);
     tokio::task::spawn_blocking(move || first.wait().unwrap()).await.unwrap();
     site.run(site.sftp("pwd")).await;
@@ -219,10 +219,10 @@ async fn stopping_the_server_closes_all_connections() {
     let mut input = client.stdin.take().unwrap();
     writeln!(input, "pwd").unwrap();
     let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
-    let answered = tokio::task::spawn_blocking(move || {
+    let printed = tokio::task::spawn_blocking(move || {
         lines.any(|line| line.unwrap().contains("Remote working directory: /"))
     });
-    assert!(answered.await.unwrap());
+    assert!(printed.await.unwrap());
     let address = site.server.address();
     site.server.stop().await;
     // sftp notices with its next command.

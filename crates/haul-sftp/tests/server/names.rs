@@ -135,7 +135,7 @@ async fn an_owner_of_minus_one_is_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn only_regular_files_are_opened() {
+async fn only_regular_files_are_opened_and_exclusive_opens_only_create() {
     let dir = ServedDir::new();
     fs::create_dir(dir.path("dir")).unwrap();
     let fifo = dir.path("fifo");
@@ -152,7 +152,7 @@ async fn only_regular_files_are_opened() {
 }
 
 #[tokio::test]
-async fn appending_goes_to_the_end_whatever_the_offset() {
+async fn a_write_to_a_file_open_for_appending_goes_to_its_end() {
     let dir = ServedDir::new();
     fs::write(dir.path("log"), "one ").unwrap();
     let mut client = dir.session().await;

@@ -108,7 +108,7 @@ async fn reads_return_all_their_bytes_under_their_own_ids() {
     let handle = client.open("file", OpenFlags::READ).await;
     let step = 100_000usize;
     let mut wanted = std::collections::HashMap::new();
-    // One beyond the end.
+    // The last one begins at the end of the file.
     for offset in (0..=content.len()).step_by(step) {
         let read = Request::Read { handle: handle.clone(), offset: offset as u64, length: 100_000 };
         wanted.insert(client.send(&read), offset);
@@ -130,7 +130,7 @@ async fn reads_return_all_their_bytes_under_their_own_ids() {
 }
 
 #[tokio::test]
-async fn reads_of_one_handle_are_answered_in_order() {
+async fn responses_to_reads_of_one_handle_arrive_in_order() {
     // OpenSSH's scp (9.2) silently truncates a file at the first response that arrives out of order.
     let dir = ServedDir::new();
     fs::write(dir.path("file"), vec![1; 300_000]).unwrap();
@@ -142,11 +142,11 @@ async fn reads_of_one_handle_are_answered_in_order() {
         let sent = reads.map(|(offset, length)| {
             client.send(&Request::Read { handle: handle.clone(), offset, length })
         });
-        let mut answered = Vec::new();
+        let mut received = Vec::new();
         for _ in sent {
-            answered.push(client.response().await.unwrap().0);
+            received.push(client.response().await.unwrap().0);
         }
-        assert_eq!(answered, sent);
+        assert_eq!(received, sent);
     }
 }
 

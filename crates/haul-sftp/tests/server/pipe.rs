@@ -114,7 +114,7 @@ impl Client {
         self.to_server = None;
     }
 
-    /// Ends the connection, as the server sees it; what it still sends arrives.
+    /// Ends the connection as far as the server can see. Responses that it still sends arrive.
     pub(crate) fn disconnect(&mut self) {
         drop(self.connection.take());
     }
@@ -141,8 +141,8 @@ impl Client {
     /// Sends a request and waits for its response, which must be the next one.
     pub(crate) async fn call(&mut self, request: &Request) -> Response {
         let id = self.send(request);
-        let (answered, response) = self.response().await.unwrap();
-        assert_eq!(answered, id);
+        let (received, response) = self.response().await.unwrap();
+        assert_eq!(received, id);
         response
     }
 

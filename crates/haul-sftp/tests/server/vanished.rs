@@ -1,4 +1,4 @@
-//! Requests of a client that vanishes, as one that is killed, before the server has begun them.
+//! Requests that the server has not begun to process when their client vanishes (is killed).
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::pipe::{Client, NEW, ServedDir, bytes, open, posix_rename, write};
 
-/// Waits until the session of a client has ended, although its channel was not closed.
+/// Waits until a client's session has ended.
 async fn ended(client: Client) {
     timeout(Duration::from_secs(60), client.task).await.unwrap().unwrap().unwrap();
 }
@@ -27,7 +27,7 @@ async fn requests_that_a_vanished_client_has_queued_are_dropped() {
     client.send(&posix_rename("file", "done"));
     client.send(&Request::Remove(bytes("there")));
     client.send(&open(".other.haul-part", NEW.and(OpenFlags::EXCLUSIVE)));
-    // Nothing has run since the first of them was sent.
+    // The server's task has not run since the first of these was sent.
     client.disconnect();
     ended(client).await;
     assert_eq!(fs::read(dir.path("file")).unwrap(), b"");
@@ -56,7 +56,7 @@ async fn a_session_ends_although_its_vanished_client_reads_no_responses() {
     assert_eq!(fs::read(dir.path("file")).unwrap()[..4], [1; 4]);
 }
 
-/// With a limit of one handle, for which the second OPEN waits.
+/// The limit is one handle, for which the second OPEN waits.
 #[tokio::test]
 async fn an_open_that_waits_for_a_handle_ends_with_its_vanished_client() {
     let dir = ServedDir::new();
@@ -74,7 +74,7 @@ async fn an_open_that_waits_for_a_handle_ends_with_its_vanished_client() {
 }
 
 #[tokio::test]
-async fn a_copy_of_a_vanished_client_does_not_begin() {
+async fn a_copy_requested_by_a_vanished_client_does_not_begin() {
     let dir = ServedDir::new();
     fs::write(dir.path("a"), "content").unwrap();
     let mut client = dir.session().await;

@@ -20,7 +20,7 @@ impl Log {
         builder.observer(move |event| log.lock().unwrap().push(event))
     }
 
-    /// All events, once `count` clients have left.
+    /// All events, once `count` clients are disconnected.
     async fn until_disconnected(&self, count: usize) -> Vec<ClientEvent> {
         loop {
             let events = self.0.lock().unwrap().clone();
@@ -128,7 +128,7 @@ async fn only_clients_that_do_not_log_in_in_time_are_disconnected() {
         }
     }
     let mut received = Vec::new();
-    // The connection may end orderly or by a reset.
+    // The connection may end with FIN or with a reset.
     drop(silent.read_to_end(&mut received));
     assert!(received.is_empty() || received.starts_with(b"SSH-2.0-haul"), "{received:?}");
     drop(waiting);
@@ -144,7 +144,7 @@ async fn excess_connections_are_refused_with_a_message() {
     // A client that has logged in occupies the only session.
     let mut inside = connected(&site).await;
     assert!(inside.authenticate_password("me", PASSWORD).await.unwrap().success());
-    // There may be 32 connections that have not logged in.
+    // At most 32 connections may be unauthenticated.
     let held: Vec<_> = (0..32).map(|_| TcpStream::connect(address).unwrap()).collect();
     let mut received = String::new();
     TcpStream::connect(address).unwrap().read_to_string(&mut received).unwrap();

@@ -97,20 +97,20 @@ async fn a_client_that_reads_no_responses_gets_its_budget_and_is_disconnected_in
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(slow.unreceived(), 15, "4 MiB less a KiB for each head");
+    assert_eq!(slow.unreceived(), 15, "16 payloads have room for 15 with heads");
     let mut other = Client::begin(&share).await;
     assert_eq!(other.content("file").await.len(), 200_000, "the budget is each session's own");
     for _ in 0..20_000 {
         slow.send(&read);
     }
     // Nothing was read in the meantime; now all of it is, up to the end.
-    let mut answers = 0;
+    let mut responses = 0;
     while slow.response().await.is_some() {
-        answers += 1;
+        responses += 1;
     }
     assert!(
-        (15..16_384).contains(&answers),
-        "{answers}: a disconnected client gets the responses that were ready"
+        (15..16_384).contains(&responses),
+        "{responses}: a disconnected client gets the responses that were ready"
     );
     assert_eq!(slow.task.await.unwrap(), Err(SessionError::TooManyRequests));
 }
@@ -185,15 +185,15 @@ async fn a_full_disk_is_reported_to_the_writes_that_fail() {
 struct Mounted(std::path::PathBuf);
 
 impl Mounted {
-    fn tmpfs(place: &std::path::Path, size: &str) -> Option<Self> {
-        fs::create_dir(place).unwrap();
+    fn tmpfs(mount_point: &std::path::Path, size: &str) -> Option<Self> {
+        fs::create_dir(mount_point).unwrap();
         let option = format!("size={size}");
         let mounted = std::process::Command::new("mount")
             .args(["-t", "tmpfs", "-o", &option, "none"])
-            .arg(place)
+            .arg(mount_point)
             .status();
         mounted.ok().filter(std::process::ExitStatus::success)?;
-        Some(Self(place.to_owned()))
+        Some(Self(mount_point.to_owned()))
     }
 }
 
@@ -288,7 +288,7 @@ async fn a_long_copy_is_complete_and_later_requests_on_the_file_wait_for_it() {
     assert!(found[2..] == content[1..69_000_001]);
 }
 
-/// The kernel does not copy into a file that is open for appending.
+/// `copy_file_range` refuses a target that is open for appending.
 #[tokio::test]
 async fn a_copy_into_a_file_open_for_appending_is_complete() {
     let dir = ServedDir::new();
@@ -330,15 +330,15 @@ async fn digests_of_files_and_ranges_are_right_on_a_read_only_share() {
     let of = |bytes: &[u8]| Digest::of(DigestKind::Sha256, bytes).bytes;
     assert_eq!(sha256(&mut client, &digest_of("file")).await, of(&content));
     assert_eq!(sha256(&mut client, &digest_of("empty")).await, of(b""));
-    for (from, bytes_of_it) in [(7, 10), (19_000_000, 9_000_000), (30_000_000, 1)] {
+    for (from, count) in [(7, 10), (19_000_000, 9_000_000), (30_000_000, 1)] {
         let Request::Extended(Extended::CheckFileName { path, algorithms, block, .. }) =
             digest_of("file")
         else {
             panic!("another request")
         };
-        let (offset, length) = (from as u64, bytes_of_it as u64);
+        let (offset, length) = (from as u64, count as u64);
         let range = Extended::CheckFileName { path, algorithms, offset, length, block };
-        let end = content.len().min(from + bytes_of_it);
+        let end = content.len().min(from + count);
         let expected = of(content.get(from..end).unwrap_or_default());
         assert_eq!(sha256(&mut client, &Request::Extended(range)).await, expected);
     }

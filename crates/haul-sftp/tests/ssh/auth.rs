@@ -110,7 +110,7 @@ async fn a_key_file_that_others_can_read_is_not_used() {
 }
 
 #[tokio::test]
-async fn the_error_without_any_key_says_that_there_was_nothing_to_try() {
+async fn without_a_key_the_error_reports_that_there_was_nothing_to_try() {
     let sshd = Sshd::builder().line("PasswordAuthentication no").start();
     let options = with(keyless(&sshd), &["BatchMode=yes"]);
     let error = host(&sshd, &options).connect().await.unwrap_err();
@@ -179,7 +179,7 @@ fn certify(sshd: &Sshd, key: &Path, principals: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn certificates_of_every_type_are_used_beside_their_key_or_by_name() {
+async fn certificates_of_every_type_are_found_next_to_their_key_or_by_option() {
     let sshd = Sshd::start();
     for kind in ["ed25519", "rsa", "ecdsa"] {
         let key = sshd.new_key(&format!("certified_{kind}"), kind, "");
@@ -213,10 +213,16 @@ struct Agent {
 
 impl Agent {
     fn start(sshd: &Sshd) -> Self {
+        // Called to confirm a signature with a key of `ssh-add -c`.
+        let script = sshd.path("confirm");
+        let line = format!("#!/bin/sh\necho signed >> {}\n", sshd.path("confirmed").display());
+        fs::write(&script, line).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
         let socket = sshd.path("agent");
         // Debian installs it set-group-ID; the kernel clears the death signal of such a program.
         let mut command = Command::new("setpriv");
         command.args(["--no-new-privs", "ssh-agent"]);
+        command.env("SSH_ASKPASS", script).env("SSH_ASKPASS_REQUIRE", "force").env("DISPLAY", ":0");
         end_with_thread(&mut command);
         let mut process =
             command.arg("-D").arg("-a").arg(&socket).stdout(Stdio::piped()).spawn().unwrap();
@@ -227,8 +233,12 @@ impl Agent {
     }
 
     fn add(&self, key: &Path) {
+        self.add_with(&[], key);
+    }
+
+    fn add_with(&self, options: &[&str], key: &Path) {
         let mut command = Command::new("ssh-add");
-        command.arg("-q").arg(key).env("SSH_AUTH_SOCK", &self.socket);
+        command.arg("-q").args(options).arg(key).env("SSH_AUTH_SOCK", &self.socket);
         assert!(command.status().unwrap().success());
     }
 
@@ -262,6 +272,26 @@ async fn keys_in_an_agent_are_accepted() {
         assert_eq!(connection.round_trips(), 4, "{kind}");
     }
     greet(&host(&sshd, &agent.options(&sshd)).connect().await.unwrap()).await.unwrap();
+}
+
+/// Formerly, the agent prompted for every key, also for those that the server refused.
+#[tokio::test]
+async fn an_agent_confirms_only_the_key_that_the_server_accepts() {
+    let sshd = Sshd::start();
+    let agent = Agent::start(&sshd);
+    for name in ["one", "two", "right"] {
+        let key = sshd.new_key(name, "ed25519", "");
+        if name == "right" {
+            sshd.authorize(&key, "");
+        }
+        agent.add_with(&["-c"], &key);
+    }
+    let host = host(&sshd, &agent.options(&sshd));
+    for connections in 1..=2 {
+        host.connect().await.unwrap();
+        let confirmed = fs::read_to_string(sshd.path("confirmed")).unwrap();
+        assert_eq!(confirmed.lines().count(), connections);
+    }
 }
 
 #[tokio::test]
@@ -385,7 +415,7 @@ async fn a_cancelled_prompt_for_a_one_time_password_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn keyboard_interactive_is_answered_by_a_prompt_or_the_password_source() {
+async fn keyboard_interactive_uses_a_prompt_or_the_password_source() {
     let sshd = Sshd::builder().password("correct horse").line("PasswordAuthentication no").start();
     let person = Person::answering(&["correct horse"]);
     let host_with_person = host_asking(&sshd, &keyless(&sshd), Arc::clone(&person) as _);

@@ -127,7 +127,7 @@ fn an_included_file_that_others_can_write_is_refused_as_by_openssh() {
     std::fs::write(&file, format!("Include {}\n", part.display())).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
     let options = SshOptions { config: ConfigFile::Path(file.clone()), ..SshOptions::default() };
-    // Root's own group, a group with other members (sys has none by itself, staff no user), a file of the user `nobody`.
+    // Group 0 has root as its only member, group 50 (staff) has none; 65534 is the user `nobody`.
     for (owner, group, mode, good) in [
         (0, 0, 0o644, true),
         (0, 0, 0o664, true),
@@ -177,7 +177,7 @@ fn a_host_name_that_is_a_known_hosts_pattern_is_refused_from_every_source() {
             "-J {name}"
         );
     }
-    // It is allowed for a name that only selects a block of the configuration.
+    // A pattern is allowed as a name that only selects a block of the configuration.
     assert!(resolve("a*", &["HostName=real"]).is_ok());
     assert!(resolve("h", &["HostKeyAlias=[127.0.0.1]:2222"]).is_ok());
 }

@@ -11,7 +11,7 @@ use crate::sshd::Sshd;
 use crate::{host, host_asking, pattern, with};
 
 /// SSH_FXP_INIT of version 3, and five STAT requests for `/`.
-fn questions(_server: &str) -> Bytes {
+fn first_requests(_server: &str) -> Bytes {
     let mut bytes = vec![0, 0, 0, 5, 1, 0, 0, 0, 3];
     for id in 1..=5 {
         bytes.extend_from_slice(&[0, 0, 0, 10, 17, 0, 0, 0, id, 0, 0, 0, 1, b'/']);
@@ -20,11 +20,11 @@ fn questions(_server: &str) -> Bytes {
 }
 
 /// Opens a channel and waits for the responses to all requests. Returns the number of RTTs.
-async fn ask(host: &SshHost) -> haul_storage::Result<u32> {
-    let (connection, mut channel) = host.connect_to("sftp", &questions).await?;
+async fn connect_and_request(host: &SshHost) -> haul_storage::Result<u32> {
+    let (connection, mut channel) = host.connect_to("sftp", &first_requests).await?;
     let mut received = Vec::new();
     // SSH_FXP_VERSION is followed by responses with the ids of the requests.
-    let answered = |received: &[u8]| {
+    let is_complete = |received: &[u8]| {
         let mut rest = received;
         let mut ids = Vec::new();
         while let Some((length, after)) = rest.split_at_checked(4) {
@@ -35,7 +35,7 @@ async fn ask(host: &SshHost) -> haul_storage::Result<u32> {
         }
         ids.len() == 6 && ids[0].0 == 2 && ids[1..].iter().map(|id| id.1).eq(1..=5)
     };
-    while !answered(&received) {
+    while !is_complete(&received) {
         received.extend(channel.incoming.next().await?.expect("the server closed the channel"));
     }
     Ok(connection.round_trips())
@@ -46,9 +46,9 @@ async fn the_first_responses_arrive_with_the_fourth_rtt() {
     let sshd = Sshd::builder().line("LogLevel DEBUG3").start();
     let host = host(&sshd, &sshd.options());
     // TCP; identifications and algorithms; keys; everything else.
-    assert_eq!(ask(&host).await.unwrap(), 4);
+    assert_eq!(connect_and_request(&host).await.unwrap(), 4);
     // Now the key exchange of the server is known.
-    assert_eq!(ask(&host).await.unwrap(), 3);
+    assert_eq!(connect_and_request(&host).await.unwrap(), 3);
     let log = sshd.log();
     assert!(log.contains("subsystem request for sftp"), "{log}");
     for complaint in ["rcvd too much data", "UNIMPLEMENTED", "dispatch_protocol_error"] {
@@ -60,14 +60,14 @@ async fn the_first_responses_arrive_with_the_fourth_rtt() {
 async fn a_server_whose_key_exchange_has_changed_can_still_be_reached() {
     let mut sshd = Sshd::start();
     let host = host(&sshd, &sshd.options());
-    assert_eq!(ask(&host).await.unwrap(), 4);
+    assert_eq!(connect_and_request(&host).await.unwrap(), 4);
     let config = std::fs::read_to_string(sshd.path("sshd_config")).unwrap();
     let changed = format!("KexAlgorithms ecdh-sha2-nistp384\n{config}");
     std::fs::write(sshd.path("sshd_config"), changed).unwrap();
     sshd.restart();
-    // A lost connection, and one like the first.
-    assert_eq!(ask(&host).await.unwrap(), 1 + 4);
-    assert_eq!(ask(&host).await.unwrap(), 3);
+    // One RTT (TCP) for the connection that is lost, and four for another.
+    assert_eq!(connect_and_request(&host).await.unwrap(), 1 + 4);
+    assert_eq!(connect_and_request(&host).await.unwrap(), 3);
 }
 
 #[tokio::test]
@@ -76,14 +76,14 @@ async fn early_requests_are_repeated_until_a_key_is_accepted() {
     let wrong = ["a", "b"].map(|name| sshd.new_key(name, "ed25519", ""));
     let identities = [&wrong[..], &[sshd.user_key()]].concat();
     let host = host(&sshd, &SshOptions { identities, ..sshd.options() });
-    assert_eq!(ask(&host).await.unwrap(), 6);
+    assert_eq!(connect_and_request(&host).await.unwrap(), 6);
     // sshd ignores the channel, its request and its data, twice.
     assert_eq!(sshd.log().matches("dispatch_protocol_error").count(), 2 * 3);
-    assert_eq!(ask(&host).await.unwrap(), 3);
+    assert_eq!(connect_and_request(&host).await.unwrap(), 3);
 }
 
 #[tokio::test]
-async fn early_requests_are_repeated_after_a_second_authentication_method() {
+async fn early_requests_are_repeated_with_a_second_authentication_method() {
     for second in ["password", "keyboard-interactive"] {
         let sshd = Sshd::builder()
             .password("correct horse")
@@ -91,8 +91,8 @@ async fn early_requests_are_repeated_after_a_second_authentication_method() {
             .start();
         let person = Person::answering(&["wrong", "correct horse"]);
         let host = host_asking(&sshd, &sshd.options(), person);
-        ask(&host).await.unwrap();
-        ask(&host).await.unwrap();
+        connect_and_request(&host).await.unwrap();
+        connect_and_request(&host).await.unwrap();
     }
     let sshd = Sshd::builder().password("correct horse").start();
     let wrong = sshd.new_key("wrong", "rsa", "");
@@ -102,13 +102,13 @@ async fn early_requests_are_repeated_after_a_second_authentication_method() {
         ..sshd.options()
     };
     let options = with(options, &["PreferredAuthentications=publickey,password"]);
-    assert_eq!(ask(&host(&sshd, &options)).await.unwrap(), 5);
+    assert_eq!(connect_and_request(&host(&sshd, &options)).await.unwrap(), 5);
 }
 
 #[tokio::test]
 async fn a_refused_early_channel_is_a_busy_error() {
     let sshd = Sshd::builder().line("MaxSessions 0").start();
-    let error = ask(&host(&sshd, &sshd.options())).await.unwrap_err();
+    let error = connect_and_request(&host(&sshd, &sshd.options())).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Later), "{error}");
     assert!(error.to_string().contains("MaxSessions"), "{error}");
 }
@@ -117,7 +117,7 @@ async fn a_refused_early_channel_is_a_busy_error() {
 async fn a_missing_subsystem_is_reported_even_if_it_was_requested_early() {
     let sshd = Sshd::start();
     let host = host(&sshd, &sshd.options());
-    let (_connection, mut channel) = host.connect_to("teleport", &questions).await.unwrap();
+    let (_connection, mut channel) = host.connect_to("teleport", &first_requests).await.unwrap();
     let error = channel.incoming.next().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("\"teleport\""), "{error}");
@@ -127,11 +127,11 @@ async fn a_missing_subsystem_is_reported_even_if_it_was_requested_early() {
 async fn with_compression_nothing_is_sent_early() {
     let sshd = Sshd::start();
     let options = SshOptions { compress: true, ..sshd.options() };
-    assert_eq!(ask(&host(&sshd, &options)).await.unwrap(), 6);
+    assert_eq!(connect_and_request(&host(&sshd, &options)).await.unwrap(), 6);
 }
 
 #[tokio::test]
-async fn too_many_first_bytes_wait_for_the_channel() {
+async fn first_bytes_above_the_early_limit_wait_for_the_channel() {
     let sshd = Sshd::start();
     let message = pattern(100_000);
     let first = message.clone();
@@ -152,12 +152,12 @@ async fn a_key_with_a_passphrase_is_only_unlocked_for_a_server_that_accepts_it()
     let options = SshOptions { identities: vec![key.clone(), sshd.user_key()], ..sshd.options() };
     let person = Person::answering(&["open sesame"]);
     let host = host_asking(&sshd, &options, Arc::clone(&person) as _);
-    ask(&host).await.unwrap();
+    connect_and_request(&host).await.unwrap();
     assert!(person.heard().is_empty(), "{:?}", person.heard());
     sshd.authorize(&key, "");
     let host = host_asking(&sshd, &options, Arc::clone(&person) as _);
     // A locked key is offered before it is unlocked, which takes one more RTT.
-    assert_eq!(ask(&host).await.unwrap(), 5);
-    assert_eq!(ask(&host).await.unwrap(), 3);
+    assert_eq!(connect_and_request(&host).await.unwrap(), 5);
+    assert_eq!(connect_and_request(&host).await.unwrap(), 3);
     assert_eq!(person.heard_of("Enter passphrase"), 1);
 }

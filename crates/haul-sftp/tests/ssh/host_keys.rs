@@ -13,6 +13,7 @@ use crate::person::Person;
 use crate::sshd::{Sshd, output, public};
 use crate::{greet, host, host_asking, with};
 
+/// Checks that the error is a refused host key, and returns its message.
 fn refused(error: &Error) -> String {
     assert_eq!(
         (error.kind(), error.retry()),
@@ -30,6 +31,7 @@ fn fingerprint(sshd: &Sshd, kind: &str) -> String {
     line.split(' ').nth(1).unwrap().to_owned()
 }
 
+/// Empties the known_hosts file.
 fn forget(sshd: &Sshd) {
     fs::write(sshd.known_hosts(), "").unwrap();
 }
@@ -51,9 +53,9 @@ async fn without_a_terminal_an_unknown_host_is_refused_with_its_fingerprint() {
 async fn an_unknown_host_is_accepted_by_yes_or_by_its_fingerprint() {
     let sshd = Sshd::start();
     let fingerprint = fingerprint(&sshd, "ed25519");
-    for answers in [&["perhaps", "yes"][..], &[&fingerprint]] {
+    for responses in [&["perhaps", "yes"][..], &[&fingerprint]] {
         forget(&sshd);
-        let person = Person::answering(answers);
+        let person = Person::answering(responses);
         let host = host_asking(&sshd, &sshd.options(), Arc::clone(&person) as _);
         // Concurrent connections prompt once.
         for connection in join_all((0..3).map(|_| host.connect())).await {
@@ -118,9 +120,9 @@ async fn a_changed_key_is_refused_under_every_setting_and_its_line_named() {
         let host = host_asking(&sshd, &options, Arc::clone(&person) as _);
         let error = host.connect().await.unwrap_err();
         let message = refused(&error);
-        let place = format!("{}:2", sshd.known_hosts().display());
+        let line = format!("{}:2", sshd.known_hosts().display());
         let advice = format!("ssh-keygen -f '{}' -R", sshd.known_hosts().display());
-        for part in ["HAS CHANGED", &fingerprint(&sshd, "ed25519"), &place, &advice] {
+        for part in ["HAS CHANGED", &fingerprint(&sshd, "ed25519"), &line, &advice] {
             assert!(message.contains(part), "{part} is not in {message}");
         }
         assert!(person.heard().is_empty());
@@ -159,16 +161,16 @@ async fn a_revoked_key_is_refused_even_if_it_is_known() {
     assert!(text.contains("is revoked by") && text.contains("known_hosts:2"), "{text}");
 }
 
-/// Otherwise the second machine would get the password.
+/// Otherwise another machine at the same address would receive the password.
 #[tokio::test]
-async fn the_first_accepted_key_is_pinned_for_the_run_whatever_known_hosts_says() {
+async fn the_first_accepted_key_is_pinned_for_the_run_whatever_known_hosts_contains() {
     let mut sshd = Sshd::start();
     let other = sshd.new_key("other", "ed25519", "");
     let (first, second) = (public(&sshd.host_key("ed25519")), public(&other));
     let name = sshd.known_name();
     let own = fs::read(sshd.host_key("ed25519")).unwrap();
     for (known, more) in [
-        // Known hosts that keep nothing; known hosts with both keys.
+        // A known_hosts file that stores nothing; one with both keys.
         ("/dev/null".to_owned(), "StrictHostKeyChecking=no"),
         (sshd.known_hosts().display().to_string(), "StrictHostKeyChecking=yes"),
     ] {
@@ -355,8 +357,8 @@ async fn names_in_a_certificate_are_escaped_in_the_prompt() {
     let person = Person::answering(&["no"]);
     let asking = with(sshd.options(), &["StrictHostKeyChecking=ask"]);
     let error = host_asking(&sshd, &asking, person.clone()).connect().await.unwrap_err();
-    let (question, text) = (person.heard().remove(0), error.to_string());
-    assert!(question.contains("a\\033[2J\\012Continue"), "{question}");
-    assert!(!question.contains('\u{1b}') && !text.contains('\u{1b}'), "{question:?}, {text:?}");
-    assert_eq!((question.lines().count(), text.lines().count()), (2, 1), "{question}, {text}");
+    let (prompt, text) = (person.heard().remove(0), error.to_string());
+    assert!(prompt.contains("a\\033[2J\\012Continue"), "{prompt}");
+    assert!(!prompt.contains('\u{1b}') && !text.contains('\u{1b}'), "{prompt:?}, {text:?}");
+    assert_eq!((prompt.lines().count(), text.lines().count()), (2, 1), "{prompt}, {text}");
 }

@@ -1,5 +1,5 @@
-//! Key files as OpenSSL and OpenSSH have encrypted them over the years: every encryption that
-//! `ssh-keygen` reads works, and any other is named without a prompt for the passphrase.
+//! Encrypted key files of OpenSSL and OpenSSH, old and new: every encryption that `ssh-keygen` reads works, and
+//! an error names any other one without a prompt for the passphrase.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -103,7 +103,7 @@ async fn keys_encrypted_by_openssh_are_used_with_every_cipher() {
 async fn an_unsupported_encryption_is_named_without_a_prompt() {
     let sshd = server();
     let legacy = "-provider legacy -provider default";
-    for (name, line, said) in [
+    for (name, line, cipher) in [
         ("camellia", "openssl rsa -in rsa -traditional -camellia256", "CAMELLIA-256-CBC"),
         (
             "pkcs8-camellia",
@@ -131,7 +131,7 @@ async fn an_unsupported_encryption_is_named_without_a_prompt() {
         let error = host_asking(&sshd, &options, person.clone()).connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthenticated);
         let text = error.to_string();
-        assert!(text.contains(said), "{name}: {text}");
+        assert!(text.contains(cipher), "{name}: {text}");
         assert!(text.contains(&format!("ssh-keygen -p -f {}", path.display())), "{text}");
         assert_eq!(person.heard_of("passphrase"), 0, "{:?}", person.heard());
     }

@@ -36,6 +36,7 @@ fn host(sshd: &Sshd, options: &SshOptions) -> SshHost {
     host_asking(sshd, options, Arc::new(NoPrompter))
 }
 
+/// The host of a server, with a prompter.
 fn host_asking(sshd: &Sshd, options: &SshOptions, prompter: Arc<dyn Prompter>) -> SshHost {
     SshHost::resolve(None, &sshd.host(), Some(sshd.port()), options, prompter).unwrap()
 }
@@ -46,7 +47,7 @@ fn host_at(address: std::net::SocketAddr, options: &SshOptions) -> SshHost {
     SshHost::resolve(None, &host, Some(address.port()), options, Arc::new(NoPrompter)).unwrap()
 }
 
-/// Options with more `-o`.
+/// Options with further `-o` options, which take precedence.
 fn with(mut options: SshOptions, more: &[&str]) -> SshOptions {
     // The first option of a name wins.
     options.options.splice(0..0, more.iter().map(|&option| option.to_owned()));
@@ -58,8 +59,8 @@ async fn greet(connection: &SshConnection) -> Result<()> {
     let mut channel = connection.subsystem("sftp").await?;
     // SSH_FXP_INIT, version 3.
     channel.outgoing.send(Bytes::from_static(&[0, 0, 0, 5, 1, 0, 0, 0, 3])).await?;
-    let answer = channel.incoming.next().await?.expect("the server closed the channel");
-    assert_eq!(answer[4], 2, "that is not SSH_FXP_VERSION");
+    let response = channel.incoming.next().await?.expect("the server closed the channel");
+    assert_eq!(response[4], 2, "that is not SSH_FXP_VERSION");
     Ok(())
 }
 

@@ -10,15 +10,15 @@ use haul_storage::Result;
 /// Responds to prompts in order. After the last response, every prompt is cancelled.
 #[derive(Debug, Default)]
 pub struct Person {
-    answers: Mutex<VecDeque<String>>,
+    responses: Mutex<VecDeque<String>>,
     /// All prompts and notices so far.
     heard: Mutex<Vec<String>>,
 }
 
 impl Person {
-    pub fn answering(answers: &[&str]) -> Arc<Self> {
-        let answers = answers.iter().map(|&answer| answer.to_owned()).collect();
-        Arc::new(Self { answers: Mutex::new(answers), heard: Mutex::default() })
+    pub fn answering(responses: &[&str]) -> Arc<Self> {
+        let responses = responses.iter().map(|&response| response.to_owned()).collect();
+        Arc::new(Self { responses: Mutex::new(responses), heard: Mutex::default() })
     }
 
     /// All prompts and notices so far.
@@ -31,20 +31,20 @@ impl Person {
         self.heard().iter().filter(|heard| heard.contains(text)).count()
     }
 
-    fn answer(&self, prompt: &str) -> Option<String> {
+    fn respond(&self, prompt: &str) -> Option<String> {
         self.heard.lock().unwrap().push(prompt.to_owned());
-        self.answers.lock().unwrap().pop_front()
+        self.responses.lock().unwrap().pop_front()
     }
 }
 
 #[async_trait]
 impl Prompter for Person {
     async fn secret(&self, prompt: &str) -> Result<Option<Secret>> {
-        Ok(self.answer(prompt).map(Secret::new))
+        Ok(self.respond(prompt).map(Secret::new))
     }
 
     async fn visible(&self, prompt: &str) -> Result<Option<String>> {
-        Ok(self.answer(prompt))
+        Ok(self.respond(prompt))
     }
 
     async fn notice(&self, text: &str) {

@@ -1,5 +1,5 @@
 //! CVE-2023-48795 (Terrapin) against a real sshd: a man in the middle inserts packets before the first
-//! NEWKEYS, or drops the first packet behind it. `transport/tests/exchanges.rs` tests the same with a
+//! NEWKEYS, or drops the first packet after it. `transport/tests/exchanges.rs` tests the same with a
 //! scripted server, message by message.
 
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ async fn tamper(
     }
     loop {
         let packet = packet(&mut server, 0).await?;
-        // Behind packet length and padding length.
+        // After packet length and padding length.
         let number = packet[5];
         match (number, attack) {
             (NEWKEYS, Attack::Insert) => {
@@ -114,7 +114,7 @@ fn without_strict(packet: &[u8]) -> Vec<u8> {
     let mut message = packet[5..packet.len() - padding].to_vec();
     let at = message.windows(STRICT.len()).position(|window| window == STRICT).unwrap();
     message.drain(at..at + STRICT.len());
-    // Behind the number and the cookie is the length of the list.
+    // The length of the list follows the message number and the cookie.
     let length = u32::from_be_bytes(message[17..21].try_into().unwrap());
     let length = length - u32::try_from(STRICT.len()).unwrap();
     message[17..21].copy_from_slice(&length.to_be_bytes());

@@ -38,7 +38,7 @@ impl Peer {
         Self { process, port: port.parse().unwrap(), directory }
     }
 
-    /// The server as haul's host, with more `-o`.
+    /// The server as haul's host, with further `-o` options.
     pub fn host(&self, more: &[&str]) -> SshHost {
         host(None, self.port, &options(&self.directory.path().join("known_hosts"), more))
     }

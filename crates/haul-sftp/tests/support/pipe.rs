@@ -13,13 +13,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::Mutex;
 
-/// Its path on Debian.
+/// Path of the server on Debian.
 pub const SFTP_SERVER: &str = "/usr/lib/openssh/sftp-server";
 
 /// Starts a server for each lane.
 #[derive(Debug, Default)]
 pub struct SftpServerProcess {
-    /// The SSH identification that the client gets to see.
+    /// The SSH identification that is passed to the client.
     pub server: &'static str,
     /// Requests that it refuses, in the syntax of `sftp-server -P`.
     pub refuse: &'static str,

@@ -1,10 +1,10 @@
 //! A real sshd for tests: host keys, user keys and configuration are in a directory of its own, and it
-//! listens on a port of its own at 127.0.0.1 or ::1. It is stopped with the test,
-//! and with the thread that started it.
+//! listens on a port of its own at 127.0.0.1 or ::1. It is stopped when it is dropped, and killed when the thread
+//! that started it ends.
 //!
 //! For passwords it runs in a mount namespace with its own /etc/shadow, in which the user of the test
 //! has a password, so that nothing on the machine changes. That needs root; everything else works
-//! without.
+//! without, if /run/sshd exists.
 //!
 //! A test binary includes it with `#[path = "../support/sshd.rs"] mod sshd;`, with
 //! `#[expect(dead_code, reason = "…")]` if it does not use all of it.
@@ -20,7 +20,7 @@ use haul_bench::guard::end_with_thread;
 use haul_sftp::ssh::{ConfigFile, SshOptions};
 use tempfile::TempDir;
 
-/// Its path on Debian.
+/// Path of sshd on Debian.
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// Time limit for a server to start.
@@ -228,8 +228,8 @@ impl Drop for Sshd {
         if std::thread::panicking() && self.path("log").exists() {
             eprintln!("--- log of sshd ---\n{}", self.log());
         }
-        // A session lives on without its daemon: for ever if its network namespace disappears before it
-        // learns that the client is gone.
+        // A session survives its daemon: forever if its network namespace disappears before the session
+        // notices that the client is gone.
         let sessions =
             self.process.as_ref().map_or(Vec::new(), |process| descendants(process.id()));
         self.stop();

@@ -21,7 +21,7 @@ use crate::toy::wire::{self, Facts, MAX_FILE, Op, Refusal, Request, get_facts};
 /// Maximum bytes per request to read or write.
 const STEP: u64 = 1 << 20;
 
-/// The server, for a storage and its open files.
+/// The connection to the server, shared by a storage and its open files.
 #[derive(Debug)]
 struct Server {
     client: Client,
@@ -40,7 +40,7 @@ impl Server {
         let response = self.client.ask(&request).await;
         response.and_then(|mut fields| Ok(decode(&mut fields)?)).map_err(|failure| {
             let kind = match failure {
-                // A new connection may help.
+                // Retried over a new connection.
                 Failure::Connection(_) => ErrorKind::Unreachable,
                 Failure::Malformed | Failure::Refused(Refusal::Malformed) => ErrorKind::Protocol,
                 Failure::Refused(Refusal::NotFound) => ErrorKind::NotFound,
@@ -54,7 +54,7 @@ impl Server {
             };
             let error = Error::new(kind, op.verb()).at(self.location.display(path));
             match failure {
-                // The kind says it all.
+                // The kind is the whole cause.
                 Failure::Refused(_) => error,
                 Failure::Connection(cause) => error.with_source(cause),
                 failure => error.with_source(failure),
@@ -91,7 +91,7 @@ fn time(metadata: &Metadata) -> Option<wire::Time> {
     metadata.modified.map(|time| (time.seconds, time.nanos))
 }
 
-/// Adds what a commit is to set.
+/// Adds the commit options that the protocol supports.
 fn appearance(request: Request, how: &CommitOptions) -> Request {
     request.appearance(how.replace, time(&how.metadata))
 }
@@ -212,8 +212,8 @@ impl Storage for TcpStorage {
 
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
         let decode = |fields: &mut Bytes| Ok((get_facts(fields)?, fields.clone()));
-        let asked = self.server.ask((Op::Get, path), |request| request.number(limit), decode);
-        let (facts, bytes) = asked.await?;
+        let response = self.server.ask((Op::Get, path), |request| request.number(limit), decode);
+        let (facts, bytes) = response.await?;
         let file = entry(path.clone(), facts);
         Ok(Whole::new(bytes, file.identity(), file.metadata()))
     }
@@ -277,7 +277,7 @@ impl ReadAt for Download {
     }
 
     async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
-        // The file is read by its name.
+        // Content with a name never grows: a longer file under this name is another one.
         Ok(None)
     }
 

@@ -45,7 +45,7 @@ pub(super) async fn a_changed_file_has_another_digest(fixture: Fixture) -> Outco
     Ok(())
 }
 
-pub(super) async fn what_is_no_file_has_no_digest(fixture: Fixture) -> Outcome {
+pub(super) async fn directories_and_missing_files_have_no_digest(fixture: Fixture) -> Outcome {
     let directory = fixture.make_dir("dir").await?;
     let nothing = fixture.path("nothing")?;
     for kind in KINDS {
@@ -53,7 +53,7 @@ pub(super) async fn what_is_no_file_has_no_digest(fixture: Fixture) -> Outcome {
         ensure!(!matches!(found, Ok(Some(_))), "a directory has a digest: {found:?}");
         match fixture.storage.digest(&nothing, kind).await {
             Ok(None) => {}
-            other => ensure_error!(other, ErrorKind::NotFound, "the digest of nothing"),
+            other => ensure_error!(other, ErrorKind::NotFound, "the digest of a missing file"),
         }
     }
     Ok(())

@@ -19,7 +19,7 @@ pub(super) async fn a_directory_needs_its_parent(fixture: Fixture) -> Outcome {
     fixture.is_free(&fixture.path("missing")?).await
 }
 
-pub(super) async fn nothing_is_made_below_a_file(fixture: Fixture) -> Outcome {
+pub(super) async fn no_directory_is_made_below_a_file(fixture: Fixture) -> Outcome {
     let file = fixture.put("file", b"content").await?;
     let below = file.join("below")?;
     ensure_error!(
@@ -38,15 +38,15 @@ pub(super) async fn a_full_directory_is_not_removed(fixture: Fixture) -> Outcome
     fixture.storage.remove(&file).await?;
     let inner = fixture.make_dir("dir/inner").await?;
     ensure_error!(fixture.storage.remove(&dir).await, ErrorKind::NotEmpty, "with a directory");
-    ensure!(fixture.storage.stat(&inner).await?.is_dir(), "what was in it is harmed");
+    ensure!(fixture.storage.stat(&inner).await?.is_dir(), "the directory in it is gone");
     Ok(())
 }
 
 pub(super) async fn removing_nothing_is_not_found(fixture: Fixture) -> Outcome {
     let nothing = fixture.path("nothing")?;
-    ensure_error!(fixture.storage.remove(&nothing).await, ErrorKind::NotFound, "nothing");
+    ensure_error!(fixture.storage.remove(&nothing).await, ErrorKind::NotFound, "a missing entry");
     let below = nothing.join("below")?;
-    ensure_error!(fixture.storage.remove(&below).await, ErrorKind::NotFound, "below nothing");
+    ensure_error!(fixture.storage.remove(&below).await, ErrorKind::NotFound, "no parent");
     let file = fixture.put("file", b"content").await?;
     let below = file.join("below")?;
     ensure_error!(
@@ -57,7 +57,7 @@ pub(super) async fn removing_nothing_is_not_found(fixture: Fixture) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn what_is_removed_is_gone(fixture: Fixture) -> Outcome {
+pub(super) async fn a_removed_entry_is_gone(fixture: Fixture) -> Outcome {
     let file = fixture.put("file", b"content").await?;
     let spared = fixture.put("spared", b"content").await?;
     let dir = fixture.make_dir("dir").await?;

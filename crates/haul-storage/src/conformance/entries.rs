@@ -18,10 +18,10 @@ pub(super) async fn the_root_is_a_directory(fixture: Fixture) -> Outcome {
 pub(super) async fn capabilities_make_sense(fixture: Fixture) -> Outcome {
     let can = fixture.can();
     ensure!(can.kept_times.step_ns > 0, "times come in steps of 0 ns");
-    ensure!(can.max_lanes != Some(0), "not one lane may be open");
-    ensure!(can.max_file_size != Some(0), "no file may have a byte");
+    ensure!(can.max_lanes != Some(0), "the maximum number of lanes is 0");
+    ensure!(can.max_file_size != Some(0), "the maximum size of a file is 0");
     let shown = fixture.storage.location().to_string();
-    ensure!(!shown.is_empty(), "the location shows as nothing");
+    ensure!(!shown.is_empty(), "the location is printed as an empty text");
     Ok(())
 }
 
@@ -43,7 +43,7 @@ pub(super) async fn stat_describes_the_entry(fixture: Fixture) -> Outcome {
         ensure_eq!(&entry.path, path, "the path of an entry");
         ensure_eq!(entry.kind, kind, "the kind of {path}");
         ensure_eq!(entry.size, size, "the size of {path}");
-        ensure!(entry.links >= 1, "{path} has no name");
+        ensure!(entry.links >= 1, "{path} has 0 links");
         ensure!(entry.mode.is_none_or(|mode| mode & !0o7777 == 0), "the mode has other bits");
         let nanos = entry.modified.map_or(0, |time| time.nanos);
         ensure!(nanos < 1_000_000_000, "the time has {nanos} ns in its second");
@@ -54,9 +54,9 @@ pub(super) async fn stat_describes_the_entry(fixture: Fixture) -> Outcome {
 pub(super) async fn stat_of_nothing_is_not_found(fixture: Fixture) -> Outcome {
     let file = fixture.put("file", b"12345").await?;
     let nothing = fixture.path("nothing")?;
-    ensure_error!(fixture.storage.stat(&nothing).await, ErrorKind::NotFound, "nothing");
+    ensure_error!(fixture.storage.stat(&nothing).await, ErrorKind::NotFound, "a missing entry");
     let deeper = nothing.join("below")?;
-    ensure_error!(fixture.storage.stat(&deeper).await, ErrorKind::NotFound, "below nothing");
+    ensure_error!(fixture.storage.stat(&deeper).await, ErrorKind::NotFound, "no parent");
     let below = file.join("below")?;
     ensure_error!(
         fixture.storage.stat(&below).await,
@@ -76,7 +76,7 @@ pub(super) async fn a_listing_and_stat_agree(fixture: Fixture) -> Outcome {
     ensure_eq!(entries.len(), 4, "the number of entries");
     for entry in entries {
         let stat = fixture.storage.stat(&entry.path).await?;
-        ensure_eq!(entry, stat, "what the listing says, and stat, of {}", stat.path);
+        ensure_eq!(entry, stat, "the listed entry of {}, compared with stat", stat.path);
     }
     Ok(())
 }
@@ -88,14 +88,14 @@ pub(super) async fn a_listing_is_not_recursive(fixture: Fixture) -> Outcome {
     let paths = |entries: Vec<crate::Entry>| -> Vec<RelPath> {
         entries.into_iter().map(|entry| entry.path).collect()
     };
-    ensure_eq!(paths(fixture.list(&outer).await?), vec![inner.clone()], "what is in outer");
-    ensure_eq!(paths(fixture.list(&inner).await?), vec![file], "what is in inner");
+    ensure_eq!(paths(fixture.list(&outer).await?), vec![inner.clone()], "the entries of outer");
+    ensure_eq!(paths(fixture.list(&inner).await?), vec![file], "the entries of inner");
     Ok(())
 }
 
-pub(super) async fn listing_what_is_no_directory_fails(fixture: Fixture) -> Outcome {
+pub(super) async fn listing_a_file_or_a_missing_path_fails(fixture: Fixture) -> Outcome {
     let nothing = fixture.path("nothing")?;
-    ensure_error!(fixture.list(&nothing).await, ErrorKind::NotFound, "nothing");
+    ensure_error!(fixture.list(&nothing).await, ErrorKind::NotFound, "a missing directory");
     let file = fixture.put("file", b"1").await?;
     ensure_error!(fixture.list(&file).await, ErrorKind::NotADirectory, "a file");
     Ok(())

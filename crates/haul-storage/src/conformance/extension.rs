@@ -6,7 +6,7 @@ use crate::{ErrorKind, LinkKind, RelPath, StorageExt};
 pub(super) async fn find_returns_none_for_a_missing_path(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"content").await?;
     let found = fixture.storage.find(&path).await?;
-    ensure_eq!(found.map(|entry| entry.size), Some(7), "the size of what is found");
+    ensure_eq!(found.map(|entry| entry.size), Some(7), "the size of the entry found");
     for nothing in ["nothing", "nothing/below"] {
         let found = fixture.storage.find(&fixture.path(nothing)?).await?;
         ensure!(found.is_none(), "{nothing} is {found:?}");
@@ -14,19 +14,19 @@ pub(super) async fn find_returns_none_for_a_missing_path(fixture: Fixture) -> Ou
     Ok(())
 }
 
-pub(super) async fn directories_are_made_all_the_way(fixture: Fixture) -> Outcome {
+pub(super) async fn missing_parent_directories_are_created(fixture: Fixture) -> Outcome {
     let path = fixture.path("a/b/c/d")?;
-    ensure!(fixture.storage.create_dir_all(&path).await?, "it says that nothing was made");
-    ensure!(fixture.storage.stat(&path).await?.is_dir(), "the last one is not there");
-    ensure!(!fixture.storage.create_dir_all(&path).await?, "it says that all was made again");
-    ensure!(!fixture.storage.create_dir_all(&RelPath::root()).await?, "the root was made");
+    ensure!(fixture.storage.create_dir_all(&path).await?, "the path counts as existing");
+    ensure!(fixture.storage.stat(&path).await?.is_dir(), "the last one does not exist");
+    ensure!(!fixture.storage.create_dir_all(&path).await?, "the path counts as new again");
+    ensure!(!fixture.storage.create_dir_all(&RelPath::root()).await?, "the root counts as new");
     Ok(())
 }
 
 pub(super) async fn a_file_in_the_way_of_directories_is_an_error(fixture: Fixture) -> Outcome {
     let file = fixture.put("file", b"content").await?;
     let result = fixture.storage.create_dir_all(&file).await;
-    ensure_error!(result, ErrorKind::NotADirectory, "a file is there");
+    ensure_error!(result, ErrorKind::NotADirectory, "a file exists");
     let below = fixture.path("file/b/c")?;
     let result = fixture.storage.create_dir_all(&below).await;
     ensure_error!(result, ErrorKind::NotADirectory | ErrorKind::NotFound, "below a file");

@@ -1,4 +1,4 @@
-//! Symbolic and hard links, above all what must not happen through them.
+//! Symbolic and hard links, above all operations that must not pass through them.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ fn symbolic(target: impl AsRef<[u8]>) -> LinkKind {
 pub(super) async fn a_symbolic_link_keeps_its_target(fixture: Fixture) -> Outcome {
     let targets: [(&[u8], &str); 7] = [
         (b"file", "a neighbour"),
-        (b"nowhere", "nothing is there"),
-        (b"../../../../etc/passwd", "leads out of the root; it may, as it is not followed"),
+        (b"nowhere", "does not exist"),
+        (b"../../../../etc/passwd", "leads out of the root; allowed, as it is not followed"),
         (b"/etc/passwd", "is absolute"),
         (b"dir/", "ends with a slash"),
         (b"with space\nand line", "is bytes"),
@@ -30,7 +30,7 @@ pub(super) async fn a_symbolic_link_keeps_its_target(fixture: Fixture) -> Outcom
         fixture.storage.create_link(&path, &symbolic(target), false).await?;
         let entry = fixture.storage.stat(&path).await?;
         let expected = EntryKind::Symlink(target.to_vec());
-        ensure_eq!(entry.kind, expected, "the target that {why}");
+        ensure_eq!(entry.kind, expected, "the target ({why})");
         ensure_eq!(entry.size, 0, "the size of a link");
         let listed = fixture.list(&fixture.dir).await?;
         ensure_eq!(listed, vec![entry], "the link in a listing ({why})");
@@ -47,7 +47,7 @@ pub(super) async fn a_link_takes_a_place_only_if_asked(fixture: Fixture) -> Outc
     storage.create_link(&link, &symbolic("one"), false).await?;
     for path in [&file, &dir, &link] {
         let result = storage.create_link(path, &symbolic("two"), false).await;
-        ensure_error!(result, ErrorKind::AlreadyExists, "{path} is there");
+        ensure_error!(result, ErrorKind::AlreadyExists, "{path} exists");
     }
     fixture.has(&file, b"content").await?;
     for path in [&file, &link] {
@@ -104,7 +104,7 @@ pub(super) async fn no_path_goes_through_a_link(fixture: Fixture) -> Outcome {
     for (what, attempt) in attempts(&fixture, &link)? {
         ensure!(attempt.await.is_err(), "{what} goes through a symbolic link");
         let after = snapshot(&fixture, &target).await?;
-        ensure_eq!(after, before, "what is behind the link after an attempt to {what}");
+        ensure_eq!(after, before, "the target of the link after an attempt to {what}");
     }
     let outside = fixture.path("outside")?;
     fixture.has(&outside, b"outside").await?;
@@ -118,7 +118,7 @@ pub(super) async fn no_path_goes_through_a_link(fixture: Fixture) -> Outcome {
 
 type Attempts<'a> = Vec<(&'static str, BoxFuture<'a, Result<()>>)>;
 
-/// Every operation on entries below `link`, where a `file` and a `dir` are.
+/// Every operation on entries below `link`, whose target contains `file` and `dir`.
 fn attempts<'a>(fixture: &'a Fixture, link: &RelPath) -> Outcome<Attempts<'a>> {
     let storage = &fixture.storage;
     let (file, dir, new) = (link.join("file")?, link.join("dir")?, link.join("new")?);
@@ -205,14 +205,14 @@ pub(super) async fn a_file_replaces_a_link_and_not_its_target(fixture: Fixture) 
                 result?;
                 fixture.has(&path, b"new").await?;
             } else {
-                ensure_error!(result, ErrorKind::AlreadyExists, "a link is there");
+                ensure_error!(result, ErrorKind::AlreadyExists, "a link exists");
             }
         }
     }
     Ok(())
 }
 
-/// Another user who may write to the directory has put a link at the name of the part file.
+/// Another user with write access to the directory has created a link under the name of the part file.
 pub(super) async fn a_planted_part_file_is_not_written_through(fixture: Fixture) -> Outcome {
     let victim = fixture.put("victim", b"precious").await?;
     let path = fixture.path("file")?;
@@ -256,23 +256,23 @@ pub(super) async fn a_hard_link_is_the_same_file(fixture: Fixture) -> Outcome {
     let (first, second) = (storage.stat(&one).await?, storage.stat(&two).await?);
     ensure!(second.is_file(), "the second name is {:?}", second.kind);
     // SFTP 3 reports neither the file's id nor its number of links.
-    let tells = first.id.is_some() || first.links > 1;
-    if tells {
+    let reports_links = first.id.is_some() || first.links > 1;
+    if reports_links {
         ensure_eq!((first.links, second.links), (2, 2), "the number of names");
     }
-    ensure_eq!(first.id, second.id, "which file it is");
+    ensure_eq!(first.id, second.id, "the file id");
 
     let other = fixture.put("other", b"other").await?;
     let again = LinkKind::Hard(one.clone());
     let result = storage.create_link(&other, &again, false).await;
-    ensure_error!(result, ErrorKind::AlreadyExists, "a file is there");
+    ensure_error!(result, ErrorKind::AlreadyExists, "a file exists");
     fixture.has(&other, b"other").await?;
     storage.create_link(&other, &again, true).await?;
     fixture.has(&other, b"content").await?;
 
     storage.remove(&one).await?;
     fixture.has(&two, b"content").await?;
-    if tells {
+    if reports_links {
         ensure_eq!(storage.stat(&two).await?.links, 2, "the names after one was removed");
     }
     ensure_eq!(fixture.all_names(&fixture.dir).await?.len(), 2, "the number of entries");
@@ -283,7 +283,7 @@ pub(super) async fn a_hard_link_needs_a_file(fixture: Fixture) -> Outcome {
     let path = fixture.path("link")?;
     let nothing = LinkKind::Hard(fixture.path("nothing")?);
     let result = fixture.storage.create_link(&path, &nothing, false).await;
-    ensure_error!(result, ErrorKind::NotFound, "nothing to link to");
+    ensure_error!(result, ErrorKind::NotFound, "a missing target");
     let dir = LinkKind::Hard(fixture.make_dir("dir").await?);
     let result = fixture.storage.create_link(&path, &dir, false).await;
     ensure!(result.is_err(), "a hard link to a directory");

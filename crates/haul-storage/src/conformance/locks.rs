@@ -19,13 +19,13 @@ pub(super) async fn a_lock_keeps_a_second_one_out(fixture: Fixture) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn a_lock_lets_its_holder_work(fixture: Fixture) -> Outcome {
+pub(super) async fn the_holder_of_a_lock_can_write(fixture: Fixture) -> Outcome {
     let dir = fixture.make_dir("dir").await?;
     let held = fixture.storage.lock(&dir).await?;
     let path = fixture.put("dir/file", b"content").await?;
     fixture.has(&path, b"content").await?;
     let names = fixture.names(&dir).await?;
-    ensure_eq!(names, vec![b"file".to_vec()], "what is in a locked directory");
+    ensure_eq!(names, vec![b"file".to_vec()], "the names in a locked directory");
 
     let file = fixture.path("dir/other")?;
     let lock_of_file = fixture.storage.lock(&file).await?;

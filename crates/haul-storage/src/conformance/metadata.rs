@@ -99,10 +99,10 @@ fn xattrs(metadata: Metadata) -> Xattrs {
 }
 
 /// Setting another owner needs privileges, so the case sets the present one.
-pub(super) async fn the_owner_can_be_set_to_itself(fixture: Fixture) -> Outcome {
+pub(super) async fn the_present_owner_can_be_set(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"content").await?;
     let owner = fixture.storage.stat(&path).await?.owner;
-    ensure!(owner.is_some(), "stat does not know the owner");
+    ensure!(owner.is_some(), "stat returns no owner");
     fixture.storage.set_metadata(&path, &Metadata { owner, ..Metadata::default() }).await?;
     ensure_eq!(fixture.storage.stat(&path).await?.owner, owner, "the owner");
     Ok(())
@@ -174,11 +174,11 @@ pub(super) async fn what_cannot_be_set_is_left_out_silently(fixture: Fixture) ->
     let other = fixture.path("other")?;
     fixture.storage.write_whole(&other, b"content".as_slice().into(), &options).await?;
     fixture.has(&other, b"content").await?;
-    ensure!(can.xattrs || before.xattrs.is_none(), "it has attributes that it cannot have");
+    ensure!(can.xattrs || before.xattrs.is_none(), "it has undeclared extended attributes");
     Ok(())
 }
 
-pub(super) async fn metadata_of_nothing_is_not_found(fixture: Fixture) -> Outcome {
+pub(super) async fn metadata_of_a_missing_path_is_not_found(fixture: Fixture) -> Outcome {
     let path = fixture.path("nothing")?;
     ensure_error!(fixture.storage.metadata(&path).await, ErrorKind::NotFound, "metadata");
     let can = fixture.can();

@@ -14,8 +14,8 @@
 //! have to be refused as `Unsupported` (but metadata that cannot be set is left out silently). A case does
 //! not trust a backend's result: it checks the effect.
 //!
-//! Modules: `fixture` is what each case works on, `sizes` has the interesting lengths; each other
-//! module tests one part of the traits.
+//! Modules: `fixture` holds what each case works on, `sizes` the boundary lengths; each other module tests one
+//! part of the traits.
 
 #[macro_use]
 mod fixture;
@@ -113,14 +113,14 @@ pub async fn failures(storage: Arc<dyn Storage>) -> Vec<(Case, Failure)> {
 }
 
 macro_rules! cases {
-    ($($room:ident { $($case:ident $(if $applies:expr)?;)* })*) => {
+    ($($module:ident { $($case:ident $(if $applies:expr)?;)* })*) => {
         /// All cases.
         pub fn cases() -> Vec<Case> {
             vec![$($(
                 Case {
-                    name: concat!(stringify!($room), "::", stringify!($case)),
+                    name: concat!(stringify!($module), "::", stringify!($case)),
                     applies: cases!(@applies $($applies)?),
-                    run: |fixture| Box::pin($room::$case(fixture)),
+                    run: |fixture| Box::pin($module::$case(fixture)),
                 },
             )*)*]
         }
@@ -142,7 +142,7 @@ cases! {
         stat_of_nothing_is_not_found;
         a_listing_and_stat_agree;
         a_listing_is_not_recursive;
-        listing_what_is_no_directory_fails;
+        listing_a_file_or_a_missing_path_fails;
         a_listing_of_3000_entries_is_complete;
     }
     names {
@@ -154,19 +154,19 @@ cases! {
     directories {
         a_directory_is_made_once;
         a_directory_needs_its_parent;
-        nothing_is_made_below_a_file;
+        no_directory_is_made_below_a_file;
         a_full_directory_is_not_removed;
         removing_nothing_is_not_found;
-        what_is_removed_is_gone;
+        a_removed_entry_is_gone;
     }
     whole {
         every_size_comes_back;
         a_longer_file_than_the_limit_is_refused;
         an_existing_file_is_replaced_only_if_asked;
         only_the_expected_version_is_replaced if |c| c.conditional_commits;
-        reading_what_is_no_file_fails;
-        writing_where_it_cannot_be_fails;
-        nothing_else_is_left_behind;
+        reading_a_directory_or_a_missing_file_fails;
+        writing_to_an_impossible_path_fails;
+        write_whole_leaves_no_other_entries;
         an_identity_is_that_of_stat;
     }
     writing {
@@ -176,19 +176,19 @@ cases! {
         concurrent_pieces_come_back if any_order;
         a_later_write_wins if any_order;
         a_block_of_many_pieces_is_written_whole;
-        what_is_never_written_reads_as_zeros if any_order;
+        unwritten_ranges_read_as_zeros if any_order;
         a_file_cut_shorter_at_commit_is_shorter if any_order;
-        a_reserved_length_is_no_length if any_order;
+        a_reserved_size_does_not_set_the_length if any_order;
         nothing_has_its_name_before_commit;
         the_old_file_stays_until_commit;
         an_existing_file_is_replaced_only_if_asked;
         only_the_expected_version_is_replaced if |c| c.conditional_commits;
         an_abort_leaves_nothing;
-        creating_where_it_cannot_be_fails;
+        creating_a_file_at_an_impossible_path_fails;
         a_directory_is_never_replaced_by_a_file;
         a_synced_file_is_complete if |c| c.sync;
-        what_was_written_can_be_reopened;
-        writing_out_of_order_where_that_is_impossible_fails if |c| !any_order(c);
+        an_unfinished_file_can_be_reopened;
+        out_of_order_writes_fail_without_the_capability if |c| !any_order(c);
         several_files_are_written_at_once;
         a_big_file_comes_back;
         copying_from_a_reader_is_true_or_nothing if any_order;
@@ -203,9 +203,9 @@ cases! {
         a_finished_file_is_not_resumed;
         without_the_capability_nothing_is_held if |c| !c.resume;
         what_was_recorded_is_held_by_the_next_run if |c| c.resume;
-        what_a_killed_run_has_recorded_is_held if |c| c.resume;
+        ranges_recorded_by_a_killed_run_are_held if |c| c.resume;
         nothing_is_held_of_another_source if |c| c.resume;
-        what_was_committed_is_no_longer_recorded if |c| c.resume;
+        a_commit_removes_its_own_records if |c| c.resume;
         an_abort_removes_the_records_of_an_earlier_run if |c| c.resume;
         a_commit_removes_the_records_of_an_earlier_run if |c| c.resume;
         records_of_several_files_do_not_mix if |c| c.resume;
@@ -214,17 +214,17 @@ cases! {
         every_range_is_right if |c| c.ranged_reads;
         concurrent_reads_do_not_mix if |c| c.ranged_reads;
         a_dropped_read_harms_no_other;
-        a_range_read_with_the_open_is_right;
-        a_read_whose_end_comes_nearer_gives_all_before_it;
+        a_range_requested_with_the_open_is_right;
+        a_read_with_a_lowered_end_returns_all_before_it;
         an_endless_range_ends_with_the_file;
         an_identity_is_that_of_stat;
         an_unchanged_file_rechecks_the_same;
         a_changed_time_is_noticed if |c| c.times;
-        a_replaced_file_is_noticed_or_read_as_it_was;
-        a_file_cut_in_two_by_remove_is_noticed_or_read_as_it_was;
-        opening_what_is_no_file_fails;
+        a_replaced_file_is_detected_or_read_unchanged;
+        a_file_removed_during_a_read_is_detected_or_read_unchanged;
+        opening_a_directory_or_a_missing_file_fails;
         all_data_lies_in_the_extents;
-        metadata_is_that_of_the_storage;
+        a_reader_returns_the_metadata_of_the_storage;
     }
     metadata {
         times_are_kept_to_the_declared_step if |c| c.times;
@@ -232,16 +232,16 @@ cases! {
         modes_are_kept if |c| c.mode;
         modes_of_directories_are_kept if |c| c.mode;
         extended_attributes_are_kept if |c| c.xattrs;
-        the_owner_can_be_set_to_itself if |c| c.owner;
+        the_present_owner_can_be_set if |c| c.owner;
         what_is_not_given_stays if |c| c.mode && c.times;
         a_commit_sets_what_it_is_given;
         what_cannot_be_set_is_left_out_silently;
-        metadata_of_nothing_is_not_found;
+        metadata_of_a_missing_path_is_not_found;
     }
     digests {
         every_claimed_digest_is_that_of_the_content;
         a_changed_file_has_another_digest;
-        what_is_no_file_has_no_digest;
+        directories_and_missing_files_have_no_digest;
     }
     links {
         a_symbolic_link_keeps_its_target if |c| c.symlinks;
@@ -267,7 +267,7 @@ cases! {
     }
     locks {
         a_lock_keeps_a_second_one_out if |c| c.lock;
-        a_lock_lets_its_holder_work if |c| c.lock;
+        the_holder_of_a_lock_can_write if |c| c.lock;
     }
     unsupported {
         undeclared_operations_are_unsupported;
@@ -275,7 +275,7 @@ cases! {
     }
     extension {
         find_returns_none_for_a_missing_path;
-        directories_are_made_all_the_way;
+        missing_parent_directories_are_created;
         a_file_in_the_way_of_directories_is_an_error;
         a_sorted_listing_is_sorted;
         a_tree_is_removed_whole;

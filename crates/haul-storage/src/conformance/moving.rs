@@ -49,14 +49,14 @@ pub(super) async fn an_impossible_rename_fails(fixture: Fixture) -> Outcome {
     let to = fixture.path("to")?;
     let result = storage.rename(&nothing, &to).await;
     if !may_refuse(&fixture, &result) {
-        ensure_error!(result, ErrorKind::NotFound, "nothing");
+        ensure_error!(result, ErrorKind::NotFound, "a missing source");
     }
     let result = storage.rename(&file, &nothing.join("below")?).await;
     if !may_refuse(&fixture, &result) {
-        ensure_error!(result, ErrorKind::NotFound, "to where no directory is");
+        ensure_error!(result, ErrorKind::NotFound, "below a missing directory");
     }
-    ensure!(storage.rename(&file, &dir).await.is_err(), "a file takes the place of a directory");
-    ensure!(storage.rename(&dir, &file).await.is_err(), "a directory takes the place of a file");
+    ensure!(storage.rename(&file, &dir).await.is_err(), "a file replaces a directory");
+    ensure!(storage.rename(&dir, &file).await.is_err(), "a directory replaces a file");
     let below = dir.join("below")?;
     ensure!(storage.rename(&dir, &below).await.is_err(), "a directory is moved below itself");
     let full = fixture.make_dir("full").await?;
@@ -80,7 +80,7 @@ pub(super) async fn a_rename_replaces_if_it_can(fixture: Fixture) -> Outcome {
     ensure_error!(
         result,
         ErrorKind::AlreadyExists | ErrorKind::Unsupported,
-        "a file is there that cannot be replaced"
+        "an existing file that cannot be replaced"
     );
     fixture.has(&from, b"new").await?;
     fixture.has(&to, b"old content").await
@@ -112,13 +112,13 @@ pub(super) async fn a_copy_replaces_nothing(fixture: Fixture) -> Outcome {
     let storage = &fixture.storage;
     let from = fixture.put("from", b"new").await?;
     let to = fixture.put("to", b"old content").await?;
-    ensure_error!(storage.copy(&from, &to).await, ErrorKind::AlreadyExists, "a file is there");
+    ensure_error!(storage.copy(&from, &to).await, ErrorKind::AlreadyExists, "a file exists");
     fixture.has(&to, b"old content").await?;
     let dir = fixture.make_dir("dir").await?;
-    ensure!(storage.copy(&from, &dir).await.is_err(), "a directory is there");
+    ensure!(storage.copy(&from, &dir).await.is_err(), "a directory is replaced");
     ensure!(storage.stat(&dir).await?.is_dir(), "the directory is gone");
     let (nothing, free) = (fixture.path("nothing")?, fixture.path("free")?);
-    ensure_error!(storage.copy(&nothing, &free).await, ErrorKind::NotFound, "nothing to copy");
+    ensure_error!(storage.copy(&nothing, &free).await, ErrorKind::NotFound, "a missing source");
     fixture.is_free(&free).await?;
     let deep = nothing.join("below")?;
     ensure_error!(storage.copy(&from, &deep).await, ErrorKind::NotFound, "no parent");

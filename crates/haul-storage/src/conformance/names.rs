@@ -12,8 +12,8 @@ const ORDINARY: [(&[u8], &str); 13] = [
     (b"two  spaces", "collapsed by careless parsers"),
     (b"-rf", "taken for an option"),
     (b"--", "taken for the end of options"),
-    (b"~", "taken for the home"),
-    (b"~user", "taken for somebody's home"),
+    (b"~", "taken for the home directory"),
+    (b"~user", "taken for a user's home directory"),
     (b"50%", "a '%' that escapes nothing"),
     (b"%41%2f%00", "text that decodes to something else"),
     (b"a+b&c=d;e", "taken apart in a URL"),
@@ -46,15 +46,15 @@ const ODD: [(&[u8], &str); 14] = [
 pub(super) async fn ordinary_names_are_kept_byte_for_byte(fixture: Fixture) -> Outcome {
     for (name, why) in ORDINARY {
         let path = fixture.path(name)?;
-        let kept = keep(&fixture, &path, name).await?;
-        ensure!(kept, "{path} ({why}) is refused");
+        let is_accepted = check(&fixture, &path, name).await?;
+        ensure!(is_accepted, "{path} ({why}) is refused");
     }
     all_together(&fixture, &ORDINARY).await
 }
 
 pub(super) async fn odd_names_are_kept_byte_for_byte_or_refused(fixture: Fixture) -> Outcome {
     for (name, _) in ODD {
-        keep(&fixture, &fixture.path(name)?, name).await?;
+        check(&fixture, &fixture.path(name)?, name).await?;
     }
     Ok(())
 }
@@ -70,8 +70,8 @@ pub(super) async fn names_up_to_255_bytes_are_kept(fixture: Fixture) -> Outcome 
     ] {
         let name = vec![b'n'; length];
         let path = fixture.path(&name)?;
-        let kept = keep(&fixture, &path, &name).await?;
-        ensure!(kept, "a name of {length} bytes is refused");
+        let is_accepted = check(&fixture, &path, &name).await?;
+        ensure!(is_accepted, "a name of {length} bytes is refused");
         let writer = fixture.create(&path).await?;
         writer.write_at(0, super::fixture::block(b"long")).await?;
         writer.commit(4, &fresh()).await?;
@@ -79,9 +79,9 @@ pub(super) async fn names_up_to_255_bytes_are_kept(fixture: Fixture) -> Outcome 
         fixture.storage.remove(&path).await?;
     }
     let multibyte = "\u{e9}".repeat(127);
-    keep(&fixture, &fixture.path(&multibyte)?, multibyte.as_bytes()).await?;
+    check(&fixture, &fixture.path(&multibyte)?, multibyte.as_bytes()).await?;
     let too_long = vec![b'n'; 256];
-    keep(&fixture, &fixture.path(&too_long)?, &too_long).await?;
+    check(&fixture, &fixture.path(&too_long)?, &too_long).await?;
     Ok(())
 }
 
@@ -89,8 +89,8 @@ pub(super) async fn directories_take_the_same_names(fixture: Fixture) -> Outcome
     for (name, why) in ORDINARY {
         let path = fixture.make_dir(name).await?;
         let below = path.join(name)?;
-        let kept = keep(&fixture, &below, name).await?;
-        ensure!(kept, "{below} ({why}) is refused");
+        let is_accepted = check(&fixture, &below, name).await?;
+        ensure!(is_accepted, "{below} ({why}) is refused");
         let listed = fixture.names(&fixture.dir).await?;
         ensure_eq!(listed, vec![name.to_vec()], "the directory's name in a listing");
         fixture.storage.remove(&path).await?;
@@ -99,14 +99,14 @@ pub(super) async fn directories_take_the_same_names(fixture: Fixture) -> Outcome
 }
 
 /// Writes, finds, reads, renames and removes a file with this name; `false` if it is refused.
-async fn keep(fixture: &Fixture, path: &RelPath, content: &[u8]) -> Outcome<bool> {
+async fn check(fixture: &Fixture, path: &RelPath, content: &[u8]) -> Outcome<bool> {
     let storage = &fixture.storage;
     let dir = path.parent().unwrap_or_default();
     let bytes = Bytes::copy_from_slice(content);
     if let Err(error) = storage.write_whole(path, bytes, &fresh()).await {
         ensure!(
             !matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::Unreachable),
-            "{path} is refused for a strange reason: {error:?}"
+            "{path} is refused for an unrelated reason: {error:?}"
         );
         let names = fixture.all_names(&dir).await?;
         ensure!(names.is_empty(), "{path} was refused, and left {names:?}");
@@ -119,11 +119,11 @@ async fn keep(fixture: &Fixture, path: &RelPath, content: &[u8]) -> Outcome<bool
     if fixture.can().rename {
         let other = path.with_name("other")?;
         storage.rename(path, &other).await?;
-        ensure!(storage.find(path).await?.is_none(), "{path} is still there after a rename");
+        ensure!(storage.find(path).await?.is_none(), "{path} still exists after a rename");
         storage.rename(&other, path).await?;
     }
     storage.remove(path).await?;
-    ensure!(storage.find(path).await?.is_none(), "{path} is still there after its removal");
+    ensure!(storage.find(path).await?.is_none(), "{path} still exists after its removal");
     Ok(true)
 }
 

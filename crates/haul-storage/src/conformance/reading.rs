@@ -68,7 +68,7 @@ pub(super) async fn a_dropped_read_harms_no_other(fixture: Fixture) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn a_range_read_with_the_open_is_right(fixture: Fixture) -> Outcome {
+pub(super) async fn a_range_requested_with_the_open_is_right(fixture: Fixture) -> Outcome {
     let whole = content(RANGED, 4);
     let path = fixture.put("file", &whole).await?;
     let small = fixture.put("small", &whole[..100]).await?;
@@ -76,7 +76,7 @@ pub(super) async fn a_range_read_with_the_open_is_right(fixture: Fixture) -> Out
         let reader = fixture.storage.open_reading(&small, first).await?;
         same(&read(&*reader, Range::new(0, 100)).await?, &whole[..100])?;
         let reader = fixture.storage.open_reading(&path, first).await?;
-        // Twice: the second time, what came along is used up.
+        // Twice: the second read cannot use bytes that came with the open.
         for _ in 0..2 {
             let found = read(&*reader, Range::new(0, 200_000)).await?;
             same(&found, &whole[..200_000])?;
@@ -86,7 +86,7 @@ pub(super) async fn a_range_read_with_the_open_is_right(fixture: Fixture) -> Out
     Ok(())
 }
 
-pub(super) async fn a_read_whose_end_comes_nearer_gives_all_before_it(fixture: Fixture) -> Outcome {
+pub(super) async fn a_read_with_a_lowered_end_returns_all_before_it(fixture: Fixture) -> Outcome {
     let whole = content(RANGED, 3);
     let path = fixture.put("file", &whole).await?;
     let reader = fixture.storage.open(&path).await?;
@@ -119,7 +119,7 @@ pub(super) async fn an_identity_is_that_of_stat(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", &content(1000, 5)).await?;
     let reader = fixture.storage.open(&path).await?;
     let entry = fixture.storage.stat(&path).await?;
-    ensure_eq!(reader.identity(), &entry.identity(), "the identity of what was opened");
+    ensure_eq!(reader.identity(), &entry.identity(), "the identity of the opened file");
     Ok(())
 }
 
@@ -139,11 +139,11 @@ pub(super) async fn a_changed_time_is_noticed(fixture: Fixture) -> Outcome {
     let change = Metadata { modified, ..Metadata::default() };
     fixture.storage.set_metadata(&path, &change).await?;
     let now = reader.recheck().await?;
-    ensure!(&now != reader.identity(), "the file has another time, and recheck says {now}");
+    ensure!(&now != reader.identity(), "the file has another time, but recheck returns {now}");
     Ok(())
 }
 
-pub(super) async fn a_replaced_file_is_noticed_or_read_as_it_was(fixture: Fixture) -> Outcome {
+pub(super) async fn a_replaced_file_is_detected_or_read_unchanged(fixture: Fixture) -> Outcome {
     let old = content(RANGED, 8);
     let path = fixture.put("file", &old).await?;
     let reader = fixture.storage.open(&path).await?;
@@ -151,10 +151,10 @@ pub(super) async fn a_replaced_file_is_noticed_or_read_as_it_was(fixture: Fixtur
     // have times in whole seconds.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     fixture.put("file", &content(RANGED, 9)).await?;
-    noticed_or_as_it_was(&*reader, &old).await
+    detected_or_unchanged(&*reader, &old).await
 }
 
-pub(super) async fn a_file_cut_in_two_by_remove_is_noticed_or_read_as_it_was(
+pub(super) async fn a_file_removed_during_a_read_is_detected_or_read_unchanged(
     fixture: Fixture,
 ) -> Outcome {
     let old = content(RANGED, 10);
@@ -166,13 +166,13 @@ pub(super) async fn a_file_cut_in_two_by_remove_is_noticed_or_read_as_it_was(
     }
     // Some storages do not remove open files.
     if fixture.storage.remove(&path).await.is_ok() {
-        noticed_or_as_it_was(&*reader, &old).await?;
+        detected_or_unchanged(&*reader, &old).await?;
     }
     Ok(())
 }
 
 /// Either the old content is read, or a read fails, or the recheck returns another identity.
-async fn noticed_or_as_it_was(reader: &dyn ReadAt, old: &[u8]) -> Outcome {
+async fn detected_or_unchanged(reader: &dyn ReadAt, old: &[u8]) -> Outcome {
     let Ok(found) = read(reader, Range::new(0, old.len() as u64)).await else { return Ok(()) };
     if found == old {
         return Ok(());
@@ -180,17 +180,17 @@ async fn noticed_or_as_it_was(reader: &dyn ReadAt, old: &[u8]) -> Outcome {
     let now = reader.recheck().await;
     ensure!(
         now.as_ref().ok() != Some(reader.identity()),
-        "the content is another one, and recheck does not notice"
+        "the content has changed, and recheck does not detect it"
     );
     Ok(())
 }
 
-pub(super) async fn opening_what_is_no_file_fails(fixture: Fixture) -> Outcome {
+pub(super) async fn opening_a_directory_or_a_missing_file_fails(fixture: Fixture) -> Outcome {
     let storage = &fixture.storage;
     let nothing = fixture.path("nothing")?;
-    ensure_error!(storage.open(&nothing).await, ErrorKind::NotFound, "nothing");
+    ensure_error!(storage.open(&nothing).await, ErrorKind::NotFound, "a missing file");
     let deeper = nothing.join("below")?;
-    ensure_error!(storage.open(&deeper).await, ErrorKind::NotFound, "below nothing");
+    ensure_error!(storage.open(&deeper).await, ErrorKind::NotFound, "no parent");
     let dir = fixture.make_dir("dir").await?;
     ensure_error!(storage.open(&dir).await, ErrorKind::IsADirectory, "a directory");
     let file = fixture.put("file", b"content").await?;
@@ -249,12 +249,12 @@ async fn read_extent(fixture: &Fixture, reader: &dyn ReadAt, data: Range) -> Out
     Ok(head[data.start() as usize..].to_vec())
 }
 
-pub(super) async fn metadata_is_that_of_the_storage(fixture: Fixture) -> Outcome {
+pub(super) async fn a_reader_returns_the_metadata_of_the_storage(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"content").await?;
     let reader = fixture.storage.open(&path).await?;
     let (of_reader, of_storage) =
         (reader.metadata().await?, fixture.storage.metadata(&path).await?);
-    ensure_eq!(of_reader, of_storage, "what can be set on a copy");
+    ensure_eq!(of_reader, of_storage, "the metadata of the reader");
     let entry = fixture.storage.stat(&path).await?;
     ensure_eq!(of_storage.modified, entry.modified, "the time in metadata and in stat");
     ensure_eq!(of_storage.mode, entry.mode, "the mode in metadata and in stat");

@@ -48,7 +48,7 @@ pub(super) async fn without_a_part_file_nothing_is_resumed(fixture: Fixture) -> 
 pub(super) async fn an_aborted_part_file_is_not_resumed(fixture: Fixture) -> Outcome {
     let path = half_a_file(&fixture, false).await?;
     let names = fixture.all_names(&fixture.dir).await?;
-    ensure!(names.is_empty(), "after giving up there is {names:?}");
+    ensure!(names.is_empty(), "after the abort, the directory has {names:?}");
     let writer = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
     holds_nothing(&*writer)?;
     writer.abort(false).await?;
@@ -88,7 +88,7 @@ pub(super) async fn a_finished_file_is_not_resumed(fixture: Fixture) -> Outcome 
 pub(super) async fn without_the_capability_nothing_is_held(fixture: Fixture) -> Outcome {
     let path = half_a_file(&fixture, true).await?;
     let writer = fixture.resume_from(&path, &source("a", 1000)).await?;
-    ensure_eq!(writer.held(), &Held::Unrecorded, "what it holds without the capability");
+    ensure_eq!(writer.held(), &Held::Unrecorded, "the ranges held without the capability");
     writer.record(ranges(0, 1)).await?;
     let expected = content(1000, 2);
     write(&*writer, &expected, 1000).await?;
@@ -102,15 +102,15 @@ pub(super) async fn what_was_recorded_is_held_by_the_next_run(fixture: Fixture) 
     writer.abort(true).await?;
     drop(writer);
     let names = fixture.names(&fixture.dir).await?;
-    ensure!(names.is_empty(), "besides part files and journals there is {names:?}");
+    ensure!(names.is_empty(), "besides part files and journals, the directory has {names:?}");
     let writer = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
     let expected = Held::Ranges(ranges(0, HALF));
-    ensure_eq!(writer.held(), &expected, "what is held of what was recorded");
+    ensure_eq!(writer.held(), &expected, "the recorded ranges that are held");
     write_from(&fixture, &*writer, &path, HALF).await
 }
 
 /// Simulates a killed run. A server that takes bytes in order may have lost those in flight.
-pub(super) async fn what_a_killed_run_has_recorded_is_held(fixture: Fixture) -> Outcome {
+pub(super) async fn ranges_recorded_by_a_killed_run_are_held(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     let Some(writer) = recorded_half(&fixture, &path).await? else { return Ok(()) };
     drop(writer);
@@ -155,21 +155,21 @@ pub(super) async fn nothing_is_held_of_another_source(fixture: Fixture) -> Outco
     Ok(())
 }
 
-pub(super) async fn what_was_committed_is_no_longer_recorded(fixture: Fixture) -> Outcome {
+pub(super) async fn a_commit_removes_its_own_records(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     let Some(writer) = recorded_half(&fixture, &path).await? else { return Ok(()) };
     writer.commit(HALF as u64, &fresh()).await?;
     let names = fixture.all_names(&fixture.dir).await?;
-    ensure_eq!(names, vec![path.name().to_vec()], "all names after it");
+    ensure_eq!(names, vec![path.name().to_vec()], "all names after the commit");
     let writer = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
     holds_nothing(&*writer)?;
     writer.abort(false).await?;
     let names = fixture.all_names(&fixture.dir).await?;
-    ensure_eq!(names, vec![path.name().to_vec()], "all names after giving up another writer");
+    ensure_eq!(names, vec![path.name().to_vec()], "all names after another writer was aborted");
     Ok(())
 }
 
-/// As for a name that an earlier run has begun to copy, and that this run makes a hard link.
+/// As when an earlier run has begun to copy the file, and this run creates a hard link instead.
 pub(super) async fn an_abort_removes_the_records_of_an_earlier_run(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     let Some(writer) = recorded_half(&fixture, &path).await? else { return Ok(()) };
@@ -179,7 +179,7 @@ pub(super) async fn an_abort_removes_the_records_of_an_earlier_run(fixture: Fixt
     writer.abort(false).await?;
     drop(writer);
     let names = fixture.all_names(&fixture.dir).await?;
-    ensure!(names.is_empty(), "after giving up there is {names:?}");
+    ensure!(names.is_empty(), "after the abort, the directory has {names:?}");
     let writer = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
     holds_nothing(&*writer)?;
     writer.abort(false).await?;
@@ -212,7 +212,7 @@ pub(super) async fn records_of_several_files_do_not_mix(fixture: Fixture) -> Out
         let writer = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
         if writer.held().is_recorded() {
             let expected = Held::Ranges(ranges(0, length));
-            ensure_eq!(writer.held(), &expected, "what is held of {name}");
+            ensure_eq!(writer.held(), &expected, "the ranges held of {name}");
         }
         writer.abort(false).await?;
     }
@@ -270,7 +270,7 @@ async fn write_from(
     writer.commit(SIZE as u64, &fresh()).await?;
     fixture.has(path, &expected).await?;
     let names = fixture.all_names(&fixture.dir).await?;
-    ensure_eq!(names, vec![path.name().to_vec()], "all names after it");
+    ensure_eq!(names, vec![path.name().to_vec()], "all names after the commit");
     Ok(())
 }
 

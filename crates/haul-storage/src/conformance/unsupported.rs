@@ -32,11 +32,11 @@ pub(super) async fn any_number_of_lanes_is_harmless(fixture: Fixture) -> Outcome
         fixture.has(&path, b"content").await?;
         let link = fixture.storage.link();
         let most = fixture.can().max_lanes.unwrap_or(usize::MAX);
-        ensure!(link.open <= most, "{} lanes are open, and {most} may be", link.open);
+        ensure!(link.open <= most, "{} lanes are open, and at most {most} may be", link.open);
         if fixture.can().medium == Medium::Link {
-            ensure!(link.open >= 1, "it works without an open lane");
-            ensure!(link.rtt.is_some(), "after so many requests no round trip is known");
-            ensure!(link.connect.is_some(), "it is not known how long opening took");
+            ensure!(link.open >= 1, "the storage works without an open lane");
+            ensure!(link.rtt.is_some(), "the RTT is unknown after several requests");
+            ensure!(link.connect.is_some(), "the time to connect is unknown");
         }
     }
     Ok(())

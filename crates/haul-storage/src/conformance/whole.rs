@@ -43,7 +43,7 @@ pub(super) async fn an_existing_file_is_replaced_only_if_asked(fixture: Fixture)
     Ok(())
 }
 
-/// The sizes differ, because a backend may keep times only to the second.
+/// The sizes differ, because a backend may store times only to the second.
 pub(super) async fn only_the_expected_version_is_replaced(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"first").await?;
     let first = fixture.storage.stat(&path).await?.identity();
@@ -52,30 +52,30 @@ pub(super) async fn only_the_expected_version_is_replaced(fixture: Fixture) -> O
     let third = Bytes::from_static(b"third");
     let expecting = |version| CommitOptions { expected: Some(version), ..replacing() };
     let refused = fixture.storage.write_whole(&path, third.clone(), &expecting(first)).await;
-    ensure_refused!(refused, "another version is there");
+    ensure_refused!(refused, "another version exists");
     fixture.has(&path, b"second version").await?;
     fixture.storage.write_whole(&path, third.clone(), &expecting(second)).await?;
     fixture.has(&path, b"third").await?;
     let gone = fixture.storage.stat(&path).await?.identity();
     fixture.storage.remove(&path).await?;
     let refused = fixture.storage.write_whole(&path, third, &expecting(gone)).await;
-    ensure_refused!(refused, "nothing is there");
+    ensure_refused!(refused, "the file is missing");
     fixture.is_free(&path).await?;
-    ensure_eq!(fixture.all_names(&fixture.dir).await?, Vec::<Vec<u8>>::new(), "what is left");
+    ensure_eq!(fixture.all_names(&fixture.dir).await?, Vec::<Vec<u8>>::new(), "all names");
     Ok(())
 }
 
-pub(super) async fn reading_what_is_no_file_fails(fixture: Fixture) -> Outcome {
+pub(super) async fn reading_a_directory_or_a_missing_file_fails(fixture: Fixture) -> Outcome {
     let nothing = fixture.path("nothing")?;
     let result = fixture.storage.read_whole(&nothing, 100).await;
-    ensure_error!(result, ErrorKind::NotFound, "nothing");
+    ensure_error!(result, ErrorKind::NotFound, "a missing file");
     let dir = fixture.make_dir("dir").await?;
     let result = fixture.storage.read_whole(&dir, 1 << 20).await;
     ensure_error!(result, ErrorKind::IsADirectory, "a directory");
     Ok(())
 }
 
-pub(super) async fn writing_where_it_cannot_be_fails(fixture: Fixture) -> Outcome {
+pub(super) async fn writing_to_an_impossible_path_fails(fixture: Fixture) -> Outcome {
     let storage = &fixture.storage;
     let bytes = Bytes::from_static(b"content");
     let deep = fixture.path("missing/file")?;
@@ -93,16 +93,16 @@ pub(super) async fn writing_where_it_cannot_be_fails(fixture: Fixture) -> Outcom
         ensure_error!(
             result,
             ErrorKind::IsADirectory | ErrorKind::AlreadyExists,
-            "a directory is there"
+            "a directory exists"
         );
         ensure!(storage.stat(&dir).await?.is_dir(), "the directory is gone");
     }
     let names = fixture.all_names(&fixture.dir).await?;
-    ensure_eq!(names, vec![b"dir".to_vec(), b"file".to_vec()], "what is left");
+    ensure_eq!(names, vec![b"dir".to_vec(), b"file".to_vec()], "all names");
     Ok(())
 }
 
-pub(super) async fn nothing_else_is_left_behind(fixture: Fixture) -> Outcome {
+pub(super) async fn write_whole_leaves_no_other_entries(fixture: Fixture) -> Outcome {
     for size in [0, 10, 100_000] {
         fixture.put("file", &content(size, 1)).await?;
         let names = fixture.all_names(&fixture.dir).await?;
@@ -116,6 +116,6 @@ pub(super) async fn an_identity_is_that_of_stat(fixture: Fixture) -> Outcome {
     let whole = fixture.storage.read_whole(&path, 100).await?;
     let entry = fixture.storage.stat(&path).await?;
     ensure_eq!(whole.identity, entry.identity(), "the identity");
-    ensure_eq!(whole.metadata, entry.metadata(), "what can be set on a copy");
+    ensure_eq!(whole.metadata, entry.metadata(), "the metadata");
     Ok(())
 }

@@ -14,7 +14,7 @@ pub(super) async fn every_size_comes_back(fixture: Fixture) -> Outcome {
         let path = fixture.path(format!("{size}"))?;
         let expected = content(size, 1);
         let writer = fixture.create(&path).await?;
-        ensure_eq!(writer.held(), &Held::Unrecorded, "what a file without a source holds");
+        ensure_eq!(writer.held(), &Held::Unrecorded, "the ranges held without a source");
         write(&*writer, &expected, 1 << 20).await?;
         writer.commit(size, &fresh()).await?;
         let names = fixture.all_names(&fixture.dir).await?;
@@ -100,7 +100,7 @@ pub(super) async fn a_block_of_many_pieces_is_written_whole(fixture: Fixture) ->
     fixture.has(&path, &expected).await
 }
 
-pub(super) async fn what_is_never_written_reads_as_zeros(fixture: Fixture) -> Outcome {
+pub(super) async fn unwritten_ranges_read_as_zeros(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     for sparse in [true, false] {
         let options = CreateOptions { resume: false, size: Some(300_000), sparse, source: None };
@@ -124,7 +124,7 @@ pub(super) async fn a_file_cut_shorter_at_commit_is_shorter(fixture: Fixture) ->
     fixture.has(&path, &content(1234, 6)).await
 }
 
-pub(super) async fn a_reserved_length_is_no_length(fixture: Fixture) -> Outcome {
+pub(super) async fn a_reserved_size_does_not_set_the_length(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     let options = CreateOptions { resume: false, size: Some(1 << 20), sparse: false, source: None };
     let writer = fixture.storage.create(&path, &options).await?;
@@ -143,12 +143,12 @@ pub(super) async fn nothing_has_its_name_before_commit(fixture: Fixture) -> Outc
     }
     fixture.is_free(&path).await?;
     let names = fixture.names(&fixture.dir).await?;
-    ensure!(names.is_empty(), "before commit there is {names:?}");
+    ensure!(names.is_empty(), "before the commit, the directory has {names:?}");
     writer.commit(100_000, &fresh()).await?;
     ensure_eq!(
         fixture.all_names(&fixture.dir).await?,
         vec![b"file".to_vec()],
-        "all names after it"
+        "all names after the commit"
     );
     Ok(())
 }
@@ -190,22 +190,22 @@ pub(super) async fn an_existing_file_is_replaced_only_if_asked(fixture: Fixture)
     Ok(())
 }
 
-/// The sizes differ, because a backend may keep times only to the second.
+/// The sizes differ, because a backend may store times only to the second.
 pub(super) async fn only_the_expected_version_is_replaced(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"first").await?;
     let first = fixture.storage.stat(&path).await?.identity();
     fixture.put("file", b"second version").await?;
     let second = fixture.storage.stat(&path).await?.identity();
-    for (expected, is_there) in [(first, false), (second, true)] {
+    for (expected, is_current) in [(first, false), (second, true)] {
         let options = CommitOptions { expected: Some(expected), ..replacing() };
         let writer = fixture.create(&path).await?;
         writer.write_at(0, block(b"third")).await?;
         let outcome = writer.commit(5, &options).await;
-        if is_there {
+        if is_current {
             outcome?;
             fixture.has(&path, b"third").await?;
         } else {
-            ensure_refused!(outcome, "another version is there");
+            ensure_refused!(outcome, "another version exists");
             writer.abort(false).await?;
             fixture.has(&path, b"second version").await?;
         }
@@ -215,10 +215,10 @@ pub(super) async fn only_the_expected_version_is_replaced(fixture: Fixture) -> O
     let writer = fixture.create(&path).await?;
     writer.write_at(0, block(b"fourth")).await?;
     let options = CommitOptions { expected: Some(gone), ..replacing() };
-    ensure_refused!(writer.commit(6, &options).await, "nothing is there");
+    ensure_refused!(writer.commit(6, &options).await, "the file is missing");
     writer.abort(false).await?;
     fixture.is_free(&path).await?;
-    ensure_eq!(fixture.all_names(&fixture.dir).await?, Vec::<Vec<u8>>::new(), "what is left");
+    ensure_eq!(fixture.all_names(&fixture.dir).await?, Vec::<Vec<u8>>::new(), "all names");
     Ok(())
 }
 
@@ -229,12 +229,12 @@ pub(super) async fn an_abort_leaves_nothing(fixture: Fixture) -> Outcome {
         write(&*writer, &content(written, 8), 500).await?;
         writer.abort(false).await?;
         let names = fixture.all_names(&fixture.dir).await?;
-        ensure!(names.is_empty(), "after {written} bytes and giving up there is {names:?}");
+        ensure!(names.is_empty(), "{written} bytes and an abort left {names:?}");
     }
     Ok(())
 }
 
-pub(super) async fn creating_where_it_cannot_be_fails(fixture: Fixture) -> Outcome {
+pub(super) async fn creating_a_file_at_an_impossible_path_fails(fixture: Fixture) -> Outcome {
     let deep = fixture.path("missing/file")?;
     let options = CreateOptions::default();
     let result = fixture.storage.create(&deep, &options).await;
@@ -261,10 +261,10 @@ pub(super) async fn a_directory_is_never_replaced_by_a_file(fixture: Fixture) ->
     ensure_error!(
         attempt.await,
         ErrorKind::IsADirectory | ErrorKind::AlreadyExists,
-        "a directory is there"
+        "a directory exists"
     );
     ensure!(fixture.storage.stat(&dir).await?.is_dir(), "the directory is gone");
-    ensure_eq!(fixture.all_names(&fixture.dir).await?, vec![b"dir".to_vec()], "what is left");
+    ensure_eq!(fixture.all_names(&fixture.dir).await?, vec![b"dir".to_vec()], "all names");
     Ok(())
 }
 
@@ -285,7 +285,7 @@ pub(super) async fn a_synced_file_is_complete(fixture: Fixture) -> Outcome {
 }
 
 /// A storage with `Writes::InOrder` may be unable to read an unfinished file.
-pub(super) async fn what_was_written_can_be_reopened(fixture: Fixture) -> Outcome {
+pub(super) async fn an_unfinished_file_can_be_reopened(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     let expected = content(150_000, 10);
     let writer = fixture.create(&path).await?;
@@ -304,9 +304,7 @@ pub(super) async fn what_was_written_can_be_reopened(fixture: Fixture) -> Outcom
     fixture.has(&path, &expected).await
 }
 
-pub(super) async fn writing_out_of_order_where_that_is_impossible_fails(
-    fixture: Fixture,
-) -> Outcome {
+pub(super) async fn out_of_order_writes_fail_without_the_capability(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     let writer = fixture.create(&path).await?;
     writer.write_at(0, block(b"start")).await?;

@@ -32,7 +32,7 @@ impl ManyHosts {
         (split.list.contains(['[', ',']) && !is_address).then_some(split)
     }
 
-    /// Finds the place of the host in an argument that omits it: `:/dir/`, `ada@:/dir/`,
+    /// Finds the position of the host in an argument that omits it: `:/dir/`, `ada@:/dir/`,
     /// `sftp://ada@:2222/dir/`. `None` if the argument has a host, or is a path.
     pub fn find_without_hosts(argument: &OsStr) -> Option<Self> {
         Self::split(argument).filter(|split| split.list.is_empty())

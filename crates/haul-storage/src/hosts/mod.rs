@@ -18,7 +18,7 @@ use std::fmt;
 
 pub use many::ManyHosts;
 
-/// Maximum number of hosts in a list: as many as in an IPv4 network with two bytes for hosts.
+/// Maximum number of hosts in a list: the addresses of an IPv4 network with 16 bits for hosts.
 pub const MOST_HOSTS: u64 = 65_536;
 
 /// Maximum length of a host name in bytes: that of DNS (255, RFC 1035, 2.3.4), without the length of the first

@@ -7,7 +7,7 @@ const NO_HOST: &str = "a host is missing here";
 const NO_NUMBER: &str = "a number is missing here";
 const UNCLOSED: &str = "'[' without ']'";
 
-/// Numbers of so many digits always fit into 64 bits.
+/// Maximum digits of a number: any number of 18 digits fits into 64 bits.
 const MOST_DIGITS: usize = 18;
 
 impl HostList {
@@ -108,7 +108,7 @@ impl Parser<'_> {
             return Err(self.error(start, NO_HOST));
         }
         if longest > LONGEST_HOST {
-            return Err(self.error(start, "the name of a host has at most 253 characters"));
+            return Err(self.error(start, "the name of a host has at most 253 bytes"));
         }
         Ok(Term { parts, count })
     }

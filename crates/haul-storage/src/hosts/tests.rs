@@ -1,3 +1,5 @@
+//! Tests of lists of hosts and of arguments that contain one, with a brute-force model of the expansion.
+
 use std::ffi::OsStr;
 
 use proptest::prelude::*;
@@ -142,7 +144,7 @@ fn a_location_may_omit_its_host() {
     }
 }
 
-/// Formerly, its empty authority counted as a host that is omitted.
+/// Formerly, the empty authority of a `file:` URL counted as an omitted host.
 #[test]
 fn a_file_url_is_a_path_and_omits_no_host() {
     for argument in ["file:///data/x", "FILE:///x", "file://a,b/x", "file://localhost/n[1-2]"] {

@@ -58,7 +58,7 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Loaded::Nothing),
             Err(error) => return Err(error),
         };
-        // Read in pieces: the records of 1 TiB in ranges of 1 MiB take 25 MB.
+        // Read in pieces: the records of 1 TiB in ranges of 1 MiB take 25 MiB.
         let mut reader = RecordReader::new(&mut file);
         let this = header(path, source);
         let size = source.identity.size;
@@ -110,7 +110,7 @@ impl Journal {
         let mut bytes = Vec::new();
         Record::Header(header(path, source)).encode(&mut bytes);
         written.iter().for_each(|range| Record::Range(range).encode(&mut bytes));
-        // Removes any entry of that name, and does not follow a link.
+        // Removes a file or link of that name; a link is not followed.
         match std::fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -1,7 +1,7 @@
 //! The journal of a part file that is on a server, or consists of several files.
 //!
 //! ```text
-//! look: reads what is held, and decides whether to resume → the part file is opened or emptied → start
+//! look: reads the journal and decides whether to resume → the part file is opened or emptied → start
 //!   → record, record, … → remove (with the commit or the abort)
 //! ```
 
@@ -20,17 +20,18 @@ use crate::{
 /// records.
 #[derive(Debug, Default)]
 pub struct PartJournal {
-    place: Option<(PathBuf, SourceVersion)>,
-    /// Without a source: where an earlier run may have left the journal of the part file that is resumed.
-    left: Option<PathBuf>,
+    /// The path of the journal, and the source of the part file; `None` if nothing is recorded.
+    recorded: Option<(PathBuf, SourceVersion)>,
+    /// If a part file is resumed without a source, the path of the journal that an earlier run may have left.
+    leftover: Option<PathBuf>,
     held: Held,
     resumes: bool,
     journal: OnceLock<Arc<Mutex<Journal>>>,
 }
 
 impl PartJournal {
-    /// Reads the journal at `path`. `found` is the length of the existing part file in bytes, `None` if there
-    /// is none or it shall not be resumed.
+    /// Reads the journal at `path`. `found` is the length of the existing part file in bytes; `None` if it does not
+    /// exist or shall not be resumed.
     ///
     /// # Errors
     /// `Interrupted` if the runtime shuts down.
@@ -41,8 +42,8 @@ impl PartJournal {
         writes: Writes,
     ) -> Result<Self> {
         let Some(source) = options.source.clone() else {
-            let (resumes, left) = (found.is_some(), path.filter(|_| found.is_some()));
-            return Ok(Self { resumes, left, ..Self::default() });
+            let (resumes, leftover) = (found.is_some(), path.filter(|_| found.is_some()));
+            return Ok(Self { resumes, leftover, ..Self::default() });
         };
         let Some(path) = path else { return Ok(Self::default()) };
         let held = match found {
@@ -53,7 +54,7 @@ impl PartJournal {
             None => Held::Ranges(RangeSet::new()),
         };
         let resumes = found.is_some() && matches!(held, Held::Ranges(_));
-        Ok(Self { place: Some((path, source)), held, resumes, ..Self::default() })
+        Ok(Self { recorded: Some((path, source)), held, resumes, ..Self::default() })
     }
 
     /// Whether the existing part file is resumed. Otherwise it has to be emptied before [`Self::start`].
@@ -72,7 +73,7 @@ impl PartJournal {
     /// # Errors
     /// If the journal cannot be written.
     pub async fn start(&self, writer: &dyn WriteAt) -> Result<()> {
-        let Some((path, source)) = self.place.clone() else { return Ok(()) };
+        let Some((path, source)) = self.recorded.clone() else { return Ok(()) };
         let written = self.held.ranges();
         let is_empty = written.is_empty();
         match blocking(move || Journal::start(&path, &source, &written)).await {
@@ -116,8 +117,8 @@ impl PartJournal {
     /// # Errors
     /// If it cannot be removed.
     pub async fn remove(&self) -> Result<()> {
-        if let Some(left) = self.left.clone() {
-            return blocking(move || remove_at(&left)).await;
+        if let Some(leftover) = self.leftover.clone() {
+            return blocking(move || remove_at(&leftover)).await;
         }
         let Some(journal) = self.journal().await else { return Ok(()) };
         blocking(move || journal.remove()).await

@@ -18,12 +18,13 @@ use crate::{Digest, DigestKind, Range};
 const MAGIC: &[u8] = b"haul journal";
 /// The version that this program writes, and the only one it resumes.
 pub const VERSION: u16 = 1;
+/// Length of the frame before a payload, in bytes: its length and CRC-32.
 const FRAME: usize = 8;
-/// The longest payload; a longer length is damage, for which nothing is allocated.
+/// Maximum length of a payload in bytes. A longer one is damage, and no memory is allocated for it.
 const PAYLOAD_MAX: usize = 16 << 10;
-/// The longest source identity that is stored as it is: the rest of a header takes less than 1 KiB.
+/// Maximum length of a source identity that is stored unchanged, in bytes: the rest of a header takes less than 1 KiB.
 const SOURCE_MAX: usize = 15 << 10;
-/// The characters of a longer one that are stored, for messages.
+/// Number of characters of a longer one that are stored, for messages.
 const SOURCE_SHOWN: usize = 1 << 10;
 
 /// The contents of the first record.
@@ -164,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_record_survives_a_round_trip(record in any_record()) {
+        fn every_record_survives_encoding_and_decoding(record in any_record()) {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             prop_assert_eq!(Record::decode(&bytes), Some((record, bytes.len())));

@@ -1,3 +1,5 @@
+//! Tests of journals: records that survive damage, reboots and changed sources, and when a journal is removed.
+
 use super::*;
 use crate::{CreateOptions, Identity, Timestamp};
 
@@ -29,12 +31,12 @@ fn appended_ranges_are_loaded_again() {
     );
 }
 
-/// Its header used to be longer than a record may be, so that each run started over.
+/// Formerly, its header was longer than a record may be, so each run started over.
 #[test]
 fn a_journal_of_a_source_with_a_long_name_is_resumed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    // Around the longest that is stored as it is, the length of a record, and that of an escaped path.
+    // Around the longest identity that is stored unchanged, and around and beyond the longest record.
     for length in [15_000, 15_300, 15_400, 16_000, 16_400, 100_000] {
         let name = "\u{e4}".repeat(length / 2);
         let mut journal = Journal::start(&path, &source(100, &name), &RangeSet::new()).unwrap();
@@ -138,7 +140,7 @@ fn a_rewritten_journal_keeps_its_ranges() {
     assert_eq!(Journal::load(&path, &source(100, "a")).unwrap(), Loaded::Nothing);
 }
 
-/// Formerly, the name of a file that the next run made a hard link kept its journal.
+/// Formerly, the journal stayed behind if the next run created a hard link instead of copying the file.
 #[tokio::test]
 async fn the_journal_of_a_part_file_that_is_resumed_without_a_source_is_removed() {
     let dir = tempfile::tempdir().unwrap();
@@ -150,9 +152,9 @@ async fn the_journal_of_a_part_file_that_is_resumed_without_a_source_is_removed(
         let journal = look.await.unwrap();
         assert_eq!((journal.resumes(), journal.held()), (found.is_some(), &Held::Unrecorded));
         journal.remove().await.unwrap();
-        // Without a part file, it may be that of another run.
+        // Without a part file, the journal may belong to another run.
         assert_eq!(path.exists(), found.is_none());
-        // It may be gone already.
+        // A second removal succeeds.
         journal.remove().await.unwrap();
     }
 }

@@ -1,3 +1,5 @@
+//! Tests of parsing, printing and splitting locations; [`properties`] tests arbitrary ones.
+
 mod properties;
 
 use super::*;

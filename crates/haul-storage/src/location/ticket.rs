@@ -18,10 +18,10 @@ impl TicketText {
         &self.0
     }
 
-    /// True if both admit to the same share, by the sharer's key and the secret. The addresses of the sharer may
+    /// True if both grant access to the same share: they have the same key and secret. The addresses of the sharer may
     /// differ. Several shares of one sharer have the same key.
     pub fn is_of_share(&self, other: &Self) -> bool {
-        /// `haul1`, and the full characters of base32 for version, key and secret (53 bytes), which haul writes
+        /// `haul1`, and the 84 whole base32 characters of version, key and secret (53 bytes), which haul writes
         /// first.
         const ADMITTING: usize = 5 + 84;
         match (self.0.get(..ADMITTING), other.0.get(..ADMITTING)) {
@@ -37,11 +37,11 @@ impl fmt::Debug for TicketText {
     }
 }
 
-/// The first 18 characters of a ticket: those behind the tenth are of the sharer's public key, by which it is
-/// recognized. None are of the secret, which begins behind the first 64. Only 9 of a shorter text, which is no whole
-/// ticket and may be any part of one.
+/// The first 18 characters of a ticket. Those after the tenth belong to the sharer's public key, by which the ticket
+/// is recognized; the secret begins after the first 64. A text shorter than a whole ticket may be any part of one, so
+/// only its first 9 characters are returned.
 ///
-/// Of a spoken code, as in `7-orbit-candle`, only the number: its words are the secret.
+/// For a spoken code, such as `7-orbit-candle`, only the number and its dash: the words are the secret.
 pub(super) fn shown_of_ticket(ticket: &str) -> &str {
     let digits = ticket.bytes().take_while(u8::is_ascii_digit).count();
     if digits > 0 && ticket[digits..].starts_with('-') {

@@ -19,13 +19,13 @@ use std::time::Duration;
 use super::lock::lock;
 use crate::{ErrorKind, RelPath, Retry};
 
-/// A method of the storage traits. A stream counts as one call, when it is first polled.
+/// A method of the storage traits. A read counts as one call, when its stream is first polled.
 #[expect(missing_docs, reason = "each is named after the method it stands for")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
     Stat,
     List,
-    /// One entry of a listing. Supports only rules with a path and `fail`, and is not counted.
+    /// One entry of a listing. Supports only `path` with `fail`, which affects every listing; not counted.
     ListEntry,
     CreateDir,
     CreateLink,

@@ -32,7 +32,7 @@ pub struct SimulatedLink {
     pub open_round_trips: u32,
     /// The far end refuses lanes beyond this number.
     pub max_lanes_accepted: Option<usize>,
-    /// Capacity of the queue before the bottleneck, in bytes. Bytes in flight beyond this and the BDP
+    /// Capacity of the queue before the bottleneck, in bytes. While more than this plus the BDP is in flight, bytes
     /// are dropped and sent twice. `None` is an unlimited queue.
     pub queue_bytes: Option<u64>,
 }
@@ -155,10 +155,10 @@ impl Link {
         self.settled().traffic
     }
 
-    /// Waits for `round_trips` requests and responses without content, one after the other.
-    pub(super) async fn ask(self: &Arc<Self>, round_trips: u32) -> Result<(), Refused> {
+    /// Waits for `rtts` requests and responses without content, one after the other.
+    pub(super) async fn ask(self: &Arc<Self>, rtts: u32) -> Result<(), Refused> {
         let _lane = self.acquire(0).await?;
-        sleep_until(Instant::now() + self.config.rtt * round_trips).await;
+        sleep_until(Instant::now() + self.config.rtt * rtts).await;
         Ok(())
     }
 
@@ -309,8 +309,8 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// Waits until `bytes` more bytes were carried; returns the exact time of that (tokio wakes up to
-    /// 1 ms later, which must not add up).
+    /// Waits until `bytes` more bytes have been carried, and returns the exact time at which they were (tokio wakes
+    /// up to 1 ms later, which must not add up).
     pub(super) async fn carry(&mut self, bytes: u64) -> Instant {
         let config = &self.lane.link.config;
         let segment = (config.rate_bytes_per_second / 500).clamp(16 << 10, 1 << 20);

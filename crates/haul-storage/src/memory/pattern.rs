@@ -4,8 +4,8 @@
 //! One tile of pseudo-random bytes is generated once and repeated; the seed selects where in it a file
 //! begins. The tile's length is a prime (the first after 1 MiB), so that a block at an offset that is
 //! wrong by a multiple of a usual block size differs: of 1 MiB in files of up to 1 TiB, of 4 KiB in files of
-//! up to 4 GiB. Reading copies nothing
-//! and checking is one memory comparison: tens of GiB take seconds even in a debug build.
+//! up to 4 GiB. Reading copies nothing and checking is one memory comparison: tens of GiB take seconds even
+//! in a debug build.
 
 use std::sync::OnceLock;
 

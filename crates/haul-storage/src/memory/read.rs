@@ -110,7 +110,7 @@ struct Reading {
     path: RelPath,
     node: Arc<Node>,
     rest: Range,
-    /// Whether it was requested along with the open.
+    /// Whether the range was requested along with the open.
     is_first: bool,
     begun: Option<Begun>,
 }
@@ -212,8 +212,8 @@ impl Verdict {
     }
 }
 
-/// The blocks as they arrive: bytes that were requested flow even if the stream is not polled, until it
-/// is dropped.
+/// The blocks as they arrive: after the first poll, requested bytes flow even if the stream is not polled, until
+/// it is dropped.
 fn arriving(mut blocks: BlockStream) -> BlockStream {
     let start = async move {
         let (sender, receiver) = mpsc::unbounded_channel();

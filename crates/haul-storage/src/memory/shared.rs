@@ -103,7 +103,7 @@ impl Shared {
             .because(refusal.cause)
     }
 
-    /// The error of a commit. One whose target is not the expected version is final.
+    /// The error of a commit. It is final if the target is not the expected version (`Changed`).
     pub(super) fn commit_error(
         &self,
         operation: Operation,

@@ -1,3 +1,5 @@
+//! Tests of the memory storage: part files, injected faults, the simulated link.
+
 use std::time::Duration;
 
 use bytes::Bytes;

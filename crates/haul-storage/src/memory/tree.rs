@@ -235,11 +235,11 @@ impl Tree {
     fn child(&self, children: &Children, name: &[u8]) -> Option<(Vec<u8>, Arc<Node>)> {
         let found = match children.get_key_value(name) {
             None if self.ignores_case => {
-                children.iter().find(|(there, _)| there.eq_ignore_ascii_case(name))
+                children.iter().find(|(stored, _)| stored.eq_ignore_ascii_case(name))
             }
             found => found,
         };
-        found.map(|(there, node)| (there.clone(), Arc::clone(node)))
+        found.map(|(stored, node)| (stored.clone(), Arc::clone(node)))
     }
 
     /// The names and nodes in a directory.
@@ -253,7 +253,7 @@ impl Tree {
     /// Gives `node` the name `path`. With `replace`, an existing file or link is replaced.
     ///
     /// # Errors
-    /// If a directory has the name, or anything has it without `replace`.
+    /// If a directory has the name, anything has it without `replace`, or the parent does not exist.
     pub(super) fn attach(&mut self, path: &RelPath, node: Arc<Node>, replace: bool) -> Outcome<()> {
         if let Some(old) = self.find_or_none(path)? {
             if matches!(old.lock().content, Content::Directory(_)) {

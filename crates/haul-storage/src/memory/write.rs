@@ -49,24 +49,24 @@ impl MemoryWriter {
             return Err(ErrorKind::IsADirectory.into());
         }
         shared.room(tree, options.size.unwrap_or(0), 0)?;
-        let (part, kept) = if shared.capabilities.resume {
+        let (part, found) = if shared.capabilities.resume {
             let part = path.with_name(part_name(path.name())).map_err(|error| Refusal {
                 kind: ErrorKind::InvalidInput,
                 cause: format!("its part file's name {error}"),
             })?;
-            let old = tree.find_or_none(&part)?;
-            (Some(part), old)
+            let found = tree.find_or_none(&part)?;
+            (Some(part), found)
         } else {
             (None, None)
         };
-        if kept.as_ref().is_some_and(|node| node.lock().held) {
+        if found.as_ref().is_some_and(|node| node.lock().held) {
             return Err(Refusal::new(ErrorKind::Busy, "another run is writing its part file"));
         }
-        let kept = kept.filter(|_| options.resume);
-        let held = held(shared, kept.as_deref(), options)?;
+        let found = found.filter(|_| options.resume);
+        let held = held(shared, found.as_deref(), options)?;
         let is_same = held.is_recorded() || options.source.is_none();
-        let kept = kept.filter(|_| is_same && !matches!(held, Held::StartedOver(_)));
-        let node = match kept {
+        let resumed = found.filter(|_| is_same && !matches!(held, Held::StartedOver(_)));
+        let node = match resumed {
             Some(node) => node,
             None => {
                 let node = tree.node(Content::File(shared.new_data(path)));

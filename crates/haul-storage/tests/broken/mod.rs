@@ -92,7 +92,7 @@ pub struct Broken {
 }
 
 impl Broken {
-    /// Correct except for one flaw.
+    /// A storage that is correct except for one flaw.
     pub fn with(flaw: Flaw) -> Arc<Self> {
         let inside = MemoryStorage::builder().with_records().with_digests().build();
         let mut claims = inside.capabilities().clone();
@@ -108,7 +108,7 @@ impl Broken {
         })
     }
 
-    /// Declares other capabilities than it has.
+    /// A storage without a flaw that declares `claims` instead of the capabilities of `inside`.
     pub fn claiming(inside: Arc<MemoryStorage>, claims: Capabilities) -> Arc<Self> {
         Arc::new(Self {
             inside,
@@ -556,8 +556,8 @@ impl WriteAt for BrokenWriter {
         match self.flaw {
             Some(Flaw::WritesAreAppended) => self.inside.write_at(end, block).await,
             Some(Flaw::LongBlocksAreCutShort) => {
-                let kept = block.pieces().iter().take(1024).map(Bytes::len).sum();
-                block.truncate(kept);
+                let length = block.pieces().iter().take(1024).map(Bytes::len).sum();
+                block.truncate(length);
                 self.inside.write_at(offset, block).await
             }
             _ => self.inside.write_at(offset, block).await,

@@ -36,8 +36,8 @@ impl Model<'_> {
             let made = self.fresh_directory(name);
             self.wanted.tree.insert(name.to_vec(), made);
         }
-        let there = self.before.0.get(name).filter(|node| node.kind == Kind::Directory);
-        let nodes = [there, self.source.0.get(name)];
+        let existing = self.before.0.get(name).filter(|node| node.kind == Kind::Directory);
+        let nodes = [existing, self.source.0.get(name)];
         let is_read_only = nodes.into_iter().flatten().any(|node| node.mode & 0o200 == 0);
         if self.runner.user != 0 && is_read_only {
             self.rule(name, Rule::ReadOnlyDirectories);
@@ -102,13 +102,13 @@ impl Model<'_> {
         // A new directory inherits the bit from its parent, until it gets its mode.
         loop {
             // An entry of another type is replaced by a directory.
-            let there = self.before.0.get(directory);
-            let there = there.filter(|node| node.kind == Kind::Directory);
-            inherits |= there
+            let existing = self.before.0.get(directory);
+            let existing = existing.filter(|node| node.kind == Kind::Directory);
+            inherits |= existing
                 .into_iter()
                 .chain(self.source.0.get(directory))
                 .any(|node| node.mode & 0o2000 != 0);
-            if there.is_some() || directory.is_empty() {
+            if existing.is_some() || directory.is_empty() {
                 break;
             }
             directory = parent(directory);
@@ -234,8 +234,8 @@ impl Model<'_> {
         for other in &below {
             let is_directory = self.wanted.tree[other].kind == Some(Kind::Directory);
             let taken = self.options.filter.takes(other, is_directory);
-            let inside = stays.iter().any(|kept: &Name| is_below(other, kept));
-            if !taken || inside {
+            let is_inside = stays.iter().any(|staying: &Name| is_below(other, staying));
+            if !taken || is_inside {
                 stays.insert(other.clone());
             }
         }
@@ -243,7 +243,7 @@ impl Model<'_> {
             if stays.contains(&other) {
                 continue;
             }
-            if !stays.iter().any(|kept| is_below(kept, &other)) {
+            if !stays.iter().any(|staying| is_below(staying, &other)) {
                 self.remove_one(&other);
             } else if self.gets_writable(&other) {
                 self.rule(&other, Rule::ReadOnlyDirectories);

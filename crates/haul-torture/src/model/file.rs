@@ -7,16 +7,16 @@ use crate::tree::{Attributes, Kind, Name};
 
 impl Model<'_> {
     pub(super) fn verdict(&self, name: &[u8], how: Overwrite) -> Verdict {
-        let Some(there) = self.wanted.tree.get(name) else { return Verdict::New };
+        let Some(old) = self.wanted.tree.get(name) else { return Verdict::New };
         let node = &self.source.0[name];
         let (Some(Kind::File { size, .. }), Kind::File { size: source_size, .. }) =
-            (&there.kind, &node.kind)
+            (&old.kind, &node.kind)
         else {
             return if how == Overwrite::Never { Verdict::Leave } else { Verdict::Replace };
         };
         // The model leaves times open only for directories.
-        let there_time = self.before.0.get(name).map_or(node.time, |before| before.time);
-        let (theirs, ours) = (self.keeps.time(there_time), self.keeps.time(node.time));
+        let old_time = self.before.0.get(name).map_or(node.time, |before| before.time);
+        let (theirs, ours) = (self.keeps.time(old_time), self.keeps.time(node.time));
         match how {
             Overwrite::Never => Verdict::Leave,
             Overwrite::Always => Verdict::Replace,
@@ -34,8 +34,8 @@ impl Model<'_> {
     /// Whether another user's file would get set-ID bits or capabilities.
     fn gets_privileges(&self, name: &[u8]) -> bool {
         let preserve = self.options.preserve;
-        let (node, there) = (&self.source.0[name], self.before.0.get(name));
-        let is_other = there.is_some_and(|there| there.owner != node.owner);
+        let (node, old) = (&self.source.0[name], self.before.0.get(name));
+        let is_other = old.is_some_and(|old| old.owner != node.owner);
         let has_bits = preserve.mode && self.keeps.mode && node.mode & SET_ID != 0;
         let has_capability = preserve.xattrs
             && self.keeps.xattrs
@@ -49,17 +49,17 @@ impl Model<'_> {
 
     /// Notes where rsync's overwrite mode behaves differently.
     pub(super) fn overwrite_rules(&mut self, name: &[u8], verdict: Verdict) {
-        let has_names = self.before.0.get(name).is_some_and(|there| there.links > 1);
+        let has_names = self.before.0.get(name).is_some_and(|old| old.links > 1);
         if verdict == Verdict::Leave && has_names {
             self.rule(name, Rule::LeftNamesStay);
         }
         if verdict == Verdict::Replace && self.gets_privileges(name) {
             self.rule(name, Rule::PrivilegesAreCopied);
         }
-        let (node, there) = (self.source.0.get(name), self.before.0.get(name));
-        if let Some((node, there)) = node.zip(there)
-            && node.time != there.time
-            && self.keeps.time(node.time) == self.keeps.time(there.time)
+        let (node, old) = (self.source.0.get(name), self.before.0.get(name));
+        if let Some((node, old)) = node.zip(old)
+            && node.time != old.time
+            && self.keeps.time(node.time) == self.keeps.time(old.time)
         {
             self.rule(name, Rule::CoarseClock);
         }
@@ -82,7 +82,7 @@ impl Model<'_> {
         }
     }
 
-    /// The source's file is copied to `name`, as `token`.
+    /// Models a copy of the source's file to `name`, as the file `token`.
     pub(super) fn put(&mut self, name: &[u8], token: Token) {
         let node = &self.source.0[name];
         let preserve = self.options.preserve;
@@ -142,7 +142,7 @@ impl Model<'_> {
         attributes
     }
 
-    /// The content at `name` is that of the source; metadata is adjusted.
+    /// Models a file at `name` whose content is up to date: its metadata is adjusted.
     pub(super) fn keep(&mut self, name: &[u8]) {
         let node = &self.source.0[name];
         let preserve = self.options.preserve;
@@ -197,7 +197,7 @@ impl Model<'_> {
         tree.filter(|(_, want)| want.token == token).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Names of one file of the source.
+    /// Models the names of one file of the source.
     pub(super) fn group(&mut self, names: &[Name]) {
         let verdicts: Vec<Verdict> =
             names.iter().map(|name| self.verdict(name, self.options.overwrite)).collect();
@@ -210,21 +210,21 @@ impl Model<'_> {
             self.group_with_left(names, &verdicts);
             return;
         }
-        let kept = names.iter().zip(&verdicts).find(|(_, verdict)| **verdict == Verdict::Keep);
-        let Some((first, _)) = kept else {
+        let current = names.iter().zip(&verdicts).find(|(_, verdict)| **verdict == Verdict::Keep);
+        let Some((first, _)) = current else {
             self.copy_group(names);
             return;
         };
         // All names become an existing file or a new one; which of them depends on the order.
         self.keep(first);
         let Some(mut want) = self.wanted.tree.get(first).cloned() else { return };
-        let all_kept = verdicts.iter().all(|verdict| *verdict == Verdict::Keep);
+        let all_current = verdicts.iter().all(|verdict| *verdict == Verdict::Keep);
         let is_one = names
             .iter()
-            .all(|name| self.wanted.tree.get(name).is_some_and(|there| there.token == want.token));
+            .all(|name| self.wanted.tree.get(name).is_some_and(|other| other.token == want.token));
         // Other names of the old files may or may not stay linked, and their file may or may not be adjusted.
         for name in names {
-            let Some(token) = self.wanted.tree.get(name).map(|there| there.token) else { continue };
+            let Some(token) = self.wanted.tree.get(name).map(|want| want.token) else { continue };
             for other in self.names_of(token).iter().filter(|other| !names.contains(other)) {
                 let Some(other) = self.wanted.tree.get_mut(other) else { continue };
                 other.links_open = true;
@@ -238,19 +238,19 @@ impl Model<'_> {
             let preserve = self.options.preserve;
             // Two files with the same size and compared time may differ all the same.
             let kinds = |name: &Name| self.wanted.tree.get(name).and_then(|want| want.kind.clone());
-            let kept =
+            let current =
                 names.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Keep);
-            let one_kind = { kept }.all(|(name, _)| kinds(name) == want.kind);
+            let one_kind = { current }.all(|(name, _)| kinds(name) == want.kind);
             let source = &self.source.0[first];
             want.kind = want.kind.filter(|kind| one_kind && *kind == source.kind);
             let time = self.keeps.time(source.time);
-            want.time = want.time.filter(|there| preserve.times && *there == time);
+            want.time = want.time.filter(|old| preserve.times && *old == time);
             want.mode = want.mode.filter(|_| preserve.mode);
             want.user = want.user.filter(|_| preserve.owner);
             want.group = want.group.filter(|_| preserve.owner);
             want.attributes = want.attributes.filter(|_| preserve.xattrs);
         }
-        if !all_kept {
+        if !all_current {
             self.wanted.copies += 1;
         }
         for name in names {
@@ -261,10 +261,10 @@ impl Model<'_> {
         }
     }
 
-    /// Names of one file of the source, at least one of which is left as it is.
+    /// Models the names of one file of the source, at least one of which is left as it is.
     fn group_with_left(&mut self, names: &[Name], verdicts: &[Verdict]) {
-        // One that is left and has the source's size and compared time counts as the same file, and may have
-        // another content all the same.
+        // A name that is left and has the source's size and compared time counts as the same file, although its
+        // content may differ.
         let left_differs = names.iter().zip(verdicts).any(|(name, verdict)| {
             let left = self.wanted.tree.get(name).and_then(|want| want.kind.clone());
             *verdict == Verdict::Leave
@@ -327,7 +327,7 @@ impl Model<'_> {
             .wanted
             .tree
             .get(name)
-            .is_some_and(|there| there.kind == Some(Kind::Link(target.to_vec())));
+            .is_some_and(|want| want.kind == Some(Kind::Link(target.to_vec())));
         if self.wanted.tree.contains_key(name) && self.options.overwrite == Overwrite::Never {
             return;
         }
@@ -351,8 +351,8 @@ impl Model<'_> {
         }
         let time = (preserve.times && self.keeps.link_times).then(|| self.keeps.time(node.time));
         // An existing link with the same time, at the compared precision, keeps its own.
-        let there_time = self.before.0.get(name).map(|there| self.keeps.time(there.time));
-        let time = time.filter(|_| !same || time != there_time);
+        let old_time = self.before.0.get(name).map(|old| self.keeps.time(old.time));
+        let time = time.filter(|_| !same || time != old_time);
         let Some(want) = self.wanted.tree.get_mut(name) else { return };
         (want.mode, want.attributes, want.links_open) = (None, None, true);
         if time.is_some() {

@@ -1,9 +1,9 @@
-//! What rsync does with an entry that stays in the place of a source directory because of `--ignore-existing`. A
-//! symbolic link is followed, if it leads to a directory in the destination: rsync copies the source directory into that
-//! one, and with `--delete` removes from it what the source directory does not have. haul never follows it.
+//! Models what rsync does with an entry that stays in the place of a source directory because of `--ignore-existing`.
+//! If it is a symbolic link to a directory in the destination, rsync copies the source directory into that one, and
+//! with `--delete` removes from it the entries that the source directory does not have. haul never follows such a link.
 //!
-//! Which entries rsync finds in such a directory depends on the order in which it visits them. The rule is given to all
-//! that may differ.
+//! Which entries rsync finds in such a directory depends on the order in which it visits them. The rule is noted at all
+//! names that may differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,8 @@ impl<'a> Made<'a> {
 impl<'a> Model<'a> {
     /// Notes that rsync keeps the entry at `name`, where the source has a directory.
     pub(super) fn keep_in_place_of_directory(&mut self, name: &[u8]) {
-        // rsync 3.5.0 waits for a name of a file that it could not look up to be copied, when it comes to another name.
+        // If rsync 3.5.0 could not look up one name of a hard-linked file, it waits at the next name for the first one
+        // to be copied.
         let mut below = self.source.below(name).map(|other| &self.source.0[other]);
         self.wanted.rsync_may_hang |= below.any(|node| self.is_grouped_file(node));
         if self.before.0.get(name).is_some_and(|node| matches!(node.kind, Kind::Link(_))) {
@@ -65,17 +66,17 @@ impl<'a> Model<'a> {
                     self.redirected(&pair, &mut made, &mut pending);
                 }
             }
-            // A link that led nowhere may lead to what was made.
+            // A link that led nowhere may lead to an entry that rsync has made.
             if made.count() == count {
                 return;
             }
         }
     }
 
-    /// The other directories to which rsync copies the source directory `from` if it finds a link at `place`.
-    fn led_elsewhere(&self, from: &[u8], place: &[u8], made: &Made<'a>) -> Vec<Redirected> {
-        let found = self.resolve(parent(place), base(place), made).into_iter();
-        found.filter(|to| to != place).map(|to| (from.to_vec(), to)).collect()
+    /// The other directories to which rsync copies the source directory `from` if it finds a link at `link`.
+    fn led_elsewhere(&self, from: &[u8], link: &[u8], made: &Made<'a>) -> Vec<Redirected> {
+        let found = self.resolve(parent(link), base(link), made).into_iter();
+        found.filter(|to| to != link).map(|to| (from.to_vec(), to)).collect()
     }
 
     /// Notes where rsync copies a source directory to one of another name.
@@ -86,26 +87,26 @@ impl<'a> Model<'a> {
         pending: &mut Vec<Redirected>,
     ) {
         let (source, before, delete) = (self.source, self.before, self.options.delete);
-        // Also the time of the directory itself may change.
+        // The time of the directory itself may change, too.
         self.rule(to, Rule::ThroughKeptLink);
         if delete {
             self.rule_below(to);
         }
         for child in source.children(from) {
-            let (place, kind) = (join(to, base(child)), &source.0[child].kind);
+            let (copy, kind) = (join(to, base(child)), &source.0[child].kind);
             // Other names of a copied file may be linked to it.
             self.rule(child, Rule::ThroughKeptLink);
-            self.rule(&place, Rule::ThroughKeptLink);
-            // The source's own entry of that name finds this one in its place.
-            self.rule_below(&place);
-            if delete || !before.0.contains_key(&place) {
-                made.add(&place, kind);
+            self.rule(&copy, Rule::ThroughKeptLink);
+            // The copy is in the way of the source's own entry of that name.
+            self.rule_below(&copy);
+            if delete || !before.0.contains_key(&copy) {
+                made.add(&copy, kind);
             }
             if *kind == Kind::Directory {
                 let found = self.resolve(to, base(child), made);
                 pending.extend(found.into_iter().map(|to| (child.clone(), to)));
-            } else if source.0.get(&place).is_some_and(|node| node.kind == Kind::Directory) {
-                pending.extend(self.led_elsewhere(&place, &place, made));
+            } else if source.0.get(&copy).is_some_and(|node| node.kind == Kind::Directory) {
+                pending.extend(self.led_elsewhere(&copy, &copy, made));
             }
         }
     }
@@ -117,8 +118,8 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The directories to which `path`, seen from `directory`, may lead while rsync runs; none if it leads nowhere or out
-    /// of the destination, where rsync does not follow it.
+    /// The directories to which `path`, seen from `directory`, may lead while rsync runs; none if it leads nowhere or
+    /// out of the destination, where rsync does not follow it.
     fn resolve(&self, directory: &[u8], path: &[u8], made: &Made<'a>) -> BTreeSet<Name> {
         let mut found = BTreeSet::new();
         let mut visited = BTreeSet::new();
@@ -153,11 +154,11 @@ impl<'a> Model<'a> {
         found
     }
 
-    /// What may be at `name` while rsync runs.
+    /// The kinds of entry that may be at `name` while rsync runs.
     fn kinds_during(&self, name: &[u8], made: &Made<'a>) -> Vec<&'a Kind> {
         let before = self.before.0.get(name).map(|node| &node.kind);
         let mut kinds: Vec<&Kind> = before.into_iter().collect();
-        // What exists stays, unless it is deleted.
+        // An existing entry stays, unless it is deleted.
         if kinds.is_empty() || self.options.delete {
             kinds.extend(self.source.0.get(name).map(|node| &node.kind));
             kinds.extend(made.0.get(name).into_iter().flatten());

@@ -33,9 +33,9 @@ pub struct Want {
     pub user: Option<u32>,
     /// Group.
     pub group: Option<u32>,
-    /// Modification time, as the target keeps it.
+    /// Modification time, as the target stores it.
     pub time: Option<Time>,
-    /// The exact time of the source, which is right as well: a name that had it already may become a link's target.
+    /// The exact time of the source, which is also correct: an existing file that has it may get this name as a link.
     pub exact_time: Option<Time>,
     /// Extended attributes.
     pub attributes: Option<Attributes>,
@@ -61,10 +61,10 @@ pub struct Wanted {
     pub tree: BTreeMap<Name, Want>,
     /// Entries that cannot be copied, and why: the run has to report them and continue.
     pub failures: BTreeMap<Name, &'static str>,
-    /// Where rsync may behave differently: at these names and, with some rules, at all below.
+    /// Names at which rsync may behave differently; with some rules, also at all names below them.
     pub rules: BTreeMap<Name, BTreeSet<Rule>>,
-    /// Whether rsync 3.5.0 may wait for ever, as it does if a directory stays in the way of one of a file's names, or
-    /// something else in the way of the directory of one.
+    /// Whether rsync 3.5.0 may wait for ever, as it does if a directory stays in the way of one name of a hard-linked
+    /// file, or another entry in the way of a directory that has such a name.
     pub rsync_may_hang: bool,
     /// Files whose content has to be moved (hard links count once).
     pub copies: u64,
@@ -85,7 +85,7 @@ pub struct Runner {
 /// The umask of every run.
 pub const UMASK: u32 = 0o022;
 
-/// Computes the expected result of a run with `options` from `source` to a destination that has `before`.
+/// Computes the expected result of a run with `options` from `source` to a destination with the tree `before`.
 pub fn wanted(
     source: &Tree,
     before: &Tree,
@@ -112,7 +112,7 @@ pub fn wanted(
 }
 
 impl Wanted {
-    /// Notes that rsync deleted nothing any more after an error: entries of `before` that should be gone may be there.
+    /// Notes that rsync deleted nothing any more after an error: entries of `before` that should be gone may exist.
     pub fn deletion_stopped(&mut self, before: &Tree) {
         for name in before.0.keys().filter(|name| !self.tree.contains_key(*name)) {
             self.rules.entry(name.clone()).or_default().insert(Rule::NoDeletionAfterErrors);
@@ -138,10 +138,10 @@ impl Want {
     }
 }
 
-/// What becomes of a name at the destination.
+/// What the run does at a name of the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// It does not exist: the file is copied.
+    /// Nothing exists at the name: the file is copied.
     New,
     /// The file is copied over what exists.
     Replace,
@@ -188,7 +188,7 @@ impl Model<'_> {
             want.is_some_and(|want| matches!(want.kind, None | Some(Kind::File { .. })))
         };
         self.wanted.files = files.iter().filter(is_file).count();
-        self.open_what_shares();
+        self.open_shared_destinations();
         self.follow_kept_links();
         self.spread_rules();
     }
@@ -233,7 +233,7 @@ impl Model<'_> {
         self.spread_to_names(Rule::RemovedNamesGetWritable);
     }
 
-    /// The rule of one name of a source file becomes one of its other names, which rsync links to it.
+    /// A rule that applies to one name of a source file applies to its other names, since rsync links them to it.
     fn spread_to_names(&mut self, rule: Rule) {
         let source = self.source;
         let has_rule = |name: &Name| {
@@ -265,9 +265,9 @@ impl Model<'_> {
         }
     }
 
-    /// Existing files that several source files share as their destination: what they get depends on the
-    /// order.
-    fn open_what_shares(&mut self) {
+    /// Leaves open the links of existing files that are the destination of several source files: the result depends
+    /// on the order.
+    fn open_shared_destinations(&mut self) {
         let mut sources: HashMap<Token, BTreeSet<u64>> = HashMap::new();
         for (name, want) in &self.wanted.tree {
             if let Some(node) = self.source.0.get(name)

@@ -1,4 +1,4 @@
-//! Tests of the rules for entries that an ordinary user may not write to, and what the other tests of the model share.
+//! Tests of the rules for entries that an ordinary user may not write to, and helpers for all tests of the model.
 
 mod kept_link;
 
@@ -21,7 +21,7 @@ fn node(kind: Kind, mode: u32, inode: u64, links: u64) -> Node {
     Node { kind, mode, owner: (1000, 1000), time, attributes: Attributes::new(), inode, links }
 }
 
-/// A file of its own.
+/// A file with a single name.
 fn file(content: &str, inode: u64) -> Node {
     one_of(content, 0o644, inode, 1)
 }
@@ -95,7 +95,7 @@ fn a_read_only_directory_in_the_way_that_keeps_something_excluded_is_writable_af
 }
 
 #[test]
-fn only_the_read_only_directories_in_the_way_are_left_writable_by_rsync() {
+fn rsync_leaves_a_read_only_directory_writable_only_if_something_excluded_stays_in_it() {
     let before = [
         ("x", directory(0o755, 3)),
         ("x/emptied", directory(0o555, 4)),
@@ -136,7 +136,7 @@ fn rsync_makes_no_room_for_links_in_the_place_of_a_read_only_directory() {
     assert!(sync(USER, &plain, &before).rules.is_empty(), "rsync makes room for a file");
     assert!(sync(ROOT, &names, &before).rules.is_empty(), "root needs no permission");
     let empty = [("x", directory(0o555, 3))];
-    assert!(sync(USER, &[("x", link())], &empty).rules.is_empty(), "it needs none in itself");
+    assert!(sync(USER, &[("x", link())], &empty).rules.is_empty(), "it is empty");
     let mut writable = before;
     writable[1].1.mode = 0o755;
     assert!(sync(USER, &names, &writable).rules.is_empty());
@@ -160,5 +160,5 @@ fn rsync_may_hang_if_a_directory_stays_in_the_way_of_one_of_a_files_names() {
     let names = ["x", "y"].map(|name| (name, one_of("new", 0o644, 2, 2)));
     assert!(sync(ROOT, &names, &before).rsync_may_hang);
     assert!(!sync(ROOT, &[("x", file("new", 2))], &before).rsync_may_hang);
-    assert!(!sync(ROOT, &names, &before[..1]).rsync_may_hang, "it makes room");
+    assert!(!sync(ROOT, &names, &before[..1]).rsync_may_hang, "the directory is removed");
 }

@@ -1,5 +1,5 @@
 //! Options of rsync and scp for behaviour that haul always has. They are accepted and change nothing;
-//! docs/options.md lists them.
+//! docs/options.md lists them. Also resolves the two meanings of `-P`, and detects values written without `=`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -74,12 +74,12 @@ pub(crate) fn without_partial_progress(
     if !command.is_some_and(|command| TRANSFERS.iter().any(|name| command == name)) {
         return arguments;
     }
-    let mut kept = Vec::with_capacity(arguments.len());
+    let mut result = Vec::with_capacity(arguments.len());
     let mut rest = arguments.into_iter().peekable();
     while let Some(argument) = rest.next() {
         if argument == "--" {
-            kept.push(argument);
-            kept.extend(rest);
+            result.push(argument);
+            result.extend(rest);
             break;
         }
         let bundle = bundle(&argument);
@@ -91,25 +91,25 @@ pub(crate) fn without_partial_progress(
                     is_number(next) && (alone || fs::symlink_metadata(next).is_err())
                 };
                 if is_last && rest.peek().is_some_and(is_port) {
-                    kept.push(argument);
-                    kept.extend(rest.next());
+                    result.push(argument);
+                    result.extend(rest.next());
                     continue;
                 }
                 let left: String = letters.chars().filter(|letter| *letter != 'P').collect();
                 if !left.is_empty() {
-                    kept.push(format!("-{left}").into());
+                    result.push(format!("-{left}").into());
                 }
             }
             _ => {
                 let takes_next = bundle.is_some_and(takes_value);
-                kept.push(argument);
+                result.push(argument);
                 if takes_next {
-                    kept.extend(rest.next());
+                    result.extend(rest.next());
                 }
             }
         }
     }
-    kept
+    result
 }
 
 /// The error for an option whose optional value was written without `=`: the value would be taken for a
@@ -146,11 +146,11 @@ pub(crate) fn stray_value(arguments: &[OsString]) -> Option<String> {
     None
 }
 
-/// Whether a name looks like that of a manifest, or is not an existing file that could be copied.
+/// Whether a name looks like that of a manifest, or cannot be a source: no such file exists, and it has no `/` or `:`.
 fn is_manifest(name: &str) -> bool {
     let is_called = |end: &&str| name.to_ascii_lowercase().ends_with(*end);
-    let is_there = name.contains(['/', ':']) || fs::symlink_metadata(name).is_ok();
-    !is_there || ["sums", ".sha256", ".b3", ".sums.txt"].iter().any(is_called)
+    let may_be_source = name.contains(['/', ':']) || fs::symlink_metadata(name).is_ok();
+    !may_be_source || ["sums", ".sha256", ".b3", ".sums.txt"].iter().any(is_called)
 }
 
 /// The letters of an argument such as `-avP`. `None` if it is not such an argument, or if a letter other
@@ -180,8 +180,8 @@ mod tests {
 
     fn rewritten(line: &str) -> String {
         let arguments = line.split(' ').map(OsString::from).collect();
-        let kept = without_partial_progress(arguments, crate::args::order::command_at);
-        kept.iter().map(|argument| argument.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+        let result = without_partial_progress(arguments, crate::args::order::command_at);
+        result.iter().map(|argument| argument.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
 
     #[test]

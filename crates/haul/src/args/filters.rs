@@ -128,6 +128,6 @@ fn values<T: Clone + Send + Sync + 'static>(
     let values = matches
         .try_get_many::<T>(name)
         .map_err(|error| clap::Error::raw(ErrorKind::InvalidValue, error))?;
-    let places = matches.indices_of(name).into_iter().flatten();
-    Ok(places.zip(values.into_iter().flatten().cloned()).collect())
+    let indices = matches.indices_of(name).into_iter().flatten();
+    Ok(indices.zip(values.into_iter().flatten().cloned()).collect())
 }

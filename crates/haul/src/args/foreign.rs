@@ -25,7 +25,7 @@ pub(crate) const FOREIGN: &[Foreign] = &[
         &["-m", "--prune-empty-dirs"],
         "haul copies empty directories too; exclude them with --exclude NAME/",
     ),
-    // rsync: what to keep.
+    // rsync: what to preserve.
     (
         &["-L", "--copy-links", "--copy-unsafe-links", "--safe-links", "-k", "--copy-dirlinks"],
         "haul follows links that are named as sources, and copies those inside a tree as links",

@@ -98,7 +98,7 @@ pub(crate) struct MountArgs {
 }
 
 impl MountArgs {
-    /// Whether this process only starts the one that mounts.
+    /// Whether this process only starts the background process, which mounts.
     pub(crate) const fn starts_daemon(&self) -> bool {
         self.daemon && !self.in_background
     }

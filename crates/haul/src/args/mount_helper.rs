@@ -4,9 +4,9 @@
 //! mount.haul SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]
 //! ```
 //!
-//! The arguments become those of `haul mount --daemon`. After `-o` are options of mount, of sshfs and of SSH, and all
-//! long options of `haul mount`, without dashes: `memory=256M,cache_dir=/var/cache/nas`. Their values are
-//! checked later, with all options.
+//! The arguments become those of `haul mount --daemon`. `-o` takes options of mount, sshfs and SSH, and the long
+//! options of `haul mount`, without dashes: `memory=256M,cache_dir=/var/cache/nas`. Their values are checked later, as
+//! those of any `haul mount`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,11 +21,11 @@ const NAME: &str = "mount.haul";
 
 const USAGE: &str = "mount.haul SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]";
 
-/// Long options that make no sense after `-o`.
+/// Long options that `-o` does not take: they are not properties of a mount.
 const WITHOUT: &[&str] =
     &["daemon", "foreground", "help", "in-background", "pending", "sloppy", "status", "version"];
 
-/// What a mount helper is to do.
+/// The parsed arguments of a mount helper.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Helper {
     /// The command line of `haul mount`; empty if nothing is to be mounted (`-f`).
@@ -44,10 +44,10 @@ pub(crate) fn helper(arguments: &[OsString]) -> Option<Result<Helper, String>> {
     is_helper.then(|| Words::read(words).and_then(Words::translated))
 }
 
-/// The parsed arguments.
+/// The arguments as they were written.
 #[derive(Debug, Default)]
 struct Words {
-    places: Vec<OsString>,
+    positional: Vec<OsString>,
     options: Vec<String>,
     namespace: Option<PathBuf>,
     is_sloppy: bool,
@@ -64,8 +64,8 @@ impl Words {
                 [b'-', letters @ ..] if !letters.is_empty() && letters != b"-" => {
                     read.take(letters, &mut words)?;
                 }
-                b"--" => read.places.extend(words.by_ref().cloned()),
-                _ => read.places.push(word.clone()),
+                b"--" => read.positional.extend(words.by_ref().cloned()),
+                _ => read.positional.push(word.clone()),
             }
         }
         Ok(read)
@@ -82,7 +82,7 @@ impl Words {
                 b's' => self.is_sloppy = true,
                 b'f' => self.is_fake = true,
                 b'v' => self.is_verbose = true,
-                // There is no table of mounts to write.
+                // Do not write /etc/mtab; haul never does.
                 b'n' => {}
                 b'o' | b'N' | b't' => {
                     let rest = OsStr::from_bytes(&letters[at + 1..]);
@@ -104,19 +104,19 @@ impl Words {
                 let text = text.ok_or_else(|| "the options are not UTF-8".to_owned())?;
                 self.options.extend(split(text));
             }
-            // A process stands for its namespace.
+            // A process ID stands for the namespace of that process.
             b'N' if value.as_bytes().iter().all(u8::is_ascii_digit) => {
                 self.namespace = Some(Path::new("/proc").join(value).join("ns/mnt"));
             }
             b'N' => self.namespace = Some(value.into()),
-            // The type is `haul`.
+            // `-t`: the type is always `haul`.
             _ => {}
         }
         Ok(())
     }
 
     fn translated(self) -> Result<Helper, String> {
-        let [location, point] = <[OsString; 2]>::try_from(self.places).map_err(|_| usage())?;
+        let [location, point] = <[OsString; 2]>::try_from(self.positional).map_err(|_| usage())?;
         if self.is_fake {
             return Ok(Helper::default());
         }
@@ -129,8 +129,8 @@ impl Words {
             let (name, value) =
                 option.split_once('=').map_or((&**option, None), |(n, v)| (n, Some(v)));
             match (name, value) {
-                // mount(8) passes `rw` wherever `ro` is not given, so it does not mean `read_write`; and `user=NAME`
-                // if the option `user` has let a user mount.
+                // mount(8) adds `rw` wherever `ro` is not given, so it does not mean `read_write`. It adds `user=NAME`
+                // where the option `user` in fstab allows a user to mount.
                 ("rw", None) | ("user", Some(_)) => {}
                 ("remount", None) => {
                     return Err(
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_name_makes_it_a_mount_helper() {
+    fn haul_is_a_mount_helper_only_when_called_as_mount_haul() {
         let arguments = |program: &str| [program, "a", "b"].map(OsString::from);
         assert!(helper(&arguments("haul")).is_none());
         assert!(helper(&arguments("/usr/sbin/mount.haul")).is_some());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_steer_the_program_are_left_to_the_check_of_options() {
+    fn long_options_that_are_not_for_mounts_stay_after_o() {
         let line = line("mount.haul nas: /m -o status,foreground,help,pending").unwrap();
         assert_eq!(line, "haul mount --daemon -ostatus -oforeground -ohelp -opending -- nas: /m");
     }

@@ -1,7 +1,7 @@
 //! Options between SOURCE and DEST: `haul cp photos -v backup`.
 //!
-//! clap takes the last location before such an option for DEST. The line is parsed again with its options
-//! first.
+//! clap takes the last location before such an option for DEST. `main` then parses the line again, with its
+//! options first.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -102,7 +102,7 @@ mod tests {
         ] {
             assert_eq!(ordered(line).as_deref(), Some(expected));
         }
-        // Formerly, any argument of this name was taken for the command.
+        // Formerly, any argument `cp` or `mv` was taken for the command.
         for line in
             ["haul ls a -l b", "haul ls mv -l b", "haul --log-file cp ls a -l b", "haul -q", "haul"]
         {

@@ -98,7 +98,7 @@ pub(crate) struct NetworkArgs {
     pub(crate) no_lan: bool,
 }
 
-/// The URL of a proxy may have a password.
+/// Prints no fields: the URL of a proxy may contain a password.
 impl fmt::Debug for NetworkArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("NetworkArgs")
@@ -113,7 +113,7 @@ impl NetworkArgs {
         Reach { family: self.family(), limit }
     }
 
-    /// The same as `-o` options of ssh.
+    /// The address family and the time limit for connecting, as `-o` options of ssh.
     pub(crate) fn ssh_options(&self) -> Vec<String> {
         let family = match self.family() {
             Family::Any => None,

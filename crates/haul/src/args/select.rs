@@ -140,7 +140,7 @@ fn number(
         return Ok(None);
     }
     if let Ok(number) = text.parse::<u32>() {
-        // For the kernel, that number means no change.
+        // The kernel reads this number as "no change".
         if number == u32::MAX {
             return Err(format!("{number} is not the ID of any {what}"));
         }
@@ -186,7 +186,7 @@ mod tests {
         assert!(owner(":").is_err());
     }
 
-    /// Formerly, it was accepted, and copies kept the owner that they happened to have.
+    /// Formerly, 4294967295 was accepted, and copies kept the owner that they happened to have.
     #[test]
     fn an_owner_that_means_no_change_is_refused() {
         for text in ["4294967295", ":4294967295"] {

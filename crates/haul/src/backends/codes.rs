@@ -17,13 +17,14 @@ use crate::args::BridgeArg;
 use crate::moment::unix_seconds;
 use crate::{directories, lan};
 
-/// The tickets of codes.
+/// Exchanges codes for tickets.
 #[derive(Debug)]
 pub(super) struct Codes {
     bridge: Option<BridgeAddress>,
     /// Whether to look for a bridge on the local network if none is known.
     lan: bool,
-    /// By the text of the code. A code is tried once: each attempt lets a false sharer test one guess of the words.
+    /// By the text of the code. A code is tried once, and its outcome stored: each attempt lets a false sharer test one
+    /// guess of the words.
     tickets: Mutex<HashMap<String, Result<TicketText>>>,
 }
 
@@ -37,7 +38,7 @@ impl Codes {
     /// The location with the ticket in place of a code.
     ///
     /// # Errors
-    /// The code is of no use, or there is no bridge.
+    /// No bridge is known, or it does not exchange the code.
     pub(super) async fn resolved<'a>(
         &self,
         location: &'a Location,
@@ -46,7 +47,7 @@ impl Codes {
         let Location::Peer { ticket, path } = location else { return Ok(Cow::Borrowed(location)) };
         let Ok(code) = ticket.expose().parse::<Code>() else { return Ok(Cow::Borrowed(location)) };
         let text = code.to_string();
-        // Held meanwhile: several locations may have the code.
+        // Held during the exchange: several locations may have the same code.
         let mut tickets = self.tickets.lock().await;
         let again = |outcome: &Result<TicketText>| match outcome {
             Ok(ticket) => Ok(ticket.clone()),
@@ -67,7 +68,7 @@ impl Codes {
 
     async fn ticket(&self, code: Code, text: &str, shared: &Shared) -> Result<Ticket> {
         let fetched = directories::state().map(|state| Fetched::at(&state.join("codes.toml")));
-        // If the file cannot be used, only running the command again fails.
+        // If the file cannot be used, the code still works; only a rerun of the command fails.
         let known = fetched
             .as_ref()
             .and_then(|fetched| fetched.ticket(text, unix_seconds()).ok().flatten());

@@ -7,8 +7,8 @@ use haul_storage::{Error, ErrorKind, Location, RelPath, Result};
 use super::{Place, Places};
 
 impl Places<'_> {
-    /// The nearest directory that contains or is each of them, and their paths below it. `None` if they are
-    /// on different servers, or it cannot be opened.
+    /// The nearest directory that contains both locations, or is one of them, and their paths below it. `None` if
+    /// they are on different servers or behind tickets, or if the directory is unknown or cannot be opened.
     pub(crate) async fn common(
         &self,
         first: &Location,
@@ -36,7 +36,7 @@ impl Places<'_> {
     }
 }
 
-/// The longest common location, and both paths below it.
+/// The longest common location, and both paths below it; `None` if the paths show none.
 fn above(first: &Location, second: &Location) -> Option<(Location, Vec<u8>, Vec<u8>)> {
     match (first, second) {
         (Location::Local(first), Location::Local(second)) => {

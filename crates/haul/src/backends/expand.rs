@@ -1,7 +1,7 @@
 //! Globs in paths on servers and behind tickets: `server:logs/*.gz`.
 //!
-//! A shell expands local patterns itself, but not those of a server, so haul lists the directories there. As
-//! in a shell `*`, `?` and `[a-z]` match within one component, a leading dot must be written explicitly, and
+//! A shell expands local patterns itself, but not those of a server, so haul lists the server's directories. As
+//! in a shell, `*`, `?` and `[a-z]` match within one component, a leading dot must be written explicitly, and
 //! matches are sorted. A path that exists literally is never treated as a pattern.
 
 use std::ffi::{OsStr, OsString};
@@ -26,8 +26,8 @@ impl Places<'_> {
         Ok(all)
     }
 
-    /// The same for a command that handles each argument on its own: a pattern that cannot be expanded is passed to
-    /// `fail`, and the others are still expanded.
+    /// As [`Self::expand_all`], for a command that handles each argument on its own: the error of a pattern that cannot
+    /// be expanded is passed to `fail`, and the others are still expanded.
     ///
     /// # Errors
     /// An argument is not a location.
@@ -47,7 +47,7 @@ impl Places<'_> {
     }
 
     /// The matching locations, sorted by name; the location itself if it has no pattern. `written` is the
-    /// argument as typed: in a URL, percent-encoded characters are literal, and so is the path of a remote of the
+    /// argument as typed: percent-encoded characters of a URL are literal, and so is the path of a remote of the
     /// configuration.
     pub(crate) async fn expand(
         &self,
@@ -85,15 +85,15 @@ impl Places<'_> {
         }
         // A literal name after the last pattern may be missing in some of its matches.
         if matches!(pattern.steps.last(), Some(Step::Name(_))) || pattern.directories_only {
-            let mut there = Vec::new();
+            let mut present = Vec::new();
             for location in found {
                 match self.existing(&location).await {
-                    Ok(_) => there.push(location),
+                    Ok(_) => present.push(location),
                     Err(error) if is_absence(&error) => {}
                     Err(error) => return Err(error),
                 }
             }
-            found = there;
+            found = present;
         }
         if found.is_empty() {
             return Err(Error::new(ErrorKind::NotFound, "find")
@@ -129,7 +129,7 @@ impl Places<'_> {
 
 /// A path with patterns, split into components.
 struct Pattern<'a> {
-    /// The path before the first component with a pattern.
+    /// The location before the first component with a pattern.
     base: Location,
     steps: Vec<Step<'a>>,
     /// Whether the path ends with a slash.
@@ -195,7 +195,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// The pattern of each component of the path in an argument, if it is one.
+/// For each component of the path in an argument, its pattern if it is one.
 fn written_globs(argument: &OsStr) -> Vec<Option<Vec<u8>>> {
     let Ok(location) = Location::parse(argument) else { return Vec::new() };
     let written = argument.as_encoded_bytes();
@@ -219,7 +219,7 @@ fn url_path(argument: &[u8]) -> Option<&[u8]> {
     Some(&authority[path..])
 }
 
-/// The patterns of a path. In a shell, braces in quotes are literal.
+/// The patterns of a path. Braces are literal: a shell has already expanded those outside quotes.
 fn globs(path: &[u8]) -> Vec<Option<Vec<u8>>> {
     let components = path.split(|byte| *byte == b'/');
     components.map(|component| is_pattern(component).then(|| component.to_vec())).collect()
@@ -241,14 +241,14 @@ fn url_globs(path: &[u8], is_web: bool) -> Vec<Option<Vec<u8>>> {
     components.iter().map(|component| url_glob(component)).collect()
 }
 
-/// The patterns of the components of `path`, which ends like the path that was written. It may lack leading components
-/// of that: `/~/` in an SFTP URL is the home directory. It may have more: those of a remote in the configuration.
+/// The patterns of the components of `path`, which ends like the written path. It may lack leading components of the
+/// written path: `/~/` in an SFTP URL is the home directory. It may have more: those of a remote in the configuration.
 fn aligned(written: Vec<Option<Vec<u8>>>, path: &[u8]) -> Vec<Option<Vec<u8>>> {
     let components: Vec<_> = path.split(|byte| *byte == b'/').collect();
     let missing = repeat_n(None, components.len().saturating_sub(written.len()));
     let extra = written.len().saturating_sub(components.len());
     let all = missing.chain(written.into_iter().skip(extra));
-    // `@FILE` has no path.
+    // In `@FILE`, which has no path, the name of the file is not a pattern.
     all.zip(components).map(|(glob, component)| glob.filter(|_| !component.is_empty())).collect()
 }
 
@@ -288,7 +288,7 @@ fn url_glob(component: &[u8]) -> Option<Vec<u8>> {
     Some(glob)
 }
 
-/// Whether a percent-encoded path begins with a slash that is encoded.
+/// Whether a path begins with a percent-encoded slash.
 fn is_encoded_slash(path: &[u8]) -> bool {
     path.get(..3).is_some_and(|three| three.eq_ignore_ascii_case(b"%2f"))
 }
@@ -321,7 +321,7 @@ fn below(base: &Location, name: &[u8]) -> Location {
 mod tests {
     use super::*;
 
-    /// The patterns of the argument, and those of the components of its path, which `base` may precede.
+    /// The pattern of each component of a path: that of the argument, with `base` before it.
     fn patterns(base: &str, argument: &str) -> Vec<Option<String>> {
         let location = Location::parse(argument).unwrap();
         let path = [base.as_bytes(), location.path_bytes()].concat();
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(patterns("", "h:a*/x://y"), [some("a*"), none(), none(), none()]);
     }
 
-    /// Formerly, the components were no longer assigned to those written, and each decoded `*` was a pattern.
+    /// Formerly, an encoded slash shifted the components against the written ones, and each decoded `*` was a pattern.
     #[test]
     fn percent_encoded_characters_are_literal_beside_an_encoded_slash() {
         for url in ["sftp://h/%2Fx%2A/*", "ftp://h/%2fx%2A/*"] {
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(patterns("", "sftp://h/~/%2A%2Fb*"), [none(), some("b*")]);
     }
 
-    /// Formerly, a `*` in its url was a pattern.
+    /// Formerly, a `*` in the url of a remote was a pattern.
     #[test]
     fn the_path_of_a_remote_is_literal() {
         assert_eq!(patterns("/vol*/", "nas:x/*"), [none(), none(), none(), some("*")]);

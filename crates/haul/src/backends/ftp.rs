@@ -1,4 +1,4 @@
-//! Places on FTP servers. All locations on one host share its lanes.
+//! Opens locations on FTP servers. All locations on one host share its lanes.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl FtpPlaces {
         Ok(Place { storage, path: name, is_directory, exists: true, local: None })
     }
 
-    /// Opens a place to write to, which need not exist.
+    /// Opens a destination, which need not exist.
     pub(super) async fn destination(&self, location: &Location) -> Result<Place> {
         let (key, path) = parts(location)?;
         let host = self.host(&key, location)?;

@@ -1,4 +1,4 @@
-//! Header fields and cookies of the command line, and files of cookies.
+//! Header fields and cookies of the command line, and cookie files.
 //!
 //! Errors name the option, the file and the line, and never a value: it may be a secret.
 
@@ -13,13 +13,13 @@ use haul_storage::{check_private, io_cause, replace_private};
 use crate::args::WebArgs;
 use crate::config;
 
-/// The head of a file of cookies. Its first line is the one that curl writes and readers require.
+/// The head of a cookie file. Its first line is the one that curl writes and readers require.
 const TITLE: &str = "# Netscape HTTP Cookie File\n# Written by haul. It may contain secrets.\n\n";
 
 /// The header fields and cookies of the command line.
 ///
 /// # Errors
-/// Names the option, or the file and line, that cannot be sent, and why.
+/// The option, or the file and line, whose field cannot be sent, and why; a file that cannot be read.
 pub(super) fn given(args: &WebArgs) -> Result<Headers, String> {
     let mut headers = Headers::default();
     for (at, text) in args.headers.iter().enumerate() {
@@ -68,7 +68,7 @@ fn unreadable(file: &Path, error: &io::Error) -> String {
     format!("{}: cannot read ({})", file.display(), io_cause(error))
 }
 
-/// Files of cookies.
+/// The cookie files of a command.
 #[derive(Debug)]
 pub(super) struct CookieFiles {
     loaded: Vec<Cookie>,

@@ -36,9 +36,9 @@ pub(super) struct HttpPlaces {
     cookies: CookieFiles,
     opened: OpenedHosts<HostKey, HttpHost, HttpStorage>,
     state: Mutex<State>,
-    /// The bytes that further beginnings may have.
+    /// One permit for each byte of further prefetched beginnings.
     beginnings: Arc<Semaphore>,
-    /// The files that may still occupy a lane.
+    /// One permit for each further file that may occupy a lane with an open response.
     waiting: Arc<Semaphore>,
 }
 

@@ -9,8 +9,8 @@ use crate::terminal;
 
 impl Places<'_> {
     /// Opens all of `locations`, which hold the same file, and returns those that open, in this order. A
-    /// single location may be a directory. A location that cannot be opened is a warning, as long as another
-    /// one can.
+    /// single location may be a directory. A location that cannot be opened is reported as a warning if
+    /// another one can.
     ///
     /// # Errors
     /// None can be opened, or one of several is a directory.
@@ -48,7 +48,7 @@ impl Places<'_> {
         Ok(opened)
     }
 
-    /// Combines the opened mirrors of a file into one place, with the name of `preferred`, which need not be
+    /// Combines the opened mirrors of a file into one storage, with the name of `preferred`, which need not be
     /// among them. `is_proven`: a digest will verify the content.
     pub(crate) fn mirrored(
         &self,

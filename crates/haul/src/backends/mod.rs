@@ -1,4 +1,5 @@
-//! Opens storages for locations; no other module does. (`haul share` opens the directory that it serves.)
+//! Opens storages for locations; no other module does. (`haul share` and the demo open the directories that they
+//! serve.)
 //!
 //! Local storages are opened on canonical roots (no links, no `..`), so that the engine can see
 //! when source and destination are the same or one is inside the other.
@@ -68,7 +69,7 @@ fn expected_lanes(settings: &haul_engine::Settings) -> usize {
     lanes.min(MOST_LANES)
 }
 
-/// Opens storages, each source directory once, and the threads that read and write them.
+/// Opens storages, each source directory once, and starts the threads that read and write them.
 #[derive(Debug)]
 pub(crate) struct Places<'a> {
     config: &'a Config,
@@ -88,7 +89,7 @@ struct Sources {
 }
 
 impl<'a> Places<'a> {
-    /// Local storages use blocks of `block_size` bytes, and store long files as `split` says; on servers,
+    /// Local storages use blocks of `block_size` bytes, and split long files as `split` specifies; on servers,
     /// only [`SplitArg::Join`] has an effect. `lanes` is how many lanes a transfer will want over a long
     /// path; 0 for commands that move little data.
     ///
@@ -135,14 +136,14 @@ impl<'a> Places<'a> {
         Self::new(config, block_size, SplitArg::Auto, remote, printer, 0)
     }
 
-    /// Parses an argument: any form of [`Location`], a remote of the configuration, a [ticket](tickets) that is not an
-    /// argument itself, or a spoken code.
+    /// Parses an argument: any form of [`Location`], a remote of the configuration, a [reference to a ticket](tickets)
+    /// as in `@FILE`, or a spoken code.
     pub(crate) fn locate(&self, argument: &OsStr) -> Result<Location, Stop> {
         self.locate_one(argument, None)
     }
 
-    /// The same for one of the arguments that a host list expands to. Each argument with a list has its own `list`
-    /// number.
+    /// As [`Places::locate`], for one of the arguments that a host list expands to. Each argument with a list has its
+    /// own `list` number.
     pub(crate) fn locate_listed(&self, argument: &OsStr, list: usize) -> Result<Location, Stop> {
         self.locate_one(argument, Some(list))
     }
@@ -223,8 +224,8 @@ impl<'a> Places<'a> {
         Box::pin(self.remotes.share_name(location)).await
     }
 
-    /// A place on a server with folders of parts shown as files. If it is such a folder itself, the storage
-    /// has to begin above it.
+    /// Shows the folders of parts below a location on a server as files. If the location is such a folder itself,
+    /// the storage has to begin above it.
     async fn joined(&self, mut place: Place, location: &Location) -> Result<Place> {
         if !place.is_directory {
             return Ok(place);
@@ -243,7 +244,7 @@ impl<'a> Places<'a> {
         Ok(place)
     }
 
-    /// Opens a place to write to, which need not exist. A link to a directory is followed; any other
+    /// Opens a destination, which need not exist. A link to a directory is followed; any other
     /// link will be replaced itself. `name` is that of the only source, which will probably be
     /// written there (a hint).
     pub(crate) async fn destination(
@@ -357,7 +358,7 @@ impl<'a> Places<'a> {
         let mode = match self.split {
             SplitArg::Auto => SplitMode::Auto,
             SplitArg::Never => SplitMode::Never,
-            // In a destination, a directory with files of these names stays a directory: it is not
+            // In a destination, a directory that `Join` would take for a file stays a directory, so that it is not
             // overwritten.
             SplitArg::Join if pool.is_none() => SplitMode::Auto,
             SplitArg::Join => SplitMode::Join,
@@ -606,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spoken_code_is_a_location_and_is_not_repeated() {
+    fn a_spoken_code_is_a_location_and_its_words_are_not_printed() {
         assert_eq!(locate("", "7-orbit-candle"), Ok("7-…".to_owned()));
         assert_eq!(locate("", "7-Orbit-Candle/a/b"), Ok("7-…/a/b".to_owned()));
         let message = locate("", "7-orbt-candle/a").unwrap_err();
@@ -622,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn locations_of_every_protocol_are_known() {
+    fn tickets_urls_and_ssh_hosts_are_locations() {
         let ticket = "haul1abcdefghijklmnopqrstuvwxyz234567/x";
         assert_eq!(locate("", ticket), Ok("haul1abcd…/x".to_owned()));
         assert_eq!(locate("", "ftp://host/x"), Ok("ftp://host/x".to_owned()));

@@ -1,4 +1,4 @@
-//! Places on a peer's share. All locations with one ticket share its lanes.
+//! Opens locations on a peer's share. All locations with one ticket share its lanes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,8 @@ use super::place::{Place, at_root, invalid};
 use crate::args::BridgeArg;
 use crate::output::{Printer, human};
 
-/// How long lanes may take to say goodbye at the end of a command. That is written at once; the sharer's response, which
-/// takes an RTT, is not waited for.
+/// The longest time that a command waits at its end for lanes to send their last messages. It does not wait for the
+/// sharer's response, which takes an RTT.
 const GOODBYE: Duration = Duration::from_millis(20);
 
 /// How peers are found, other than by their tickets.
@@ -76,7 +76,7 @@ impl PeerPlaces {
         host.share_name().await.ok()
     }
 
-    /// Opens a place to write to, which need not exist.
+    /// Opens a destination, which need not exist.
     pub(super) async fn destination(&self, location: &Location) -> Result<Place> {
         let location = self.codes.resolved(location, &self.opened.shared).await?;
         let location = &*location;

@@ -1,4 +1,4 @@
-//! Places on servers of any protocol: the scheme of a location picks the backend.
+//! Opens locations on servers and behind tickets: the form of the location selects the backend.
 
 use std::sync::Arc;
 use std::thread;
@@ -36,7 +36,7 @@ impl Remotes {
     /// will want over a long path.
     ///
     /// # Errors
-    /// Says which option is invalid, and why.
+    /// The option that is invalid, and why.
     pub(super) fn new(
         remote: &RemoteArgs,
         near: Near<'_>,
@@ -117,7 +117,7 @@ impl Remotes {
         self.peer.share_name(location).await
     }
 
-    /// Opens a place to write to, which need not exist. `name` is that of the only source.
+    /// Opens a destination, which need not exist. `name` is that of the only source.
     pub(super) async fn destination(
         &self,
         location: &Location,
@@ -164,7 +164,7 @@ fn protocol(location: &Location) -> Option<Protocol> {
     })
 }
 
-/// `locate` has already refused locations without a backend.
+/// Unreachable in practice: `Places` opens local paths itself, and `locate` returns no `Named` location.
 fn unsupported(location: &Location) -> Error {
     Error::new(ErrorKind::Unsupported, "open").at(location)
 }

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! HAUL_PASSWORD_NAME, HAUL_TOKEN_NAME → the [remote.NAME] of the configuration
-//! HAUL_PASSWORD, HAUL_TOKEN           → the only host of the command without one of its own, or the only
-//!                                       one of those with USER@; a list of hosts counts as one
+//! HAUL_PASSWORD, HAUL_TOKEN           → the only host of the command without a secret of its own; if there are
+//!                                       several, the only one with USER@. A list of hosts counts as one
 //! ```
 //!
 //! If it is ambiguous which host a secret is for, that is an error: sending it to the wrong host would reveal
-//! it. Every argument is [noted](Secrets::note) before the first place is opened.
+//! it. Every argument is [noted](Secrets::note) before the first location is opened.
 
 use std::collections::{BTreeSet, HashSet};
 use std::env;
@@ -39,7 +39,7 @@ struct Noted {
     host: Host,
     /// For error messages.
     shown: String,
-    /// The host lists that have it, by number; `None` if an argument names it alone.
+    /// The host lists that contain it, by number; `None` if an argument names it alone.
     lists: Option<BTreeSet<usize>>,
     password: Option<PasswordSource>,
     token: Option<PasswordSource>,
@@ -111,7 +111,8 @@ impl Secrets {
     }
 }
 
-/// The secret of a host: its own, or `general` if it is the only one of `others` that this can be for.
+/// The secret of a host: its own, or `general` if only this host can be meant. `others` are the hosts of the command
+/// without a secret of their own.
 fn pick_secret<'a>(
     variable: &str,
     general: Option<&PasswordSource>,
@@ -230,8 +231,8 @@ mod tests {
         }
     }
 
-    /// Which of the hosts get the password.
-    fn get_it(locations: &[&str]) -> Result<Vec<bool>, String> {
+    /// Whether each of the hosts gets the password.
+    fn recipients(locations: &[&str]) -> Result<Vec<bool>, String> {
         let secrets = secrets(locations);
         let each = locations.iter().map(|text| {
             let found = secrets.password(&Location::parse(listed(text).1).unwrap());
@@ -242,44 +243,44 @@ mod tests {
 
     #[test]
     fn a_password_is_for_one_host() {
-        assert_eq!(get_it(&["sftp://a/x"]), Ok(vec![true]));
-        assert_eq!(get_it(&["sftp://a/x", "/disk"]), Ok(vec![true, false]));
-        assert_eq!(get_it(&["sftp://ada@a/x", "sftp://ada@a/y"]), Ok(vec![true, true]));
-        assert_eq!(get_it(&["davs://a/x", "https://A:443/y"]), Ok(vec![true, true]));
+        assert_eq!(recipients(&["sftp://a/x"]), Ok(vec![true]));
+        assert_eq!(recipients(&["sftp://a/x", "/disk"]), Ok(vec![true, false]));
+        assert_eq!(recipients(&["sftp://ada@a/x", "sftp://ada@a/y"]), Ok(vec![true, true]));
+        assert_eq!(recipients(&["davs://a/x", "https://A:443/y"]), Ok(vec![true, true]));
         // Formerly, FTP had no default port.
-        assert_eq!(get_it(&["ftp://a/x", "ftp://A:21/y"]), Ok(vec![true, true]));
-        assert_eq!(get_it(&["ftps://a/x", "ftps://a:21/y"]), Ok(vec![true, true]));
-        assert_eq!(get_it(&["sftp://a/x", "davs://ada@cloud/"]), Ok(vec![false, true]));
-        assert_eq!(get_it(&["sftp://h/x", "sftp://ada@h/x"]), Ok(vec![false, true]));
+        assert_eq!(recipients(&["ftp://a/x", "ftp://A:21/y"]), Ok(vec![true, true]));
+        assert_eq!(recipients(&["ftps://a/x", "ftps://a:21/y"]), Ok(vec![true, true]));
+        assert_eq!(recipients(&["sftp://a/x", "davs://ada@cloud/"]), Ok(vec![false, true]));
+        assert_eq!(recipients(&["sftp://h/x", "sftp://ada@h/x"]), Ok(vec![false, true]));
     }
 
     #[test]
     fn a_list_of_hosts_counts_as_one() {
         let list = ["1 sftp://n1/x", "1 sftp://n2/x"];
-        assert_eq!(get_it(&list), Ok(vec![true, true]));
+        assert_eq!(recipients(&list), Ok(vec![true, true]));
         let named = ["1 sftp://ada@n1/x", "1 sftp://ada@n2/x", "https://web/f"];
-        assert_eq!(get_it(&named), Ok(vec![true, true, false]));
+        assert_eq!(recipients(&named), Ok(vec![true, true, false]));
         // Two arguments with the same list.
         let twice = ["1 sftp://n1/x", "2 sftp://n1/y", "1 sftp://n2/x", "2 sftp://n2/y"];
-        assert_eq!(get_it(&twice), Ok(vec![true; 4]));
+        assert_eq!(recipients(&twice), Ok(vec![true; 4]));
         let two = ["1 sftp://ada@n1/x", "1 sftp://ada@n2/x", "2 sftp://m1/x", "2 sftp://m2/x"];
-        assert_eq!(get_it(&two), Ok(vec![true, true, false, false]));
+        assert_eq!(recipients(&two), Ok(vec![true, true, false, false]));
     }
 
     /// Formerly, all lists of a command counted as one, and the hosts of each got the password.
     #[test]
-    fn two_lists_of_hosts_are_two() {
+    fn two_host_lists_do_not_count_as_one() {
         for hosts in [
             ["1 sftp://n1/x", "1 sftp://n2/x", "2 sftp://m1/x", "2 sftp://m2/x"],
             ["1 sftp://n1/x", "2 sftp://n1/x", "1 sftp://n2/x", "2 sftp://n3/x"],
             ["1 sftp://ada@n1/x", "1 sftp://ada@n2/x", "2 sftp://bob@n1/x", "2 sftp://bob@n2/x"],
         ] {
-            let error = get_it(&hosts).unwrap_err();
+            let error = recipients(&hosts).unwrap_err();
             assert!(error.contains("HAUL_PASSWORD is the password of one host"), "{error}");
         }
     }
 
-    /// Formerly, it got the password of its list.
+    /// Formerly, such a host got the password of its list.
     #[test]
     fn a_listed_host_with_a_password_command_does_not_get_the_general_password() {
         let secrets = secrets(&["1 sftp://a/x", "1 sftp://b/x", "1 sftp://c/x"]);
@@ -300,7 +301,7 @@ mod tests {
             ["1 sftp://a/x", "sftp://b/x"],
             ["1 sftp://a/x", "2 sftp://b/x"],
         ] {
-            let error = get_it(&hosts).unwrap_err();
+            let error = recipients(&hosts).unwrap_err();
             assert!(error.contains("HAUL_PASSWORD is the password of one host"), "{error}");
             assert!(error.contains("2: "), "{error}");
         }

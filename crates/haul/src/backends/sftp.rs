@@ -1,4 +1,4 @@
-//! Places on SFTP servers. All locations on one host share its lanes.
+//! Opens locations on SFTP servers. All locations on one host share its lanes.
 
 use std::fs;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl SftpPlaces {
         Ok(Place { storage, path: name, is_directory, exists: true, local: None })
     }
 
-    /// Opens a place to write to, which need not exist. `name` is that of the only source.
+    /// Opens a destination, which need not exist. `name` is that of the only source.
     pub(super) async fn destination(
         &self,
         location: &Location,
@@ -134,7 +134,7 @@ impl SftpPlaces {
                     HostKey { user: user.clone(), host: host.clone(), port: port.or(self.port) };
                 Ok((key, path))
             }
-            // `locate` has already refused other locations.
+            // `Remotes` passes only locations on SFTP servers.
             _ => Err(Error::new(ErrorKind::Unsupported, "open").at(location)),
         }
     }

@@ -1,4 +1,4 @@
-//! Tickets that are not arguments themselves, since other users of a machine can read arguments.
+//! Arguments that refer to a ticket instead of containing it: other users of a machine can read arguments.
 //!
 //! | argument | the ticket is |
 //! |---|---|
@@ -48,14 +48,14 @@ impl Tickets {
         Self { printer: printer.clone(), read: Mutex::default() }
     }
 
-    /// The location of an argument that begins with `@`; `None` if it is none of these.
+    /// The location of an argument that begins with `@`; `None` if the `@` does not refer to a ticket.
     ///
     /// # Errors
     /// There is no such file, or it has no ticket.
     pub(super) fn at(&self, argument: &OsStr) -> Result<Option<Location>, Stop> {
         let Some(rest) = argument.as_encoded_bytes().strip_prefix(b"@") else { return Ok(None) };
         let head = rest.split(|byte| *byte == b'/').next().unwrap_or_default();
-        // `@host:path` lacks a user; a local file of exactly this name is meant itself.
+        // `@host:path` is a location with an empty user; a local file of exactly this name takes precedence.
         if rest.is_empty()
             || rest.contains(&0)
             || head.contains(&b':')
@@ -76,11 +76,11 @@ impl Tickets {
         Ok(Some(Location::Peer { ticket, path }))
     }
 
-    /// The location of a spoken code, as in `7-orbit-candle` and `7-orbit-candle/path`; `None` if it is none, or a
-    /// local file has its name.
+    /// The location of a spoken code, as in `7-orbit-candle` and `7-orbit-candle/path`; `None` if it is not a
+    /// code, or a local file has its name.
     ///
     /// # Errors
-    /// One of its words is mistyped.
+    /// One of its words is a likely typo for a word of the list.
     pub(super) fn spoken(argument: &OsStr) -> Result<Option<Location>, Stop> {
         let bytes = argument.as_encoded_bytes();
         let end = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
@@ -171,7 +171,7 @@ fn file_of(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     None
 }
 
-/// The message for a file that does not exist. A ticket that was written behind `@` must not be repeated.
+/// The message for a file that does not exist. A ticket that was written after `@` must not be printed.
 fn missing(rest: &[u8]) -> Stop {
     match Location::parse(OsStr::from_bytes(rest)) {
         Ok(location @ Location::Peer { .. }) => Stop::Usage(format!(
@@ -187,7 +187,7 @@ fn missing(rest: &[u8]) -> Stop {
     }
 }
 
-/// The first line of standard input that is not blank. Nothing behind it is read: `haul cp - @-/file` continues there.
+/// The first line of standard input that is not blank. Nothing after it is read: `haul cp - @-/file` copies the rest.
 fn line_of_input() -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     let mut byte = [0_u8; 1];
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_behind_the_sign_is_not_repeated() {
+    fn a_ticket_written_after_the_at_sign_is_not_printed() {
         let ticket = "haul1abcdefghijklmnopqrstuvwxyz234567";
         for text in [ticket.to_owned(), format!("{ticket}1/x"), format!("{ticket}/x")] {
             let Stop::Usage(message) = missing(text.as_bytes()) else { panic!("{text}") };

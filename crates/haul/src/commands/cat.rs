@@ -8,10 +8,10 @@ use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 use crate::settings;
 
-/// Runs it.
+/// Runs `haul cat`.
 pub(crate) async fn run(args: &CatArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let mut resolved = settings::resolve(&TransferArgs::default(), config).map_err(Stop::Usage)?;
-    // The configuration may set these, but output cannot be read back, and has no place for a manifest.
+    // The configuration may set these, but output can neither be read back nor hold a manifest.
     resolved.manifest = None;
     resolved.engine.verify = false;
     let places = Places::for_transfer(config, &resolved, &args.remote, printer)?;

@@ -15,7 +15,7 @@ use crate::output::{Piece, Printer, ProgressDisplay, human, json};
 use crate::signals::Signals;
 use crate::units::bytes;
 
-/// Runs it.
+/// Runs `haul check`.
 pub(crate) async fn run(
     args: &CheckArgs,
     config: &Config,
@@ -50,8 +50,8 @@ pub(crate) async fn run(
         }
         Compared::Failed(error) => printer.failure(&error),
         Compared::Extra(_) if args.one_way => {}
-        Compared::Extra(entry) => missing(printer, "extra", &entry),
-        Compared::Missing(entry) => missing(printer, "missing", &entry),
+        Compared::Extra(entry) => one_sided(printer, "extra", &entry),
+        Compared::Missing(entry) => one_sided(printer, "missing", &entry),
         Compared::Differs(path, how) => differs(printer, &path, &how),
     };
     let sides = (
@@ -75,7 +75,8 @@ pub(crate) async fn run(
     })
 }
 
-fn missing(printer: &Printer, word: &'static str, entry: &Entry) {
+/// Prints an entry that only one side has.
+fn one_sided(printer: &Printer, word: &'static str, entry: &Entry) {
     if printer.is_json() {
         return printer.object(&json::Event::difference(word, &entry.path, Some(entry), None));
     }

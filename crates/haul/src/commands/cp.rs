@@ -16,7 +16,7 @@ use crate::plan::{Plan, Wanted};
 use crate::settings::Resolved;
 use crate::{hosts, input_list, plan, settings};
 
-/// Runs it.
+/// Runs `haul cp`.
 pub(crate) async fn run(args: &CpArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
     let done = resolved.done.clone();

@@ -32,7 +32,7 @@ struct FanContext<'a> {
     printer: &'a Printer,
 }
 
-/// Runs the transfers of all hosts and reports.
+/// Runs the transfers of all hosts and reports the results.
 pub(crate) async fn run(
     args: &CpArgs,
     many: &Many,
@@ -56,8 +56,8 @@ pub(crate) async fn run(
 
     let signals = Signals::listen(printer, "interrupted; run the same command again to continue");
     let reports = Arc::new(HostReports::new(many.hosts.clone()));
-    let noted = resolved.manifest.is_some();
-    let report = Report::start_many(printer, Arc::clone(&reports), noted, resolved.show)
+    let has_manifests = resolved.manifest.is_some();
+    let report = Report::start_many(printer, Arc::clone(&reports), has_manifests, resolved.show)
         .map_err(|error| Error::from_io("start a thread", error))?;
     let context = FanContext {
         many,
@@ -95,7 +95,7 @@ pub(crate) async fn run(
     })
 }
 
-/// The settings as they are for many hosts. Refuses those that make sense for one host only.
+/// Adapts the settings to many hosts. Refuses those that make sense for one host only.
 fn adapted(mut resolved: Resolved, printer: &Printer) -> Result<Resolved, Stop> {
     if resolved.manifest.as_ref().is_some_and(|choice| choice.file.is_some()) {
         let message = "many hosts cannot share one manifest: --manifest without a file writes one next to the \
@@ -185,9 +185,9 @@ async fn plan(context: &FanContext<'_>, host: usize) -> Result<Plan, Stop> {
 /// error is returned, so that the host counts as unreachable or is retried.
 async fn plan_from(
     context: &FanContext<'_>,
-    way: &(Vec<Location>, Location),
+    ends: &(Vec<Location>, Location),
 ) -> Result<Plan, Stop> {
-    let (sources, destination) = way;
+    let (sources, destination) = ends;
     let mut sources = Sources::open(context.places, sources).await;
     if sources.is_empty() && !sources.failures.is_empty() {
         return Err(sources.failures.swap_remove(0).into());

@@ -18,7 +18,7 @@ use crate::output::{LongForm, Piece, Printer, json};
 /// Number of entries that are sorted together.
 const BATCH: usize = 100_000;
 
-/// Runs it.
+/// Runs `haul ls`.
 pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let places = Places::for_names(config, &args.remote, printer)?;
     let form = args.long.then(|| LongForm::new(args.human_readable));

@@ -18,7 +18,7 @@ pub(crate) async fn run(
     let locations = args.locations.iter().map(|location| places.locate(location));
     let mut exit = Exit::Done;
     for location in locations.collect::<Result<Vec<_>, _>>()? {
-        // Whether it is new.
+        // Whether the directory is new.
         let created = async {
             let place = places.destination(&location, None).await?;
             if place.exists {

@@ -31,15 +31,15 @@ use crate::output::Printer;
 
 pub(crate) use mount::enter as enter_namespace;
 
-/// Starts a command in the background, if that is to be done; `arguments` are those of the command line. There must be
-/// no other thread yet.
+/// Starts a mount with `--daemon` in a background process; `None` for other commands. `arguments` are those of the
+/// command line.
 pub(crate) fn background(
     cli: &Cli,
     arguments: &[OsString],
     printer: &Printer,
 ) -> Option<Result<Exit, Stop>> {
     let Command::Mount(args) = &cli.command else { return None };
-    // The command is there: it was parsed.
+    // There is a command: the line was parsed.
     let command = order::command_at(arguments).unwrap_or(1);
     args.starts_daemon().then(|| mount::start(arguments, command, printer))
 }

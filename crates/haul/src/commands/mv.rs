@@ -1,8 +1,8 @@
 //! `haul mv`: renames, or copies, verifies and removes.
 //!
 //! ```text
-//! names: no two sources are equal → rename on one disk or server, if nothing has the new name
-//!   → the rest: check that it can be moved; ask, if it comes from a ticket
+//! refuse sources with equal names → rename on one disk or server, unless the new name exists
+//!   → the others: check that they can be moved; prompt if they come from a ticket
 //!   → transfer, which removes each file once its copy is complete
 //!   → remove the directories that are empty now
 //! ```
@@ -27,7 +27,7 @@ use crate::settings::Resolved;
 use crate::units::Switch;
 use crate::{plan, settings};
 
-/// Runs it.
+/// Runs `haul mv`.
 pub(crate) async fn run(args: &MvArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let resolved = resolve(args, config)?;
     let done = resolved.done.clone();
@@ -124,7 +124,7 @@ fn check_names(sources: &[Location]) -> Result<bool, Stop> {
     Ok(alike)
 }
 
-/// The directory of a source, and its name there.
+/// The parent directory of a source, and its name in it.
 fn named(source: &Location) -> Result<(Location, Vec<u8>)> {
     source.split_name().ok_or_else(|| {
         Error::new(ErrorKind::InvalidInput, "move")
@@ -133,7 +133,7 @@ fn named(source: &Location) -> Result<(Location, Vec<u8>)> {
     })
 }
 
-/// Copies what cannot be renamed; each file is removed once its copy is complete.
+/// Copies the sources that cannot be renamed; each file is removed once its copy is complete.
 async fn copied(
     places: &Places<'_>,
     sources: &[Location],
@@ -244,14 +244,14 @@ async fn is_around(
         }
         above.push(directory);
     }
-    let looked = above.iter().map(async |directory| {
+    let checks = above.iter().map(async |directory| {
         match places.existing(directory).await {
             Ok(place) if place.is_directory => marker.is_in(&*place.storage, &place.path).await,
             // If it cannot be opened, or is not a directory, no files are written into it.
             _ => Ok(false),
         }
     });
-    Ok(try_join_all(looked).await?.contains(&true))
+    Ok(try_join_all(checks).await?.contains(&true))
 }
 
 /// The canonical path of the nearest ancestor that exists, or of `path` itself.
@@ -261,8 +261,8 @@ fn nearest(path: &Path) -> PathBuf {
     above.find_map(|path| path.canonicalize().ok()).unwrap_or_else(|| PathBuf::from("/"))
 }
 
-/// Renames a source, if both places are on one server or disk, nothing has the new name, and `--split` need not split
-/// it; returns whether it did.
+/// Renames a source if both locations are on one server or disk, the new name does not exist, and `--split` need not
+/// split it. Returns whether it was renamed, or would be in a dry run.
 async fn renamed(
     places: &Places<'_>,
     source: &Location,
@@ -288,9 +288,9 @@ async fn renamed(
     };
     let from: RelPath = from.join(&name).map_err(invalid)?;
     let to: RelPath = to.join(&target_name).map_err(invalid)?;
-    if let Some(there) = common.storage.find(&to).await? {
-        let is_one = from == to || there.id.is_some() && there.id == entry.id;
-        if !is_one {
+    if let Some(existing) = common.storage.find(&to).await? {
+        let is_same = from == to || existing.id.is_some() && existing.id == entry.id;
+        if !is_same {
             return Ok(false);
         }
         // One directory entry in two spellings (`readme` and `README` where case is ignored) is renamed.

@@ -1,4 +1,4 @@
-//! `haul peers`: the other machines that are known by name.
+//! `haul peers`: lists, adds, renames and forgets machines that are known by name.
 
 use std::ffi::OsStr;
 
@@ -26,7 +26,7 @@ struct Object<'a> {
     added: u64,
 }
 
-/// Runs it.
+/// Runs `haul peers`.
 pub(crate) async fn run(
     args: &PeersArgs,
     config: &Config,
@@ -38,7 +38,7 @@ pub(crate) async fn run(
     match &args.action {
         None | Some(PeersAction::List) => list(&peers, printer)?,
         Some(PeersAction::Add { name, ticket, bridge, no_lan }) => {
-            // Before a code is used up.
+            // Checked first, since a spoken code works only once.
             peers.check_name(name)?;
             let mut remote = RemoteArgs::default();
             remote.network.bridge.clone_from(bridge);
@@ -74,7 +74,7 @@ fn list(peers: &Peers, printer: &Printer) -> Result<(), Stop> {
 
 /// The ticket of an argument, in any of its forms. A spoken code is used up.
 async fn given(argument: &OsStr, places: &Places<'_>) -> Result<Ticket, Stop> {
-    // There is no location of the name "-".
+    // Standard input is `@-` in a location.
     let argument = if argument == "-" { OsStr::new("@-") } else { argument };
     let location = places.locate(argument)?;
     let Location::Peer { path, .. } = &location else {

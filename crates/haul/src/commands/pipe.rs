@@ -23,7 +23,7 @@ use crate::signals::Signals;
 /// The argument for standard input and output.
 pub(crate) const STREAM: &str = "-";
 
-/// Prints the files of these arguments one after the other.
+/// Writes the files of these arguments to standard output, one after the other.
 pub(crate) async fn to_output(
     arguments: &[OsString],
     places: &Places<'_>,
@@ -85,7 +85,7 @@ async fn print(
         };
         let job = job(source, path, &storage)?;
         let summary = moved(&budgets, job, &resolved, &signals, printer).await?;
-        // It is not a failure if the reader of the output has seen enough.
+        // A reader that closes the output early (`| head`) is not a failure.
         failed |= summary.failed > 0 && !signals.cancel().is_cancelled();
     }
     Ok(match signals.exit() {

@@ -1,4 +1,4 @@
-//! The question before files from a ticket are written: its sender may have chosen any files.
+//! The prompt before files from a ticket are written: its sender may have chosen any files.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _};
@@ -16,7 +16,7 @@ use crate::output::{Printer, human};
 use crate::plan::Plan;
 use crate::terminal::Terminal;
 
-/// How long files are counted. After that, the question has a lower bound.
+/// How long files are counted. After that, the prompt shows a lower bound.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What would be received.
@@ -30,8 +30,8 @@ struct Offer {
     is_partial: bool,
 }
 
-/// Asks whether the files of a plan that come from tickets are to be written to DEST. Returns true without asking if
-/// there are none, with `--yes`, and if there is no terminal or the results are for a program.
+/// Prompts whether to write the files of a plan that come from tickets to DEST; `how` is `--yes` and `--dry-run`.
+/// Returns true without a prompt if there are none, with `--yes`, `--dry-run` or `--json`, and without a terminal.
 ///
 /// # Errors
 /// If the terminal fails.
@@ -46,7 +46,7 @@ pub(crate) async fn is_wanted(
     is_wanted_from(&sources, destination, how, places, printer).await
 }
 
-/// The same for sources, each with its path, that are copied to a destination of many hosts.
+/// [`is_wanted`] for a copy to many hosts: prompts for its sources, each with its path.
 ///
 /// # Errors
 /// If the terminal fails.
@@ -57,23 +57,23 @@ pub(crate) async fn is_wanted_from(
     places: &Places<'_>,
     printer: &Printer,
 ) -> Result<bool, Stop> {
-    let is_asked = !yes
+    let prompts = !yes
         && !dry_run
         && !printer.is_json()
         && io::stdin().is_terminal()
         && io::stderr().is_terminal();
     let mut offered = sources.to_vec();
     offered.retain(|(source, _)| matches!(source.location(), Location::Peer { .. }));
-    if !is_asked || offered.is_empty() {
+    if !prompts || offered.is_empty() {
         return Ok(true);
     }
-    let question = offer(&offered, places).await.question(destination);
-    let answer = Terminal { quiet: printer.is_quiet() }.visible(&question).await?;
-    let is_yes = |answer: String| {
-        let answer = answer.trim();
-        answer.eq_ignore_ascii_case("y") || answer.eq_ignore_ascii_case("yes")
+    let prompt = offer(&offered, places).await.prompt(destination);
+    let reply = Terminal { quiet: printer.is_quiet() }.visible(&prompt).await?;
+    let is_yes = |reply: String| {
+        let reply = reply.trim();
+        reply.eq_ignore_ascii_case("y") || reply.eq_ignore_ascii_case("yes")
     };
-    let is_wanted = answer.is_some_and(is_yes);
+    let is_wanted = reply.is_some_and(is_yes);
     if !is_wanted {
         printer.note("nothing was received");
     }
@@ -92,7 +92,7 @@ async fn offer(offered: &[(&dyn Storage, &RelPath)], places: &Places<'_>) -> Off
     let counting = async {
         let mut is_complete = true;
         for (source, path) in offered {
-            // What cannot be read fails again when it is copied, with a message.
+            // Errors here are ignored: the copy reports them.
             let Ok(top) = source.stat(path).await else { continue };
             let (files, bytes) = (&mut offer.files, &mut offer.bytes);
             let count = |found: Measured<'_>| {
@@ -114,7 +114,7 @@ async fn offer(offered: &[(&dyn Storage, &RelPath)], places: &Places<'_>) -> Off
 }
 
 impl Offer {
-    fn question(&self, destination: impl Display) -> String {
+    fn prompt(&self, destination: impl Display) -> String {
         let shares: Vec<_> =
             self.shares.iter().map(|name| format!("\"{}\"", text::name(name.as_bytes()))).collect();
         format!(
@@ -132,12 +132,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_question_has_name_number_size_and_destination() {
+    fn the_prompt_has_names_number_size_and_destination() {
         let shares = vec!["photos".to_owned(), "x\u{1b}[2J".to_owned()];
         let offer = Offer { shares, files: 1, bytes: 3 << 20, is_partial: true };
-        let asked = offer.question(Location::parse("here").unwrap());
-        assert!(asked.starts_with("Receive at least 1 file, "), "{asked}");
-        assert!(asked.contains(" from \"photos\", \"x"), "{asked}");
-        assert!(asked.ends_with(" into here? [y/N] ") && !asked.contains('\u{1b}'), "{asked}");
+        let prompt = offer.prompt(Location::parse("here").unwrap());
+        assert!(prompt.starts_with("Receive at least 1 file, "), "{prompt}");
+        assert!(prompt.contains(" from \"photos\", \"x"), "{prompt}");
+        assert!(prompt.ends_with(" into here? [y/N] ") && !prompt.contains('\u{1b}'), "{prompt}");
     }
 }

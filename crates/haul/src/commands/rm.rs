@@ -12,7 +12,7 @@ use crate::exit::{Exit, Stop};
 use crate::output::{Printer, human, json};
 use crate::signals::Signals;
 
-/// Runs it.
+/// Runs `haul rm`.
 pub(crate) async fn run(args: &RmArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let places = Places::for_names(config, &args.remote, printer)?;
     // Invalid arguments are reported before anything is removed.

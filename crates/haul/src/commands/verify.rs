@@ -22,7 +22,7 @@ use crate::signals::Signals;
 /// Bytes in flight: enough for two cores to hash while two disks read.
 const MEMORY: u64 = 64 << 20;
 
-/// Runs it.
+/// Runs `haul verify`.
 pub(crate) async fn run(
     args: &VerifyArgs,
     config: &Config,

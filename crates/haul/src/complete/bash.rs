@@ -11,7 +11,7 @@ use clap::Command;
 use clap_complete::engine;
 use clap_complete::env::EnvCompleter;
 
-/// The index of the word to complete.
+/// The environment variable with the index of the word to complete.
 const INDEX: &str = "HAUL_COMPLETE_INDEX";
 
 /// The shell bash.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Their names, sorted. Files that cannot be read are ignored.
+/// The names of these hosts, sorted. Files that cannot be read are ignored.
 pub(super) fn known(home: &Path) -> Vec<String> {
     let ssh = home.join(".ssh");
     let read = |name: &str| fs::read_to_string(ssh.join(name)).unwrap_or_default();

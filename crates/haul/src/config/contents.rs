@@ -19,7 +19,7 @@ pub(crate) struct Config {
     pub(crate) bridge: Option<BridgeArg>,
     /// Whether to use the local network ([`crate::network_switch`]), in `[defaults]`.
     pub(crate) lan: Option<bool>,
-    /// Whether to ask the router for ports ([`crate::network_switch`]), in `[defaults]`.
+    /// Whether to request port mappings from the router ([`crate::network_switch`]), in `[defaults]`.
     pub(crate) port_mapping: Option<bool>,
     /// Options of `--profile NAME`.
     pub(crate) profile: BTreeMap<String, Options>,
@@ -67,7 +67,7 @@ impl Config {
     /// The remote `name`.
     ///
     /// # Errors
-    /// If there is none. The message has a hint at similar names.
+    /// If there is none. The message suggests similar names.
     pub(crate) fn named(&self, name: &str) -> Result<&Remote, String> {
         self.remote.get(name).ok_or_else(|| {
             let known = self.remote.keys().map(String::as_str);

@@ -36,7 +36,7 @@ impl NewRemote {
 /// Adds a remote to the text of a file without faults.
 ///
 /// # Errors
-/// Says why it cannot be added without changing something else.
+/// If it cannot be added without changing something else; the message has the cause.
 pub(crate) fn with_remote(text: &str, name: &str, new: &NewRemote) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(|_| UNCLEAR)?;
     let edited = match document.get_mut("remote") {
@@ -122,7 +122,7 @@ fn lines_of(text: &str, name: &str) -> Option<Range<usize>> {
     while has_gap && end < text.len() && is_empty(end..end_of(end)) {
         end = end_of(end);
     }
-    // At the end of the file there is no gap to keep.
+    // At the end of the file, the empty lines before the remote are removed too.
     while end == text.len() && start > 0 && is_empty(start_of(start - 1)..start) {
         start = start_of(start - 1);
     }
@@ -174,8 +174,8 @@ fn verified(
         others
     };
     let found = contents(&edited);
-    let is_there = |all: &[(String, Vec<String>)]| all.iter().any(|(of, _)| of == name);
-    let is_right = is_there(&found) == is_there(&expected) && others(found) == others(expected);
+    let has_remote = |all: &[(String, Vec<String>)]| all.iter().any(|(of, _)| of == name);
+    let is_right = has_remote(&found) == has_remote(&expected) && others(found) == others(expected);
     if is_right { Ok(edited) } else { Err(UNCLEAR.to_owned()) }
 }
 
@@ -190,7 +190,7 @@ mod tests {
     const ADDED: &str = "[remote.nas]\nurl = \"sftp://nas/x\"\nuser = \"ada\"\n";
 
     #[test]
-    fn a_remote_comes_at_the_end_and_the_rest_stays_byte_for_byte() {
+    fn a_remote_is_appended_and_the_rest_stays_byte_for_byte() {
         let with = |text: &str| with_remote(text, "nas", &nas()).unwrap();
         assert_eq!(with(""), ADDED);
         let text =
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remote_goes_into_an_inline_table_where_there_is_one() {
+    fn a_remote_is_added_to_an_inline_table_if_the_file_has_one() {
         let text = "# mine\nremote = { b = { url = \"/b\" } } # all\n";
         let edited = with_remote(text, "nas", &nas()).unwrap();
         let config = Config::of(&edited);
@@ -238,8 +238,8 @@ mod tests {
         assert_eq!(without(&format!("{before}\n{nas}")), before);
         assert_eq!(without(&format!("{nas}\n{after}")), after);
         // The comment may be about the section above.
-        let kept = format!("{before}# at home\n{after}");
-        assert_eq!(without(&format!("{before}{nas}{after}")), kept);
+        let expected = format!("{before}# at home\n{after}");
+        assert_eq!(without(&format!("{before}{nas}{after}")), expected);
         assert_eq!(without(nas), "");
         assert_eq!(
             without("remote.nas.url = \"/n\"\nremote.b.url = \"/b\"\n"),

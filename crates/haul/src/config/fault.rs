@@ -1,4 +1,4 @@
-//! Faults of the file, with their exact positions.
+//! Faults of the configuration file, each with its line, section and key.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -72,11 +72,11 @@ fn quoted(name: &str) -> String {
 pub(crate) struct Fault {
     /// The file.
     pub(crate) file: PathBuf,
-    /// From 1; `None` if it cannot be read at all.
+    /// The line, from 1; `None` if the file cannot be read at all.
     pub(crate) line: Option<usize>,
-    /// In which part of it.
+    /// The part of the file.
     pub(crate) section: Section,
-    /// The key, if it is about one.
+    /// The key, if the fault concerns one.
     pub(crate) key: Option<String>,
     /// What is wrong.
     pub(crate) cause: String,
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(fault.to_string(), "c.toml:3: it is text");
     }
 
-    /// Formerly, they had the escapes of Rust: `\u{e4}`, `\'`.
+    /// Formerly, names had the escapes of Rust: `\u{e4}`, `\'`.
     #[test]
     fn names_are_keys_in_toml_syntax() {
         assert_eq!(Section::Remote("\u{e4}'".into()).to_string(), "[remote.\"\u{e4}'\"]");

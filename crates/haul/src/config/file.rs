@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 
 use crate::directories;
 
-/// How long haul waits for another program that has locked the file. haul itself locks it only while it writes.
+/// How long haul waits for the lock of another program. haul itself locks the file only while it writes.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// The path of the configuration file, which need not exist.
@@ -37,7 +37,7 @@ pub(crate) enum NamedBy {
 }
 
 /// The path of the configuration file: from `--config` (`named`), else from `HAUL_CONFIG`, else the default one.
-/// `None` if that is empty, which stands for no configuration, or if no home directory is known.
+/// `None` if the path is empty, which stands for no configuration, or if no home directory is known.
 pub(crate) fn config_path(named: Option<&Path>) -> Option<ConfigPath> {
     let option = named.map(|path| (path.to_owned(), NamedBy::Option));
     let variable =
@@ -60,7 +60,7 @@ pub(crate) fn content(path: &Path) -> Result<Option<Vec<u8>>> {
 /// `path`, the file's mode and its owner are preserved. A new file is readable by its owner only.
 ///
 /// # Errors
-/// If the file has changed since, or cannot be written: it is unchanged then.
+/// If the file is no longer `before`, or cannot be written. haul leaves it unchanged then.
 pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<()> {
     let failed = |error: io::Error| Error::from_io("write", error).at(path.display());
     let target = target(path).map_err(failed)?;
@@ -84,7 +84,7 @@ pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<
         if let Ok(old) = fs::metadata(&target) {
             let new = file.as_file().metadata()?;
             if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-                // Not by its name: that would follow a link that another user may put there.
+                // Not by its name: that would follow a link that another user may put in its place.
                 fchown(file.as_file(), Some(old.uid()), Some(old.gid()))?;
             }
             file.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
@@ -100,7 +100,7 @@ pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<
     }
 }
 
-/// Makes the last replacement of the file outlast a power failure.
+/// Syncs the directory, so that the last replacement of the file survives a power failure.
 ///
 /// # Errors
 /// If its directory cannot be synced. The file keeps its new content.
@@ -118,10 +118,10 @@ fn directory_of(target: &Path) -> &Path {
     directory.unwrap_or(Path::new("."))
 }
 
-/// Locks a file until the returned one is dropped. `None` if it does not exist, or its file system has no locks.
+/// Locks a file until the returned handle is dropped. `None` if it does not exist, or its file system has no locks.
 ///
 /// # Errors
-/// It cannot be opened, or another program keeps it locked.
+/// If it cannot be opened, or another program holds the lock for longer than [`LOCK_WAIT`].
 fn locked(target: &Path) -> io::Result<Option<File>> {
     let start = Instant::now();
     loop {
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(fs::read(&file).unwrap(), b"b");
     }
 
-    /// As root, `--config /dev/null config add` replaced the device by a file.
+    /// Formerly, `haul --config /dev/null config add` replaced the device by a file when run as root.
     #[test]
     fn a_device_is_not_replaced() {
         let directory = tempfile::tempdir().unwrap();
@@ -242,7 +242,7 @@ mod tests {
         assert!(replace(&link, Some(b""), "a").is_err());
     }
 
-    /// Formerly, both of two runs compared the file before either renamed its own.
+    /// Formerly, two runs could both compare the file before either of them renamed its new one.
     #[test]
     fn no_change_is_lost_when_several_write_at_once() {
         const WRITERS: usize = 4;

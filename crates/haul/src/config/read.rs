@@ -244,7 +244,7 @@ impl Reader<'_> {
         deserialize(valid, value).unwrap_or_default()
     }
 
-    /// Reads a key of `[defaults]` that is for all commands, or says why it is invalid; `None` if it is another one.
+    /// Reads a key of `[defaults]` that is for all commands, or returns why it is invalid; `None` if it is another key.
     fn for_all_commands(
         &mut self,
         section: &Section,
@@ -369,7 +369,7 @@ impl Reader<'_> {
 
     /// Adds a fault for each `profile` that does not exist.
     fn check_profile_names(&mut self) {
-        // One may have the name of a built-in profile.
+        // A profile of the file may have the name of a built-in one, which is listed once.
         let own = self.config.profile.keys();
         let own = own.filter(|name| !BUILT_IN_PROFILES.contains(&name.as_str()));
         let own: Vec<String> = own.cloned().collect();
@@ -400,7 +400,7 @@ impl Reader<'_> {
 /// Checks that a remote of this name can be used in a location.
 ///
 /// # Errors
-/// If not, with the reason as text.
+/// The cause, if it cannot.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     match Location::parse(format!("{name}:")) {
         Ok(Location::Named { name: parsed, path }) if parsed == name && path.is_empty() => Ok(()),
@@ -546,7 +546,7 @@ mod tests {
         }
     }
 
-    /// The text before a `=` in a line with a syntax error was taken for its key.
+    /// Formerly, any text before a `=` in a line with a syntax error was printed as its key.
     #[test]
     fn the_fault_of_a_broken_line_contains_no_secret() {
         for line in [

@@ -106,7 +106,7 @@ mod tests {
 
     /// The expected values come from `git check-ignore`.
     #[test]
-    fn gitignore_rules_match_like_in_git() {
+    fn gitignore_rules_match_as_in_git() {
         let text =
             "*.log\n!keep.log\n/build\ntarget/\ndoc/*.pdf\n**/cache\n\\#x\n{a,b}\n\\{c\\}\nend \n";
         let rules = Rules::new(ignored(file(text).path()).unwrap()).unwrap();
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Formerly, it made the whole file an error.
+    /// Formerly, one such line made the whole file an error.
     #[test]
     fn a_malformed_line_of_a_gitignore_matches_nothing() {
         let rules = Rules::new(ignored(file("a[\nb\\\n/\n*.o\n").path()).unwrap()).unwrap();
@@ -139,7 +139,7 @@ mod tests {
         assert!(rules.includes(b"a[", false) && rules.includes(b"b\\", false));
     }
 
-    /// Formerly, it was part of the first pattern.
+    /// Formerly, the mark was part of the first pattern.
     #[test]
     fn a_byte_order_mark_is_not_part_of_the_first_pattern() {
         let file = file("\u{feff}*.o\n");

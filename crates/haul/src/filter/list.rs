@@ -19,7 +19,8 @@ pub(crate) struct NameList {
 
 impl NameList {
     /// Reads a list: one path per line or, if the file contains NUL characters, each path terminated by one.
-    /// `-` is standard input. Slashes at both ends and `./` at the beginning make no difference.
+    /// `-` is standard input. Lines that are empty or begin with `#` or `;` are skipped. Slashes at both ends and
+    /// `./` at the beginning make no difference.
     pub(crate) fn read(file: &Path) -> Result<Self, String> {
         let unreadable = |error: io::Error| {
             format!("{}: cannot read the list ({})", file.display(), io_cause(&error))
@@ -60,7 +61,7 @@ impl NameList {
         Ok(Self { listed, above })
     }
 
-    /// Whether a path below the source takes part.
+    /// Whether a path below the source takes part. Marks a listed path as found.
     pub(crate) fn takes(&self, path: &[u8], is_directory: bool) -> bool {
         if let Some(seen) = self.listed.get(path) {
             seen.store(true, Ordering::Relaxed);
@@ -101,12 +102,12 @@ mod tests {
         assert_eq!(list.missing(), [b"c".as_slice()]);
     }
 
-    /// Formerly, an empty line was refused as the whole of SOURCE.
+    /// Formerly, an empty line with a carriage return was refused as the whole of SOURCE.
     #[test]
     fn lines_may_end_with_a_carriage_return() {
         let list = NameList::parse(b"# a list\r\n\r\na/b\r\n;\r\nc\r\n\r\n").unwrap();
         assert_eq!(list.missing(), [b"a/b".as_slice(), b"c"]);
-        // Between NUL characters it belongs to the name.
+        // Between NUL characters, a carriage return belongs to the name.
         let list = NameList::parse(b"a\r\0\0").unwrap();
         assert_eq!(list.missing(), [b"a\r".as_slice()]);
     }

@@ -1,6 +1,6 @@
-//! `--include` and `--exclude`: an ordered list of globs that says which paths take part.
+//! `--include` and `--exclude`: an ordered list of globs that decides which paths take part.
 //!
-//! As in rsync the first rule that matches decides, and what no rule matches is included. A pattern
+//! As in rsync the first rule that matches decides, and a path that no rule matches is included. A pattern
 //! without `/` is compared with the base name at any depth; one with `/` (a leading one too) with
 //! the whole path below the source; one with a trailing `/` matches directories only. The syntax of
 //! patterns is in `glob`.
@@ -74,9 +74,10 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// # Errors
+    /// These rules, in this order.
     ///
-    /// There are only include rules: they would exclude nothing.
+    /// # Errors
+    /// If there are only include rules: they would exclude nothing.
     pub(crate) fn new(rules: Vec<Rule>) -> Result<Self, String> {
         if !rules.is_empty() && rules.iter().all(|rule| rule.include) {
             return Err("--include alone leaves nothing out: what no pattern matches is copied too. \

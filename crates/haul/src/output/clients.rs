@@ -26,7 +26,7 @@ pub(crate) struct ClientLine {
     pub(crate) address: String,
     /// The route of its connections.
     pub(crate) route: String,
-    /// The file that goes through, without control characters.
+    /// The file in transfer, without control characters.
     pub(crate) file: String,
     /// Bytes so far.
     pub(crate) bytes: u64,
@@ -38,7 +38,7 @@ pub(crate) struct ClientLine {
 #[derive(Debug)]
 pub(crate) struct ClientDisplay {
     printer: Printer,
-    /// While there is any client.
+    /// `Some` while there is any client.
     bar: Option<ProgressBar>,
 }
 
@@ -90,16 +90,16 @@ fn lines(clients: &[ClientLine], width: usize, height: usize) -> Vec<String> {
 fn line(client: &ClientLine, width: usize) -> String {
     let ClientLine { address, route, file, bytes: count, bytes_per_second } = client;
     let speed = rate(*bytes_per_second);
-    let (who, end) = match width < WIDE {
+    let (start, end) = match width < WIDE {
         true => (address.clone(), format!("  {speed:>10}")),
         false => (format!("{address} {route}"), format!("  {:>8}  {speed:>10}", bytes(*count))),
     };
     let room = width.saturating_sub(end.width() + 4);
-    let who = cut(&who, ADDRESS.max(room / 2).min(room));
-    let room = room - who.width();
+    let start = cut(&start, ADDRESS.max(room / 2).min(room));
+    let room = room - start.width();
     let file = cut(file, room);
     let padding = " ".repeat(room - file.width());
-    cut(&format!("  {who}  {file}{padding}{end}"), width)
+    cut(&format!("  {start}  {file}{padding}{end}"), width)
 }
 
 #[cfg(test)]
@@ -135,9 +135,9 @@ mod tests {
         }
     }
 
-    /// Speed, address and a part of the name are there at 40 columns.
+    /// On a terminal of 40 columns, of which 39 are drawn.
     #[test]
-    fn a_narrow_line_has_what_matters() {
+    fn a_narrow_line_has_address_speed_and_part_of_the_name() {
         let line = line(&client("192.168.100.200", "holiday/2026/b.jpg"), 39);
         assert!(line.contains("192.168.100.200") && line.contains("12.0 MiB/s"), "{line}");
         assert!(line.contains("holi…jpg"), "{line}");

@@ -48,7 +48,7 @@ pub(super) fn is_wanted(arg: ColorArg) -> bool {
     }
 }
 
-/// Whether `TERM` says that the terminal understands no control sequences.
+/// Whether `TERM` declares that the terminal understands no control sequences.
 pub(super) fn is_dumb() -> bool {
     env::var_os("TERM").is_some_and(|term| term == "dumb")
 }

@@ -43,20 +43,20 @@ pub(crate) fn latency(rtt: Duration) -> String {
 }
 
 /// The line that `-v` prints when an SFTP host is connected.
-pub(crate) fn connected(host: &str, link: &LinkStatus, round_trips: u32) -> String {
+pub(crate) fn connected(host: &str, link: &LinkStatus, rtts: u32) -> String {
     let mut line = format!("{host}: connected");
     if let Some(connect) = link.connect {
         line.push_str(&format!(" in {}", duration(connect)));
     }
-    line.push_str(&format!(", {}", plural(round_trips.into(), "round trip")));
+    line.push_str(&format!(", {}", plural(rtts.into(), "round trip")));
     if let Some(rtt) = link.rtt {
         line.push_str(&format!("; {}", latency(rtt)));
     }
     line
 }
 
-/// The line that `-v` prints when an HTTP or FTP server is connected. Its lanes are opened on demand, so the number of
-/// round trips is unknown.
+/// The line that `-v` prints when an HTTP or FTP server or a peer is connected. Lanes are opened on demand, so the
+/// number of RTTs is unknown.
 pub(crate) fn reached(host: &str, link: &LinkStatus) -> String {
     let mut line = format!("{host}: connected");
     if let Some(connect) = link.connect {

@@ -2,7 +2,7 @@
 //!
 //! JSON is Unicode and file names are bytes: `path` has invalid sequences replaced by U+FFFD, and if
 //! any was replaced, `path_bytes` has the exact name in hexadecimal. Sizes are bytes and durations
-//! seconds, unless the field's name says otherwise; points in time are UTC as in RFC 3339. Fields may be
+//! seconds, unless the field's name has another unit; points in time are UTC as in RFC 3339. Fields may be
 //! added; existing ones stay. Terminal control characters are written as `\u` escapes.
 
 mod config;

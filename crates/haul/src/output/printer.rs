@@ -1,13 +1,14 @@
-//! The one place that writes to the standard streams.
+//! Prints results and messages on the standard streams; no other code of the program does. (Only
+//! the content of files that are copied to `-` or printed by `haul cat` bypasses it.)
 //!
 //! Cheap to clone; all clones write to the same streams, a line at a time. It is not an error if the
 //! reader of standard output exits (`haul ls | head`): further output is dropped, and callers that
 //! could stop early check [`Printer::is_closed`].
 //!
 //! Servers choose names and messages, so control characters are escaped here
-//! ([`haul_storage::text`]), on both streams, also where they are files, which are shown on a
-//! terminal later. Two things keep their bytes: names of `haul ls` that do not go to a terminal, for
-//! programs, and JSON, in which the same characters are written as `\u` escapes.
+//! ([`haul_storage::text`]), on both streams. That includes files, because a user may show them on a
+//! terminal later. Two outputs are exact: names that `haul ls` writes to a file or pipe, for programs,
+//! and JSON, in which the same characters are written as `\u` escapes.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -37,7 +38,7 @@ pub(crate) struct Printer {
 pub(crate) enum Piece<'a> {
     /// haul's own words.
     Text(&'a str),
-    /// A name, in the bytes of the far end.
+    /// A name, in the bytes that the storage returned.
     Name(&'a [u8]),
 }
 
@@ -266,7 +267,7 @@ impl Printer {
         self.stderr(&text::line(&format!("haul: {message}")), true);
     }
 
-    /// Prints a hint about the error before.
+    /// Prints a hint about the previous error.
     fn hint(&self, hint: &str) {
         self.log(&format!("hint: {hint}"));
         self.stderr(&text::line(&format!("hint: {hint}")), true);

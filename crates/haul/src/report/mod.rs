@@ -1,8 +1,8 @@
 //! Receives the events of a transfer: prints them, and collects digests for the manifest.
 //!
 //! The engine must not wait for a terminal, so events pass through a bounded queue to a thread of
-//! their own. If even that is full (a reader of the output that does not read), the engine waits:
-//! memory is bounded, and nothing but progress is ever left out.
+//! their own. If the queue is full (because the reader of the output does not read), the engine waits:
+//! memory is bounded, and nothing but progress is ever dropped.
 
 mod hosts;
 

@@ -86,8 +86,8 @@ fn acl(others: u16) -> String {
     format!("0x{hex}")
 }
 
-/// Formerly, haul assumed that a small file has the mode it was created with, but such a directory reduces
-/// it.
+/// Formerly, haul assumed that a small file has the mode it was created with, but the default ACL of its
+/// directory reduces it.
 #[test]
 fn the_mode_of_a_copy_is_that_of_the_source_in_a_directory_with_an_acl() {
     if !has_tools() {
@@ -141,7 +141,7 @@ fn acls_are_those_of_the_source() {
 
 /// The kernel clears set-ID bits and capabilities of a file whose owner changes.
 #[test]
-fn bits_and_capabilities_that_a_change_of_owner_clears_are_set_again() {
+fn set_id_bits_and_capabilities_that_a_change_of_owner_clears_are_set_again() {
     if !is_root() || !has_tools() {
         eprintln!("skipped: files of other owners need root");
         return;
@@ -245,8 +245,8 @@ fn an_interrupted_directory_has_its_mode_only_together_with_its_owner_and_acl() 
         set(&session, "src/sub", "system.posix_acl_access", &acl(0));
         let command = "cp -q -a --bwlimit 1M src/ dst";
         Slow::start(&session, command, "dst/sub/.f.haul-journal").end(signal);
-        let there = fs::metadata(session.path("dst/sub")).unwrap();
-        let found = (there.mode() & 0o7777, there.uid(), get(&session, "dst/sub"));
+        let metadata = fs::metadata(session.path("dst/sub")).unwrap();
+        let found = (metadata.mode() & 0o7777, metadata.uid(), get(&session, "dst/sub"));
         let wanted = match signal {
             "KILL" => (0o700, 0, Vec::new()),
             _ => (0o2770, 65534, get(&session, "src/sub")),
@@ -260,7 +260,7 @@ fn an_interrupted_directory_has_its_mode_only_together_with_its_owner_and_acl() 
 
 /// In a chroot `/proc` may not be mounted: formerly "cannot set mode (not found)".
 #[test]
-fn modes_and_times_are_kept_without_proc() {
+fn modes_and_times_are_preserved_without_proc() {
     if !is_root() {
         eprintln!("skipped: hiding /proc needs root");
         return;

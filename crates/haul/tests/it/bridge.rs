@@ -10,7 +10,7 @@ use crate::session::Session;
 
 const OPTIONS: &str = "--listen 127.0.0.1:0 --token @token --metrics 127.0.0.1:0";
 
-/// Longest time until something must have happened.
+/// Time limit for everything that a test waits for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn session() -> Session {
@@ -49,7 +49,7 @@ fn wait_for(at: &str, line: &str) {
 }
 
 #[test]
-fn a_bridge_prints_its_address_and_keeps_its_key() {
+fn a_bridge_prints_its_address_and_stores_its_key() {
     let session = session();
     let mut keys = Vec::new();
     for signal in ["INT", "TERM"] {
@@ -69,7 +69,7 @@ fn a_bridge_prints_its_address_and_keeps_its_key() {
 }
 
 #[test]
-fn a_bridge_is_closed_unless_it_is_told_to_be_open() {
+fn a_bridge_without_a_token_needs_the_option_open() {
     let session = session();
     session.haul("bridge --listen 127.0.0.1:0").status(2).stderr(
         "haul: without a token, everyone could use the bridge\n\
@@ -157,7 +157,7 @@ fn a_sharer_learns_that_the_bridge_was_stopped() {
     let start = Instant::now();
     assert_eq!(serving.end("INT").0, Some(0));
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
-    // A lost connection would be reported as well.
+    // A sharer that only lost its connection would print a line as well.
     let printed = sharing.line();
     assert!(printed.contains("the bridge is being stopped"), "{printed}");
     sharing.end("INT");

@@ -44,7 +44,7 @@ fn a_tree_is_copied_by_its_spoken_code() {
     session.haul("check --checksum photos all").status(0);
     let event: serde_json::Value = serde_json::from_str(&sharing.line()).unwrap();
     assert_eq!((&event["event"], &event["action"]), (&"code".into(), &"used".into()));
-    // The code is used up, but this machine has its ticket, and needs no bridge to run the command again.
+    // The code is used up, but this machine has stored its ticket, and needs no bridge to run the command again.
     session.haul(&format!("cat {code}/one.jpg {code}/deep/two.jpg")).stdout("firstsecond");
     let upper = code.to_uppercase();
     session.haul(&format!("cat {upper}/one.jpg")).status(0).stdout("first");
@@ -72,7 +72,7 @@ fn a_wrong_code_is_tried_once_for_several_locations() {
 }
 
 #[test]
-fn a_wrong_code_is_replaced_by_another_one() {
+fn after_a_wrong_guess_the_share_gets_another_code() {
     let session = session();
     let (bridge, named) = bridge(&session);
     let (mut sharing, code) = share(&session, &named, "");
@@ -116,7 +116,7 @@ fn the_bridge_of_codes_may_be_in_the_configuration() {
 }
 
 #[test]
-fn a_peer_is_stored_by_its_code_without_a_copy() {
+fn peers_add_accepts_a_code() {
     let session = session();
     let (bridge, named) = bridge(&session);
     let (sharing, code) = share(&session, &named, "");

@@ -31,7 +31,7 @@ fn nothing_is_copied_to_a_reserved_name() {
     assert_eq!(session.haul("ls d/tree").out(), "y\n");
 }
 
-/// Two names of 253 bytes that begin alike have part files of their own, cut between characters.
+/// Two names of 253 bytes that begin alike have different part files, whose names are cut between characters.
 #[test]
 fn long_names_of_multibyte_characters_are_copied() {
     let session = Session::new();
@@ -74,7 +74,7 @@ fn a_source_does_not_replace_the_file_of_an_earlier_one() {
 
 /// Formerly, looking `x/y` up in the first source failed, because its `x` is no directory.
 #[test]
-fn a_pipe_of_an_earlier_source_does_not_refuse_what_a_later_one_has_there() {
+fn a_pipe_of_an_earlier_source_does_not_block_its_name_for_a_later_one() {
     let session = Session::new().file("a/z", "z").file("b/x/y", "y").file("b/p", "p");
     session.tool("mkfifo a/x a/p");
     session.haul("cp a/ b/ d").status(0).stderr_has("a/x: is a named pipe; not copied");
@@ -83,7 +83,7 @@ fn a_pipe_of_an_earlier_source_does_not_refuse_what_a_later_one_has_there() {
 }
 
 #[test]
-fn a_file_of_an_earlier_source_refuses_what_is_below_its_name() {
+fn a_file_of_an_earlier_source_blocks_a_directory_of_its_name_in_a_later_one() {
     let session = Session::new().file("a/x", "first").file("b/x/y", "y").file("b/z/y", "y");
     let ran = session.haul("cp -n a/ b/ d").status(1);
     ran.stderr_has("this run copies").stderr_has("a/x to the name of a directory above it");
@@ -91,9 +91,9 @@ fn a_file_of_an_earlier_source_refuses_what_is_below_its_name() {
     assert_eq!(session.haul("ls -R e").out(), "z/\nz/y\n");
 }
 
-/// Formerly, any file of that name in the earlier source refused it.
+/// Formerly, any file of that name in the earlier source blocked it.
 #[test]
-fn a_file_that_is_not_selected_does_not_refuse_that_of_a_later_source() {
+fn a_file_that_is_not_selected_does_not_block_its_name_for_a_later_source() {
     let session = Session::new().file("a/x", "1").file("b/x", "12345");
     session.haul("cp -q --min-size 3 a/ b/ d").status(0);
     assert_eq!(session.read("d/x"), "12345");

@@ -24,7 +24,7 @@ fn bash(session: &Session, words: &[&str]) -> Vec<String> {
     bash_by(session, &session.haul("completions bash").status(0).out(), words)
 }
 
-/// The same by a script.
+/// The same with a given completion script.
 fn bash_by(session: &Session, script: &str, words: &[&str]) -> Vec<String> {
     let mut divided = Vec::new();
     for (n, word) in words.iter().enumerate() {

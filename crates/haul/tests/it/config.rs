@@ -63,7 +63,7 @@ fn a_wrong_value_is_an_error_with_its_key() {
 }
 
 #[test]
-fn a_named_file_must_exist_and_the_usual_one_need_not() {
+fn a_configuration_file_that_is_named_must_exist_and_the_usual_one_need_not() {
     let session = Session::new();
     session
         .haul("ls --config none.toml")
@@ -100,7 +100,7 @@ fn xdg_config_home_takes_precedence_over_home() {
 }
 
 #[test]
-fn the_path_is_that_of_the_option_the_variable_or_the_home() {
+fn the_configuration_path_is_that_of_the_option_the_variable_or_the_home() {
     let session = Session::new();
     session.haul("config path").status(0).stdout(&format!("[ROOT]/{USUAL}\n"));
     session.haul("config path --config a.toml").status(0).stdout("a.toml\n");
@@ -175,7 +175,8 @@ fn show_prints_the_source_of_each_option() {
     }
 }
 
-/// Formerly, it omitted `HTTP_PROXY` and `ftp_proxy`, and listed a variable in capitals that an empty one hides.
+/// Formerly, it omitted `HTTP_PROXY` and `ftp_proxy`, and listed an upper-case variable that an empty lower-case one
+/// overrides.
 #[test]
 fn show_prints_the_proxies_that_haul_uses() {
     let session = Session::new();
@@ -346,7 +347,7 @@ fn an_unreachable_remote_is_not_added() {
 
 /// Formerly, the last of several runs could replace what the others had written.
 #[test]
-fn remotes_that_are_added_at_the_same_time_are_all_kept() {
+fn remotes_that_are_added_at_the_same_time_are_all_written() {
     let session = Session::new();
     let add = |n: usize| {
         let mut command = session.command(&format!("config add --no-test n{n} /d{n}"));
@@ -449,7 +450,7 @@ fn an_edit_is_written_as_a_whole_once_it_has_no_faults() {
     let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
     session.haul_where("config edit", &variables).status(0);
     assert_eq!(session.read(USUAL), "# mine\n[defaults]\nlanes = 6\n");
-    // An edited copy with a fault is kept, and not written.
+    // An edited copy with a fault is saved, and the configuration is unchanged.
     let ran = edit("s/lanes/lnes/").status(1);
     assert!(
         ran.err().starts_with(&format!("haul: [ROOT]/{USUAL}:3: [defaults] lnes: unknown key\n"))

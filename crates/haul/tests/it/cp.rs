@@ -15,7 +15,7 @@ fn tree() -> Session {
         .link("src/link", "a")
 }
 
-/// Formerly, each extent of data waited for the permits of the one before, which a short file holds until its
+/// Formerly, each data extent waited for the permits of the previous one, which a short file holds until its
 /// end.
 #[test]
 fn a_short_file_with_holes_is_copied_through_a_small_window() {
@@ -108,7 +108,7 @@ fn nothing_is_copied_into_itself() {
 }
 
 #[test]
-fn a_rerun_finds_everything_there() {
+fn a_rerun_copies_nothing_again() {
     let session = tree();
     let first = session.haul("cp --json src dst").status(0).summary();
     assert_eq!((first["files"].as_u64(), first["moved_bytes"].as_u64()), (Some(3), Some(6)));

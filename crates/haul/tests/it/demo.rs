@@ -44,7 +44,7 @@ fn every_step_prints_a_row_and_nothing_is_left() {
 }
 
 #[test]
-fn metadata_that_a_protocol_does_not_keep_is_not_a_difference() {
+fn metadata_that_a_protocol_does_not_preserve_is_not_a_difference() {
     let session = Session::new()
         .directory("tmp")
         .file("data/run", "x")

@@ -123,7 +123,7 @@ impl World {
         }
         session.write("work/backup/old", "old");
         session.tool("cp -a work/photos work/backup/");
-        self.list("work/backup");
+        self.write_manifest("work/backup");
         fs::create_dir_all(session.path("work/mnt")).unwrap();
         session.write("work/big.iso", "iso".repeat(100_000));
         session.write("work/notes.txt", "notes");
@@ -131,7 +131,10 @@ impl World {
         session.write("work/token", "secret\n");
         session.write("work/list.txt", "2025/a.jpg\n");
         session.write("work/hosts.txt", "server\nnode01\n");
-        session.write("work/urls.txt", self.here("https://server/big.iso\nserver:notes.txt\n"));
+        session.write(
+            "work/urls.txt",
+            self.with_local_servers("https://server/big.iso\nserver:notes.txt\n"),
+        );
         session.write("work/cookies.txt", "server\tFALSE\t/\tTRUE\t0\tid\t7\n");
         session.tool(&format!("cp {} work/key", self.sshd.user_key().display()));
         session.tool("chmod 600 work/key");
@@ -163,7 +166,7 @@ impl World {
     }
 
     /// Writes a manifest.
-    fn list(&self, top: &str) {
+    fn write_manifest(&self, top: &str) {
         let sums = Command::new("sh")
             .args(["-c", "find . -type f ! -name SHA256SUMS | xargs sha256sum >SHA256SUMS"])
             .current_dir(self.session.path(top))
@@ -172,7 +175,7 @@ impl World {
     }
 
     /// Replaces the servers in a command by those of this machine.
-    fn here(&self, line: &str) -> String {
+    fn with_local_servers(&self, line: &str) -> String {
         let web = self.web.url.trim_end_matches('/').to_owned();
         let dav = self.dav.url.trim_end_matches('/').to_owned();
         let ftp = format!("ftp://127.0.0.1:{}/up", self.ftp.port());
@@ -281,11 +284,11 @@ fn every_command_of_the_documentation_works() {
             world.session.tool("cp work/key work/keys");
             let public = crate::sftp::sshd::public(&world.sshd.user_key());
             world.session.write("work/key.pub", public);
-            // The page does this first.
+            // The page assumes that this manifest exists.
             if line.contains("verify --strict nas:") {
-                world.list("nas/photos");
+                world.write_manifest("nas/photos");
             }
-            let here = world.here(&line);
+            let here = world.with_local_servers(&line);
             let mut ran = world.run(&here);
             // All these hosts share one directory here, so their copies disturb each other. Repeating the
             // command copies the missing files.

@@ -24,12 +24,12 @@ fn the_on_done_command_gets_the_outcome_but_no_secrets() {
     assert_eq!(out.status.code(), Some(0));
     // Its output is not part of the results.
     assert_eq!(String::from_utf8_lossy(&out.stderr), "said\n");
-    let told = session.read("home/told");
-    let mut lines = told.lines();
+    let variables = session.read("home/told");
+    let mut lines = variables.lines();
     let mut next = || lines.next().unwrap_or_default();
     assert_eq!((next(), next(), next()), ("HAUL_BYTES=5", "HAUL_FAILED=0", "HAUL_FILES=2"));
-    assert!(next().starts_with("HAUL_SECONDS=0."), "{told}");
-    assert_eq!((next(), next()), ("HAUL_STATUS=0", ""), "{told}");
+    assert!(next().starts_with("HAUL_SECONDS=0."), "{variables}");
+    assert_eq!((next(), next()), ("HAUL_STATUS=0", ""), "{variables}");
 }
 
 #[test]

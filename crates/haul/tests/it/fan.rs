@@ -84,7 +84,7 @@ fn the_events_of_a_host_have_its_name_and_the_summary_counts_source_bytes_once()
     assert_eq!((&summary["hosts"], &summary["failed_hosts"]), (&3.into(), &0.into()));
     assert_eq!(summary["files"], 9);
     assert_eq!(summary["source_bytes"], (5 << 20) + 5);
-    // The summary of a copy to one place has no hosts.
+    // The summary of a copy to one destination has no hosts.
     let one = session.haul("cp --json src/ other").status(0).summary();
     assert!(one.get("hosts").is_none());
 }
@@ -138,8 +138,8 @@ fn hosts_come_from_a_file_and_some_are_left_out() {
         .status(0)
         .stdout("")
         .stderr("");
-    for (host, there) in [("n1", true), ("n2", false), ("n3", true), ("old", true)] {
-        assert_eq!(session.has(&format!("hosts/{host}/data/a")), there, "{host}");
+    for (host, is_copied) in [("n1", true), ("n2", false), ("n3", true), ("old", true)] {
+        assert_eq!(session.has(&format!("hosts/{host}/data/a")), is_copied, "{host}");
     }
 }
 

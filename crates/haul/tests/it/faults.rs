@@ -19,7 +19,7 @@ use crate::sftp::Running;
 pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
-    /// `None`, with the reason printed, without the right to mount.
+    /// Mounts a tmpfs. `None`, with the reason printed, without the right to mount.
     pub(crate) fn tmpfs(session: &Session, name: &str, options: &str) -> Option<Self> {
         let at = session.path(name);
         fs::create_dir_all(&at).unwrap();
@@ -113,12 +113,12 @@ fn a_full_disk_is_reported_and_no_partial_file_has_its_final_name() {
             .stderr_has("disk/src/f: cannot")
             .stderr_has("No space left on device");
         assert!(!session.has("disk/src/f"), "{length} bytes");
-        assert_eq!(session.read("disk/src/a"), "small", "the other file is there");
+        assert_eq!(session.read("disk/src/a"), "small", "the other file is copied");
     }
 }
 
-/// A file system mounted deep in an extra directory was emptied: only mount points in directories that the source has were
-/// spared.
+/// Formerly, a file system mounted deep in an extra directory was emptied: only mount points in directories that the
+/// source has too were spared.
 #[test]
 fn with_one_file_system_deleting_leaves_mounted_file_systems_alone() {
     let session = Session::new().file("src/kept", "x").file("src/taken/f", "y");
@@ -199,7 +199,7 @@ fn a_file_where_a_directory_is_needed_and_the_reverse_are_errors() {
 }
 
 #[test]
-fn every_possible_file_name_is_copied_and_in_the_manifest() {
+fn files_with_unusual_names_are_copied_and_listed_in_the_manifest() {
     let names: [&[u8]; 8] = [
         b"new\nline",
         b"not \xff\xfe text",
@@ -234,7 +234,7 @@ impl Slow {
         let slow = Self(child.unwrap());
         let begun = Instant::now();
         while !session.has(until) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{until} never came");
+            assert!(begun.elapsed() < Duration::from_secs(60), "{until} never appeared");
             std::thread::sleep(Duration::from_millis(10));
         }
         slow
@@ -335,7 +335,7 @@ fn special_files_are_left_out_with_a_warning() {
 }
 
 #[test]
-fn hard_links_and_holes_are_kept() {
+fn hard_links_and_holes_are_preserved() {
     let session = Session::new().file("src/one", content(3 << 20));
     fs::hard_link(session.path("src/one"), session.path("src/two")).unwrap();
     let holes = fs::File::create(session.path("src/holes")).unwrap();
@@ -349,7 +349,7 @@ fn hard_links_and_holes_are_kept() {
     assert!(look("dst/src/holes").blocks() < 10_000, "{} blocks", look("dst/src/holes").blocks());
 }
 
-/// Data written to a disk before it was unplugged may be missing, whatever a journal says; data that an
+/// Data written to a disk before it was unplugged may be missing, whatever a journal lists; data that an
 /// interrupted copy has made durable is not.
 #[test]
 fn on_a_disk_that_was_unmounted_only_durable_data_is_resumed() {
@@ -369,7 +369,7 @@ fn on_a_disk_that_was_unmounted_only_durable_data_is_resumed() {
 }
 
 #[test]
-fn archive_keeps_the_owners_that_a_user_may_set_and_warns_of_the_others() {
+fn archive_sets_the_owners_that_a_user_may_set_and_warns_of_the_others() {
     if !is_root() {
         eprintln!("skipped: making files of other users needs root");
         return;
@@ -409,32 +409,32 @@ fn files_below_paths_longer_than_the_system_accepts_are_copied_and_removed() {
         directory
     };
     fs::create_dir(session.path("src")).unwrap();
-    let far = directory("src");
+    let source = directory("src");
     let at = |directory: &rustix::fd::OwnedFd, name: &str| {
         let number = std::os::fd::AsRawFd::as_raw_fd(directory);
         PathBuf::from(format!("/proc/self/fd/{number}/{name}"))
     };
-    fs::write(at(&far, "small"), "small").unwrap();
-    fs::write(at(&far, "large"), content(9 << 20)).unwrap();
-    std::os::unix::fs::symlink("small", at(&far, "link")).unwrap();
-    fs::hard_link(at(&far, "small"), at(&far, "name")).unwrap();
+    fs::write(at(&source, "small"), "small").unwrap();
+    fs::write(at(&source, "large"), content(9 << 20)).unwrap();
+    std::os::unix::fs::symlink("small", at(&source, "link")).unwrap();
+    fs::hard_link(at(&source, "small"), at(&source, "name")).unwrap();
     session.haul("sync src dst").status(0);
-    let there = directory("dst");
-    assert_eq!(fs::read(at(&there, "small")).unwrap(), b"small");
-    assert_eq!(fs::read(at(&there, "large")).unwrap(), content(9 << 20));
-    assert_eq!(fs::read_link(at(&there, "link")).unwrap(), PathBuf::from("small"));
-    let mut there_now: Vec<_> =
-        fs::read_dir(at(&there, "")).unwrap().map(|it| it.unwrap().file_name()).collect();
-    there_now.sort();
+    let copy = directory("dst");
+    assert_eq!(fs::read(at(&copy, "small")).unwrap(), b"small");
+    assert_eq!(fs::read(at(&copy, "large")).unwrap(), content(9 << 20));
+    assert_eq!(fs::read_link(at(&copy, "link")).unwrap(), PathBuf::from("small"));
+    let mut names_in_copy: Vec<_> =
+        fs::read_dir(at(&copy, "")).unwrap().map(|it| it.unwrap().file_name()).collect();
+    names_in_copy.sort();
     assert_eq!(
-        there_now,
+        names_in_copy,
         ["large", "link", "name", "small"],
         "no part file and no journal is left"
     );
     session.haul("sync src dst").status(0).stderr_has("3 unchanged");
     for name in ["small", "large", "link", "name"] {
-        fs::remove_file(at(&far, name)).unwrap();
+        fs::remove_file(at(&source, name)).unwrap();
     }
-    fs::write(at(&far, "other"), "other").unwrap();
+    fs::write(at(&source, "other"), "other").unwrap();
     session.haul("sync --delete src dst").status(0).stderr_has("4 removed");
 }

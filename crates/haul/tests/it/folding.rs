@@ -37,8 +37,8 @@ fn the_second_of_two_names_that_differ_in_case_is_an_error() {
     }
 }
 
-/// exfat-fuse reports two inode numbers for one file. `--delete` took the file that belonged to the source for another
-/// one and removed it.
+/// exfat-fuse reports two inode numbers for one file. Formerly, `--delete` therefore took the copy of a source file for
+/// an extra file and removed it.
 #[test]
 fn delete_spares_a_file_whose_name_differs_in_case() {
     for (name, make, mount) in KINDS {

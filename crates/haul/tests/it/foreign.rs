@@ -28,7 +28,7 @@ fn needs_root() -> bool {
     !is_root
 }
 
-/// Formerly, haul assumed that an existing part file has the mode with which it creates them.
+/// Formerly, haul assumed that an existing part file has the mode that haul creates part files with.
 #[test]
 fn an_existing_part_file_gets_the_mode_of_its_source() {
     for size in [7, 9 << 20] {
@@ -74,7 +74,8 @@ fn a_hard_link_is_not_used_as_a_part_file() {
     assert_eq!(fs::metadata(session.path("dst/f")).unwrap().len(), 9 << 20);
 }
 
-/// Formerly, root gave a file of another user, of the same size and time, to root with its set-user-ID bit.
+/// Formerly, haul as root changed the owner of another user's file of the same size and time to root, and set its
+/// set-user-ID bit, without comparing the content.
 #[test]
 fn set_id_bits_are_set_only_on_the_bytes_of_the_source() {
     if needs_root() {
@@ -133,7 +134,7 @@ fn a_source_that_is_mounted_elsewhere_is_not_removed_from_its_destination() {
     }
 }
 
-/// Formerly, the copy went on and on into itself.
+/// Formerly, the copy descended into itself without end.
 #[test]
 fn a_destination_that_is_mounted_elsewhere_is_not_copied_into_itself() {
     let session = Session::new().file("in/a/f", "x").file("in/b", "y");

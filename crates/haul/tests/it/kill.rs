@@ -90,7 +90,7 @@ fn check_finished(session: &Session) -> u64 {
         let original = source.join(file.strip_prefix(&destination).unwrap());
         assert!(
             fs::read(&file).unwrap() == fs::read(&original).unwrap(),
-            "{} is under its name and not whole",
+            "{} has its final name and is incomplete",
             file.display()
         );
     }
@@ -142,11 +142,11 @@ fn kill_and_continue(options: &str) {
         fs::remove_dir_all(session.path("dst")).unwrap();
     }
     eprintln!(
-        "haul cp {options}: {struck} kills, {struck} identical results, {resumed_runs} runs continued \
+        "haul cp {options}: {struck} kills, {struck} identical results, {resumed_runs} runs resumed \
          part files, at most {most_repeated} bytes repeated"
     );
-    assert_eq!(struck, kills, "too few kills met a living run");
-    assert!(resumed_runs > 0, "no run had a part file to continue");
+    assert_eq!(struck, kills, "too few kills hit a running process");
+    assert!(resumed_runs > 0, "no run had a part file to resume");
 }
 
 #[test]
@@ -184,10 +184,10 @@ fn a_journal_that_a_kill_left_next_to_a_finished_file_is_removed_in_every_mode()
     }
 }
 
-/// Where renaming cannot refuse to replace (ntfs-3g), haul links the final name and then removes the other
-/// one. A run that is killed in between leaves the file under both names.
+/// Where a rename cannot fail if the final name exists (ntfs-3g has no `RENAME_NOREPLACE`), haul links the final name
+/// and then removes the part file's name. A run that is killed in between leaves the file under both names.
 #[test]
-fn the_name_of_a_part_file_that_a_kill_left_on_a_finished_file_is_removed() {
+fn a_part_file_name_that_a_kill_left_on_a_finished_file_is_removed() {
     for mode in ["different", "newer", "never"] {
         let session = Session::new().file("src/f", "content");
         session.haul("cp -q src/ dst").status(0);
@@ -196,7 +196,7 @@ fn the_name_of_a_part_file_that_a_kill_left_on_a_finished_file_is_removed() {
         assert!(session.has("dst/.f.haul-part"), "{mode}");
         session.haul(&format!("cp -q --overwrite {mode} src/ dst")).status(0).stderr("");
         assert!(!session.has("dst/.f.haul-part"), "{mode}");
-        // A part file of its own stays: a run may resume from it.
+        // A part file that is another file stays: a run may resume from it.
         session.tool("ln dst/f dst/second");
         session.write("dst/.f.haul-part", "con");
         session.haul(&format!("cp -q --overwrite {mode} src/ dst")).status(0).stderr("");

@@ -14,10 +14,10 @@ use crate::peer_paths::lab::ip;
 use crate::serve::Serving;
 use crate::session::{Ran, Session};
 
-/// The address of the sharer at first, and that of the receiver.
+/// The initial address of the sharer, and the address of the receiver.
 const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 
-/// Longest time until something must have happened.
+/// Time limit for everything that a test waits for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Lan {
@@ -36,8 +36,8 @@ impl Lan {
                 return None;
             }
         };
-        let there = receiver.path();
-        let cable = format!("link add cable0 type veth peer name cable1 netns {}", there.display());
+        let path = receiver.path();
+        let cable = format!("link add cable0 type veth peer name cable1 netns {}", path.display());
         if let Err(error) = ip(&sharer, &cable) {
             eprintln!("SKIPPED: {error}");
             return None;
@@ -69,7 +69,8 @@ impl Lan {
         session.ran(line, command(&self.receiver, session, line).output().unwrap())
     }
 
-    /// Runs a command on the receiver's machine until it succeeds: on a busy machine, responses to a search may be late.
+    /// Runs a command on the receiver's machine until it succeeds, for at most [`PATIENCE`]: on a busy machine,
+    /// responses to a search may be late.
     fn receive_found(&self, session: &Session, line: &str) -> Ran {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -80,7 +81,7 @@ impl Lan {
         }
     }
 
-    /// Starts a share with a code on the sharer's machine, also if the bridge is found late.
+    /// Starts a share with a code on the sharer's machine; retries until it finds the bridge, for at most [`PATIENCE`].
     fn share_code(&self, session: &Session) -> (Serving, Value) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -92,12 +93,12 @@ impl Lan {
         }
     }
 
-    /// Starts a command on the sharer's machine; with the object that it prints.
+    /// Starts a command on the sharer's machine. Returns it with the object that it prints.
     fn start(&self, session: &Session, line: &str) -> (Serving, Value) {
         started(&self.sharer, session, line)
     }
 
-    /// A socket on the receiver's machine that hears what is sent to everyone by multicast DNS.
+    /// A socket on the receiver's machine that receives multicast DNS packets.
     fn listener(&self) -> UdpSocket {
         let listen = || {
             let socket = UdpSocket::bind("0.0.0.0:5353").unwrap();
@@ -114,7 +115,7 @@ fn started(space: &Namespace, session: &Session, line: &str) -> (Serving, Value)
     Serving::parsed(printing(space, session, line))
 }
 
-/// A command that prints an object, of a user with a name.
+/// A command that prints an object; its user is called walter.
 fn printing(space: &Namespace, session: &Session, line: &str) -> Command {
     let mut command = command(space, session, &format!("{line} --json"));
     command.env("USER", "walter");
@@ -151,7 +152,7 @@ fn heard(socket: &UdpSocket, time: Duration) -> Vec<Vec<u8>> {
     packets
 }
 
-/// The names in packets that are 16 hexadecimal digits.
+/// The DNS labels in packets that consist of 16 hexadecimal digits.
 fn random_names(packets: &[Vec<u8>]) -> HashSet<Vec<u8>> {
     let labels = packets.iter().flat_map(|packet| packet.windows(17));
     let labels =
@@ -159,7 +160,8 @@ fn random_names(packets: &[Vec<u8>]) -> HashSet<Vec<u8>> {
     labels.map(|label| label[1..].to_vec()).collect()
 }
 
-/// Whether a packet withdraws a service of haul: a record of type PTR and class IN has a TTL of 0 (RFC 6762, section 10.1).
+/// Whether a packet withdraws a service of haul: a record of type PTR and class IN has a TTL of 0 (RFC 6762, section
+/// 10.1).
 fn withdraws(packet: &[u8]) -> bool {
     contains(packet, "_haul") && packet.windows(8).any(|part| part == [0, 12, 0, 1, 0, 0, 0, 0])
 }
@@ -219,7 +221,7 @@ fn a_code_needs_no_bridge_option_where_a_bridge_announces_itself() {
     let (bridge, object) = lan.start(&session, "bridge --open --announce");
     let key = object["key"].as_str().unwrap().to_owned();
     let (sharing, object) = lan.share_code(&session);
-    // It is used for the code only.
+    // The bridge is used for the code only.
     assert!(object["bridge"].is_null(), "{object}");
     let code = object["code"].as_str().unwrap();
     let ran = lan.receive_found(&session, &format!("cp {code}/ all")).status(0);
@@ -242,7 +244,7 @@ fn a_code_needs_no_bridge_option_where_a_bridge_announces_itself() {
         if ran.err().contains("the local network has several") || Instant::now() > until {
             break ran;
         }
-        // Each attempt at one of them counts as a guess there.
+        // Each attempt that reaches one bridge counts as a guess at that bridge.
         sleep(Duration::from_secs(2));
     };
     ran.stderr_has("the local network has several").stderr_has(&key);
@@ -295,6 +297,6 @@ fn a_share_is_withdrawn_when_its_ticket_expires() {
     };
     assert!(is_announced(&heard_until(&socket, is_announced)), "nothing is announced");
     let is_withdrawn = |packets: &[Vec<u8>]| packets.iter().any(|packet| withdraws(packet));
-    assert!(is_withdrawn(&heard_until(&socket, is_withdrawn)), "it is not withdrawn");
+    assert!(is_withdrawn(&heard_until(&socket, is_withdrawn)), "the share is not withdrawn");
     sharing.end("INT");
 }

@@ -30,7 +30,7 @@ async fn a_version_that_has_changed_on_the_server_stays_beside_the_one_from_here
 async fn a_version_that_appears_between_the_stat_and_the_commit_stays() {
     let storage = MemoryStorage::new();
     let long = vec![7; 5 * MIB];
-    // At once, and in pieces.
+    // In one request, and in pieces.
     for (operation, content) in
         [(Operation::WriteWhole, b"from here".as_slice()), (Operation::Commit, &long[..])]
     {
@@ -105,7 +105,7 @@ async fn an_upload_whose_response_was_lost_makes_no_copy() {
 
 /// Formerly, the upload of a later change took the one before for a change by another program.
 #[tokio::test(start_paused = true)]
-async fn an_upload_of_which_the_server_has_not_reported_the_version_is_replaced_by_the_next() {
+async fn an_upload_whose_version_is_unknown_is_replaced_by_the_next() {
     for can_times in [true, false] {
         let storage = MemoryStorage::builder();
         let storage = storage.with_capabilities(|can| can.times = can_times).build();
@@ -128,7 +128,7 @@ async fn an_upload_of_which_the_server_has_not_reported_the_version_is_replaced_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_of_which_the_version_is_unknown_is_removed_with_its_file() {
+async fn an_upload_whose_version_is_unknown_is_removed_with_its_file() {
     let storage = MemoryStorage::new();
     let world = World::new(&storage);
     let handle = world.create("new").await;
@@ -141,7 +141,7 @@ async fn an_upload_of_which_the_version_is_unknown_is_removed_with_its_file() {
     assert!(storage.paths().is_empty());
 }
 
-/// Formerly the next upload replaced the other version, with what had been read of the one before in it.
+/// Formerly, the next upload replaced that version by content with parts of the one before.
 #[tokio::test(start_paused = true)]
 async fn a_version_that_appears_before_the_permissions_are_set_is_not_replaced() {
     let storage = behind_link();

@@ -1,4 +1,4 @@
-//! The sharer's side of an exchange: it gives the ticket to the first receiver that knows the code.
+//! The sharer's side of an exchange: it sends the ticket to the first receiver that knows the code.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,13 +24,13 @@ use super::spoken::Code;
 use crate::identity::Identity;
 use crate::tls;
 
-/// Time for the handshake, and again for the exchange.
+/// Time limit for the handshake, and again for the exchange.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How a code has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// A receiver that knows the code has the ticket.
+    /// A receiver that knows the code was sent the ticket.
     Given,
     /// A receiver has made a wrong guess.
     Wrong,
@@ -39,11 +39,11 @@ pub(super) enum Verdict {
 #[derive(Debug, Default)]
 struct State {
     has_ended: bool,
-    /// The receiver that has been sent the ticket.
+    /// The first receiver that has proved that it knows the code, and is sent the ticket.
     granted: Option<SocketAddr>,
 }
 
-/// Answers the receivers of one code.
+/// Serves the receivers of one code.
 pub(super) struct CodeAnswerer {
     code: Code,
     ticket: Zeroizing<String>,
@@ -53,7 +53,7 @@ pub(super) struct CodeAnswerer {
 }
 
 impl CodeAnswerer {
-    /// Sends the verdict as soon as there is one; from then on the code is no longer valid.
+    /// Sends the verdict to `verdicts` as soon as there is one; from then on the code is no longer valid.
     ///
     /// # Errors
     /// If the cryptographic library fails.
@@ -62,7 +62,7 @@ impl CodeAnswerer {
         ticket: Zeroizing<String>,
         verdicts: UnboundedSender<(Verdict, SocketAddr)>,
     ) -> Result<Self> {
-        // Not the sharer's own: a client that has only the number must not recognize the sharer.
+        // Not the sharer's own identity: a client that has only the number must not recognize the sharer.
         let identity = Identity::ephemeral()?;
         let tls = tls::code_server_config(identity.pkcs8(), &identity.spki())?;
         Ok(Self { code, ticket, tls, state: Mutex::default(), verdicts })
@@ -77,7 +77,7 @@ impl CodeAnswerer {
         !std::mem::replace(&mut self.state().has_ended, true)
     }
 
-    /// The receiver that has been sent the ticket.
+    /// The receiver that was sent the ticket.
     pub(super) fn granted(&self) -> Option<SocketAddr> {
         self.state().granted
     }
@@ -86,10 +86,10 @@ impl CodeAnswerer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers a receiver at `from`.
+    /// Runs the exchange with a receiver at `from`.
     ///
     /// # Errors
-    /// If the connection is lost or is not of this protocol. That is no guess.
+    /// If the connection is lost or is not of this protocol. Before the receiver's proof, that is not a guess.
     pub(super) async fn answer<S>(&self, stream: S, from: SocketAddr) -> Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -98,13 +98,13 @@ impl CodeAnswerer {
         let stream = stream.map_err(|error| tls::explain(error, &from.to_string()))?;
         let exporter = tls::exporter(stream.get_ref().1)?;
         let mut channel = Channel::new(stream);
-        let talk = timeout(PATIENCE, self.talk(&mut channel, exporter, from)).await;
-        talk.unwrap_or_else(|_| Err(lost(&io::ErrorKind::TimedOut.into())))?;
+        let outcome = timeout(PATIENCE, self.exchange(&mut channel, exporter, from)).await;
+        outcome.unwrap_or_else(|_| Err(lost(&io::ErrorKind::TimedOut.into())))?;
         channel.close().await;
         Ok(())
     }
 
-    async fn talk<S>(
+    async fn exchange<S>(
         &self,
         channel: &mut Channel<S>,
         exporter: [u8; 32],
@@ -124,7 +124,7 @@ impl CodeAnswerer {
         let keys = half.finish(&start.share)?;
         send(channel, from_sharer::Body::Reply(Reply { share })).await?;
         let Some(to_sharer::Body::Confirm(confirm)) = next(channel).await? else {
-            // It has learnt nothing, and may try again.
+            // The receiver has learnt nothing, and may try again.
             return Err(unexpected_message());
         };
         if let Some(refusal) = self.judge(&keys, &confirm.mac, from) {
@@ -144,8 +144,8 @@ impl CodeAnswerer {
     }
 
     /// Why a receiver with this proof is refused; `None` if it gets the ticket. One wrong proof ends the code, since it
-    /// tests one of 2^18 word pairs. A right one from another network ends it, too: one of the two receivers has
-    /// overheard the code, and the sharer must learn of it. A receiver that did not get its ticket may try again.
+    /// tests one of 2^18 word pairs. A correct one from a second network ends it, too: one of the two receivers has
+    /// overheard the code, and the sharer must notice. A receiver that did not get its ticket may try again.
     fn judge(&self, keys: &Keys, mac: &[u8], from: SocketAddr) -> Option<CodeRefusal> {
         let mut state = self.state();
         if state.has_ended {

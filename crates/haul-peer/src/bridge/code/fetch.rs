@@ -1,4 +1,4 @@
-//! The receiver's side: a code becomes a ticket.
+//! The receiver's side of an exchange: it fetches the ticket for a code.
 
 use std::io;
 
@@ -33,8 +33,9 @@ const NEW_CODE_HINT: &str = "ask the sharer for the code that it shows now";
 /// Must be called within a tokio runtime.
 ///
 /// # Errors
-/// `NotFound` if no sharer has the code's number, `Unauthenticated` if the words are wrong or the other side does not know
-/// them, `Busy` after too many attempts in a minute; or if the bridge cannot be reached or its key is unknown.
+/// `NotFound` if no sharer has the code's number or the code has ended, `Unauthenticated` if the words are wrong or the
+/// other side does not know them, `Busy` after too many attempts in a minute; or if the bridge cannot be reached or its
+/// key is unknown.
 pub async fn fetch(bridge: &BridgeAddress, code: &Code) -> Result<Ticket> {
     let at = || format!("code {}", code.number());
     key(bridge)?;
@@ -111,7 +112,7 @@ where
     Ok(ticket)
 }
 
-/// The next message of the sharer, unless it refuses.
+/// The next message of the sharer; an error if it refuses.
 async fn next<S>(channel: &mut Channel<S>) -> Result<from_sharer::Body>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -133,7 +134,7 @@ where
     channel.send(&ToSharer { body: Some(body) }).await
 }
 
-/// Why the sharer refuses. Never retried: the next attempt needs another code.
+/// The error of a refusal by the sharer. Never retried: the next attempt needs another code.
 fn refused_by_sharer(refused: &Refused) -> Error {
     let refusal = CodeRefusal::of(refused.code);
     let (kind, cause) = match refusal {

@@ -1,4 +1,4 @@
-//! SPAKE2 with a code as its password, and what follows from its key.
+//! SPAKE2 with a code as its password, and the keys derived from its result.
 //!
 //! ```text
 //! K            = SPAKE2(Ed25519; password: the code; A: "haul code 1 receiver" || exporter,
@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 use super::super::room::{derive, sign, verify};
 use super::spoken::Code;
 
-/// Length in bytes of either message of SPAKE2: the side, and a point.
+/// Length in bytes of either message of SPAKE2: a byte for the side, and a point.
 pub(super) const SHARE_LEN: usize = 33;
 
 const RECEIVER: &[u8] = b"haul code 1 receiver";
@@ -53,7 +53,7 @@ pub(super) struct Half {
 }
 
 impl Half {
-    /// For a connection with this exporter value.
+    /// Starts the exchange on a connection with this exporter value.
     pub(super) fn start(side: Side, code: &Code, exporter: [u8; 32]) -> Self {
         let text = Zeroizing::new(code.to_string());
         let password = Password::new(text.as_bytes());
@@ -71,10 +71,10 @@ impl Half {
         self.share.clone()
     }
 
-    /// The keys, with the other side's message.
+    /// Derives the keys from `theirs`, the other side's message.
     ///
     /// # Errors
-    /// `Protocol` if that is no message of the other side. This reveals nothing about the code.
+    /// `Protocol` if that is not a valid message of the other side. This reveals nothing about the code.
     pub(super) fn finish(self, theirs: &[u8]) -> Result<Keys> {
         let invalid =
             || Error::new(ErrorKind::Protocol, "use the code").because("an invalid key exchange");
@@ -90,7 +90,7 @@ impl Half {
     }
 }
 
-/// The keys of an exchange. They are the same on both sides if the codes are.
+/// The keys of an exchange. They are the same on both sides if code and connection are.
 pub(super) struct Keys {
     receiver: hmac::Key,
     sharer: hmac::Key,
@@ -115,7 +115,7 @@ impl Keys {
         sign(self.of(side), &[&self.transcript[..]])
     }
 
-    /// Whether `mac` is the proof of a side, in time independent of its bytes.
+    /// Whether `mac` is the proof of `side`, in time independent of its bytes.
     pub(super) fn verify(&self, side: Side, mac: &[u8]) -> bool {
         verify(self.of(side), &[&self.transcript[..]], mac)
     }
@@ -137,7 +137,7 @@ impl Keys {
     /// Decrypts the ticket.
     ///
     /// # Errors
-    /// `Protocol` if it was not encrypted with these keys, or is no text.
+    /// `Protocol` if it was not encrypted with these keys, or is not UTF-8.
     pub(super) fn open(&self, sealed: &[u8]) -> Result<Zeroizing<String>> {
         let failed = || {
             Error::new(ErrorKind::Protocol, "use the code")

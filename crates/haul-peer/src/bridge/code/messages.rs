@@ -18,14 +18,14 @@ pub const MIN_VERSION: u32 = 1;
 /// A message to the sharer.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ToSharer {
-    /// The message. Nothing if it is one of a later version.
+    /// The message. `None` if it is of a later version.
     #[prost(oneof = "to_sharer::Body", tags = "1, 2, 3")]
     pub body: Option<to_sharer::Body>,
 }
 
 /// The bodies of [`ToSharer`].
 pub mod to_sharer {
-    /// A message of the receiver, in this order.
+    /// The messages of the receiver, in the order in which it sends them.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Body {
         /// The receiver's half of SPAKE2.
@@ -34,7 +34,7 @@ pub mod to_sharer {
         /// Proof that the receiver knows the code.
         #[prost(message, tag = "2")]
         Confirm(super::Confirm),
-        /// The receiver has the ticket.
+        /// The receiver has received the ticket.
         #[prost(message, tag = "3")]
         Received(super::Empty),
     }
@@ -65,7 +65,7 @@ pub struct Confirm {
 /// A message from the sharer.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FromSharer {
-    /// The message. Nothing if it is one of a later version.
+    /// The message. `None` if it is of a later version.
     #[prost(oneof = "from_sharer::Body", tags = "1, 2, 3")]
     pub body: Option<from_sharer::Body>,
 }

@@ -53,12 +53,12 @@ pub enum CodeEvent {
     Used,
     /// A receiver had wrong words. The code is not valid any more.
     Guessed {
-        /// The code that is valid instead; none after too many guesses, or if the bridge is lost.
+        /// The code that is valid instead; none after too many guesses, or if the bridge does not accept a new one.
         next: Option<Code>,
     },
     /// No receiver has used the code in time.
     Expired,
-    /// The bridge was lost, and has not accepted the code again.
+    /// The connection to the bridge was lost, and the code could not be offered again.
     Lost {
         /// The reason.
         cause: String,
@@ -158,10 +158,10 @@ struct Sharer {
     exchanges: Arc<Semaphore>,
 }
 
-/// The code that is valid.
+/// The code that is valid at present.
 struct Current {
     signalling: Signalling,
-    /// With it, the bridge gives the same number again.
+    /// With this key, the sharer gets the same number from the bridge again.
     key: Zeroizing<[u8; 32]>,
     answerer: Valid,
     verdicts: UnboundedReceiver<(Verdict, SocketAddr)>,
@@ -185,7 +185,8 @@ impl Drop for Valid {
     }
 }
 
-/// When a code expires. Timers stand still while a machine is suspended, and the clock may be set.
+/// When a code expires: by the timer or by the clock, whichever is earlier. The timer stands still while the machine is
+/// suspended, and the clock may be set.
 #[derive(Debug, Clone, Copy)]
 struct Until {
     timer: Instant,
@@ -323,11 +324,11 @@ impl Sharer {
     async fn serve(&self, current: &mut Current) -> End {
         let mut heard = Instant::now();
         let mut keepalive = interval(KEEPALIVE);
-        // After a suspension, one is enough.
+        // After a suspension, one ping is enough.
         keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                // Verdicts first: no receiver gets a response after a wrong guess.
+                // Verdicts first: no exchange is started after a wrong guess.
                 biased;
                 Some((verdict, from)) = current.verdicts.recv() => {
                     return End::Verdict(verdict, from);
@@ -372,13 +373,13 @@ impl Sharer {
         let at = current.signalling.at;
         let from = incoming.joiner_observed.parse().unwrap_or(at);
         for id in &incoming.connections {
-            // Beyond the limit it is dropped: the receiver fails, and may try again.
             let Ok(id) = fixed(id, "connection") else { continue };
+            // Beyond the limit it is dropped: the receiver fails, and may try again.
             let Ok(permit) = Arc::clone(&self.exchanges).try_acquire_owned() else { return };
             let answerer = Arc::clone(&current.answerer.0);
             tokio::spawn(async move {
                 if let Ok(Ok(stream)) = timeout(PATIENCE, connect(at, id)).await {
-                    // An exchange that ends early is no guess.
+                    // A failure without a verdict leaves the code valid.
                     drop(Box::pin(answerer.answer(stream, from)).await);
                 }
                 drop(permit);

@@ -61,7 +61,7 @@ impl Code {
         Ok(Self { number, words: [word([a, b]), word([c, d])] })
     }
 
-    /// The number, which is no secret.
+    /// The number, which is not secret.
     pub const fn number(&self) -> u32 {
         self.number
     }
@@ -80,7 +80,7 @@ impl fmt::Debug for Code {
     }
 }
 
-/// Upper and lower case are the same.
+/// Case is ignored.
 impl FromStr for Code {
     type Err = CodeError;
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistyped_word_is_reported_with_the_one_that_it_may_be() {
+    fn a_mistyped_word_is_reported_with_a_suggestion() {
         let error = "7-orbt-candle".parse::<Code>().unwrap_err();
         assert_eq!(error, CodeError::Word { position: 1, near: Some("orbit") });
         assert_eq!(

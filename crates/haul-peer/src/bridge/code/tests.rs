@@ -38,11 +38,12 @@ fn answerer(ticket: &Ticket) -> (CodeAnswerer, Verdicts) {
 }
 
 /// Fetches the ticket as a receiver with this code.
-async fn ask(answerer: &CodeAnswerer, code: &str) -> haul_storage::Result<Ticket> {
-    ask_from(answerer, code, from()).await
+async fn fetch(answerer: &CodeAnswerer, code: &str) -> haul_storage::Result<Ticket> {
+    fetch_from(answerer, code, from()).await
 }
 
-async fn ask_from(
+/// Fetches the ticket as a receiver at `from`.
+async fn fetch_from(
     answerer: &CodeAnswerer,
     code: &str,
     from: SocketAddr,
@@ -53,7 +54,7 @@ async fn ask_from(
     received
 }
 
-/// A receiver that does what the test wants.
+/// A receiver that the test controls.
 struct Receiver {
     channel: Channel<tokio_rustls::client::TlsStream<DuplexStream>>,
     exporter: [u8; 32],
@@ -93,9 +94,9 @@ fn start(half: &Half) -> to_sharer::Body {
 async fn a_code_gives_the_ticket_once() {
     let ticket = ticket();
     let (answerer, mut verdicts) = answerer(&ticket);
-    assert_eq!(ask(&answerer, CODE).await.unwrap(), ticket);
+    assert_eq!(fetch(&answerer, CODE).await.unwrap(), ticket);
     assert_eq!(verdicts.try_recv().unwrap(), (Verdict::Given, from()));
-    let error = ask(&answerer, CODE).await.unwrap_err();
+    let error = fetch(&answerer, CODE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.to_string().contains("no longer valid"), "{error}");
     assert!(verdicts.try_recv().is_err());
@@ -104,24 +105,24 @@ async fn a_code_gives_the_ticket_once() {
 #[tokio::test]
 async fn one_wrong_guess_burns_the_code() {
     let (answerer, mut verdicts) = answerer(&ticket());
-    let error = ask(&answerer, "7-orbit-orbit").await.unwrap_err();
+    let error = fetch(&answerer, "7-orbit-orbit").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthenticated);
     assert!(error.to_string().contains("the code is wrong"), "{error}");
     assert_eq!(verdicts.try_recv().unwrap(), (Verdict::Wrong, from()));
-    let error = ask(&answerer, CODE).await.unwrap_err();
+    let error = fetch(&answerer, CODE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    assert!(!answerer.end(), "it has ended");
+    assert!(!answerer.end(), "the code has ended");
 }
 
-/// Of several guesses at the same time, only one is judged.
+/// Of several simultaneous guesses, only one is judged.
 #[tokio::test]
 async fn guesses_at_once_count_like_guesses_in_a_row() {
     let (answerer, mut verdicts) = answerer(&ticket());
     let guesses = ["7-orbit-acorn", "7-orbit-angle", "7-orbit-anvil", CODE];
     let (mut nears, mut fars): (Vec<_>, Vec<_>) = guesses.iter().map(|_| duplex(1 << 16)).unzip();
     let mut receivers = Vec::new();
-    let answers = fars.drain(..).map(|far| answerer.answer(far, from()));
-    let asking = async {
+    let serving = fars.drain(..).map(|far| answerer.answer(far, from()));
+    let receiving = async {
         for (near, guess) in nears.drain(..).zip(guesses) {
             let mut receiver = Receiver::connect(near).await;
             let half = Half::start(Side::Receiver, &guess.parse().unwrap(), receiver.exporter);
@@ -137,20 +138,21 @@ async fn guesses_at_once_count_like_guesses_in_a_row() {
         }
         refusals
     };
-    let (refusals, _) = tokio::join!(asking, futures_util::future::join_all(answers));
+    let (refusals, _) = tokio::join!(receiving, futures_util::future::join_all(serving));
     let (wrong, ended) = (CodeRefusal::Wrong, CodeRefusal::Ended);
     assert_eq!(refusals, [wrong, ended, ended, ended]);
     assert_eq!(verdicts.try_recv().unwrap().0, Verdict::Wrong);
     assert!(verdicts.try_recv().is_err());
 }
 
-/// It has learnt nothing: the sharer's message depends on random numbers, and its mac follows the confirmation.
+/// Such a receiver has learnt nothing: the sharer's message depends on random numbers, and its mac follows the
+/// confirmation.
 #[tokio::test]
 async fn a_receiver_that_does_not_confirm_has_not_guessed() {
     let ticket = ticket();
     let (answerer, mut verdicts) = answerer(&ticket);
     let (near, far) = duplex(1 << 16);
-    let asking = async {
+    let receiving = async {
         let mut receiver = Receiver::connect(near).await;
         let code = "7-orbit-orbit".parse().unwrap();
         let half = Half::start(Side::Receiver, &code, receiver.exporter);
@@ -158,10 +160,10 @@ async fn a_receiver_that_does_not_confirm_has_not_guessed() {
         assert!(matches!(receiver.next().await, from_sharer::Body::Reply(_)));
         receiver.channel.close().await;
     };
-    let ((), answered) = tokio::join!(asking, answerer.answer(far, from()));
-    answered.unwrap_err();
+    let ((), served) = tokio::join!(receiving, answerer.answer(far, from()));
+    served.unwrap_err();
     assert!(verdicts.try_recv().is_err());
-    assert_eq!(ask(&answerer, CODE).await.unwrap(), ticket);
+    assert_eq!(fetch(&answerer, CODE).await.unwrap(), ticket);
 }
 
 #[tokio::test]
@@ -170,7 +172,7 @@ async fn a_ticket_that_did_not_arrive_can_be_fetched_again() {
     let (answerer, mut verdicts) = answerer(&ticket);
     take(&answerer).await;
     assert!(verdicts.try_recv().is_err());
-    assert_eq!(ask(&answerer, CODE).await.unwrap(), ticket);
+    assert_eq!(fetch(&answerer, CODE).await.unwrap(), ticket);
     assert_eq!(verdicts.try_recv().unwrap().0, Verdict::Given);
 }
 
@@ -181,16 +183,16 @@ async fn receivers_in_two_networks_cannot_both_use_a_code() {
     take(&answerer).await;
     assert_eq!(answerer.granted(), Some(from()));
     let elsewhere = "198.51.100.1:1".parse().unwrap();
-    let error = ask_from(&answerer, CODE, elsewhere).await.unwrap_err();
+    let error = fetch_from(&answerer, CODE, elsewhere).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     assert_eq!(verdicts.try_recv().unwrap(), (Verdict::Given, from()));
-    assert_eq!(ask(&answerer, CODE).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(fetch(&answerer, CODE).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 /// Proves knowledge of the code, and does not confirm that the ticket has arrived.
 async fn take(answerer: &CodeAnswerer) {
     let (near, far) = duplex(1 << 16);
-    let asking = async {
+    let receiving = async {
         let mut receiver = Receiver::connect(near).await;
         let half = Half::start(Side::Receiver, &CODE.parse().unwrap(), receiver.exporter);
         receiver.send(start(&half)).await;
@@ -200,8 +202,8 @@ async fn take(answerer: &CodeAnswerer) {
         receiver.send(to_sharer::Body::Confirm(Confirm { mac })).await;
         drop(receiver);
     };
-    let ((), answered) = tokio::join!(asking, answerer.answer(far, from()));
-    answered.unwrap_err();
+    let ((), served) = tokio::join!(receiving, answerer.answer(far, from()));
+    served.unwrap_err();
 }
 
 /// A bridge that poses as the sharer does not know the words of the code.
@@ -242,33 +244,33 @@ async fn other_versions_and_garbage_are_no_guesses() {
     let ticket = ticket();
     let (answerer, mut verdicts) = answerer(&ticket);
     let (near, far) = duplex(1 << 16);
-    let asking = async {
+    let receiving = async {
         let mut receiver = Receiver::connect(near).await;
         let later = Start { min_version: 2, max_version: 3, share: vec![0; 33].into() };
         receiver.send(to_sharer::Body::Start(later)).await;
         assert_eq!(receiver.refused().await, Some(CodeRefusal::Version));
     };
-    let ((), answered) = tokio::join!(asking, answerer.answer(far, from()));
-    answered.unwrap();
+    let ((), served) = tokio::join!(receiving, answerer.answer(far, from()));
+    served.unwrap();
     let (mut near, far) = duplex(1 << 16);
-    let asking = async {
+    let receiving = async {
         near.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
         drop(near);
     };
-    let ((), answered) = tokio::join!(asking, answerer.answer(far, from()));
-    answered.unwrap_err();
+    let ((), served) = tokio::join!(receiving, answerer.answer(far, from()));
+    served.unwrap_err();
     for share in [vec![], vec![b'A'; 33], vec![0xff; 33], vec![b'A'; 4000]] {
         let (near, far) = duplex(1 << 16);
-        let asking = async {
+        let receiving = async {
             let mut receiver = Receiver::connect(near).await;
             let start = Start { min_version: 1, max_version: 1, share: share.into() };
             receiver.send(to_sharer::Body::Start(start)).await;
             // An invalid point ends the exchange; a valid one gets a reply, and nothing else.
             drop(receiver.channel.next::<FromSharer>().await);
         };
-        let ((), answered) = tokio::join!(asking, answerer.answer(far, from()));
-        answered.unwrap_err();
+        let ((), served) = tokio::join!(receiving, answerer.answer(far, from()));
+        served.unwrap_err();
     }
     assert!(verdicts.try_recv().is_err());
-    assert_eq!(ask(&answerer, CODE).await.unwrap(), ticket);
+    assert_eq!(fetch(&answerer, CODE).await.unwrap(), ticket);
 }

@@ -4,7 +4,7 @@
 //! word into another. The list is not part of the protocol, but both sides must know a word: words may be added, not
 //! removed.
 
-/// How many words there are: each is 9 bits of a code.
+/// The number of words: each is 9 bits of a code.
 pub(super) const COUNT: usize = 512;
 
 /// The words, in alphabetical order, separated by white space.
@@ -57,7 +57,7 @@ fn all() -> impl Iterator<Item = &'static str> {
     TEXT.split_ascii_whitespace()
 }
 
-/// The word at a place below [`COUNT`].
+/// The word at an index below [`COUNT`].
 pub(super) fn word(at: usize) -> &'static str {
     all().nth(at).unwrap_or_default()
 }

@@ -58,7 +58,7 @@ async fn dispatch(
     let peeked = peeked.map_err(|error| lost(&error))?;
     match first[0] {
         _ if peeked == 0 => Ok(()),
-        // Boxed, so that a data connection does not have the size of a handshake.
+        // Boxed, so that the future of a data connection is not as large as that of a handshake.
         preamble::TLS => {
             Box::pin(signalling::serve(bridge, socket, (from, admitted), running)).await
         }

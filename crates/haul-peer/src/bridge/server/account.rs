@@ -1,4 +1,4 @@
-//! What a sharer's traffic is counted against: its daily quota and its rate.
+//! Counts a sharer's traffic against its daily quota and its rate.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,11 +13,12 @@ use crate::lock::lock;
 /// Bytes may exceed the rate for this long.
 const BURST: Duration = Duration::from_millis(100);
 
-/// Addresses above which some are forgotten: those without traffic today, or else the half with the least traffic.
+/// Number of addresses from which some without a sharer are forgotten: those without traffic today, or else, of the
+/// others, the half with the least traffic.
 const ADDRESSES: usize = 4096;
 
-/// Traffic of all sharers. Those behind one address (or /64 network) share a quota: a sharer has a new key in each run,
-/// so there is nothing else that it could be recognized by.
+/// Traffic of all sharers. Those behind one address (or /64 network) share a quota: a sharer has a new key on each
+/// connection, so the bridge can recognize it by its address only.
 #[derive(Debug)]
 pub(super) struct Accounts {
     quota: Option<u64>,
@@ -151,11 +152,11 @@ mod tests {
             assert!(!accounts.meter(from(&network(number))).is_used_up());
         }
         assert!(lock(&accounts.days).len() <= ADDRESSES);
-        assert_eq!(accounts.meter(from(&network(0))).count(10), None, "the busiest is kept");
+        assert_eq!(accounts.meter(from(&network(0))).count(10), None, "the busiest remains");
     }
 
     #[test]
-    fn a_rate_leaves_room_for_a_burst_only() {
+    fn an_idle_sharer_may_exceed_its_rate_for_100_ms_only() {
         let start = Instant::now();
         let mut schedule = Schedule { rate: 1000, next: start };
         assert_eq!(schedule.count(100, start), Duration::from_millis(100));

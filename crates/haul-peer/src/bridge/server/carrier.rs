@@ -44,7 +44,7 @@ impl Carrier {
     pub(super) fn new() -> Self {
         #[cfg(target_os = "linux")]
         if let Ok((read, write)) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK) {
-            // Without a larger one, a smaller one has to do: the system limits what a user has in pipes.
+            // If that fails, a smaller pipe must suffice: the system limits the memory of a user's pipes.
             let _ = fcntl_setpipe_size(&write, PIPE);
             return Self::Pipe { read, write };
         }
@@ -56,7 +56,7 @@ impl Carrier {
         Self::Buffer { bytes: vec![0; BUFFER], start: 0, end: 0 }
     }
 
-    /// Takes what `from` has; 0 at its end. The carrier must be empty.
+    /// Takes the bytes that `from` has received; returns their number, 0 at its end. The carrier must be empty.
     pub(super) fn fill(&mut self, from: &TcpStream) -> io::Result<usize> {
         match self {
             #[cfg(target_os = "linux")]
@@ -81,7 +81,7 @@ impl Carrier {
         }
     }
 
-    /// Gives up to `left` bytes to `to`; returns how many it has taken. `left` is what the carrier holds.
+    /// Sends up to `left` bytes to `to`; returns how many were sent. `left` is the number that the carrier holds.
     pub(super) fn drain(&mut self, to: &TcpStream, left: usize) -> io::Result<usize> {
         match self {
             #[cfg(target_os = "linux")]
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn both_kinds_move_all_bytes_and_see_the_end() {
+    async fn pipes_and_buffers_move_all_bytes_and_report_the_end() {
         for mut carrier in [Carrier::new(), Carrier::buffer()] {
             let (mut source, from) = connection().await;
             let (to, mut sink) = connection().await;

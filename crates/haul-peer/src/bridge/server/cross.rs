@@ -1,5 +1,5 @@
-//! Two connections whose sides want to connect to each other from the ports that the bridge sees: each gets the other
-//! one's address, at the same time.
+//! Crossings: two connections whose sides want to connect to each other from the ports that the bridge sees. Each side
+//! gets the other one's address, at the same time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,8 +17,9 @@ use super::pairing::{Crossing, Parked};
 use super::rooms::ToPeer;
 use super::shared::Bridge;
 
-/// Sends both sides the other one's address, and keeps their connections until they have closed them, so that routers
-/// keep the ports. Without a common address family, it closes them at once: both sides learn that there is no way.
+/// Sends each side the other one's address, and holds their connections until they have closed them, so that routers
+/// retain the ports. Without a common address family, it closes them at once: both sides learn that no crossing is
+/// possible.
 pub(super) async fn cross(
     bridge: &Bridge,
     crossing: &Crossing,
@@ -34,15 +35,15 @@ pub(super) async fn cross(
     joiner_admitted.mark_authenticated();
     sharer_admitted.mark_authenticated();
     let waits = waits(rtt(&joiner), rtt(&sharer));
-    tell(&crossing.joiner, seen.1, waits.0);
-    tell(&crossing.sharer, seen.0, waits.1);
+    send(&crossing.joiner, seen.1, waits.0);
+    send(&crossing.sharer, seen.0, waits.1);
     let both_ended = async { tokio::join!(ended(joiner), ended(sharer)) };
     // The time limit of waiting connections applies to these, too.
     drop(timeout(bridge.limits.claim, both_ended).await);
     Ok(())
 }
 
-/// How long each side waits after the message, which takes it half an RTT, so that both begin at the same time.
+/// How long each side waits after the message, which takes half of its RTT, so that both begin at the same time.
 fn waits(joiner: Duration, sharer: Duration) -> (Duration, Duration) {
     let longer = joiner.max(sharer);
     ((longer - joiner) / 2, (longer - sharer) / 2)
@@ -54,7 +55,7 @@ fn rtt(socket: &TcpStream) -> Duration {
     gauge.round_trips().map_or(Duration::ZERO, |sample| sample.shortest)
 }
 
-fn tell((id, side): &(ConnectionId, ToPeer), peer: SocketAddr, wait: Duration) {
+fn send((id, side): &(ConnectionId, ToPeer), peer: SocketAddr, wait: Duration) {
     let cross = Cross {
         connection: Bytes::copy_from_slice(id),
         peer: peer.to_string(),

@@ -18,7 +18,7 @@ const RELEASE: Duration = Duration::from_secs(2);
 /// Bytes after which other connections of the thread get their turn.
 const TURN: usize = 1 << 20;
 
-/// What a pair is counted against.
+/// The counters and limits of a pair.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flow<'a> {
     pub(super) meter: &'a Meter,
@@ -87,7 +87,7 @@ async fn direction(from: &TcpStream, to: &TcpStream, flow: Flow<'_>) -> io::Resu
         }
     }
     match SockRef::from(to).shutdown(Shutdown::Write) {
-        // It has closed, too.
+        // The other side has closed, too.
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
         outcome => outcome,
     }
@@ -154,8 +154,8 @@ mod tests {
         let mut received = Vec::new();
         right.read_to_end(&mut received).await.unwrap();
         assert_eq!(received, b"question");
-        let answer = vec![7; 3_000_000];
-        let sent = answer.clone();
+        let response = vec![7; 3_000_000];
+        let sent = response.clone();
         let sending = tokio::spawn(async move {
             right.write_all(&sent).await.unwrap();
             right.shutdown().await.unwrap();
@@ -163,7 +163,7 @@ mod tests {
         });
         let mut received = Vec::new();
         left.read_to_end(&mut received).await.unwrap();
-        assert!(received == answer);
+        assert!(received == response);
         let (outcome, moved) = forwarding.await.unwrap();
         outcome.unwrap();
         assert_eq!(moved, 3_000_008);

@@ -16,7 +16,7 @@ pub struct BridgeLimits {
     pub connections: usize,
     /// Connections in a handshake, without a request, or without a counterpart.
     pub unpaired: usize,
-    /// Data connections that were not announced.
+    /// Data connections that are not announced yet.
     pub unclaimed: usize,
     /// The same from one address, or from one /64 network.
     pub unclaimed_of_address: usize,
@@ -57,7 +57,7 @@ impl Default for BridgeLimits {
     }
 }
 
-/// Counts joins per address: a bucket that holds the joins of a minute.
+/// Limits joins per address, by a token bucket that holds the joins of a minute.
 #[derive(Debug)]
 pub(super) struct JoinRate {
     per_minute: f64,
@@ -73,7 +73,7 @@ struct Bucket {
 /// After this time, every bucket is full again.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Addresses with a bucket above which full ones are removed, and above which no more are added.
+/// Numbers of buckets from which full ones are removed, and from which no more are added.
 const ADDRESSES: (usize, usize) = (4096, 65_536);
 
 impl JoinRate {

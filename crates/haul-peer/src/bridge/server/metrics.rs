@@ -162,7 +162,7 @@ pub(super) fn serve(
         runtime.block_on(async move {
             let Ok(listener) = TcpListener::from_std(listener) else { return };
             let admission = Admission::new(READERS, READERS);
-            let answer = move |socket: TcpStream, _: SocketAddr, admitted: Admitted| {
+            let on_reader = move |socket: TcpStream, _: SocketAddr, admitted: Admitted| {
                 let metrics = Arc::clone(&metrics);
                 tokio::spawn(async move {
                     // The client may be gone.
@@ -170,7 +170,7 @@ pub(super) fn serve(
                     drop(admitted);
                 });
             };
-            running.accept(listener, &admission, answer, |_, _| {}).await;
+            running.accept(listener, &admission, on_reader, |_, _| {}).await;
         });
     };
     thread::Builder::new().name("haul-bridge-metrics".to_owned()).spawn(run).map(drop)

@@ -44,7 +44,7 @@ use crate::server::listen_on;
 use crate::ticket::PeerKey;
 use crate::tls;
 
-/// Default of most registered sharers.
+/// Default limit of registered sharers.
 const SESSIONS: usize = 4096;
 
 /// Options of a bridge.
@@ -115,7 +115,7 @@ impl fmt::Debug for BridgeServer {
 }
 
 impl BridgeServerBuilder {
-    /// Adds an address to listen on. With IPv6, it is for IPv6 only.
+    /// Adds an address to listen on. An IPv6 address accepts IPv6 only.
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen.push(address);
@@ -188,7 +188,7 @@ impl BridgeServerBuilder {
     /// Starts the bridge, on threads of its own.
     ///
     /// # Errors
-    /// If it has neither a token nor is open, or an address cannot be listened on.
+    /// If it has no token and is not open, or an address cannot be listened on.
     pub async fn bind(mut self, identity: &Identity) -> Result<BridgeServer> {
         if self.token.is_none() && !self.open {
             return Err(Error::new(ErrorKind::InvalidInput, "start the bridge")
@@ -223,7 +223,7 @@ impl BridgeServerBuilder {
             addresses.push(address);
         }
         let port = addresses.last().map(SocketAddr::port).filter(|_| self.anywhere.is_some());
-        // Without IPv6, IPv4 has to do.
+        // Without IPv6, IPv4 must suffice.
         if let Some(port) = port
             && let Ok((listener, address)) = listen((Ipv6Addr::UNSPECIFIED, port).into())
         {

@@ -26,7 +26,7 @@ pub(super) struct Parked {
 }
 
 impl Parked {
-    /// Fails if the connection was lost.
+    /// Parks a connection. Fails if it was lost.
     pub(super) fn new(socket: TcpStream, from: SocketAddr, admitted: Admitted) -> io::Result<Self> {
         Ok(Self { socket: socket.into_std()?, from, admitted })
     }
@@ -47,7 +47,7 @@ impl Parked {
 pub(super) struct Crossing {
     /// The client's number, and its signalling connection.
     pub(super) joiner: (ConnectionId, ToPeer),
-    /// The sharer's.
+    /// The same of the sharer.
     pub(super) sharer: (ConnectionId, ToPeer),
 }
 
@@ -66,7 +66,7 @@ impl Pair {
         Arc::new(Self { connected, crossing, first: Mutex::default() })
     }
 
-    /// Parks a connection, or returns it with the one that came before it.
+    /// Parks a connection, or returns it with the one that arrived before it.
     fn add(&self, parked: Parked) -> Option<(Parked, Parked)> {
         let mut first = lock(&self.first);
         match first.take() {
@@ -79,7 +79,7 @@ impl Pair {
     }
 }
 
-/// What becomes of a connection that has arrived.
+/// The outcome of [`Pairing::arrive`].
 #[derive(Debug)]
 pub(super) enum Arrival {
     /// It was not announced yet.
@@ -88,7 +88,7 @@ pub(super) enum Arrival {
     Waits,
     /// Its counterpart had arrived.
     Paired(Arc<Pair>, Parked, Parked),
-    /// There are too many like it, or another one has its number.
+    /// Too many connections are not announced yet, or another one has its number.
     Refused,
 }
 
@@ -124,7 +124,7 @@ impl Pairing {
         }
     }
 
-    /// A connection has arrived.
+    /// Pairs a connection that has arrived, or parks it.
     pub(super) fn arrive(&self, id: ConnectionId, parked: Parked) -> Arrival {
         let mut table = lock(&self.table);
         match table.entries.remove(&id) {
@@ -153,7 +153,7 @@ impl Pairing {
         }
     }
 
-    /// A client has announced its connection `id`. Returns whether that was possible: it was not announced before.
+    /// Records that the connection `id` of `pair` is announced. Returns `false` if it was announced before.
     pub(super) fn claim(&self, id: ConnectionId, pair: &Arc<Pair>) -> bool {
         let mut table = lock(&self.table);
         if matches!(table.entries.get(&id), Some(Entry::Expected(_))) {
@@ -169,13 +169,13 @@ impl Pairing {
         true
     }
 
-    /// Removes a connection that was not announced. Returns whether it was still there.
+    /// Removes a connection if it was not announced. Returns whether it was removed.
     pub(super) fn forget(&self, id: &ConnectionId) -> bool {
         lock(&self.table).take_unclaimed(id).is_some()
     }
 
-    /// Removes connections that were announced, but have not arrived. Returns whether there were any. Their counterparts
-    /// are closed with the last reference to the pair.
+    /// Removes connections that were announced, but have not arrived. Returns whether there were any. Their
+    /// counterparts are closed with the last reference to the pair.
     pub(super) fn expire(&self, ids: &[ConnectionId]) -> bool {
         let mut table = lock(&self.table);
         let mut expired = Vec::new();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_announced_connection_without_counterpart_is_closed() {
+    async fn an_announced_connection_that_does_not_arrive_is_removed() {
         let world = World::new(&BridgeLimits::default()).await;
         let pair = world.pair();
         assert!(world.pairing.claim([1; 32], &pair) && world.pairing.claim([2; 32], &pair));

@@ -22,7 +22,7 @@ type Name = [u8; 32];
 /// Messages that wait to be sent on a signalling connection.
 pub(super) type ToPeer = Sender<from_bridge::Body>;
 
-/// Upper ends of the range of codes' numbers. The first range of which at most half is in use is taken.
+/// Upper ends of the ranges of codes' numbers, each from 1. The first range of which at most half is in use is taken.
 const NUMBERS: [u32; 5] = [99, 999, 9_999, 99_999, NUMBER_MAX];
 
 /// All rooms.
@@ -50,7 +50,7 @@ struct Entry {
 /// A registered sharer.
 pub(super) struct Sharer {
     number: u64,
-    /// Where it is.
+    /// Its address and port, as the bridge sees them.
     pub(super) from: SocketAddr,
     /// Its signalling connection.
     incoming: ToPeer,
@@ -66,7 +66,7 @@ struct Connections {
 }
 
 impl Rooms {
-    /// For at most `most` sharers.
+    /// Rooms for at most `most` sharers.
     pub(super) fn new(most: usize) -> Self {
         Self { most, next: AtomicU64::new(0), table: Mutex::default() }
     }
@@ -146,7 +146,8 @@ impl Table {
     }
 
     /// Adds rooms. A room that another connection has registered is taken over by a sharer with its key: it is the
-    /// same sharer, whose earlier connection was lost. If there are `most` sharers, it takes the place of that one.
+    /// same sharer, whose earlier connection was lost. If there are `most` sharers, it replaces the lost one
+    /// ([`Table::replaced`]).
     fn add(
         &mut self,
         rooms: Vec<Room>,
@@ -179,8 +180,8 @@ impl Table {
         Ok(names)
     }
 
-    /// Sharers that lose most of their rooms if these are taken over: after a change of the day, one of three names has
-    /// changed. The rooms of one ticket of several are not enough, since its receivers know their keys.
+    /// Sharers that lose more than half of their rooms if these are taken over: after a change of the day, one of three
+    /// names has changed. The rooms of one ticket of several are not enough, since its receivers know their keys.
     fn replaced(&self, names: &[Name]) -> Vec<u64> {
         let mut taken: HashMap<u64, usize> = HashMap::new();
         for entry in names.iter().filter_map(|name| self.rooms.get(name)) {
@@ -192,7 +193,7 @@ impl Table {
         taken.into_iter().filter(loses_most).map(|(number, _)| number).collect()
     }
 
-    /// A sharer has one room less.
+    /// Counts one room less for a sharer.
     fn leave(&mut self, number: u64) {
         if let Some(rooms) = self.sharers.get_mut(&number) {
             *rooms -= 1;
@@ -218,7 +219,7 @@ impl fmt::Debug for Table {
     }
 }
 
-/// A sharer's place in the table, until it is dropped.
+/// A sharer's registration, which ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     rooms: Arc<Rooms>,
@@ -278,8 +279,8 @@ impl Sharer {
         Some(Connected { sharer: Arc::clone(self), joiner })
     }
 
-    /// Passes a client's request to the sharer's signalling connection, behind earlier ones: a client that opens many
-    /// connections at once may be faster than the sharer.
+    /// Queues a client's request on the sharer's signalling connection, and waits if the queue is full: a client that
+    /// opens many connections at once may be faster than the sharer.
     ///
     /// # Errors
     /// `Room` if the sharer has left, `Busy` if there is no room for the request within `limit`.
@@ -369,7 +370,7 @@ mod tests {
 
     /// Formerly, a full bridge refused a sharer that had lost its connection until the bridge noticed the loss.
     #[test]
-    fn a_sharer_that_returns_to_a_full_bridge_gets_its_place() {
+    fn a_sharer_that_returns_to_a_full_bridge_is_admitted() {
         let rooms = Arc::new(Rooms::new(2));
         let mut lost = enter(&rooms, vec![room(1, 1), room(2, 2), room(2, 2), room(7, 7)]).unwrap();
         let other = enter(&rooms, vec![room(3, 3)]).unwrap();
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sharer_that_returns_has_its_number_again_and_no_other_does() {
+    fn a_sharer_that_returns_gets_its_number_and_no_other_sharer_does() {
         let rooms = Arc::new(Rooms::new(1));
         let first = offer(&rooms, 7, 1).unwrap();
         assert_eq!(offer(&rooms, 7, 2).unwrap_err(), Refusal::Mac);
@@ -437,7 +438,7 @@ mod tests {
         assert!(rooms.find_code(7).is_none());
     }
 
-    /// Formerly, they were refused, and the client's signalling connection was closed after four of them.
+    /// Formerly, such requests were refused, and the client's signalling connection was closed after four of them.
     #[tokio::test]
     async fn requests_wait_until_the_sharer_has_taken_earlier_ones() {
         let rooms = Arc::new(Rooms::new(1));
@@ -464,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_a_sharer_are_counted() {
+    fn connections_of_a_sharer_are_limited_in_total_and_per_joiner() {
         let rooms = Arc::new(Rooms::new(1));
         let place = enter(&rooms, vec![room(1, 1)]).unwrap();
         let limits = BridgeLimits {

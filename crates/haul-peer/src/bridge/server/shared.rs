@@ -1,4 +1,4 @@
-//! What all connections of a bridge share.
+//! The state that all connections of a bridge share.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use super::rooms::Rooms;
 #[derive(Debug)]
 pub(super) struct Bridge {
     pub(super) tls: Arc<ServerConfig>,
-    /// What sharers have to know; nothing if the bridge is open.
+    /// The token that sharers have to know; `None` if the bridge is open.
     pub(super) token: Option<TokenKey>,
     pub(super) limits: BridgeLimits,
     pub(super) rooms: Arc<Rooms>,
     pub(super) pairing: Arc<Pairing>,
     pub(super) joins: JoinRate,
-    /// Of spoken codes.
+    /// Limits requests for the numbers of spoken codes.
     pub(super) codes: JoinRate,
     pub(super) accounts: Accounts,
     pub(super) metrics: Arc<Metrics>,

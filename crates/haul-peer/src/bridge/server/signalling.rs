@@ -1,4 +1,5 @@
-//! A signalling connection: a sharer with its rooms or its spoken code, or a client that joins one.
+//! Serves a signalling connection: of a sharer that registers rooms or offers a spoken code, or of a client that joins
+//! one. A client announces its data connections here, and the bridge forwards the announcement to the sharer.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,10 +30,11 @@ use crate::tls;
 use crate::wire::convert::fixed;
 use crate::wire::messages::Empty;
 
-/// Requests of clients that wait to be sent to a sharer.
+/// Maximum messages that wait to be sent to a sharer.
 const INCOMING: usize = 64;
 
-/// A connection with this many refused requests is closed. A client tries the rooms of three days.
+/// A connection is closed after this many refused requests. Up to three are normal: a client tries the rooms of three
+/// days.
 const REFUSALS: u32 = 4;
 
 /// Serves a signalling connection until it ends.
@@ -85,7 +87,7 @@ struct Caller {
     running: Running,
 }
 
-/// What it has asked for.
+/// The role of the other side: `None` until a request makes it a sharer, or a client in a room.
 enum Role {
     None,
     Sharer(Registered),
@@ -101,15 +103,15 @@ struct Registered {
 
 /// A client that has joined a room.
 struct Joined {
-    /// The room, whose key it knows.
+    /// The room; the client has proved that it knows the key.
     room: Room,
     sharer: Arc<Sharer>,
-    /// Addresses of the sharer's ports for crossings, from the tasks of data connections.
+    /// Messages with the sharer's addresses for crossings, from the tasks of data connections.
     crosses: (ToPeer, Receiver<from_bridge::Body>),
 }
 
 impl Joined {
-    /// A sharer that has lost its connection returns with another one, and has the room again.
+    /// Switches to the sharer's new connection, if it has lost the earlier one and registered the room again.
     fn follow(&mut self, rooms: &Rooms) {
         if let Some((key, sharer)) = rooms.find(&self.room.name)
             && key == self.room.key
@@ -120,7 +122,7 @@ impl Joined {
 }
 
 impl Role {
-    /// The next message that other tasks have for it.
+    /// The next message from other tasks for the other side; waits forever without a role.
     async fn incoming(&mut self) -> from_bridge::Body {
         let received = match self {
             Self::None => None,
@@ -135,10 +137,10 @@ impl Role {
 }
 
 impl Caller {
-    /// Returns when the other side has closed the connection or has been refused too often, or the bridge stops, of
-    /// which sharers are notified.
+    /// Handles requests until the other side closes the connection or is refused too often, or the bridge stops, which
+    /// is announced to sharers.
     async fn talk(&mut self) -> Result<()> {
-        let mut heard = TokioInstant::now();
+        let mut last_received = TokioInstant::now();
         loop {
             let limits = &self.bridge.limits;
             let is_new = matches!(self.role, Role::None);
@@ -146,7 +148,7 @@ impl Caller {
             tokio::select! {
                 message = self.channel.next::<ToBridge>() => {
                     let Some(message) = message? else { return Ok(()) };
-                    heard = TokioInstant::now();
+                    last_received = TokioInstant::now();
                     self.message(message).await?;
                     if self.refusals >= REFUSALS {
                         return Ok(());
@@ -159,7 +161,7 @@ impl Caller {
                         Role::Client(_) | Role::None => Ok(()),
                     };
                 }
-                () = sleep_until(heard + limit) => {
+                () = sleep_until(last_received + limit) => {
                     return Err(Error::new(ErrorKind::Unreachable, "talk to the client")
                         .because("nothing was received for too long"));
                 }
@@ -181,7 +183,7 @@ impl Caller {
         };
         let body = outcome.unwrap_or_else(|refusal| {
             self.refusals += 1;
-            // A client whose sharer has left joins again, perhaps the room of another day.
+            // A client whose sharer has left has to join again, perhaps the room of another day.
             let has_left = refusal == Refusal::Room && matches!(self.role, Role::Client(_));
             if refusal == Refusal::Token || has_left {
                 self.refusals = REFUSALS;
@@ -195,7 +197,7 @@ impl Caller {
         self.send(id, body).await
     }
 
-    /// `Busy`, so that the sharer returns later: the bridge may be restarted.
+    /// Sends `Busy`, so that the sharer returns later: the bridge may be restarted.
     async fn say_goodbye(&mut self) -> Result<()> {
         let (code, text) = (Refusal::Busy.number(), "the bridge is being stopped".to_owned());
         self.send(0, from_bridge::Body::Refused(messages::Refused { code, text })).await
@@ -339,7 +341,7 @@ impl Caller {
         let is_empty = announced.count() == 0;
         announce(&self.bridge, self.from, &sharer, announced).await?;
         if !is_empty {
-            // It may be refused now and then as long as it lasts.
+            // Occasional refusals must not add up over a long connection.
             self.refusals = 0;
         }
         Ok(from_bridge::Body::Joined(messages::Joined::default()))
@@ -410,8 +412,8 @@ async fn announce(
     Ok(())
 }
 
-/// Expects connections to the bridge. Returns the numbers of the sharer's: for those that are joined, and for
-/// crossings. All numbers so far are added to `expected`, even if one is refused.
+/// Registers the data connections to expect. Returns the numbers of the sharer's connections: those to be joined, and
+/// those for crossings. Adds all registered numbers to `expected`, even if a later connection is refused.
 fn expect(
     bridge: &Bridge,
     from: SocketAddr,
@@ -451,7 +453,10 @@ fn check_version(min: u32, max: u32) -> Result<(), Refusal> {
     if min <= VERSION && max >= MIN_VERSION { Ok(()) } else { Err(Refusal::Version) }
 }
 
-/// The addresses on which a client reports to listen: the sharer gets only valid addresses.
+/// The addresses on which a client states that it listens, without malformed ones.
+///
+/// # Errors
+/// `Invalid` if there are too many, or one is too long.
 fn candidates(texts: &[String]) -> Result<Vec<String>, Refusal> {
     if texts.len() > CANDIDATES_MAX || texts.iter().any(|text| text.len() > CANDIDATE_MAX) {
         return Err(Refusal::Invalid);

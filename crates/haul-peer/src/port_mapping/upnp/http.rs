@@ -1,4 +1,4 @@
-//! Requests to the router, each on a connection of its own, with bounded responses.
+//! HTTP requests to the router, each on a connection of its own, with bounded responses.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -30,7 +30,7 @@ pub(super) struct Response {
 /// Gets a document.
 ///
 /// # Errors
-/// If the router does not respond with one.
+/// If the router does not respond with status 200.
 pub(super) async fn get(url: &RouterUrl) -> Result<String> {
     let response = exchange(url, Method::GET, None, String::new()).await?;
     match response.is_ok {

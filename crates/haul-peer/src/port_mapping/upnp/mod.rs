@@ -4,9 +4,9 @@
 //! search → URL of the description → xml: services → GetExternalIPAddress → AddPortMapping → DeletePortMapping
 //! ```
 //!
-//! Everything goes to the router's own address (`url`), and what it sends is bounded (`http`) and parsed without recursion
-//! (`xml`). The crate `igd-next` (0.18) is not used: each element of its tree has a copy of all namespaces in scope, so a
-//! document of its 1 MiB can take gigabytes.
+//! Requests go only to the router's own address (`url`); responses are bounded (`http`) and parsed without recursion
+//! (`xml`). The crate `igd-next` (0.18) is not used: each element of its tree has a copy of all namespaces in scope, so
+//! a document of 1 MiB, its limit, can take gigabytes.
 
 mod http;
 mod search;
@@ -26,7 +26,7 @@ use super::limits;
 use super::refusal::refused;
 use crate::ticket::Address;
 
-/// How many external ports are tried if they belong to other machines.
+/// How many external ports are tried while they belong to other machines.
 const ATTEMPTS: usize = 4;
 
 /// The lowest random external port.
@@ -57,7 +57,7 @@ pub(super) struct Mapping {
 /// Why a request has failed.
 #[derive(Debug)]
 enum Fault {
-    /// Its error code.
+    /// The router's error code.
     Code(u16),
     /// No response, or an unusable one.
     Failed(Error),
@@ -66,7 +66,7 @@ enum Fault {
 /// Finds the router's WAN connection. Changes nothing.
 ///
 /// # Errors
-/// If the router does not respond, or has none that is connected.
+/// If the router does not respond, or has no WAN connection with an address.
 pub(super) async fn find(route: Route) -> Result<Service> {
     let location = search::search(route).await?;
     let document = http::get(&location).await?;
@@ -95,7 +95,7 @@ impl Service {
     /// Maps a TCP port, to the same external one if that is free.
     ///
     /// # Errors
-    /// If the router refuses it, or is itself behind another one.
+    /// If the router refuses it, or is itself behind another router.
     pub(super) async fn map(self, port: NonZeroU16) -> Result<Mapping> {
         let mut address = external(IpAddr::V4(self.ip), port.get())?;
         for _ in 0..ATTEMPTS {

@@ -1,5 +1,5 @@
-//! Finds the description of the router: SSDP (UPnP Device Architecture 1.1, section 1.3), by a packet to the router instead
-//! of one to the whole network.
+//! Finds the description of the router by SSDP (UPnP Device Architecture 1.1, section 1.3), unicast to the router
+//! instead of multicast to the whole network.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -14,7 +14,7 @@ use crate::port_mapping::refusal::refused;
 /// The port of SSDP.
 const PORT: u16 = 1900;
 
-/// A router of version 2 responds to both.
+/// The device types to search for. A router of version 2 responds to both.
 const TARGETS: [&str; 2] = [
     "urn:schemas-upnp-org:device:InternetGatewayDevice:1",
     "urn:schemas-upnp-org:device:InternetGatewayDevice:2",
@@ -26,7 +26,7 @@ const ATTEMPTS: u32 = 2;
 /// Longest response in bytes; more is cut off.
 const MOST: usize = 1500;
 
-/// Where the router's description is.
+/// The URL of the router's description.
 ///
 /// # Errors
 /// If the router does not respond.
@@ -43,7 +43,7 @@ pub(super) async fn search(route: Route) -> Result<RouterUrl> {
         let until = Instant::now() + route.search;
         while let Ok(received) = timeout_at(until, socket.recv_from(&mut packet)).await {
             let (length, from) = received.map_err(failed)?;
-            // Others on the network can send as well, to every port.
+            // Other machines can send to this port, too.
             if from.ip() == IpAddr::V4(route.gateway)
                 && let Some(url) = location(&packet[..length], route.gateway)
             {

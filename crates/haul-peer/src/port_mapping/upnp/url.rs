@@ -28,11 +28,11 @@ impl RouterUrl {
             Err(_) => SocketAddrV4::new(authority.parse().ok()?, 80),
         };
         let path = if path.is_empty() { "/" } else { path };
-        let is_there = *address.ip() == router && address.port() != 0;
-        (is_there && is_path(path)).then(|| Self { address, path: path.to_owned() })
+        let is_at_router = *address.ip() == router && address.port() != 0;
+        (is_at_router && is_path(path)).then(|| Self { address, path: path.to_owned() })
     }
 
-    /// What a document at this URL refers to; `None` if that is not at this router.
+    /// Resolves a reference in a document at this URL; `None` if it does not lead to this router.
     pub(super) fn join(&self, reference: &str) -> Option<Self> {
         if reference.contains("://") {
             return Self::parse(reference, *self.address.ip());
@@ -124,7 +124,7 @@ mod tests {
         ] {
             assert_eq!(shown(base.join(reference)).as_deref(), expected, "{reference}");
         }
-        // As a path, which is requested of the router.
+        // Taken as a path on the router, not as the host `a` (RFC 3986, section 4.2).
         assert_eq!(shown(base.join("//a/b")).as_deref(), Some("192.168.1.1:5000//a/b"));
     }
 }

@@ -65,8 +65,8 @@ pub(super) fn text_of(document: &str, name: &str) -> Option<String> {
     found
 }
 
-/// Passes each element at its end: its name without the prefix, and the text after its last child. `None` if the document
-/// is malformed.
+/// Calls `visit` at the end of each element, with its name without the prefix and the text after its last child. `None`
+/// if the document is malformed.
 fn elements(document: &str, mut visit: impl FnMut(&str, &str)) -> Option<()> {
     let mut reader = Reader::from_str(document.trim_start_matches('\u{feff}'));
     let mut content = String::new();

@@ -1,4 +1,4 @@
-//! Fan-out: sessions that read the same file at about the same place share what is read and hashed.
+//! Fan-out: sessions that read the same file at about the same position share what is read and hashed.
 //!
 //! ```text
 //! Read of session 1 ┐
@@ -6,10 +6,11 @@
 //! Read of session 3 ┘
 //! ```
 //!
-//! A session takes a [`Seat`] at each version of a file (path and identity) that it opens. While it is alone there, its
-//! reads do not come here, and nothing is cached. With others, it reads in pieces of [`PIECE`] bytes: the first session
-//! that needs a piece reads it, and the others wait for that read. A piece is dropped when all of them have received
-//! it, or when there is no room: a session that has fallen far behind reads for itself, and none waits for a slow one.
+//! A session takes a [`Seat`] at each version of a file (path and identity) that it opens. While no other session has
+//! one, its reads bypass this module, and nothing is cached. With others, it reads in pieces of [`PIECE`] bytes: the
+//! first session that needs a piece reads it, and the others wait for that read. A piece is dropped when all of them
+//! have received it, or when there is no room: a session that has fallen far behind reads for itself, and none waits
+//! for a slow one.
 //!
 //! A seat receives only pieces whose read began after the session had opened the file. So if the file changes later,
 //! `ReadAt::recheck` reports that as if the session had read everything itself; and if it has changed before, no
@@ -44,7 +45,7 @@ pub(super) struct Source {
     pub(super) seat: Option<Arc<Seat>>,
 }
 
-/// The place of a session at a version of a file, until it is dropped.
+/// Registers that a session has a version of a file open, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Seat {
     fan: Arc<Fan>,
@@ -57,7 +58,7 @@ impl Fan {
         Arc::new(Self { storage, state: Mutex::default() })
     }
 
-    /// The shared storage.
+    /// The storage that is served.
     pub(super) fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
@@ -107,14 +108,14 @@ impl Seat {
     }
 
     /// Whether to read a range in shared pieces: another session has this version open, and the range is not shorter
-    /// than a piece or is the last, short piece, so that little more than the range is read. Otherwise, the session reads
-    /// the range itself.
+    /// than a piece, or is the last, short piece, so that little more than the range is read. Otherwise, the session
+    /// reads the range itself.
     pub(super) fn shares(&self, range: Range) -> bool {
         let mut state = self.fan.lock();
         let is_last = range.end() >= self.size && range.start().is_multiple_of(PIECE);
         let shares = (range.len() >= PIECE || is_last) && state.is_shared(self.number.file);
         if !shares {
-            // A piece counts with its last byte.
+            // A piece counts as received once its last byte is.
             let end = if range.end() >= self.size { u64::MAX } else { range.end() / PIECE };
             state.pass(&self.number, Range::between(range.start() / PIECE, end));
         }

@@ -1,4 +1,4 @@
-//! A piece of a file: read once, and each part that sessions send of it hashed once.
+//! A piece of a file that sessions share: it is read once, and each part of it that they send is hashed once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,10 +8,10 @@ use tokio::sync::OnceCell;
 
 use crate::wire::{Hash, piece_hash};
 
-/// Hashes that are remembered: a piece has at most 32 parts, and sessions may divide it differently.
+/// Maximum number of cached hashes: a piece is sent in at most 32 parts, but sessions may divide it differently.
 const HASHES: usize = 64;
 
-/// The hash of a part, and whether that is a subtree of the file's tree.
+/// The hash of a part, and whether it is the chaining value of a subtree of the file's BLAKE3 tree.
 type Hashed = (Hash, bool);
 
 /// A piece of a file.
@@ -68,7 +68,7 @@ impl Piece {
 }
 
 impl Filled {
-    /// Where it ends in the file.
+    /// The offset in the file at which it ends.
     pub(in crate::server) fn end(&self) -> u64 {
         self.piece.range.end()
     }
@@ -82,8 +82,8 @@ impl Filled {
         part
     }
 
-    /// The hash of such a part, of a file of `size` bytes, as [`piece_hash`] computes it. Waits while another thread
-    /// computes it.
+    /// The hash of `part`, the bytes of `range`, in a file of `size` bytes, as [`piece_hash`] computes it. Blocks while
+    /// another thread computes a hash of this piece.
     pub(in crate::server) fn hash(&self, range: Range, part: &Block, size: u64) -> Hashed {
         let mut hashes = self.piece.hashes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, hashed)) = hashes.iter().find(|(of, _)| *of == range) {
@@ -96,7 +96,7 @@ impl Filled {
         hashed
     }
 
-    /// How many parts were hashed.
+    /// How many hashes are cached.
     #[cfg(test)]
     pub(super) fn hashed(&self) -> usize {
         self.piece.hashes.lock().unwrap_or_else(PoisonError::into_inner).len()

@@ -12,9 +12,9 @@ use crate::wire::PIECE;
 /// The number of a session.
 pub(super) type SessionNumber = [u8; 16];
 
-/// Most ranges of pieces that are remembered of what a session has received of a file. Beyond that, the lowest gap counts
-/// as received, too: nothing is cached for it, and the session reads it itself. With [`limits::HANDLES`] files, the ranges
-/// of a session take 16 MiB.
+/// Maximum number of ranges of received pieces that are stored for a session and file. Beyond that, the lowest gap
+/// counts as received, too: nothing is cached for it, and the session reads it itself. With [`limits::HANDLES`] files,
+/// the ranges of a session take 16 MiB.
 const RECEIVED: usize = 128;
 
 /// A version of a file.
@@ -119,7 +119,7 @@ impl State {
         self.files.get(&file).is_some_and(|file| file.members.len() > 1)
     }
 
-    /// A session reads these pieces itself.
+    /// Notes that a session reads these pieces itself. Drops those that no session needs any more.
     pub(super) fn pass(&mut self, seat: &SeatNumber, indices: Range) {
         let Some(file) = self.files.get_mut(&seat.file) else { return };
         let Some(member) = file.members.get_mut(&seat.session) else { return };
@@ -134,8 +134,8 @@ impl State {
         }
     }
 
-    /// The piece of a range, for a session that reads it now; to its end if `is_last`. It is cached if a session needs
-    /// it afterwards.
+    /// The piece of a range, for a session that reads from it now. With `is_last`, the session reads it to its end, and
+    /// so has received it. It is cached if a session needs it afterwards.
     pub(super) fn claim(&mut self, seat: &SeatNumber, range: Range, is_last: bool) -> Arc<Piece> {
         let (index, stamp) = (range.start() / PIECE, self.tick());
         let Some(file) = self.files.get_mut(&seat.file) else {
@@ -154,7 +154,7 @@ impl State {
         }
         let piece = Arc::new(Piece::new(range));
         let is_needed = file.is_needed(index, stamp);
-        // One that was read before this session had opened the file.
+        // If a piece is cached here, it was read before this seat was taken.
         self.drop_piece(seat.file, index);
         if is_needed {
             self.put(seat.file, index, Cached { stamp, piece: Arc::clone(&piece) });
@@ -232,7 +232,7 @@ mod tests {
 
     /// Formerly, a client that reads parts of many files could make the server remember 128 MiB for a session.
     #[test]
-    fn what_a_session_has_received_takes_little_memory() {
+    fn the_received_ranges_of_a_session_take_bounded_memory() {
         let mut member = Member { seats: 1, since: 0, received: RangeSet::new() };
         let mut most = 0;
         for index in 0..10_000 {
@@ -241,7 +241,7 @@ mod tests {
             assert!(member.has(0) && member.has(2 * index) && !member.has(2 * index + 1));
             most = most.max(member.received.count());
         }
-        // A range takes 32 bytes at most: half of a node may be empty.
+        // A range takes 32 bytes at most: half of a B-tree node may be empty.
         assert!(most * limits::HANDLES * 32 <= 16 << 20, "{most} ranges");
         // Only the lowest gaps count as received.
         assert!(member.has(1) && !member.has(19_997));

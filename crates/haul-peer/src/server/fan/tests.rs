@@ -1,4 +1,4 @@
-//! Sessions that read the same file, without lanes.
+//! Tests of sessions that read the same file, without lanes.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ async fn open(fan: &Arc<Fan>, session: u8) -> Source {
     fan.open([session; 16], &RelPath::parse("file").unwrap()).await.unwrap()
 }
 
-/// Reads a range as a client does, and compares it with the pattern. Returns how many parts of a piece were hashed, at
-/// most.
+/// Reads a range in windows, as for a client, and compares it with the pattern. Returns the largest number of hashed
+/// parts of one piece.
 async fn read(source: &Source, range: Range, seed: u64) -> usize {
     let (file, seat) = (&*source.file, source.seat.as_ref().unwrap());
     let (mut offset, mut most_hashed) = (range.start(), 0);
@@ -60,7 +60,7 @@ async fn read(source: &Source, range: Range, seed: u64) -> usize {
 }
 
 #[tokio::test]
-async fn sessions_at_the_same_place_read_and_hash_each_piece_once() {
+async fn sessions_at_the_same_offset_read_and_hash_each_piece_once() {
     let (memory, fan) = fan(SIZE);
     let sources = [open(&fan, 1).await, open(&fan, 2).await, open(&fan, 3).await];
     let [one, two, three] = &sources;
@@ -108,7 +108,7 @@ async fn a_piece_that_the_last_session_has_read_itself_is_dropped() {
         let half = Range::new(start, PIECE / 2).intersection(Range::between(0, SIZE));
         two.seat.as_ref().unwrap().shares(half);
     }
-    // The last piece is shared.
+    // The last piece is shared, although it is short: it is not received yet.
     assert_eq!(fan.lock().bytes(), SIZE % PIECE);
 }
 
@@ -151,8 +151,8 @@ async fn a_session_that_starts_later_receives_the_right_bytes() {
     assert_eq!(fan.lock().bytes(), 0);
 }
 
-/// Only pieces that were read after it had opened the file count: otherwise it would receive a mixture of both versions,
-/// and the check at the end would find nothing.
+/// A session uses only pieces that were read after it had opened the file: otherwise it would receive a mixture of both
+/// versions, and the recheck at the end would not detect it.
 #[tokio::test]
 async fn a_file_that_was_changed_is_read_anew_even_if_its_time_was_set_back() {
     let memory = MemoryStorage::new();
@@ -178,7 +178,7 @@ async fn a_file_that_was_changed_is_read_anew_even_if_its_time_was_set_back() {
 }
 
 #[tokio::test]
-async fn a_file_that_has_become_shorter_is_not_cached() {
+async fn a_file_that_has_become_shorter_yields_no_incomplete_piece() {
     let (memory, fan) = fan(SIZE);
     let (one, _two) = (open(&fan, 1).await, open(&fan, 2).await);
     memory.resize("file", PIECE + 5);
@@ -197,7 +197,7 @@ async fn a_slow_session_does_not_make_a_fast_one_fill_the_memory() {
         assert!(fan.lock().bytes() <= limits::SHARED);
     }
     assert_eq!(fan.lock().bytes(), limits::SHARED);
-    // The slow one reads what is not cached for itself, and evicts nothing.
+    // The slow one itself reads the pieces that are not cached, and evicts nothing.
     read(&slow, Range::new(0, size), 1).await;
     let reads = 2 * size / PIECE - limits::SHARED / PIECE;
     assert_eq!(memory.faults().count(Operation::Read), reads);
@@ -219,7 +219,7 @@ async fn pieces_are_dropped_when_the_sessions_that_need_them_leave() {
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_told_apart_are_not_shared() {
+async fn files_without_an_id_or_tag_are_not_shared() {
     let memory = MemoryStorage::builder().with_ids(false).build();
     memory.add_pattern_file("file", SIZE, 1);
     let fan = Fan::new(memory);

@@ -58,7 +58,7 @@ impl From<&Capabilities> for messages::Capabilities {
     }
 }
 
-/// The capabilities of a share. What a message does not have, or has in a form of a later version, is as in
+/// The capabilities of a share. A field that the message does not have, or whose value is of a later version, is as in
 /// [`Capabilities::least`].
 ///
 /// # Errors

@@ -140,7 +140,7 @@ fn kind_to(kind: &EntryKind) -> (code::EntryKind, Bytes) {
     (code, Bytes::new())
 }
 
-/// A kind of a later version is a special file: nothing that can be copied.
+/// A kind of a later version becomes a special file of unknown kind, which cannot be copied.
 fn kind_from(kind: i32, target: &Bytes) -> Result<EntryKind, WireError> {
     let special = match code::EntryKind::of(kind) {
         Some(code::EntryKind::File) => return Ok(EntryKind::File),

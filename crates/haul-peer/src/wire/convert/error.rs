@@ -1,4 +1,4 @@
-//! Errors, without their location: the client adds the one that it asked for.
+//! Errors, without their location: the client adds that of its request.
 
 use haul_storage::{Error, ErrorKind, Retry, text};
 
@@ -90,7 +90,7 @@ impl From<&Error> for messages::Error {
     }
 }
 
-/// Never fails: what is unknown becomes general, and what is too long is truncated. The hint is escaped here,
+/// Never fails: unknown values become general ones, and long texts are truncated. The hint is escaped here,
 /// the cause where it is shown.
 impl From<messages::Error> for Error {
     fn from(error: messages::Error) -> Self {

@@ -1,4 +1,4 @@
-//! Results of requests about several files, one an item.
+//! Results of requests about several files, one per file.
 
 use haul_storage::{Entry, EntryKind, Error, ErrorKind, Result, Whole, text};
 
@@ -23,13 +23,13 @@ pub fn entry_outcome(result: &Result<Entry>) -> messages::EntryOutcome {
     messages::EntryOutcome { outcome: Some(outcome) }
 }
 
-/// An entry, or the error of the server; also an error if the entry is invalid, which names its path.
+/// An entry, or the error of the server. If the entry is invalid, an error that names its path.
 pub fn entry_result(outcome: messages::EntryOutcome) -> Result<Entry> {
     use messages::entry_outcome::Outcome;
 
     match outcome.outcome {
         Some(Outcome::Entry(entry)) => {
-            // A slice of the message; cheap to keep for the error.
+            // For the error. A slice of the message, so it is cheap to clone.
             let path = entry.path.clone();
             Entry::try_from(*entry).map_err(|error| {
                 let path = &path[..path.len().min(TEXT_MAX)];

@@ -5,7 +5,7 @@ use haul_storage::{Held, Range, RangeSet};
 use super::super::messages::{self, held::State};
 use super::{WireError, clipped};
 
-/// Maximum number of ranges in one message: with the longest numbers, they still fit.
+/// Maximum number of ranges in one message: even with the longest varints, they fit.
 pub const RANGES_MAX: usize = 8192;
 
 impl From<Range> for messages::Range {
@@ -75,7 +75,7 @@ impl From<&Held> for messages::Held {
     }
 }
 
-/// A case of a later version is no record.
+/// A case of a later version becomes `Unrecorded`.
 impl TryFrom<messages::Held> for Held {
     type Error = WireError;
 

@@ -8,10 +8,10 @@ pub struct KeptTimes {
     /// The step in nanoseconds.
     #[prost(uint64, tag = "1")]
     pub step_ns: u64,
-    /// The first time.
+    /// The earliest time.
     #[prost(message, optional, tag = "2")]
     pub earliest: Option<Time>,
-    /// The last time.
+    /// The latest time.
     #[prost(message, optional, tag = "3")]
     pub latest: Option<Time>,
 }

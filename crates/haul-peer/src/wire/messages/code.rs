@@ -32,7 +32,7 @@ codes! {
         Directory = 2,
         /// A symbolic link.
         Symlink = 3,
-        /// A special file of a kind that the server cannot tell.
+        /// A special file whose kind the server does not know.
         Special = 4,
         /// A named pipe.
         Fifo = 5,
@@ -60,7 +60,7 @@ codes! {
     ErrorKind {
         /// No entry has that name.
         NotFound = 1,
-        /// Refused.
+        /// Access is denied.
         PermissionDenied = 2,
         /// An entry may not be replaced.
         AlreadyExists = 3,
@@ -82,7 +82,7 @@ codes! {
         Unauthenticated = 11,
         /// Something behind the server cannot be reached.
         Unreachable = 12,
-        /// Something else is using it.
+        /// It is in use, or the server cannot do it at the moment.
         Busy = 13,
         /// A protocol was violated.
         Protocol = 14,
@@ -116,15 +116,15 @@ codes! {
         Other = 1,
         /// No common version.
         Version = 2,
-        /// The secret or token is wrong, or has been revoked.
+        /// The secret is wrong, or has been revoked.
         Secret = 3,
         /// The ticket has expired.
         Expired = 4,
-        /// The ticket could be used once, and has been.
+        /// The ticket permits one use, and has been used.
         Used = 5,
-        /// Too many sessions or lanes; later there may be room.
+        /// Too many sessions or lanes, or a temporary failure of the server; a later attempt may succeed.
         Busy = 6,
-        /// The session does not exist (any longer).
+        /// The session does not exist (any longer), or the lane does not prove that it belongs to it.
         Session = 7,
         /// The first frame is no valid Hello.
         Hello = 8,

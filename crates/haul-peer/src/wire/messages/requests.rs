@@ -111,7 +111,7 @@ pub mod to_server {
         /// Writes a small file. Response: `Done`.
         #[prost(message, tag = "29")]
         WriteWhole(super::WriteWhole),
-        /// Measures the round trip. Response: `Pong`.
+        /// Checks that the lane is alive. Response: `Pong`.
         #[prost(message, tag = "30")]
         Ping(super::Empty),
         /// The client closes the lane. No response.
@@ -120,7 +120,7 @@ pub mod to_server {
         /// Permits further messages of a listing. No response of its own.
         #[prost(message, tag = "32")]
         More(super::More),
-        /// The responses to these requests have arrived. Response: `Done`.
+        /// The client has received the responses to these requests. Response: `Done`.
         #[prost(message, tag = "33")]
         Answered(super::Answered),
         /// The client has lost another lane: nothing may be sent on it any more. Response: `Done`.
@@ -129,8 +129,8 @@ pub mod to_server {
     }
 
     impl Body {
-        /// Whether the request must not be executed twice: it changes something, or opens a file. The server remembers
-        /// its outcome until the client has it.
+        /// Whether the request must not be executed twice: it changes something, or opens a file. The server stores
+        /// its outcome until the client has received it.
         pub const fn is_once(&self) -> bool {
             self.is_change() || matches!(self, Self::Open(_))
         }
@@ -157,7 +157,7 @@ pub mod to_server {
     }
 }
 
-/// Opens a lane, or another lane of a session.
+/// Opens a session with its first lane, or another lane of a session.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Hello {
     /// The oldest version that the client speaks.
@@ -242,13 +242,13 @@ pub struct Cancel {
     /// Its number.
     #[prost(uint32, tag = "1")]
     pub id: u32,
-    /// Whether it is one whose outcome is remembered: what it has opened is closed, and if it arrives later, it is not
-    /// executed.
+    /// Whether it is one that must not be executed twice: then a file that it has opened is closed, and if it arrives
+    /// later, it is not executed.
     #[prost(bool, tag = "2")]
     pub once: bool,
 }
 
-/// Requests whose outcomes the server need not remember any longer.
+/// Requests whose outcomes the server need not store any longer.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Answered {
     /// Those that were sent once.
@@ -267,7 +267,7 @@ pub struct LaneLost {
     pub nonce: Bytes,
 }
 
-/// An open file whose version is asked for.
+/// An open file whose version is requested.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Recheck {
     /// The open file.
@@ -275,7 +275,7 @@ pub struct Recheck {
     pub handle: u32,
 }
 
-/// An open file whose metadata is asked for.
+/// An open file whose metadata is requested.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ReadMetadata {
     /// The open file.
@@ -379,7 +379,7 @@ pub struct SetMetadata {
     pub metadata: Option<Metadata>,
 }
 
-/// A file whose digest is asked for.
+/// A file whose digest is requested.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DigestOf {
     /// Its path.

@@ -29,7 +29,8 @@ pub mod to_client {
         /// The first message of a lane that is accepted.
         #[prost(message, tag = "2")]
         Welcome(super::Welcome),
-        /// The only message of a lane that is not, or the last one of a lane whose share has ended.
+        /// The only message of a lane that is refused, or the last one of a lane whose share has ended or ticket has
+        /// expired.
         #[prost(message, tag = "3")]
         Refused(super::Refused),
         /// The request has succeeded.
@@ -68,7 +69,7 @@ pub mod to_client {
         /// A part file is open for writing.
         #[prost(message, tag = "15")]
         Created(super::Created),
-        /// All pieces of a read are sent, up to its end or that of the file.
+        /// A read has reached its end or that of the file. Pieces of it may still arrive after this.
         #[prost(message, tag = "16")]
         ReadEnd(super::ReadEnd),
         /// The response to a Ping.
@@ -135,7 +136,7 @@ pub struct Limits {
     pub handles: u32,
 }
 
-/// The lane is not accepted.
+/// The lane is refused, or its session ends.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Refused {
     /// A [`code::Refusal`](super::code::Refusal).
@@ -278,7 +279,7 @@ pub struct Created {
 /// The end of a read.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ReadEnd {
-    /// The offset behind the last byte sent.
+    /// The offset behind the last byte of its pieces.
     #[prost(uint64, tag = "1")]
     pub offset: u64,
 }

@@ -141,7 +141,7 @@ pub struct Xattr {
     pub value: Bytes,
 }
 
-/// An error, without a location: the client knows what it asked for.
+/// An error, without a location: the client adds that of its request.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Error {
     /// A [`code::ErrorKind`](super::code::ErrorKind).

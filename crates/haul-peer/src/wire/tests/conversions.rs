@@ -1,4 +1,4 @@
-//! Every value of `haul_storage` survives its way over the wire.
+//! Every value of `haul_storage` is the same after it was encoded and decoded.
 
 use std::fmt::Debug;
 

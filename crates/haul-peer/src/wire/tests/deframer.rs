@@ -1,4 +1,4 @@
-//! Frames, however they arrive.
+//! Tests of frames: their encoding and limits, and that the split of the input does not matter.
 
 use bytes::{Bytes, BytesMut};
 use haul_storage::Block;

@@ -57,10 +57,10 @@ fn kinds() -> impl Strategy<Value = EntryKind> {
 }
 
 pub(super) fn entries() -> impl Strategy<Value = Entry> {
-    let place = (paths(), kinds(), sizes(), of(times()), of(0u32..0o10000));
+    let first = (paths(), kinds(), sizes(), of(times()), of(0u32..0o10000));
     let rest =
         (of(any::<(u32, u32)>()), of(ids()), any::<u64>(), of(any::<String>()), of(digests()));
-    (place, rest).prop_map(
+    (first, rest).prop_map(
         |((path, kind, size, modified, mode), (owner, id, links, tag, digest))| {
             let size = if kind == EntryKind::File { size } else { 0 };
             let mut entry = Entry::new(path, kind, size);

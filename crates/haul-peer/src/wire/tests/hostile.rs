@@ -1,4 +1,4 @@
-//! What no honest peer sends is refused, with an error that can be shown.
+//! Invalid and hostile messages are refused, with errors that are safe to print.
 
 use bytes::Bytes;
 use haul_storage::{
@@ -112,7 +112,7 @@ fn ranges_that_overflow_are_refused() {
 }
 
 #[test]
-fn attributes_are_bounded() {
+fn extended_attributes_are_bounded() {
     let metadata = |xattrs: Vec<(usize, usize)>| {
         let xattr = |(name, value)| messages::Xattr {
             name: vec![b'x'; name].into(),
@@ -146,7 +146,7 @@ fn the_number_of_items_is_checked_before_they_are_decoded() {
 }
 
 #[test]
-fn fields_that_must_be_present_are_missed() {
+fn a_missing_field_or_one_of_the_wrong_length_is_an_error() {
     let source = SourceVersion::try_from(messages::SourceVersion::default());
     assert_eq!(source, Err(WireError::Missing("version of the source")));
     assert_eq!(convert::fixed::<16>(&[0; 15], "session"), Err(WireError::Invalid("session")));

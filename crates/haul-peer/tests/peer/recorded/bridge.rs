@@ -1,5 +1,5 @@
-//! The signalling connections of a bridge, recorded and replayed from either side: a sharer, a receiver, a sharer with a
-//! wrong token, one that offers a spoken code, and a receiver with a code that does not exist.
+//! The signalling connections of a bridge, recorded and replayed from either side: a sharer, a receiver, a sharer with
+//! a wrong token, one that offers a spoken code, and a receiver with a code that does not exist.
 
 use std::collections::{HashMap, HashSet};
 use std::mem::discriminant;
@@ -34,14 +34,17 @@ use super::tap::{PATIENCE, message};
 /// The name of the recording.
 pub(super) const NAME: &str = "bridge";
 
-/// The connections in it.
+/// The names of the connections in it.
 const SHARER: &str = "sharer";
 const RECEIVER: &str = "receiver";
-const STRANGER: &str = "stranger";
+/// A sharer with a wrong token.
+const UNAUTHENTICATED: &str = "stranger";
+/// A sharer that offers a spoken code.
 const OFFERER: &str = "offerer";
+/// A receiver with a code that does not exist.
 const GUESSER: &str = "guesser";
 
-/// The bridge's token, and the wrong one.
+/// The bridge's token, and a wrong one.
 const TOKENS: [&str; 2] = ["token", "other"];
 
 async fn bridge() -> BridgeServer {
@@ -74,19 +77,20 @@ impl Signalling {
     }
 }
 
-/// Makes the proofs of recorded requests anew. It knows the keys of rooms from the registrations.
+/// Recomputes the proofs of recorded requests, which are bound to a connection. Learns the keys of rooms from the
+/// registrations.
 #[derive(Clone, Default)]
 struct Proofs(Arc<Mutex<HashMap<Bytes, Bytes>>>);
 
 impl Proofs {
-    /// A recorded request with the proof for a connection.
+    /// A recorded request with the proof for the connection with this exporter and client key.
     fn renewed(
         &self,
         lane: &str,
         frame: &Bytes,
         (exporter, client_key): (&[u8; 32], &[u8; 32]),
     ) -> Bytes {
-        let token = if lane == STRANGER { TOKENS[1] } else { TOKENS[0] };
+        let token = if lane == UNAUTHENTICATED { TOKENS[1] } else { TOKENS[0] };
         let token_proof = || TokenKey::new(token).unwrap().prove(exporter, client_key);
         let request: ToBridge = message(frame).unwrap();
         match request.body {
@@ -140,7 +144,7 @@ impl Taps {
         address
     }
 
-    /// Waits until the sharer has been told of this many connections.
+    /// Waits until the bridge has announced this many connections to the sharer.
     async fn until_announced(&self, count: usize) {
         let announced = || -> usize {
             let lines = self.recorder.lines();
@@ -159,7 +163,7 @@ impl Taps {
     }
 }
 
-/// The message of a bridge.
+/// The message in a line, if the bridge sent it.
 fn from(line: &Line) -> Option<FromBridge> {
     if line.is_sent { None } else { line.message() }
 }
@@ -186,7 +190,7 @@ async fn tap(
     let Signalling { stream, exporter, client_key } = Signalling::connect(to).await;
     let (mut near_reading, mut near_writing) = tokio::io::split(near);
     let (mut far_reading, mut far_writing) = tokio::io::split(stream);
-    let there = async {
+    let upstream = async {
         while let Some(frame) = receive(&mut near_reading).await {
             recorder.add(lane, true, &frame);
             let frame = proofs.renewed(lane, &frame, (&exporter, &client_key));
@@ -195,7 +199,7 @@ async fn tap(
         }
         drop(far_writing.shutdown().await);
     };
-    let back = async {
+    let downstream = async {
         while let Some(frame) = receive(&mut far_reading).await {
             recorder.add(lane, false, &frame);
             drop(near_writing.write_all(&frame).await);
@@ -203,7 +207,7 @@ async fn tap(
         }
         drop(near_writing.shutdown().await);
     };
-    tokio::join!(there, back);
+    tokio::join!(upstream, downstream);
 }
 
 fn ticket() -> Ticket {
@@ -238,7 +242,7 @@ pub(super) async fn record() {
         taps.until_announced(count).await;
     }
     let other = Secret::generate().unwrap();
-    registration(taps.open(STRANGER).await, TOKENS[1], &other).await.unwrap_err();
+    registration(taps.open(UNAUTHENTICATED).await, TOKENS[1], &other).await.unwrap_err();
     let builder = CodeOffer::builder(taps.open(OFFERER).await, ticket());
     let offer = builder.token(Some(Token::new(TOKENS[0]))).start().await.unwrap();
     fetch(&taps.open(GUESSER).await, &unknown_code()).await.unwrap_err();
@@ -247,7 +251,7 @@ pub(super) async fn record() {
     bridge.stop().await;
 }
 
-/// Recorded clients talk to this build's bridge.
+/// Replays the recorded clients against this build's bridge.
 pub(super) async fn replay_to_bridge(lines: &[Line]) {
     let bridge = bridge().await;
     let to = (bridge.addresses()[0], *bridge.key());
@@ -260,7 +264,7 @@ pub(super) async fn replay_to_bridge(lines: &[Line]) {
             None => Client { signalling: Signalling::connect(to).await, received: Vec::new() },
         };
         match from(line) {
-            Some(then) => client.wait_for(lane, masked(then)).await,
+            Some(expected) => client.wait_for(lane, masked(expected)).await,
             None => client.send(lane, &line.frame, &proofs).await,
         }
         clients.insert(lane, client);
@@ -268,10 +272,10 @@ pub(super) async fn replay_to_bridge(lines: &[Line]) {
     bridge.stop().await;
 }
 
-/// A recorded client, on a connection of today.
+/// A recorded client, on a new connection.
 struct Client {
     signalling: Signalling,
-    /// Messages that were not waited for yet.
+    /// Messages that were received and not expected yet.
     received: Vec<FromBridge>,
 }
 
@@ -283,16 +287,16 @@ impl Client {
         self.signalling.stream.flush().await.unwrap();
     }
 
-    /// Waits for a message. The order of those that belong to different requests may be another.
-    async fn wait_for(&mut self, lane: &str, then: FromBridge) {
+    /// Waits for a message. Messages for different requests may arrive in another order than in the recording.
+    async fn wait_for(&mut self, lane: &str, expected: FromBridge) {
         loop {
-            if let Some(at) = self.received.iter().position(|now| *now == then) {
+            if let Some(at) = self.received.iter().position(|received| *received == expected) {
                 self.received.remove(at);
                 return;
             }
             let next = timeout(PATIENCE, receive(&mut self.signalling.stream)).await;
-            let next = next.unwrap_or_else(|_| panic!("{lane}: {then:?} does not come"));
-            let next = next.unwrap_or_else(|| panic!("{lane}: closed before {then:?}"));
+            let next = next.unwrap_or_else(|_| panic!("{lane}: no {expected:?}"));
+            let next = next.unwrap_or_else(|| panic!("{lane}: closed before {expected:?}"));
             self.received.push(masked(message(&next).unwrap()));
         }
     }
@@ -327,15 +331,15 @@ struct Played {
     address: BridgeAddress,
     /// Its first response.
     first: from_bridge::Body,
-    /// The data connections that it requests.
+    /// The ids of the data connections that it requests.
     demanded: HashSet<Bytes>,
-    /// The numbers of the data connections that arrive.
+    /// The ids of the data connections that arrive.
     arrived: UnboundedReceiver<ConnectionId>,
 }
 
-/// Plays the bridge of a recording to a client.
+/// Starts the bridge of a recording for the client of this lane.
 async fn play(lines: &[Line], lane: &str) -> Played {
-    let mut part = Part { exchanges: Vec::new(), unasked: Vec::new() };
+    let mut part = Part { exchanges: Vec::new(), unsolicited: Vec::new() };
     let mut demanded = HashSet::new();
     let mut requests = Vec::new();
     for line in lines.iter().filter(|line| line.lane == lane) {
@@ -343,7 +347,7 @@ async fn play(lines: &[Line], lane: &str) -> Played {
             (true, _) => requests.extend(line.message::<ToBridge>().unwrap().body),
             (false, Some(from_bridge::Body::Incoming(incoming))) => {
                 demanded.extend(incoming.connections);
-                part.unasked.push(line.frame.clone());
+                part.unsolicited.push(line.frame.clone());
             }
             (false, Some(from_bridge::Body::Pong(_)) | None) => {}
             (false, Some(_)) => {
@@ -364,8 +368,8 @@ async fn play(lines: &[Line], lane: &str) -> Played {
 /// The messages of a bridge to one of its clients.
 struct Part {
     exchanges: Vec<(to_bridge::Body, Bytes)>,
-    /// Unsolicited messages, which follow its first response.
-    unasked: Vec<Bytes>,
+    /// Messages without a request, which are sent after the first response.
+    unsolicited: Vec<Bytes>,
 }
 
 impl Part {
@@ -408,7 +412,7 @@ impl Part {
         }
     }
 
-    /// The recorded response to the first request of this kind, with the number of this one.
+    /// The recorded response to the first request of this kind that is left, with the id of this one.
     fn respond(&mut self, frame: &Bytes) -> Vec<Bytes> {
         let ToBridge { id, body } = message(frame).unwrap();
         let response = |body| message_frame(&FromBridge { id, body: Some(body) }).unwrap();
@@ -418,9 +422,9 @@ impl Part {
             }
             body => body,
         };
-        let is_it =
+        let is_same =
             |one: &to_bridge::Body| body.as_ref().map(discriminant) == Some(discriminant(one));
-        let Some(at) = self.exchanges.iter().position(|(one, _)| is_it(one)) else {
+        let Some(at) = self.exchanges.iter().position(|(one, _)| is_same(one)) else {
             let refused = Refused { code: 1, text: "the recording has no such request".to_owned() };
             return vec![response(from_bridge::Body::Refused(refused))];
         };
@@ -430,12 +434,12 @@ impl Part {
             true => vec![recorded],
             false => vec![response(then.body.unwrap())],
         };
-        frames.append(&mut self.unasked);
+        frames.append(&mut self.unsolicited);
         frames
     }
 }
 
-/// This build's clients talk to a recorded bridge.
+/// Runs this build's clients against a recorded bridge.
 pub(super) async fn replay_to_clients(lines: &[Line]) {
     let secret = Secret::generate().unwrap();
     let mut played = play(lines, SHARER).await;
@@ -445,7 +449,7 @@ pub(super) async fn replay_to_clients(lines: &[Line]) {
     assert!(!played.demanded.is_empty());
     while !played.demanded.is_empty() {
         let id = timeout(PATIENCE, played.arrived.recv()).await.unwrap().unwrap();
-        assert!(played.demanded.remove(&id[..]), "{id:?} was not demanded");
+        assert!(played.demanded.remove(&id[..]), "{id:?} was not requested");
     }
 
     let mut played = play(lines, RECEIVER).await;
@@ -460,7 +464,7 @@ pub(super) async fn replay_to_clients(lines: &[Line]) {
     let observed = joiner.observed().unwrap();
     assert_eq!((observed.own, observed.sharer), (then.observed, then.sharer_observed));
 
-    let played = play(lines, STRANGER).await;
+    let played = play(lines, UNAUTHENTICATED).await;
     let error = registration(played.address, TOKENS[1], &secret).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
 

@@ -1,5 +1,5 @@
-//! The recorded cases: operations of a client, and the results that they must have. The same operations run against the
-//! recorded server.
+//! The recorded cases: operations of a client, and the results that they must have. The same operations run against a
+//! server of this build while they are recorded, and later against the recorded server.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(super) const CASES: [Case; 9] = [
     },
 ];
 
-/// What is shared.
+/// The shared storage.
 pub(super) fn storage() -> Arc<MemoryStorage> {
     let builder = MemoryStorage::builder().with_records().with_capacity(1 << 20).with_list_batch(4);
     let storage = builder.build();
@@ -68,7 +68,7 @@ pub(super) fn storage() -> Arc<MemoryStorage> {
     storage
 }
 
-/// Longer than a piece of the first ones, which have 8 KiB.
+/// Longer than the first pieces of a read, which have 8 KiB.
 fn content() -> Vec<u8> {
     (0..20_000_u32).map(|at| (at / 3) as u8).collect()
 }
@@ -145,7 +145,7 @@ async fn read(host: Arc<PeerHost>) {
     assert_eq!(kind(storage.open(&path("directory"))).await, Some(ErrorKind::IsADirectory));
 }
 
-/// Its requests are sent with the Hello.
+/// The client sends these requests along with the Hello.
 async fn early(host: Arc<PeerHost>) {
     host.read_first(&path("file"));
     let storage = opened(host).await;

@@ -1,8 +1,8 @@
-//! This build's client talks to recorded servers, which respond as they did. The [`cases`](super::cases) assert the
-//! results.
+//! This build's client runs against recorded servers, which send the recorded responses. The [`cases`](super::cases)
+//! assert the results.
 //!
-//! The client need not send the same frames: numbers of requests and the division of data may differ, and the
-//! recorded server refuses requests that it does not know, as an older server does.
+//! The client need not send the same frames: ids of requests and the division of data may differ, and the recorded
+//! server refuses requests that it does not know, as an older server does.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use super::cases::Case;
 use super::file::{Line, parsed, receive, replaced};
 use super::tap::{Bound, PATIENCE, accept, hello, message, welcome};
 
-/// Length of the pieces of data that the recording has in another division, in bytes.
+/// Length of the pieces in which data is sent for a Read that the recording does not have, in bytes.
 const PIECE: usize = 8 << 10;
 
 /// Runs the commands of a case against the server of a recording.
@@ -39,7 +39,7 @@ pub(super) async fn replay(case: &Case, lines: &[Line]) {
     let script = Script::new(lines);
     let serving = tokio::spawn(async move {
         let (socket, _) = listener.accept().await.unwrap();
-        // Further lanes are refused, as they were.
+        // Further lanes are refused, as during the recording.
         drop(listener);
         let (stream, bound) = accept(socket, &identity).await;
         Server { stream, bound, secret, script }.run().await
@@ -49,23 +49,24 @@ pub(super) async fn replay(case: &Case, lines: &[Line]) {
     (case.run)(Arc::clone(&host)).await;
     drop(host);
     let script = timeout(PATIENCE, serving).await;
-    let script = script.unwrap_or_else(|_| panic!("{}: the client stays", case.name)).unwrap();
+    let script = script.unwrap_or_else(|_| panic!("{}: the client stays connected", case.name));
+    let script = script.unwrap();
     assert!(script.written == script.recorded_writes, "{}: other data was written", case.name);
 }
 
-/// Data by the number of the open file, and its offset.
+/// Data by handle and offset.
 type Data = HashMap<u32, BTreeMap<u64, Bytes>>;
 
 /// The requests of a recording, and the server's responses.
 struct Script {
-    /// Its response to the Hello.
+    /// The server's response to the Hello.
     greeting: Bytes,
     exchanges: Vec<Exchange>,
-    /// The recorded numbers of requests, by the numbers in this run.
+    /// The recorded ids of requests, by their ids in this run.
     numbers: HashMap<u32, u32>,
-    /// What was read of each open file.
+    /// The recorded data that was read.
     read: Data,
-    /// All bytes that were written to each file.
+    /// The recorded bytes that were written to each file, by handle.
     recorded_writes: HashMap<u32, Vec<u8>>,
     /// The same in this run.
     written: HashMap<u32, Vec<u8>>,
@@ -104,7 +105,7 @@ impl Script {
         script
     }
 
-    /// Adds a frame of the server.
+    /// Adds a recorded frame of the server.
     fn respond(&mut self, raw: &Bytes, frame: Frame) {
         let id = match frame {
             Frame::Message(bytes) => decode::<ToClient>(bytes).unwrap().id,
@@ -119,13 +120,13 @@ impl Script {
             self.greeting = raw.clone();
             return;
         }
-        // Responses to writes, which are no messages, are made anew.
+        // Writes are bulk frames and have no exchange: `Server::run` makes the responses to them.
         if let Some(exchange) = self.exchanges.iter_mut().find(|one| one.request.id == id) {
             exchange.responses.push(raw.clone());
         }
     }
 
-    /// The frames that respond to a request, with its number.
+    /// The recorded response to an equal request, with the id of this one.
     fn responses(&mut self, id: u32, body: &to_server::Body) -> Option<Vec<Bytes>> {
         let body = self.recorded(body);
         let found = self.exchanges.iter_mut().find(|one| {
@@ -136,7 +137,7 @@ impl Script {
         Some(found.responses.iter().map(|frame| numbered(frame, id)).collect())
     }
 
-    /// A request with the recorded number of the one to which it refers.
+    /// A request as it was recorded: the id of another request in it is the recorded one.
     fn recorded(&self, body: &to_server::Body) -> to_server::Body {
         let mut body = body.clone();
         if let to_server::Body::Read(read) = &mut body {
@@ -145,13 +146,13 @@ impl Script {
         body
     }
 
-    /// A range of a file, as far as the recording has it.
+    /// A response to a Read that the recording does not have, with the recorded bytes of its range.
     fn range(&self, id: u32, read: &messages::Read) -> Option<Vec<Bytes>> {
         let pieces = self.read.get(&read.handle)?;
         let mut content: Vec<u8> = Vec::new();
         for (offset, piece) in pieces {
             let start = usize::try_from(*offset).unwrap();
-            // What lies between was never read.
+            // Gaps between the pieces were not read in the recording.
             let end = start + piece.len();
             if content.len() < end {
                 content.resize(end, 0);
@@ -186,7 +187,7 @@ fn add(written: &mut HashMap<u32, Vec<u8>>, header: &BulkHeader, data: Block) {
     content[start..start + data.len()].copy_from_slice(&data);
 }
 
-/// A recorded response with the number of a request of today. If that is the same, so are all bytes.
+/// A recorded response with the id of a request in this run; unchanged if the id is the same.
 fn numbered(frame: &Bytes, id: u32) -> Bytes {
     match parsed(frame) {
         Frame::Message(bytes) => {
@@ -208,7 +209,7 @@ fn response(id: u32, body: to_client::Body) -> Bytes {
     message_frame(&ToClient { id, body: Some(body) }).unwrap()
 }
 
-/// The recorded server, on a connection of today.
+/// The recorded server, on a new connection.
 struct Server {
     stream: TlsStream<TcpStream>,
     bound: Bound,
@@ -217,7 +218,7 @@ struct Server {
 }
 
 impl Server {
-    /// Responds until the client ends.
+    /// Responds until the client closes the connection.
     async fn run(mut self) -> Script {
         while let Some(frame) = receive(&mut self.stream).await {
             let responses = match parsed(&frame) {
@@ -237,7 +238,7 @@ impl Server {
                 }
                 Frame::Skipped => Vec::new(),
             };
-            // The client may have ended.
+            // The client may have closed the connection.
             drop(self.stream.write_all(&responses.concat()).await);
             drop(self.stream.flush().await);
         }
@@ -253,7 +254,7 @@ impl Server {
                 let proven = self.bound.proof(Role::Server, &self.secret, &nonce);
                 replaced(greeting, &proof, &proven)
             }
-            // It was refused.
+            // The recorded client was refused.
             None => greeting.clone(),
         }
     }

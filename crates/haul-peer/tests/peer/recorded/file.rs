@@ -17,10 +17,10 @@ use bytes::Bytes;
 use haul_peer::wire::{Deframer, Frame, Limits, decode};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes of a frame's length.
+/// Length of the field with a frame's length, in bytes.
 const LENGTH: usize = 4;
 
-/// A frame, and where it was seen.
+/// A frame, with its connection and direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
     /// The connection.
@@ -52,13 +52,13 @@ impl Recorder {
         self.0.lock().unwrap().push(line);
     }
 
-    /// What was recorded.
+    /// The frames recorded so far.
     pub(super) fn lines(&self) -> Vec<Line> {
         self.0.lock().unwrap().clone()
     }
 }
 
-/// The directory of the recordings, with a directory for each version of haul that has made some.
+/// The directory of the recordings, with a subdirectory for each version of haul that made some.
 pub(super) fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded")
 }
@@ -77,7 +77,7 @@ pub(super) fn save(name: &str, lines: &[Line]) {
     fs::write(directory.join(format!("{name}.txt")), text).unwrap();
 }
 
-/// The recordings of a name, with the version of haul that has made each.
+/// The recordings of this name, each with the version of haul that made it.
 pub(super) fn load(name: &str) -> Vec<(String, Vec<Line>)> {
     let Ok(versions) = fs::read_dir(directory()) else { return Vec::new() };
     let versions = versions.map(|version| version.unwrap().path());
@@ -113,24 +113,24 @@ pub(super) async fn receive(stream: &mut (impl AsyncRead + Unpin)) -> Option<Byt
     Some(frame.into())
 }
 
-/// A frame as this build reads it.
+/// Decodes a frame.
 pub(super) fn parsed(frame: &Bytes) -> Frame {
     let mut deframer = Deframer::new(Limits::FULL);
     deframer.push(frame.clone());
     deframer.next_frame().unwrap().unwrap()
 }
 
-/// A frame with other bytes in the place of those, which are there once: all others stay as they were recorded.
+/// A frame in which `new` replaces `old`, which occurs once and has the same length. All other bytes stay as recorded.
 pub(super) fn replaced(frame: &Bytes, old: &[u8], new: &[u8]) -> Bytes {
     assert_eq!(old.len(), new.len());
-    let places: Vec<usize> = frame
+    let offsets: Vec<usize> = frame
         .windows(old.len())
         .enumerate()
         .filter(|(_, at)| *at == old)
         .map(|(at, _)| at)
         .collect();
-    let [place] = places[..] else { panic!("there are {} places to change", places.len()) };
+    let [offset] = offsets[..] else { panic!("{} occurrences instead of one", offsets.len()) };
     let mut frame = frame.to_vec();
-    frame[place..place + new.len()].copy_from_slice(new);
+    frame[offset..offset + new.len()].copy_from_slice(new);
     frame.into()
 }

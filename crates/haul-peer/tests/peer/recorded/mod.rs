@@ -1,4 +1,5 @@
-//! Exchanges that earlier builds have recorded below TLS, in `tests/recorded`: this build talks to them from either side.
+//! Exchanges that earlier versions recorded below TLS, in `tests/recorded`. They are replayed against this build, once
+//! in place of the client and once in place of the server.
 //!
 //! `HAUL_RECORD=1 cargo test -p haul-peer --test peer recorded::record` records those of this version, in place of the
 //! ones that it has recorded before. Do so once for each release, and never change those of another version.
@@ -19,10 +20,10 @@ use tokio::time::timeout;
 
 use self::cases::{CASES, Case};
 
-/// Set in the environment to record.
+/// Environment variable that is set to record.
 const RECORD: &str = "HAUL_RECORD";
 
-/// Runs the operations of a case through a tap, and saves the frames.
+/// Runs the operations of a case through a tap, and saves the frames that pass.
 async fn record_one(case: &Case) {
     let (server, secret) = server::serve(case).await;
     let (listener, identity) =

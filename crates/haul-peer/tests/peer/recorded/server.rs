@@ -1,8 +1,8 @@
-//! Recorded clients talk to this build's server: its responses must mean what the recorded ones meant.
+//! Recorded clients run against this build's server: its responses must mean the same as the recorded ones.
 //!
-//! What may differ: session, token, proof and limits in a Welcome; numbers of handles, files and volumes; times that no
-//! client has set; the words of errors; how entries and data are divided between frames. If a later version adds a field
-//! to a response, add it to these ([`masked`]), since old clients ignore it.
+//! These may differ: session, token, proof and limits in a Welcome; numbers of handles, files and volumes; times that
+//! no client has set; the texts of errors; how entries and data are divided between frames. If a later version adds a
+//! field to a response, mask it too ([`masked`]), since old clients ignore it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use super::cases::{self, Case};
 use super::file::{Line, parsed, receive, replaced};
 use super::tap::{Bound, PATIENCE, dial, hello};
 
-/// A server for a case. Returns the secret of the client's ticket, too.
+/// Starts a server for a case. Also returns the secret of the client's ticket.
 pub(super) async fn serve(case: &Case) -> (PeerServer, Secret) {
     let secret = Secret::generate().unwrap();
     let known = if case.is_known { secret.clone() } else { Secret::generate().unwrap() };
@@ -36,10 +36,11 @@ pub(super) async fn serve(case: &Case) -> (PeerServer, Secret) {
     (server, secret)
 }
 
-/// Sends the frames of a recorded client to a server, each after the responses that preceded it.
+/// Sends the frames of a recorded client to a server, each once the responses that preceded it in the recording have
+/// arrived.
 pub(super) async fn replay(case: &Case, lines: &[Line]) {
     let (server, secret) = serve(case).await;
-    let mut recorded = Answers { notices: notices(lines), ..Answers::default() };
+    let mut recorded = Responses { notices: notices(lines), ..Responses::default() };
     let mut last = HashMap::new();
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| !line.is_sent) {
         last.insert(recorded.take(&line.frame), at);
@@ -53,24 +54,24 @@ pub(super) async fn replay(case: &Case, lines: &[Line]) {
             client.wait_for(id, &recorded).await;
         }
     }
-    let found = client.answers.all;
-    for (id, answer) in recorded.all {
-        // The client cancelled it, or does not need the response.
-        if !answer.is_complete() || recorded.notices.contains(&id) {
+    let found = client.responses.all;
+    for (id, response) in recorded.all {
+        // The recorded client cancelled the request, or does not need the response.
+        if !response.is_complete() || recorded.notices.contains(&id) {
             continue;
         }
-        let (then, now) = (answer.meaning(), found.get(&id).map(Answer::meaning));
+        let (then, now) = (response.meaning(), found.get(&id).map(Response::meaning));
         assert_eq!(Some(then), now, "{}: the response to request {id}", case.name);
     }
     server.stop().await;
 }
 
-/// The recorded client, on a connection of today.
+/// The recorded client, on a new connection.
 struct Client {
     stream: TlsStream<TcpStream>,
     bound: Bound,
     secret: Secret,
-    answers: Answers,
+    responses: Responses,
     /// The numbers of open files in this run, by the recorded ones.
     handles: HashMap<u32, u32>,
 }
@@ -78,24 +79,24 @@ struct Client {
 impl Client {
     async fn connect((address, key): (SocketAddr, PeerKey), secret: Secret) -> Self {
         let (stream, bound) = dial(address, key).await;
-        Self { stream, bound, secret, answers: Answers::default(), handles: HashMap::new() }
+        Self { stream, bound, secret, responses: Responses::default(), handles: HashMap::new() }
     }
 
-    async fn send(&mut self, frame: &Bytes, recorded: &Answers) {
+    async fn send(&mut self, frame: &Bytes, recorded: &Responses) {
         let frame = match parsed(frame) {
             Frame::Message(bytes) => {
                 let message: ToServer = decode(bytes).unwrap();
                 if let Some(to_server::Body::Cancel(cancel)) = &message.body
-                    && recorded.all.get(&cancel.id).is_some_and(Answer::is_complete)
+                    && recorded.all.get(&cancel.id).is_some_and(Response::is_complete)
                 {
-                    // In the recording, it came after the response.
+                    // In the recording, the Cancel was sent after the response had arrived.
                     self.wait_for(cancel.id, recorded).await;
                 }
                 self.changed(frame, message)
             }
             Frame::Bulk(header, _) => {
                 let mut frame = frame.to_vec();
-                let handle = self.today(header.handle);
+                let handle = self.current_handle(header.handle);
                 frame[FRAME_HEADER + 4..FRAME_HEADER + 8].copy_from_slice(&handle.to_be_bytes());
                 frame.into()
             }
@@ -106,42 +107,43 @@ impl Client {
         drop(self.stream.flush().await);
     }
 
-    /// A message with the proof and the handle of today.
+    /// A recorded message with the proof and the handle of this run.
     fn changed(&mut self, frame: &Bytes, mut message: ToServer) -> Bytes {
         if let Some((nonce, proof)) = hello(frame) {
             let proven = self.bound.proof(Role::Client, &self.secret, &nonce);
             return replaced(frame, &proof, &proven);
         }
         if let Some(to_server::Body::Read(read)) = &message.body {
-            self.answers.all.entry(message.id).or_default().start = read.offset;
+            self.responses.all.entry(message.id).or_default().start = read.offset;
         }
         let Some(handle) = message.body.as_mut().and_then(handle) else { return frame.clone() };
-        let today = self.today(*handle);
-        if today == *handle {
+        let current = self.current_handle(*handle);
+        if current == *handle {
             return frame.clone();
         }
-        *handle = today;
+        *handle = current;
         message_frame(&message).unwrap()
     }
 
-    fn today(&self, handle: u32) -> u32 {
+    /// The handle in this run for a recorded one.
+    fn current_handle(&self, handle: u32) -> u32 {
         self.handles.get(&handle).copied().unwrap_or(handle)
     }
 
-    /// Receives frames until the response to a request is there.
-    async fn wait_for(&mut self, id: u32, recorded: &Answers) {
+    /// Receives frames until the response to a request is complete.
+    async fn wait_for(&mut self, id: u32, recorded: &Responses) {
         let then = &recorded.all[&id];
         if !then.is_complete() || recorded.notices.contains(&id) {
             return;
         }
-        while !self.answers.all.get(&id).is_some_and(Answer::is_complete) {
+        while !self.responses.all.get(&id).is_some_and(Response::is_complete) {
             let received = timeout(PATIENCE, receive(&mut self.stream)).await;
             let received = received.unwrap_or_else(|_| panic!("no response to request {id}"));
             let frame = received.unwrap_or_else(|| panic!("closed before request {id}"));
-            self.answers.take(&frame);
+            self.responses.take(&frame);
         }
-        let opened = |answer: &Answer| answer.messages.first().and_then(opened_handle);
-        if let (Some(then), Some(now)) = (opened(then), opened(&self.answers.all[&id])) {
+        let opened = |response: &Response| response.messages.first().and_then(opened_handle);
+        if let (Some(then), Some(now)) = (opened(then), opened(&self.responses.all[&id])) {
             self.handles.insert(then, now);
         }
     }
@@ -182,15 +184,15 @@ fn notices(lines: &[Line]) -> HashSet<u32> {
     requests.filter(|one| one.body.as_ref().is_some_and(is_notice)).map(|one| one.id).collect()
 }
 
-/// Responses, by the numbers of their requests.
+/// Responses, by the ids of their requests.
 #[derive(Default)]
-struct Answers {
-    all: BTreeMap<u32, Answer>,
+struct Responses {
+    all: BTreeMap<u32, Response>,
     notices: HashSet<u32>,
 }
 
-impl Answers {
-    /// Adds a frame from a server; returns the number of its request.
+impl Responses {
+    /// Adds a frame from a server; returns the id of its request.
     fn take(&mut self, frame: &Bytes) -> u32 {
         match parsed(frame) {
             Frame::Message(bytes) => {
@@ -209,23 +211,23 @@ impl Answers {
     }
 }
 
-/// All that was sent for a request.
+/// All frames of the response to a request.
 #[derive(Default)]
-struct Answer {
+struct Response {
     messages: Vec<to_client::Body>,
-    /// Where a read begins.
+    /// The offset at which a read begins.
     start: u64,
     pieces: BTreeMap<u64, Bytes>,
 }
 
-impl Answer {
-    /// Whether nothing more follows.
+impl Response {
+    /// Whether the response has arrived completely.
     fn is_complete(&self) -> bool {
         match self.messages.last() {
             None => false,
             Some(to_client::Body::Entries(entries)) => entries.last,
             Some(to_client::Body::Wholes(wholes)) => wholes.last,
-            // It may overtake the data.
+            // ReadEnd may overtake the data.
             Some(to_client::Body::ReadEnd(end)) => {
                 let start = self.pieces.keys().next().copied().unwrap_or(self.start);
                 let bytes: usize = self.pieces.values().map(Bytes::len).sum();
@@ -264,7 +266,7 @@ fn masked(mut body: to_client::Body) -> to_client::Body {
             welcome.token.clear();
             welcome.proof.clear();
             welcome.limits = None;
-            // The servers of earlier versions do not report it.
+            // The servers of earlier versions do not report this.
             if let Some(can) = &mut welcome.capabilities {
                 can.conditional_commits = false;
             }

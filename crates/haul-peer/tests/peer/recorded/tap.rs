@@ -1,5 +1,5 @@
 //! Records the frames between a client and a server: TLS ends here on both sides, so the frames are in the clear. A
-//! proof is bound to its connection, so it is computed anew for the other one; all else is forwarded unchanged.
+//! proof is bound to its connection, so it is recomputed for the other one; all else is forwarded unchanged.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(super) const LANE: &str = "lane";
 /// Longer than a handshake takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The values of a connection that proofs are bound to.
+/// The values of a connection to which proofs are bound.
 #[derive(Clone)]
 pub(super) struct Bound {
     pub(super) exporter: [u8; 32],
@@ -109,14 +109,14 @@ pub(super) async fn record(
     let proven = far_bound.proof(Role::Client, &secret, &nonce);
     far_writing.write_all(&replaced(&first, &proof, &proven)).await.unwrap();
     far_writing.flush().await.unwrap();
-    let answer = near_bound.proof(Role::Server, &secret, &nonce);
-    let there = forward(near_reading, far_writing, (&recorder, true), Bytes::clone);
-    let back =
+    let server_proof = near_bound.proof(Role::Server, &secret, &nonce);
+    let upstream = forward(near_reading, far_writing, (&recorder, true), Bytes::clone);
+    let downstream =
         forward(far_reading, near_writing, (&recorder, false), |frame| match welcome(frame) {
-            Some(proof) => replaced(frame, &proof, &answer),
+            Some(proof) => replaced(frame, &proof, &server_proof),
             None => frame.clone(),
         });
-    tokio::join!(there, back);
+    tokio::join!(upstream, downstream);
     recorder.lines()
 }
 
@@ -129,7 +129,7 @@ async fn forward(
 ) {
     while let Some(frame) = receive(&mut from).await {
         recorder.add(LANE, is_sent, &frame);
-        // The other side may have ended.
+        // The other side may have closed its connection.
         if to.write_all(&changed(&frame)).await.is_err() || to.flush().await.is_err() {
             break;
         }

@@ -33,16 +33,16 @@ pub(in crate::client) fn of_new_file(inner: &Inner, metadata: &Metadata) -> Attr
     attrs
 }
 
-/// Sets the owner of a new file first if its mode has set-ID bits: either both are set, in that
-/// order, or neither. Takes one RTT.
+/// Sets the owner of a new file first if its mode has set-ID bits, which takes one RTT. If the owner
+/// is refused, removes these bits from `attrs`.
 pub(in crate::client) async fn set_owner_first(
     inner: &Inner,
     session: &Session,
     handle: &Handle,
     attrs: &mut Attrs,
 ) -> Result<()> {
-    let lends = attrs.permissions.is_some_and(|mode| mode & SET_ID != 0);
-    if !lends || attrs.owner.is_none() {
+    let has_set_id = attrs.permissions.is_some_and(|mode| mode & SET_ID != 0);
+    if !has_set_id || attrs.owner.is_none() {
         return Ok(());
     }
     let owner = Attrs { owner: attrs.owner.take(), ..Attrs::default() };
@@ -58,7 +58,7 @@ pub(in crate::client) async fn set_owner_first(
 }
 
 /// Handles the response to a request that set `attrs` on the entry that is now at the path `at`. If
-/// it was refused, each attribute is tried alone, and those refused alone are remembered for the host.
+/// it was refused, each attribute is tried alone, and those still refused are remembered for the host.
 pub(in crate::client) async fn settle(
     inner: &Inner,
     outcome: Result<()>,
@@ -70,8 +70,8 @@ pub(in crate::client) async fn settle(
         outcome => return outcome,
     }
     if inner.host.attributes.by_path.load(Ordering::Relaxed) {
-        let answer = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
-        match error::done("set attributes", answer) {
+        let response = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
+        match error::done("set attributes", response) {
             Err(error) if is_refusal(&error) => {}
             outcome => return outcome,
         }
@@ -110,8 +110,8 @@ async fn settle_existing(
     denied
 }
 
-/// Requests that attributes of a new file be set by its handle, if there are any to set and the
-/// server supports it.
+/// Sends a request that sets attributes of a new file by its handle, if there are any and the server
+/// supports that.
 pub(in crate::client) fn ask(
     inner: &Inner,
     session: &Session,
@@ -119,8 +119,8 @@ pub(in crate::client) fn ask(
     attrs: &Attrs,
 ) -> Option<Pending> {
     let by_path = inner.host.attributes.by_path.load(Ordering::Relaxed);
-    let asks = *attrs != Attrs::default() && !by_path;
-    asks.then(|| session.request(&Request::Fsetstat(handle.clone(), attrs.clone())))
+    let is_needed = *attrs != Attrs::default() && !by_path;
+    is_needed.then(|| session.request(&Request::Fsetstat(handle.clone(), attrs.clone())))
 }
 
 /// The outcome of [`ask`], for [`settle`].
@@ -152,8 +152,8 @@ async fn try_alone(inner: &Inner, at: &Bytes, alone: &Attrs) -> Result<Option<Er
     let usual = usual.map(|mode| Attrs { permissions: Some(mode), ..Attrs::default() });
     let mut refusal = None;
     for attrs in std::iter::once(alone).chain(&usual) {
-        let answer = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
-        match error::done("set attributes", answer) {
+        let response = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
+        match error::done("set attributes", response) {
             Ok(()) => {
                 if attrs != alone {
                     let message = "the server does not set set-ID and sticky bits";
@@ -191,8 +191,8 @@ pub(in crate::client) async fn set(
     if attrs == Attrs::default() {
         return Ok(());
     }
-    let answer = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
-    let outcome = error::done("set attributes", answer);
+    let response = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
+    let outcome = error::done("set attributes", response);
     match &outcome {
         _ if made => settle(inner, outcome, at, &attrs).await,
         Err(error) if error.kind() == ErrorKind::Unsupported => {
@@ -202,8 +202,8 @@ pub(in crate::client) async fn set(
         Err(_) if attrs.owner.is_some() => {
             let owner = Attrs { owner: attrs.owner.take(), ..Attrs::default() };
             if attrs != Attrs::default() {
-                let answer = inner.host.ask(&Request::Setstat(at.clone(), attrs)).await?;
-                error::done("set attributes", answer)?;
+                let response = inner.host.ask(&Request::Setstat(at.clone(), attrs)).await?;
+                error::done("set attributes", response)?;
             }
             settle_existing(inner, outcome, at, &owner).await
         }
@@ -221,8 +221,8 @@ pub(in crate::client) async fn set_of_link(
     if attrs == Attrs::default() || !inner.has(name::LSETSTAT) {
         return Ok(());
     }
-    let answer = inner.host.ask(&Request::Extended(Extended::Lsetstat(at, attrs))).await?;
-    match error::done("set attributes", answer) {
+    let response = inner.host.ask(&Request::Extended(Extended::Lsetstat(at, attrs))).await?;
+    match error::done("set attributes", response) {
         // Attributes of links hardly matter.
         Err(error) if is_refusal(&error) => {
             inner.host.attributes.warn("the server does not set the attributes of symbolic links");
@@ -243,8 +243,8 @@ pub(in crate::client) fn times_request(
     (attrs.times.is_some() && unknown).then(|| Request::Fstat(handle.clone()))
 }
 
-/// Handles the response to [`times_request`]. If the times of `attrs` are neither there nor at the path
-/// `at`, the server does not set times although it reports success.
+/// Handles the response to [`times_request`]. If neither it nor an LSTAT of the path `at` has the times of
+/// `attrs`, the server does not set times although it reports success.
 pub(in crate::client) async fn check_times(
     inner: &Inner,
     seen: Result<Response>,
@@ -252,20 +252,20 @@ pub(in crate::client) async fn check_times(
     attrs: &Attrs,
 ) {
     let Some((_, wanted)) = attrs.times else { return };
-    let is_there = |answer: &Result<Response>| match answer {
-        Ok(Response::Attrs(Attrs { times: Some((_, there)), .. })) => {
-            Some(there.abs_diff(wanted) < STEP)
+    let is_set = |response: &Result<Response>| match response {
+        Ok(Response::Attrs(Attrs { times: Some((_, found)), .. })) => {
+            Some(found.abs_diff(wanted) < STEP)
         }
         // No information.
         _ => None,
     };
-    let mut kept = is_there(&seen);
-    if kept == Some(false) {
+    let mut stored = is_set(&seen);
+    if stored == Some(false) {
         // Some servers execute this request before the earlier ones, and some report the time of
         // the last write while the file is open.
-        kept = is_there(&inner.host.ask(&Request::Lstat(at.clone())).await);
+        stored = is_set(&inner.host.ask(&Request::Lstat(at.clone())).await);
     }
-    match kept {
+    match stored {
         Some(true) => inner.host.attributes.seen.store(true, Ordering::Relaxed),
         Some(false) if !inner.host.attributes.has_no_times() => {
             inner.host.attributes.learn(&[Part::Times]);
@@ -275,8 +275,8 @@ pub(in crate::client) async fn check_times(
 }
 
 /// Tries on a new file whether the server still refuses what an earlier run recorded as refused,
-/// and forgets the record if not. Runs in the background. `mode` is the one that the file has. Only
-/// the next run uses the outcome, since this one may already have compared files by size.
+/// and removes the record if not. Runs in the background. `mode` is the mode of the file. Only the
+/// next run uses the outcome, since this one may already have compared files by size.
 pub(in crate::client) fn try_again(inner: &Inner, session: &Session, handle: &Handle, mode: u32) {
     let attributes = &inner.host.attributes;
     if !attributes.recalled.swap(false, Ordering::Relaxed) {
@@ -292,23 +292,23 @@ pub(in crate::client) fn try_again(inner: &Inner, session: &Session, handle: &Ha
         Part::Times => Attrs { times: Some((time, time)), ..Attrs::default() },
         Part::Mode | Part::Owner => Attrs { permissions: Some(mode), ..Attrs::default() },
     };
-    let ask = |part, known: bool| {
+    let send = |part, known: bool| {
         known.then(|| session.request(&Request::Fsetstat(handle.clone(), attrs(part))))
     };
-    let times = ask(Part::Times, attributes.has_no_times());
-    let mode = ask(Part::Mode, attributes.has_no_mode());
+    let times = send(Part::Times, attributes.has_no_times());
+    let mode = send(Part::Mode, attributes.has_no_mode());
     let look = session.request(&Request::Fstat(handle.clone()));
     let host = Arc::clone(&inner.host);
     inner.host.lanes.spawn(async move {
         let mut granted = true;
-        for answer in [times, mode].into_iter().flatten() {
-            granted &= matches!(answer.answer().await.map(|it| error::done("try", it)), Ok(Ok(())));
+        for sent in [times, mode].into_iter().flatten() {
+            granted &= matches!(sent.answer().await.map(|it| error::done("try", it)), Ok(Ok(())));
         }
-        let there = match look.answer().await {
+        let found = match look.answer().await {
             Ok(Response::Attrs(attrs)) => attrs.times.map(|(_, modified)| modified),
             _ => None,
         };
-        if granted && (there == Some(time) || !host.attributes.has_no_times()) {
+        if granted && (found == Some(time) || !host.attributes.has_no_times()) {
             host.attributes.forget();
         }
     });

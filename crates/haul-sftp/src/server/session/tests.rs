@@ -12,7 +12,7 @@ async fn responses_with_paths_count_against_the_budget() {
     let target = "x".repeat(4000);
     std::os::unix::fs::symlink(target, directory.path().join("link")).unwrap();
     let share = Arc::new(Share::open(directory.path(), ShareOptions::default()).unwrap());
-    let (answers, mut unsent) = unbounded_channel();
+    let (responses, mut unsent) = unbounded_channel();
     let (requests, incoming) = unbounded_channel();
     let incoming = Box::pin(futures_util::stream::unfold(incoming, |mut incoming| async {
         incoming.recv().await.map(|piece| (piece, incoming))
@@ -26,7 +26,8 @@ async fn responses_with_paths_count_against_the_budget() {
     }
     let connected = Arc::new(());
     let client = Arc::downgrade(&connected);
-    let session = tokio::spawn(Session::new(share, answers, Arc::default(), client).run(incoming));
+    let session =
+        tokio::spawn(Session::new(share, responses, Arc::default(), client).run(incoming));
     let room = limits::ANSWERS / NAMED;
     // The response to INIT does not count.
     while unsent.len() < room + 1 {

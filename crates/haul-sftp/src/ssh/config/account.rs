@@ -35,7 +35,7 @@ pub fn local_user() -> Option<String> {
     name_of(own_entry().as_deref())
 }
 
-/// The account takes precedence, as in OpenSSH; users of directory services are only in the
+/// `/etc/passwd` takes precedence, as in OpenSSH; the names of users of a directory service are only in the
 /// environment.
 fn name_of(entry: Option<&[String]>) -> Option<String> {
     let named = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());

@@ -86,8 +86,7 @@ pub fn describe(
     Ok(list)
 }
 
-/// The files of all `IdentityFile` lines that count, with their origins. `none` names no key file, but is
-/// among them.
+/// The files of all `IdentityFile` lines that apply, with their origins; `none` is among them.
 fn named_files(
     settings: &Settings,
     query: &Query,
@@ -158,6 +157,7 @@ mod tests {
         let port = found.iter().find(|setting| setting.name == "port").unwrap();
         assert_eq!((&port.value[..], &port.origin), ("22", &Origin::Default));
     }
+
     #[test]
     fn each_key_file_has_the_origin_of_its_own_line() {
         let directory = tempfile::tempdir().unwrap();

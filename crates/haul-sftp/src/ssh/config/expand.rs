@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
-/// Returns the value of a variable.
+/// Returns the value of an environment variable.
 type Variables = dyn Fn(&str) -> Option<String>;
 
 /// Values of the tokens.
@@ -39,8 +39,8 @@ impl Tokens {
         self.replace(text, None)
     }
 
-    /// Replaces every `%x`, and every `${NAME}` if the values of `variables` are given. Like OpenSSH, it does so in a
-    /// single pass: a `%` in the value of a variable stays.
+    /// Replaces every `%x`, and every `${NAME}` if `variables` is given. As in OpenSSH, this is a single pass: a `%` in
+    /// the value of a variable stays.
     fn replace(&self, text: &str, variables: Option<&Variables>) -> Result<String, String> {
         let mut result = String::new();
         let mut characters = text.chars();
@@ -120,7 +120,7 @@ impl Tokens {
     }
 }
 
-/// The value of the variable whose name ends at the first `}` in `after`, and what follows. `text` is for messages.
+/// The value of the variable whose name ends at the first `}` in `after`, and the rest. `text` is for messages.
 fn variable<'a>(
     variables: &Variables,
     after: &'a str,
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(tokens().expand("${PATH}").unwrap(), "${PATH}", "only in paths");
     }
 
-    /// The value was expanded again: `%h` in it became the host, and `%x` an error.
+    /// Regression: the value was expanded again: `%h` in it became the host, and `%x` an error.
     #[test]
     fn values_of_variables_are_not_expanded_again() {
         let expanded = tokens().replace("${A}%r${A}", Some(&|_| Some("%h%x${B}".to_owned())));

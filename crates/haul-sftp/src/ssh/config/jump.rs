@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn users_ports_and_addresses_are_told_apart() {
+    fn users_ports_and_addresses_are_distinguished() {
         assert_eq!(one("host"), (None, "host".into(), None));
         assert_eq!(one("me@host:23"), (Some("me".into()), "host".into(), Some(23)));
         assert_eq!(one("[::1]:23"), (None, "::1".into(), Some(23)));

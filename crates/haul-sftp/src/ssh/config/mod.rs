@@ -329,7 +329,7 @@ fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<Ho
     })
 }
 
-/// The tokens, after checking that no name is ambiguous.
+/// The tokens, after checking the names of the host and the user.
 fn checked_tokens(settings: &Settings, query: &Query) -> Result<Tokens, String> {
     let mut tokens = settings.tokens(query);
     if let Some(name) = &settings.host_name {

@@ -38,7 +38,7 @@ pub struct Reader<'a, W> {
     wants_final: bool,
 }
 
-/// Where a line stands, for messages.
+/// The location of a line, for messages.
 #[derive(Debug, Clone, Copy)]
 struct Place<'a> {
     file: &'a Path,
@@ -53,8 +53,8 @@ impl Place<'_> {
     }
 }
 
-/// Options of OpenSSH that concern nothing that haul does: terminals, forwarding, shared connections, messages. A file may
-/// have any option; on the command line, one in no list is taken for a mistake.
+/// Options of OpenSSH for features that haul does not have: terminals, forwarding, shared connections, messages. Files
+/// may have any option; on the command line, an option that is neither supported nor listed here is an error.
 const WITHOUT_EFFECT: [&str; 40] = [
     "addkeystoagent",
     "clearallforwardings",
@@ -168,7 +168,7 @@ impl<'a, W: World> Reader<'a, W> {
         (self.settings, self.origins)
     }
 
-    /// Applies a line unless its option is set already, and remembers its origin.
+    /// Applies a line unless its option is set already, and records its origin. `false`: the option is not supported.
     fn apply(&mut self, line: &Line, origin: impl FnOnce() -> Origin) -> Result<bool, Refusal> {
         let before = self.settings.clone();
         let known = self.settings.apply(line)?;
@@ -216,8 +216,8 @@ impl<'a, W: World> Reader<'a, W> {
                         return Err(place.error("the line is not UTF-8"));
                     }
                 }
-                // A bad line is an error in any block, as in OpenSSH. An option that only haul does
-                // not support does not matter here.
+                // A bad line is an error in any block, as in OpenSSH. An option that OpenSSH supports
+                // and haul does not is no error here.
                 _ => match Settings::default().apply(&line) {
                     Err(Refusal::Bad(cause)) => return Err(place.error(cause)),
                     Err(Refusal::Unsupported(_)) | Ok(_) => {}
@@ -259,7 +259,7 @@ impl<'a, W: World> Reader<'a, W> {
         let mut criteria = line.arguments.iter().map(String::as_str);
         let mut holds = true;
         let mut count = 0;
-        // A criterion that haul does not support, if the others do not decide.
+        // The first criterion that haul does not support; an error only if all others hold.
         let mut unknown = None;
         while let Some(word) = criteria.next() {
             let (negated, name) = match word.strip_prefix('!') {
@@ -291,7 +291,7 @@ impl<'a, W: World> Reader<'a, W> {
                         .or_else(|| criteria.next())
                         .ok_or_else(|| format!("\"{name}\" of Match needs a value"))?;
                     if name == "exec" && unknown.is_some() {
-                        // OpenSSH might not run it.
+                        // OpenSSH runs it only if the unsupported criterion holds, which is unknown.
                         continue;
                     }
                     match self.criterion(&name, value, live && holds) {
@@ -315,7 +315,7 @@ impl<'a, W: World> Reader<'a, W> {
         }
     }
 
-    /// Whether a `Match` line consists of passes and "all" only.
+    /// Whether a `Match` line consists of `canonical`, `final` and `all` only.
     fn only_passes(&self, line: &Line) -> bool {
         line.arguments.iter().all(|word| {
             let word = word.trim_start_matches('!').to_ascii_lowercase();

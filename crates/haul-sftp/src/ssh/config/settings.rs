@@ -77,7 +77,7 @@ pub enum Proxy {
 pub enum StrictHostKeys {
     /// Refuse it.
     Yes,
-    /// Ask the user.
+    /// Prompt the user.
     Ask,
     /// Accept and remember it, unless the host is known by another key; a changed key is refused.
     AcceptNew,
@@ -121,7 +121,7 @@ pub enum Canonicalize {
 }
 
 impl Settings {
-    /// Stores the value of a line unless the option is set. `false`: haul does not know the option.
+    /// Stores the value of a line unless the option is set. `false`: haul does not support the option.
     ///
     /// # Errors
     /// Why the value is refused.
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_options_are_ignored() {
+    fn unsupported_options_are_ignored() {
         assert_eq!(apply(&mut Settings::default(), "ForwardAgent yes"), Ok(false));
     }
 
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_may_be_a_name_and_no_limit_may_be_0_or_none() {
+    fn a_port_may_be_a_service_name_and_0_or_none_means_no_limit() {
         let mut settings = Settings::default();
         for line in ["Port ssh", "ConnectTimeout 0", "ServerAliveInterval none"] {
             assert_eq!(apply(&mut settings, line), Ok(true), "{line}");

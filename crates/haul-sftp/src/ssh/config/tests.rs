@@ -259,7 +259,7 @@ fn an_unknown_option_on_the_command_line_is_an_error() {
     }
 }
 
-/// Once, they were refused as unknown, although the same lines in a file were accepted.
+/// Regression: they were refused as unknown, although the same lines in a file were accepted.
 #[test]
 fn options_without_effect_on_haul_are_accepted_on_the_command_line() {
     for option in ["LogLevel=ERROR", "ControlMaster no", "TCPKeepAlive=yes", "SendEnv=LANG"] {

@@ -1,4 +1,4 @@
-//! Access to the files and commands that a configuration consists of.
+//! Access to the files, commands and host names that a configuration refers to.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -124,7 +124,7 @@ fn set(pattern: &str) -> Option<(impl Fn(char) -> bool + '_, &str)> {
     let inside = pattern.strip_prefix('[')?;
     let negated = inside.starts_with(['!', '^']);
     let inside = if negated { &inside[1..] } else { inside };
-    // A bracket at the beginning belongs to the set.
+    // A closing bracket at the beginning belongs to the set.
     let first = inside.chars().next()?.len_utf8();
     let end = first + inside[first..].find(']')?;
     let members: Vec<char> = inside[..end].chars().collect();

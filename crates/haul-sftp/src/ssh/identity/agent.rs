@@ -11,14 +11,14 @@ use russh::keys::agent::client::AgentClient;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// Timeout for listing keys. Signing has no limit, since the agent may ask its user.
+/// Timeout for listing keys. Signing has no limit, since the agent may prompt its user.
 const LISTING: Duration = Duration::from_secs(5);
 
 /// The keys in an agent, in its order; none without an agent. `Err` is a message.
 pub async fn list(socket: Option<&Path>) -> Result<Vec<AgentIdentity>, String> {
     let Some(socket) = socket else { return Ok(Vec::new()) };
-    let asking = async { connect(socket).await?.request_identities().await };
-    match timeout(LISTING, asking).await {
+    let listing = async { connect(socket).await?.request_identities().await };
+    match timeout(LISTING, listing).await {
         Ok(Ok(identities)) => Ok(identities),
         Ok(Err(error)) => Err(format!("agent {}: {error}", socket.display())),
         Err(_) => Err(format!("agent {}: no response", socket.display())),

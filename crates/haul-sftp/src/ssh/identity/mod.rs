@@ -1,9 +1,9 @@
 //! The user's keys from the agent and from files, in the order in which they are offered.
 //!
-//! They are gathered while the connection is being established; a passphrase is asked for only
+//! They are gathered while the connection is being established. The user is prompted for a passphrase only
 //! after a server has indicated that it accepts the key, or if the public key is unknown without it.
 //!
-//! Keys that the user named come first (OpenSSH offers all keys of the agent before them): servers
+//! Keys that the user named come first (OpenSSH offers all keys of the agent before key files): servers
 //! allow only a few attempts, and each costs an RTT.
 
 mod agent;
@@ -48,8 +48,8 @@ pub struct Candidate {
 }
 
 enum Source {
-    /// The agent signs.
-    Agent { socket: PathBuf, identity: Box<AgentIdentity> },
+    /// The agent signs. `unnamed`: no file names the key, and it is one of several in the agent.
+    Agent { socket: PathBuf, identity: Box<AgentIdentity>, unnamed: bool },
     /// The key is in a file. Several candidates may share a file, and its passphrase.
     File(Arc<KeyInFile>),
 }
@@ -60,12 +60,12 @@ pub struct KeyInFile {
     key: OnceCell<Arc<PrivateKey>>,
 }
 
-/// Prompts for passphrases, and their number.
+/// How to prompt for passphrases, and how often.
 #[derive(Debug, Clone)]
 pub struct Asking {
     /// The prompter.
     pub prompter: Arc<dyn Prompter>,
-    /// Attempts per passphrase; 0 without a user to ask.
+    /// Attempts per passphrase; 0 without a user to prompt.
     pub attempts: u32,
 }
 
@@ -108,6 +108,7 @@ fn arrange(
     mut identities: Identities,
 ) -> Identities {
     let socket = config.agent.clone().unwrap_or_default();
+    let are_several = held.len() > 1;
     let mut unused: Vec<Option<AgentIdentity>> = held.into_iter().map(Some).collect();
     let mut from_files = Vec::new();
     for (path, found) in files {
@@ -166,7 +167,8 @@ fn arrange(
     }
     let others = unused.into_iter().flatten().filter(|_| !config.identities_only);
     let others: Vec<_> = others
-        .map(|identity| Arc::new(Candidate::in_agent(&socket, identity, None, None)))
+        .map(|identity| Candidate::in_agent(&socket, identity, None, None))
+        .map(|candidate| Arc::new(if are_several { candidate.unnamed() } else { candidate }))
         .collect();
     identities.candidates = if config.identities_named {
         [from_files, others].concat()
@@ -223,8 +225,16 @@ impl Candidate {
             Some(file) => format!("{file} (agent)"),
             None => format!("{} (agent)", identity.comment()),
         };
-        let source = Source::Agent { socket: socket.to_owned(), identity: Box::new(identity) };
+        let identity = Box::new(identity);
+        let source = Source::Agent { socket: socket.to_owned(), identity, unnamed: false };
         Self { name, public: Some(public), certificate, source }
+    }
+
+    fn unnamed(mut self) -> Self {
+        if let Source::Agent { unnamed, .. } = &mut self.source {
+            *unnamed = true;
+        }
+        self
     }
 
     /// Origin, type and fingerprint, for messages.
@@ -297,19 +307,19 @@ impl Candidate {
         Err(refuse(format!("PubkeyAcceptedAlgorithms does not include {name}")))
     }
 
-    /// A signer for this key.
-    pub fn signer<'a>(&'a self, asking: &'a Asking) -> Signing<'a> {
-        Signing { candidate: self, asking }
+    /// A signer for this key. `is_likely`: the server has accepted it before, or it is the obvious one.
+    pub fn signer<'a>(&'a self, asking: &'a Asking, is_likely: bool) -> Signing<'a> {
+        Signing { candidate: self, asking, is_likely }
     }
 }
 
 impl KeyInFile {
     /// The private key; prompts for its passphrase the first time.
     async fn unlock(&self, asking: &Asking) -> Result<&Arc<PrivateKey>> {
-        self.key.get_or_try_init(|| self.ask(asking)).await
+        self.key.get_or_try_init(|| self.decrypt(asking)).await
     }
 
-    async fn ask(&self, asking: &Asking) -> Result<Arc<PrivateKey>> {
+    async fn decrypt(&self, asking: &Asking) -> Result<Arc<PrivateKey>> {
         let path = self.file.path.display();
         if let Some(key) = self.file.plain().map_err(|cause| locked(&self.file.path, cause))? {
             return Ok(Arc::new(key));
@@ -344,26 +354,27 @@ fn locked(path: &Path, cause: String) -> Error {
 pub struct Signing<'a> {
     candidate: &'a Candidate,
     asking: &'a Asking,
+    is_likely: bool,
 }
 
 #[async_trait]
 impl SignWith for Signing<'_> {
-    /// A security key has to be touched. An agent asks its user only once, for the key that is
-    /// used.
+    /// A security key has to be touched. An agent may prompt for each signature (`ssh-add -c`, or a smart card): of
+    /// several keys of which none is named, it signs only with one that the server would accept.
     fn is_silent(&self) -> bool {
         let touched = |key: &PublicKey| key.algorithm().as_str().starts_with("sk-");
         if self.candidate.public.as_ref().is_some_and(touched) {
             return false;
         }
         match &self.candidate.source {
-            Source::Agent { .. } => true,
+            Source::Agent { unnamed, .. } => self.is_likely || !unnamed,
             Source::File(from_file) => !from_file.file.encrypted || from_file.key.initialized(),
         }
     }
 
     async fn sign(&mut self, mut data: Vec<u8>, hash: Option<HashAlg>) -> Result<Vec<u8>> {
         match &self.candidate.source {
-            Source::Agent { socket, identity } => {
+            Source::Agent { socket, identity, .. } => {
                 // For a certificate from a file, the agent signs with the plain key.
                 agent::sign(socket, identity, hash, data).await
             }

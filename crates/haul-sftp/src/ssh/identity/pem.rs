@@ -6,7 +6,7 @@
 //! -----BEGIN ENCRYPTED PRIVATE KEY-----, PBE-SHA1-3DES       key by PKCS #12 (RFC 7292, B)   ┘
 //! ```
 //!
-//! The encryption is determined before a passphrase is asked for, so that none is typed in vain.
+//! The encryption is determined before the user is prompted, so that no passphrase is typed in vain.
 
 use aes::{Aes128, Aes192, Aes256};
 use cbc::Decryptor;

@@ -93,7 +93,7 @@ MAAAAfHfXwMx30P/kLDBeqljX3D4qzg0yti8wVjVK/k/71lgAAAAVzaG9ydAECAwQ=
     }
 
     #[test]
-    fn any_damage_is_refused() {
+    fn a_truncated_key_is_refused_unless_only_its_end_line_is_cut() {
         for cut in (40..KEY.len()).step_by(7) {
             assert!(read(&KEY[..cut], None).is_none_or(|key| key.comment().as_bytes() == b"short"));
         }

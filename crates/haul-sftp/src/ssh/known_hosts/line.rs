@@ -7,7 +7,7 @@ use sha1::Sha1;
 
 use crate::ssh::pattern;
 
-/// What a line's marker says about its key.
+/// The meaning of a line's marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marker {
     /// It is the key of these hosts.
@@ -21,7 +21,7 @@ pub enum Marker {
 /// A line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// What the marker says about the key.
+    /// The role of the key.
     pub marker: Marker,
     names: Names,
     /// The type of the key, `ssh-ed25519`.
@@ -96,7 +96,7 @@ pub fn format(name: &str, salt: Option<&[u8]>, key_type: &str, blob: &[u8]) -> O
     Some(format!("{name} {key_type} {}", BASE64.encode(blob)))
 }
 
-/// Never `None` in practice: HMAC-SHA1 takes keys of every length.
+/// HMAC-SHA1 of `name`, keyed with `salt`. Never `None` in practice: HMAC takes keys of every length.
 fn hashed(salt: &[u8], name: &str) -> Option<Vec<u8>> {
     let mut mac = Hmac::<Sha1>::new_from_slice(salt).ok()?;
     mac.update(name.as_bytes());

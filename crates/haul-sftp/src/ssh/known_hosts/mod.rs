@@ -15,7 +15,7 @@ use self::line::{Entry, Marker};
 pub use self::store::{NewEntry, add};
 use super::key::HostKey;
 
-/// A place in a file, for messages.
+/// A line of a file, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The file.
@@ -30,16 +30,16 @@ impl fmt::Display for Place {
     }
 }
 
-/// What the files say about a key.
+/// The result of looking up a host's key in the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// It is the host's key.
     Known,
-    /// The host has another key of this type: its place and fingerprint.
+    /// The host has another key of this type: its line and fingerprint.
     Changed(Place, String),
     /// The key, or the authority that signed its certificate, is revoked.
     Revoked(Place),
-    /// The host has no known key of this type. Its keys of other types, with their places.
+    /// The host has no known key of this type. Its keys of other types, with their lines.
     Unknown(Vec<(String, Place)>),
 }
 
@@ -207,12 +207,12 @@ mod tests {
         let changed = known.look_up(&host, &key(1));
         assert!(matches!(changed, Verdict::Changed(Place { line: 2, .. }, _)), "{changed:?}");
         assert!(matches!(known.look_up(&host, &key(9)), Verdict::Revoked(Place { line: 3, .. })));
-        let stranger = HostName::new(None, "stranger", 22);
-        assert_eq!(known.look_up(&stranger, &key(2)), Verdict::Unknown(Vec::new()));
+        let unlisted = HostName::new(None, "stranger", 22);
+        assert_eq!(known.look_up(&unlisted, &key(2)), Verdict::Unknown(Vec::new()));
     }
 
     #[test]
-    fn a_key_without_a_port_is_accepted_on_every_port_but_does_not_conflict_there() {
+    fn a_key_listed_without_port_is_accepted_on_every_port_but_conflicts_only_on_port_22() {
         let host = HostName::new(None, "host", 2222);
         let known = known(&line("host", 2));
         assert_eq!(known.look_up(&host, &key(2)), Verdict::Known);

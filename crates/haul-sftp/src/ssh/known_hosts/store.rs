@@ -26,7 +26,7 @@ pub struct NewEntry<'a> {
 /// Appends a line. A missing directory is created with mode 0700, a missing file with 0600.
 ///
 /// # Errors
-/// Those of the operating system, or if the name cannot be that of one host.
+/// I/O errors; `InvalidInput` if the name is empty, contains white space, or is a pattern.
 pub fn add(file: &Path, entry: &NewEntry<'_>) -> Result<()> {
     write(file, entry).map_err(|error| {
         Error::from_io("add the host key to known_hosts", error).at(file.display())
@@ -34,7 +34,7 @@ pub fn add(file: &Path, entry: &NewEntry<'_>) -> Result<()> {
 }
 
 fn write(file: &Path, entry: &NewEntry<'_>) -> io::Result<()> {
-    // Wherever the name comes from, it must not be a pattern that matches other hosts too.
+    // Whatever the source of the name, it must not be a pattern that matches other hosts too.
     if entry.name.is_empty()
         || entry.name.contains(char::is_whitespace)
         || jump::is_pattern(entry.name)

@@ -22,7 +22,7 @@ use crate::ssh::STDERR_KEPT;
 /// 64 MiB.
 pub const WINDOW: u32 = 32 << 20;
 
-/// Bytes read after which a WINDOW_ADJUST is sent.
+/// Bytes read from a channel before a WINDOW_ADJUST is sent for them.
 const ADJUST_AFTER: u32 = WINDOW / 16;
 
 /// The maximum packet size that haul announces, in bytes.
@@ -35,7 +35,7 @@ const EVENTS: usize = 1 << 18;
 #[derive(Debug)]
 pub enum Event {
     Opened,
-    /// It was opened under another number than the guessed one.
+    /// The channel was opened, under another number than the guessed one.
     WrongGuess,
     Refused {
         reason: u32,
@@ -251,10 +251,10 @@ pub struct Outgoing {
 struct Shared {
     session: Arc<Session>,
     line: Arc<Line>,
-    /// The subsystem, for messages.
+    /// The subsystem's name.
     name: String,
     sending: tokio::sync::Mutex<()>,
-    /// A message was sent in part and not continued.
+    /// Set while a message is sent, and left set if that fails or is abandoned half-way.
     torn: AtomicBool,
 }
 
@@ -286,7 +286,7 @@ impl Channel {
         Self { incoming, outgoing: Outgoing { shared } }
     }
 
-    /// Waits until the far end has opened it.
+    /// Waits for the far end's response to CHANNEL_OPEN.
     pub(super) async fn opened(&mut self) -> Event {
         let event = self.incoming.events.recv().await;
         self.incoming.shared.line.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -335,11 +335,12 @@ pub fn data(remote: u32, bytes: &[u8]) -> Vec<u8> {
 }
 
 impl Incoming {
-    /// The next bytes, in pieces as they arrive. `None`: the far end has closed the channel regularly.
+    /// The next bytes, in pieces as they arrive. `None`: the far end has closed the channel, and the remote
+    /// program has not failed.
     ///
     /// # Errors
-    /// `Unsupported` if the server has no such subsystem; `Unreachable` if the connection was lost or
-    /// the remote program failed, with its standard error.
+    /// `Unsupported` if the server has no such subsystem or cannot run its program; `Unreachable` if the
+    /// connection was lost or the remote program failed, with its standard error.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             if self.is_closed {
@@ -453,7 +454,11 @@ impl Outgoing {
         let shared = &*self.shared;
         let _turn = shared.sending.lock().await;
         if shared.torn.swap(true, Ordering::AcqRel) {
-            return Err(self.error("a message was truncated"));
+            let state = &shared.session.connection.state;
+            return Err(match state.end() {
+                Some(_) => state.lost("write to the channel"),
+                None => self.error("a message was truncated"),
+            });
         }
         let mut message = Message::new(pieces);
         let result = loop {
@@ -559,7 +564,7 @@ impl<'a> Message<'a> {
 }
 
 impl Shared {
-    /// Closes the channel at this end and tells the far end.
+    /// Closes the channel at this end, and sends CHANNEL_CLOSE if it is due.
     fn close(&self) {
         let connection = &self.session.connection;
         if let Some(close) = self.line.end() {
@@ -595,7 +600,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_has_at_most_the_bytes_of_the_standard() {
+    fn a_window_above_the_limit_of_rfc_4254_is_a_violation() {
         let line = Line::new(0);
         line.adjust(u32::MAX).unwrap();
         let end = line.adjust(1).unwrap_err();

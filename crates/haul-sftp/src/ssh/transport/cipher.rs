@@ -47,8 +47,7 @@ impl Suite {
         cipher.contains("gcm") || cipher.starts_with("chacha20")
     }
 
-    /// Bytes of IV, key and MAC key that it needs.
-    /// A MAC's key is as long as its tag (RFC 4253, 6.4; RFC 6668).
+    /// Bytes of IV, key and MAC key that it needs. A MAC's key is as long as its tag (RFC 4253, 6.4; RFC 6668).
     pub fn material(self) -> Material<usize> {
         let aead = |iv, key| Material { iv, key, mac: 0 };
         let ctr = |key| Material { iv: 16, key, mac: mac(self.mac).0.tag_len() };
@@ -63,7 +62,7 @@ impl Suite {
     }
 }
 
-/// IV, key and MAC key, or how long they are.
+/// IV, key and MAC key, or their lengths in bytes.
 #[derive(Debug, Clone)]
 pub struct Material<T> {
     pub iv: T,
@@ -71,7 +70,7 @@ pub struct Material<T> {
     pub mac: T,
 }
 
-/// The MAC with this name, and whether it is over the ciphertext.
+/// The MAC with this name, and whether it authenticates the ciphertext (`-etm`).
 fn mac(name: &str) -> (hmac::Algorithm, bool) {
     let algorithm = if name.starts_with("hmac-sha2-256") {
         hmac::HMAC_SHA256

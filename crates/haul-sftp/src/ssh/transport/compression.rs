@@ -6,7 +6,7 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 use super::end::{End, violation};
 use super::wire::PACKET_MAX;
 
-/// Bytes that the output buffer grows by.
+/// Minimum growth of the output buffer, in bytes.
 const STEP: usize = 4096;
 
 /// Compresses messages.
@@ -50,7 +50,7 @@ impl Inflate {
     /// Decompresses a whole message.
     ///
     /// # Errors
-    /// It is not compressed, or longer than a message may be.
+    /// The message is not zlib data, is truncated, or decompresses to more than [`PACKET_MAX`] bytes.
     pub fn all(&mut self, message: &[u8]) -> Result<Vec<u8>, End> {
         let start = self.0.total_in();
         let mut out = Vec::with_capacity(message.len().saturating_mul(2).clamp(STEP, PACKET_MAX));

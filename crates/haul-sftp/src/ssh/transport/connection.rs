@@ -22,12 +22,12 @@ use super::packet::Sealer;
 use super::state::State;
 use super::wire::{Put, message};
 
-/// If this many bytes wait to be written, senders have to wait. Together with the buffer being written, they fit into a
+/// Senders have to wait while this many bytes are queued. Together with the buffer being written, they fit into a
 /// processor's cache.
 pub const ROOM: usize = 256 << 10;
 
 /// Most bytes of responses that may wait in addition.
-const ANSWERS: usize = 1 << 20;
+const RESPONSES: usize = 1 << 20;
 
 /// A connection.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct Connection {
     filled: Notify,
     /// There may be room in the output again.
     room: Notify,
-    /// After what is in the output now, nothing more is written.
+    /// Whether the connection closes once the output is written.
     closing: watch::Sender<bool>,
     agreed: OnceLock<Agreed>,
 }
@@ -142,8 +142,8 @@ impl Connection {
         Ok(())
     }
 
-    /// A future that completes when there is room, or when senders must look again for another reason. Create it before
-    /// checking the condition.
+    /// A future that completes when there is room, or when senders must check again for another reason. Create it
+    /// before checking the condition.
     pub fn room(&self) -> tokio::sync::futures::Notified<'_> {
         self.room.notified()
     }
@@ -267,7 +267,7 @@ impl Output {
     /// # Errors
     /// If too many bytes of responses are waiting.
     pub fn check_answers(&self) -> Result<(), End> {
-        if self.ready.len() + self.held_bytes > 2 * ROOM + ANSWERS {
+        if self.ready.len() + self.held_bytes > 2 * ROOM + RESPONSES {
             return Err(violation("it sends requests without reading the responses"));
         }
         Ok(())

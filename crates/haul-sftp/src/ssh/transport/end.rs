@@ -31,8 +31,8 @@ pub enum End {
         /// What the server has.
         theirs: String,
     },
-    /// Our half of a key exchange was sent for the algorithm agreed on earlier, and the server has
-    /// agreed on another one.
+    /// Our half of a key exchange was sent early, for the method of an earlier connection, and another
+    /// method was negotiated.
     Unexpected,
     /// The server does not hold the private half of its host key.
     WrongSignature,
@@ -137,7 +137,7 @@ impl From<io::Error> for End {
     }
 }
 
-/// aws-lc reports failures without a reason; they occur only with invalid input.
+/// aws-lc reports failures without a reason. Unless the random generator failed, the cause is invalid input.
 impl From<aws_lc_rs::error::Unspecified> for End {
     fn from(_: aws_lc_rs::error::Unspecified) -> Self {
         violation("an invalid cryptographic value")

@@ -15,7 +15,7 @@ const EXPONENT: u32 = 512;
 #[derive(Debug, Clone, Copy)]
 pub struct Group {
     bits: u32,
-    /// Hexadecimal digits at the end of the middle that are not those of [`PI`].
+    /// The last hexadecimal digits of the prime's middle, if they differ from those of [`PI`].
     tail: &'static str,
 }
 
@@ -74,7 +74,7 @@ impl Secret {
     /// The shared secret, big-endian.
     ///
     /// # Errors
-    /// A public value that would reveal the shared secret: not between 1 and p − 1 (RFC 8268, 4).
+    /// A public value that would reveal the shared secret: not strictly between 1 and p − 1 (RFC 8268, 4).
     pub fn agree(&self, theirs: &[u8]) -> Result<Zeroizing<Vec<u8>>, End> {
         let prime = self.parameters.modulus().as_ref();
         let wrong = || violation("a Diffie-Hellman value out of range");

@@ -68,7 +68,7 @@ pub enum Answer {
 pub struct Questions {
     /// A heading and instructions, both often empty.
     pub heading: String,
-    /// The prompts, and whether each answer may be echoed.
+    /// The prompts, and whether what the user types may be echoed.
     pub prompts: Vec<(String, bool)>,
 }
 
@@ -107,12 +107,12 @@ enum Ahead {
 /// A connection whose host is verified and whose user is not authenticated yet.
 pub struct Handshake {
     connection: Arc<Connection>,
-    answers: mpsc::Receiver<Bytes>,
+    responses: mpsc::Receiver<Bytes>,
     user: String,
     /// Algorithms allowed for user keys (PubkeyAcceptedAlgorithms).
     user_keys: Vec<&'static str>,
-    patience: Option<Duration>,
-    round_trips: RttCounter,
+    response_limit: Option<Duration>,
+    rtts: RttCounter,
     service_requested: bool,
     ahead: Ahead,
     early: Option<Early>,
@@ -123,17 +123,17 @@ impl Handshake {
     /// For a host whose key was accepted.
     pub(super) fn new(
         close_on_drop: CloseOnDrop,
-        answers: mpsc::Receiver<Bytes>,
+        responses: mpsc::Receiver<Bytes>,
         config: &HostConfig,
-        round_trips: RttCounter,
+        rtts: RttCounter,
     ) -> Self {
         Self {
             connection: Arc::clone(&close_on_drop.connection),
-            answers,
+            responses,
             user: config.user.clone(),
             user_keys: config.user_keys.clone(),
-            patience: config.silence_limit(),
-            round_trips,
+            response_limit: config.silence_limit(),
+            rtts,
             service_requested: false,
             ahead: Ahead::Nothing,
             early: None,
@@ -166,7 +166,7 @@ impl Handshake {
     }
 
     /// Offers a key. Signs at once if that needs no interaction; otherwise only after the server has
-    /// said that it would accept the key, which costs one more RTT.
+    /// confirmed that it would accept the key, which costs one more RTT.
     ///
     /// # Errors
     /// The connection was lost; the signer's errors.
@@ -182,9 +182,9 @@ impl Handshake {
             probe.string(name.as_bytes());
             probe.string(&blob);
             self.send_request(&probe, false).await?;
-            let answer = self.next_response().await?;
-            if answer.first() != Some(&message::USERAUTH_60) {
-                return self.parse_response(&answer);
+            let reply = self.next_response().await?;
+            if reply.first() != Some(&message::USERAUTH_60) {
+                return self.parse_response(&reply);
             }
         }
         let session_id = self.connection.state.session_id.get().cloned().unwrap_or_default();
@@ -195,12 +195,12 @@ impl Handshake {
         signed.boolean(true);
         signed.string(name.as_bytes());
         signed.string(&blob);
-        let asking = self.connection.state.asking();
+        let prompting = self.connection.state.asking();
         let signed = signer.sign(signed, hash).await?;
-        drop(asking);
+        drop(prompting);
         self.send_request(&signed[start..], true).await?;
-        let answer = self.next_response().await?;
-        self.parse_response(&answer)
+        let reply = self.next_response().await?;
+        self.parse_response(&reply)
     }
 
     /// Sends a password.
@@ -212,8 +212,8 @@ impl Handshake {
         request.boolean(false);
         request.string(password.expose().as_bytes());
         self.send_request(&request, true).await?;
-        let answer = self.next_response().await?;
-        if answer.first() == Some(&message::USERAUTH_60) {
+        let reply = self.next_response().await?;
+        if reply.first() == Some(&message::USERAUTH_60) {
             return Err(self
                 .connection
                 .state
@@ -221,7 +221,7 @@ impl Handshake {
                 .because("the server wants the password to be changed first")
                 .with_retry(Retry::Never));
         }
-        self.parse_response(&answer)
+        self.parse_response(&reply)
     }
 
     /// Starts keyboard-interactive: requests its prompts.
@@ -233,23 +233,23 @@ impl Handshake {
         request.string(b"");
         request.string(b"");
         self.send_request(&request, false).await?;
-        let answer = self.next_response().await?;
-        self.parse_response(&answer)
+        let reply = self.next_response().await?;
+        self.parse_response(&reply)
     }
 
-    /// Answers the prompts, one answer for each.
+    /// Sends what the user entered, one response for each prompt.
     ///
     /// # Errors
     /// The connection was lost.
-    pub async fn answers(&mut self, answers: &[Secret]) -> Result<Answer> {
-        let mut response = Zeroizing::new(vec![message::USERAUTH_INFO_RESPONSE]);
-        response.u32(super::wire::length(answers.len()));
-        for answer in answers {
-            response.string(answer.expose().as_bytes());
+    pub async fn answers(&mut self, responses: &[Secret]) -> Result<Answer> {
+        let mut info_response = Zeroizing::new(vec![message::USERAUTH_INFO_RESPONSE]);
+        info_response.u32(super::wire::length(responses.len()));
+        for response in responses {
+            info_response.string(response.expose().as_bytes());
         }
-        self.send_request(&response, true).await?;
-        let answer = self.next_response().await?;
-        self.parse_response(&answer)
+        self.send_request(&info_response, true).await?;
+        let reply = self.next_response().await?;
+        self.parse_response(&reply)
     }
 
     /// Duration of the first exchange: an RTT, plus the time to start a proxy.
@@ -262,10 +262,10 @@ impl Handshake {
     /// # Errors
     /// `Busy` if the server opens no channel; a lost connection.
     pub async fn into_session(self) -> Result<(Arc<Session>, Option<Opened>)> {
-        let session = Arc::new(Session::new(self.close_on_drop, self.patience));
+        let session = Arc::new(Session::new(self.close_on_drop, self.response_limit));
         let Some(early) = self.early else { return Ok((session, None)) };
         // One RTT for the channel if it was not guessed, and one more if it was not requested early.
-        self.round_trips.add(match (&early.sent, early.guessed) {
+        self.rtts.add(match (&early.sent, early.guessed) {
             (Some(_), true) => 0,
             (Some(_), false) => 1,
             (None, _) => 2,
@@ -326,8 +326,8 @@ impl Handshake {
         request
     }
 
-    /// Sends a request. The service request goes before the first one; behind one that may be the last
-    /// go the messages that open the channel.
+    /// Sends a request. The first one is preceded by the service request. One that may be the last is
+    /// followed by the messages that open the channel.
     ///
     /// # Errors
     /// The connection was lost.
@@ -339,15 +339,15 @@ impl Handshake {
             message.string(b"ssh-userauth");
             if self.server_version().starts_with(LIBSSH) {
                 self.connection.put(&message);
-                self.round_trips.add(1);
+                self.rtts.add(1);
                 let state = &self.connection.state;
                 let accepted = state.reached(Phase::Serving);
-                state.patiently(self.patience, "authenticate", accepted).await?;
+                state.patiently(self.response_limit, "authenticate", accepted).await?;
             } else {
                 service = Some(message);
             }
         }
-        self.round_trips.add(1);
+        self.rtts.add(1);
         let mut output = self.connection.output();
         if let Some(service) = service {
             output.put(&service);
@@ -380,9 +380,10 @@ impl Handshake {
     /// The server's next authentication message.
     async fn next_response(&mut self) -> Result<Bytes> {
         let state = &self.connection.state;
-        let answer = state.patiently(self.patience, "authenticate", self.answers.recv()).await?;
-        match answer {
-            Some(answer) => Ok(answer),
+        let reply =
+            state.patiently(self.response_limit, "authenticate", self.responses.recv()).await?;
+        match reply {
+            Some(reply) => Ok(reply),
             None => {
                 state.ended().await;
                 Err(state.lost("authenticate"))
@@ -390,8 +391,8 @@ impl Handshake {
         }
     }
 
-    fn parse_response(&self, answer: &[u8]) -> Result<Answer> {
-        read_answer(answer)
+    fn parse_response(&self, reply: &[u8]) -> Result<Answer> {
+        read_answer(reply)
             .map_err(|end| end.during(self.connection.state.location(), "authenticate"))
     }
 }
@@ -407,9 +408,9 @@ const FIRST_CHANNEL: u32 = 0;
 /// Parses a response to an authentication request.
 ///
 /// # Errors
-/// It is not one.
-pub(super) fn read_answer(answer: &[u8]) -> Result<Answer, End> {
-    let mut reader = Reader::new(answer);
+/// The message is malformed, or not such a response.
+pub(super) fn read_answer(reply: &[u8]) -> Result<Answer, End> {
+    let mut reader = Reader::new(reply);
     match reader.byte()? {
         message::USERAUTH_SUCCESS => Ok(Answer::Success),
         message::USERAUTH_FAILURE => {

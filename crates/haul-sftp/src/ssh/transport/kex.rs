@@ -41,7 +41,7 @@ impl Exchange {
     /// Begins an exchange by the method `name`.
     ///
     /// # Errors
-    /// A name that haul does not offer.
+    /// A name that haul does not offer, or no randomness.
     pub fn begin(name: &'static str) -> Result<Self, End> {
         let begun = match name {
             "mlkem768x25519-sha256" => Self::hybrid(),
@@ -83,7 +83,7 @@ impl Exchange {
         Ok((Secret::Group(Box::new(secret)), hash, ours))
     }
 
-    /// The shared secret as it goes into hashes: with its length.
+    /// The shared secret, encoded as in the exchange hash: an mpint, or a string for the hybrid method.
     ///
     /// # Errors
     /// An invalid public value.
@@ -162,7 +162,7 @@ impl Exchange {
     }
 }
 
-/// What goes into the exchange hash, apart from our public value and the secret.
+/// The input of the exchange hash, except our public value and the shared secret.
 #[derive(Debug)]
 pub struct Exchanged<'a> {
     pub our_version: &'a str,

@@ -38,7 +38,7 @@ impl Record {
     }
 }
 
-/// Repeats every key exchange recorded in a file and compares the results; returns the algorithms' names.
+/// Repeats every key exchange recorded in a file and compares the results; returns the methods' names.
 fn exchanges(file: &'static str) -> BTreeSet<&'static str> {
     let mut records = Record::all(file);
     let common = records.next().unwrap();
@@ -79,7 +79,7 @@ fn exchanges(file: &'static str) -> BTreeSet<&'static str> {
 fn every_key_exchange_agrees_with_another_implementation() {
     let mut names = exchanges(EXCHANGES);
     names.append(&mut exchanges(HYBRIDS));
-    assert_eq!(names, BTreeSet::from_iter(KEX.select(None).unwrap()), "all are covered");
+    assert_eq!(names, BTreeSet::from_iter(KEX.select(None).unwrap()), "a method is not covered");
 }
 
 #[test]
@@ -114,5 +114,5 @@ fn every_cipher_and_mac_agrees_with_another_implementation() {
         true => vec![(cipher, "none")],
         false => macs.iter().map(|&mac| (cipher, mac)).collect(),
     });
-    assert_eq!(suites, expected.collect(), "all are covered");
+    assert_eq!(suites, expected.collect(), "a suite is not covered");
 }

@@ -55,7 +55,7 @@ pub fn process(input: ChildStdin, output: ChildStdout, child: Child) -> Link {
 }
 
 impl Source {
-    /// Reads into the room that `buffer` has; 0 at the end.
+    /// Reads into the free space of `buffer`. Returns the number of bytes; 0 at the end of the stream.
     pub async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
         match self {
             Self::Tcp { stream, .. } => stream.read_buf(buffer).await,
@@ -86,7 +86,7 @@ impl Sink {
     }
 }
 
-/// `BrokenPipe`, because the caller must tell a broken connection from a refused one.
+/// As `BrokenPipe`, so that `End::before_keys` treats a broken tunnel like a socket that was reset.
 fn broken(error: &haul_storage::Error) -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, error.to_string())
 }

@@ -8,7 +8,7 @@
 //! If both sides prefer the same algorithms, this is a guess as in RFC 4253, 7, and it is announced as such: a server
 //! whose preference has changed ignores it. Otherwise a server would ignore an announced half even if it is right
 //! (OpenSSH with its default keys prefers an RSA key), so it is not announced. If such a server negotiates another key
-//! exchange, the connection is lost, and the next one sends step by step.
+//! exchange, the connection is lost, and the next one proceeds step by step.
 //!
 //! Within a run, results of the first connection are used at once. They are stored in a file for later runs only after
 //! the host key was accepted. The file's name is a keyed hash, so that it does not reveal which hosts are known.
@@ -37,37 +37,37 @@ const LONG: Duration = Duration::from_millis(10);
 /// Bytes of the key for hashed names, and of a hash in a name.
 const SALT: usize = 16;
 
-/// What is known of a server.
+/// What is known of a server's key exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Known {
     Nothing,
     /// A connection is negotiating.
-    Asked,
-    /// Not OpenSSH: other servers may not read ahead, so nothing is sent early.
+    Negotiating,
+    /// Not OpenSSH: other servers may not accept messages ahead of time, so nothing is sent early.
     Unsure,
     Is(Guess),
 }
 
-/// What is known of one server.
+/// The memory of one server.
 #[derive(Debug)]
 pub struct Memory {
     known: watch::Sender<Known>,
     /// How often the server has negotiated another key exchange than expected.
     surprises: AtomicU64,
     /// The file for later runs.
-    kept: Option<Kept>,
+    stored: Option<Stored>,
 }
 
 impl Memory {
     /// The memory of a server. Reads what an earlier run has stored in `directory`.
     pub fn new(directory: Option<&Path>, host: &str, port: u16) -> Self {
-        let kept = directory.map(|directory| Kept {
+        let stored = directory.map(|directory| Stored {
             directory: directory.to_owned(),
             host: host.to_ascii_lowercase(),
             port,
         });
-        let known = kept.as_ref().and_then(Kept::read).map_or(Known::Nothing, Known::Is);
-        Self { known: watch::Sender::new(known), surprises: AtomicU64::new(0), kept }
+        let known = stored.as_ref().and_then(Stored::read).map_or(Known::Nothing, Known::Is);
+        Self { known: watch::Sender::new(known), surprises: AtomicU64::new(0), stored }
     }
 
     /// How often the server has negotiated another key exchange than expected.
@@ -81,12 +81,12 @@ impl Memory {
         if let Some(rtt) = rtt.filter(|rtt| *rtt >= LONG) {
             let mut known = self.known.subscribe();
             // After the timeout, proceed step by step.
-            let _ = timeout(rtt * 2, known.wait_for(|known| *known != Known::Asked)).await;
+            let _ = timeout(rtt * 2, known.wait_for(|known| *known != Known::Negotiating)).await;
         }
         let finding = self.known.send_if_modified(|known| {
             let first = *known == Known::Nothing;
             if first {
-                *known = Known::Asked;
+                *known = Known::Negotiating;
             }
             first
         });
@@ -106,9 +106,9 @@ impl Memory {
     /// The host key was verified: stores the result for later runs.
     pub fn verified(&self) {
         match &*self.known.borrow() {
-            Known::Is(guess) => self.keep(Some(guess.clone())),
-            Known::Unsure => self.keep(None),
-            Known::Nothing | Known::Asked => {}
+            Known::Is(guess) => self.store(Some(guess.clone())),
+            Known::Unsure => self.store(None),
+            Known::Nothing | Known::Negotiating => {}
         }
     }
 
@@ -116,15 +116,17 @@ impl Memory {
     pub fn surprised(&self) {
         self.surprises.fetch_add(1, Ordering::Release);
         self.known.send_replace(Known::Nothing);
-        self.keep(None);
+        self.store(None);
     }
 
     /// Stores the guess for later runs. Errors are ignored: they only cost a later run two RTTs.
-    fn keep(&self, guess: Option<Guess>) {
-        let (Some(kept), Ok(runtime)) = (self.kept.clone(), Handle::try_current()) else { return };
+    fn store(&self, guess: Option<Guess>) {
+        let (Some(file), Ok(runtime)) = (self.stored.clone(), Handle::try_current()) else {
+            return;
+        };
         runtime.spawn_blocking(move || {
-            if kept.read() != guess {
-                drop(kept.write(guess.as_ref()));
+            if file.read() != guess {
+                drop(file.write(guess.as_ref()));
             }
         });
     }
@@ -132,13 +134,13 @@ impl Memory {
 
 /// The file of a server for later runs.
 #[derive(Debug, Clone)]
-struct Kept {
+struct Stored {
     directory: PathBuf,
     host: String,
     port: u16,
 }
 
-impl Kept {
+impl Stored {
     fn read(&self) -> Option<Guess> {
         let salt = fs::read(self.salt()).ok()?;
         let text = fs::read_to_string(self.path(&salt)?).ok()?;
@@ -177,7 +179,14 @@ impl Kept {
         fs::File::open("/dev/urandom")?.read_exact(&mut salt)?;
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.salt()) {
             Ok(mut file) => file.write_all(&salt).map(|()| salt.to_vec()),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => fs::read(self.salt()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let stored = fs::read(self.salt())?;
+                if stored.len() != SALT {
+                    // A run was killed while it wrote it. The next one makes a new one.
+                    fs::remove_file(self.salt())?;
+                }
+                Ok(stored)
+            }
             Err(error) => Err(error),
         }
     }
@@ -196,16 +205,16 @@ pub struct Expected<'a> {
     memory: &'a Memory,
     /// The expected key exchange, if known.
     pub guess: Option<Guess>,
-    /// Other connections may be waiting for the result of this one.
+    /// Whether other connections may be waiting for the result of this one.
     finding: bool,
 }
 
 impl Drop for Expected<'_> {
     fn drop(&mut self) {
-        // If this connection ends before its negotiation is complete, the next one takes over.
+        // If this connection ends before its negotiation is complete, the next one negotiates for all.
         if self.finding {
             self.memory.known.send_if_modified(|known| {
-                let unknown = *known == Known::Asked;
+                let unknown = *known == Known::Negotiating;
                 if unknown {
                     *known = Known::Nothing;
                 }
@@ -220,7 +229,7 @@ mod tests {
     use super::*;
     use crate::ssh::transport::cipher::Suite;
 
-    const LONG_WAY: Option<Duration> = Some(Duration::from_secs(100));
+    const LONG_RTT: Option<Duration> = Some(Duration::from_secs(100));
     const OPENSSH: &str = "SSH-2.0-OpenSSH_9.9";
 
     fn agreed() -> Agreed {
@@ -239,7 +248,7 @@ mod tests {
         }
     }
 
-    fn nowhere() -> Memory {
+    fn without_file() -> Memory {
         Memory::new(None, "host", 22)
     }
 
@@ -249,10 +258,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_second_connection_waits_for_the_result_of_the_first() {
-        let memory = nowhere();
-        let first = memory.expected(LONG_WAY).await;
+        let memory = without_file();
+        let first = memory.expected(LONG_RTT).await;
         assert_eq!(first.guess, None);
-        let (second, ()) = tokio::join!(memory.expected(LONG_WAY), async {
+        let (second, ()) = tokio::join!(memory.expected(LONG_RTT), async {
             tokio::task::yield_now().await;
             memory.agreed(OPENSSH, &agreed());
         });
@@ -322,15 +331,15 @@ mod tests {
 
     #[tokio::test]
     async fn connections_do_not_wait_for_failed_ones_nor_on_short_paths_nor_for_non_openssh() {
-        let memory = nowhere();
-        let first = memory.expected(LONG_WAY).await;
+        let memory = without_file();
+        let first = memory.expected(LONG_RTT).await;
         assert_eq!(memory.expected(Some(Duration::from_millis(1))).await.guess, None);
-        let (second, ()) = tokio::join!(memory.expected(LONG_WAY), async {
+        let (second, ()) = tokio::join!(memory.expected(LONG_RTT), async {
             tokio::task::yield_now().await;
             drop(first);
         });
         assert!(second.guess.is_none() && second.finding);
         memory.agreed("SSH-2.0-dropbear", &agreed());
-        assert_eq!(memory.expected(LONG_WAY).await.guess, None);
+        assert_eq!(memory.expected(LONG_RTT).await.guess, None);
     }
 }

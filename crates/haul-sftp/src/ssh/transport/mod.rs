@@ -1,12 +1,12 @@
-//! The client side of the SSH protocol (RFC 4250 to 4254). Cryptography is by aws-lc; keys, certificates and their
-//! signatures are by ssh-key.
+//! The client side of the SSH protocol (RFC 4250 to 4254). Cryptography is by aws-lc, except Diffie-Hellman in the
+//! groups of RFC 3526 (crypto-bigint); keys, certificates and their signatures are by ssh-key.
 //!
 //! ```text
 //!            ┌ receiver ← read_buffer ← packet (Opener) ← cipher ┐
 //! connection ┤   ├ kex, negotiation, host_key               ├ link: a socket, a command, a tunnel
 //!            └ sender ← output ←── packet (Sealer) ← cipher ┘
 //!
-//! open → Handshake: one request of authentication after the other → Session: channels
+//! open → Handshake: authentication requests, one after the other → Session: channels
 //! ```
 //!
 //! Two tasks serve a connection: one only reads, the other only writes. Whatever can be sent without waiting for a
@@ -74,7 +74,7 @@ const IDENTIFICATION: &str = concat!("SSH-2.0-haul_", env!("CARGO_PKG_VERSION"))
 const REKEY: u64 = 16 << 30;
 
 /// Capacity of the queue of authentication responses: one is expected, a server may send a few more.
-const ANSWERS: usize = 8;
+const RESPONSES: usize = 8;
 
 /// Counts the RTTs that were waited for. Clones share the count.
 #[derive(Debug, Clone, Default)]
@@ -150,18 +150,18 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     connection
         .greet(IDENTIFICATION, expected.guess.as_ref())
         .map_err(|end| end.before_keys(state.location()))?;
-    let (answers, heard) = mpsc::channel(ANSWERS);
+    let (sending, responses) = mpsc::channel(RESPONSES);
     let alive = Alive {
         interval: config.alive_interval,
-        // The connection ends after `alive_count` silent intervals (at least 2). No keepalive is sent at the
-        // end of the last one, which is the time for the response to the last keepalive.
+        // The connection ends after `alive_count` silent intervals (at least 2; with 0, never). No keepalive is
+        // sent at the end of the last one, which is the time for the response to the last keepalive.
         questions: match config.alive_count {
             0 => 0,
             count => count.saturating_sub(1).max(1),
         },
     };
     let receiver =
-        Receiver::new(Arc::clone(&connection), source, host, opening.greeter, answers, alive);
+        Receiver::new(Arc::clone(&connection), source, host, opening.greeter, sending, alive);
     // `CloseOnDrop` ends this task together with the sender.
     let reader = tokio::spawn(receiver.run()).abort_handle();
     tokio::spawn(sender::run(Arc::clone(&connection), sink));
@@ -176,5 +176,5 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     // One RTT for identifications and KEXINITs, which cross each other. Another one for the keys, unless our half was
     // sent along.
     opening.round_trips.add(if expected.guess.is_some() { 1 } else { 2 });
-    Ok(Handshake::new(close_on_drop, heard, config, opening.round_trips))
+    Ok(Handshake::new(close_on_drop, responses, config, opening.round_trips))
 }

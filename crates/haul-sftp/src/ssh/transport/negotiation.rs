@@ -7,7 +7,7 @@ use super::wire::{Put, Reader, message};
 use crate::ssh::algorithms::Algorithms;
 use crate::ssh::choice::CERTIFICATE;
 
-/// The client asks for EXT_INFO, which lists the signature algorithms of the server (RFC 8308, 2.1).
+/// Requests EXT_INFO, which lists the signature algorithms of the server (RFC 8308, 2.1).
 const WANTS_EXTENSIONS: &str = "ext-info-c";
 
 /// Strict key exchange, the fix for CVE-2023-48795 (Terrapin): packet numbers restart with new keys, and no
@@ -241,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_kexinit_is_refused() {
+    fn a_truncated_kexinit_and_one_without_a_common_cipher_are_refused() {
         let (offer, whole) = (offer(&[], false), server(LISTS, false));
         for length in 0..whole.len() {
             assert!(offer.agree(&whole[..length]).is_err(), "{length}");
         }
         let mut lists = LISTS;
         lists[3] = "aes256-cbc";
-        let nothing = offer.agree(&server(lists, false)).unwrap_err();
-        assert!(matches!(nothing, End::NoCommon { kind: "cipher", .. }));
+        let error = offer.agree(&server(lists, false)).unwrap_err();
+        assert!(matches!(error, End::NoCommon { kind: "cipher", .. }));
     }
 }

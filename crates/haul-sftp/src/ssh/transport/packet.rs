@@ -5,7 +5,7 @@
 //! input → Opener → the message, decrypted in place
 //! ```
 //!
-//! A payload is copied once when it is sent, and not at all when it is received.
+//! Without compression, a payload is copied once when it is sent, and not at all when it is received.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// Without encryption yet.
+    /// For the packets before the first key exchange, without encryption.
     pub fn clear() -> Self {
         Self { cipher: Cipher::Clear, number: 0, used: Use::new(), deflate: None }
     }
@@ -145,7 +145,7 @@ pub enum Opened {
 }
 
 impl Opener {
-    /// Without decryption yet.
+    /// For the packets before the first key exchange, without encryption.
     pub fn clear() -> Self {
         Self { cipher: Cipher::Clear, number: 0, used: Use::new(), inflate: None, coming: None }
     }

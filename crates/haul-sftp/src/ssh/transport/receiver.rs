@@ -25,14 +25,14 @@ use super::{IDENTIFICATION, KeyExchanges, host_key};
 use crate::ssh::host_key::HostKeyJudge;
 use crate::ssh::known_hosts::KnownHosts;
 
-/// Messages of the methods of key exchange (RFC 4250, 4.1.2).
+/// Messages specific to the key exchange method (RFC 4250, 4.1.2).
 const KEX_METHODS: std::ops::RangeInclusive<u8> = 30..=49;
 
 /// Messages of the connection protocol (RFC 4254).
 const CONNECTION: std::ops::RangeInclusive<u8> = message::GLOBAL_REQUEST..=message::CHANNEL_FAILURE;
 
-/// Data up to this length is copied out of the read buffer: a slice that is kept keeps the whole buffer
-/// alive, which is not worth it for a short response.
+/// Data up to this length is copied out of the read buffer: a slice keeps the whole buffer in memory, which
+/// is not worth it for a short response.
 const SHORT: usize = 4 << 10;
 
 /// What the connections to one host share.
@@ -86,11 +86,11 @@ pub struct Receiver {
     accepted: Option<Bytes>,
     host: Host,
     greeter: Arc<Greeter>,
-    /// For the authentication task.
-    answers: mpsc::Sender<Bytes>,
+    /// Authentication messages, for [`Handshake`](super::Handshake).
+    responses: mpsc::Sender<Bytes>,
     alive: Alive,
-    /// Keepalives sent since the last data.
-    unanswered: u32,
+    /// Keepalives sent since the server's last bytes.
+    keepalives: u32,
     /// The server's next packet is a wrong guess of the key exchange method, to be skipped.
     skip: bool,
     /// Whether incoming packets are encrypted already.
@@ -106,7 +106,7 @@ impl Receiver {
         source: Source,
         host: Host,
         greeter: Arc<Greeter>,
-        answers: mpsc::Sender<Bytes>,
+        responses: mpsc::Sender<Bytes>,
         alive: Alive,
     ) -> Self {
         Self {
@@ -119,9 +119,9 @@ impl Receiver {
             accepted: None,
             host,
             greeter,
-            answers,
+            responses,
             alive,
-            unanswered: 0,
+            keepalives: 0,
             skip: false,
             keyed: false,
             authenticated: false,
@@ -174,11 +174,11 @@ impl Receiver {
             let Some(interval) = interval else { break reading.await };
             match timeout(interval, reading).await {
                 Ok(read) => break read,
-                Err(_) if self.alive.questions > 0 && self.unanswered >= self.alive.questions => {
+                Err(_) if self.alive.questions > 0 && self.keepalives >= self.alive.questions => {
                     return Err(End::Silent);
                 }
                 Err(_) => {
-                    self.unanswered += 1;
+                    self.keepalives += 1;
                     let mut keepalive = vec![message::GLOBAL_REQUEST];
                     keepalive.string(b"keepalive@openssh.com");
                     keepalive.boolean(true);
@@ -190,7 +190,7 @@ impl Receiver {
         if read == 0 {
             return Err(End::Closed);
         }
-        self.unanswered = 0;
+        self.keepalives = 0;
         self.read_buffer.read(read);
         // Only the first read is recorded.
         let _ = self.connection.state.first_exchange.set(self.began.elapsed());
@@ -213,12 +213,12 @@ impl Receiver {
     }
 
     async fn handle(&mut self, message: Bytes) -> Result<(), End> {
-        // A message is never empty.
+        // `Opener::open` returns no empty messages.
         let number = message[0];
         let mut reader = Reader::new(&message[1..]);
-        // Between its KEXINIT and its NEWKEYS a server sends nothing else (RFC 4253, 7.1). Some servers
-        // continue with channels while keys are renewed (asyncssh), and clients accept that: the packets
-        // are protected by the previous keys.
+        // Between its KEXINIT and its NEWKEYS a server sends only messages of the transport layer (RFC 4253,
+        // 7.1). Some servers (asyncssh) continue to send on channels while keys are renewed, and clients
+        // accept that: the packets are protected by the previous keys.
         let renewing_channels = self.keyed && CONNECTION.contains(&number);
         let exchanging = !renewing_channels && (!self.keyed || !matches!(self.keys, Keys::Settled));
         if std::mem::take(&mut self.skip) && KEX_METHODS.contains(&number) {
@@ -284,7 +284,7 @@ impl Receiver {
         }
     }
 
-    /// Data: by far the most messages.
+    /// Handles CHANNEL_DATA, by far the most frequent message.
     fn data(&mut self, mut message: Bytes) -> Result<(), End> {
         let mut reader = Reader::new(&message[1..]);
         let id = reader.u32()?;
@@ -302,7 +302,7 @@ impl Receiver {
         entry.line.deliver(&entry.inbox, Event::Data(data))
     }
 
-    /// The server's offer: sends ours, unless that was done, and our half of the exchange.
+    /// Handles the server's KEXINIT: sends ours and our half of the exchange, unless they were sent already.
     fn offered(&mut self, theirs: &[u8]) -> Result<(), End> {
         if !matches!(self.keys, Keys::Settled) {
             return Err(violation("KEXINIT during a key exchange"));
@@ -325,13 +325,13 @@ impl Receiver {
         let strict = self.agreed.as_ref().map(|first| first.strict);
         // Strict mode is decided in the first exchange only.
         self.agreed = Some(Agreed { strict: strict.unwrap_or(agreed.strict), ..agreed });
-        // Copied, because the read buffer is reused.
+        // Copied, because `theirs` borrows from the read buffer.
         let theirs = Bytes::copy_from_slice(theirs);
         self.keys = Keys::Begun(Box::new(Begun { exchange, ours, theirs }));
         Ok(())
     }
 
-    /// The server's half: verifies and judges the host key, then derives the keys.
+    /// Handles the server's half: verifies and judges the host key, then derives the keys.
     async fn replied(&mut self, message: &Bytes) -> Result<(), End> {
         let (Keys::Begun(begun), Some(agreed)) =
             (std::mem::replace(&mut self.keys, Keys::Settled), self.agreed.clone())
@@ -354,7 +354,7 @@ impl Receiver {
         let key = host_key::verified(&agreed.host_key, shown, signature, &hash)?;
         let initial = self.accepted.is_none();
         if self.accepted.as_deref() != Some(shown) {
-            let _asking = state.asking();
+            let _prompting = state.asking();
             self.host.judge.judge(&self.host.known, &key).await.map_err(End::Refused)?;
             self.accepted = Some(Bytes::copy_from_slice(shown));
         }
@@ -374,7 +374,7 @@ impl Receiver {
         output.take_keys(out, agreed.strict);
         drop(output);
         if initial {
-            // NEWKEYS leaves in one flight with what is sent next: authentication.
+            // The writer is not woken: NEWKEYS leaves in one flight with the first authentication request.
             state.reach(Phase::Ready);
         } else {
             self.connection.send();
@@ -383,7 +383,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// NEWKEYS: from here on the server uses the new keys.
+    /// Handles NEWKEYS: from here on the server uses the new keys.
     fn renewed(&mut self) -> Result<(), End> {
         let (Keys::Awaited(cipher), Some(agreed)) =
             (std::mem::replace(&mut self.keys, Keys::Settled), &self.agreed)
@@ -396,14 +396,14 @@ impl Receiver {
         Ok(())
     }
 
-    /// EXT_INFO (RFC 8308).
+    /// Handles EXT_INFO (RFC 8308).
     fn extensions(&mut self, mut reader: Reader<'_>) -> Result<(), End> {
         for _ in 0..reader.u32()? {
             let (name, value) = (reader.string()?, reader.string()?);
             if name == b"server-sig-algs" {
                 let names = String::from_utf8_lossy(value);
                 let names = names.split(',').map(str::to_owned).collect();
-                // The first list holds: authentication may be using it already.
+                // The first list stays in force: authentication may be using it already.
                 let _ = self.connection.state.signatures.set(names);
             }
         }
@@ -427,12 +427,12 @@ impl Receiver {
             }
         }
         // At most one response is awaited at a time.
-        self.answers
+        self.responses
             .try_send(Bytes::copy_from_slice(message))
             .map_err(|_| violation("unrequested authentication responses"))
     }
 
-    /// Messages about channels except data.
+    /// Handles messages about channels, except data.
     fn channel(&mut self, message: &Bytes) -> Result<(), End> {
         let mut reader = Reader::new(&message[1..]);
         let id = reader.u32()?;

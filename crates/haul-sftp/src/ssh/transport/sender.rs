@@ -25,7 +25,7 @@ pub async fn run(connection: Arc<Connection>, mut sink: Sink) {
             () = connection.state.ended() => break,
         };
         if let Err(error) = written {
-            // A message that the server has sent before it closed is a better explanation.
+            // A DISCONNECT that the server has sent before it closed is a better explanation.
             if timeout(LAST, connection.state.ended()).await.is_err() {
                 connection.finish(End::Broken(error));
             }

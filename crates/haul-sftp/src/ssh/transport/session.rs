@@ -1,4 +1,4 @@
-//! An authenticated connection: opens channels and streams to other hosts, and closes.
+//! An authenticated connection: opens channels to subsystems and tunnels to other hosts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,23 +40,23 @@ impl Drop for CloseOnDrop {
 #[derive(Debug)]
 pub enum Opened {
     Channel(Channel),
-    /// The channel has another number than guessed: what was sent on it is lost, and so is the
-    /// connection.
+    /// The channel has another number than guessed: the bytes sent on it are lost, so the caller has to
+    /// connect again.
     WrongGuess,
 }
 
 /// An authenticated connection.
 pub struct Session {
     pub(super) connection: Arc<Connection>,
-    patience: Option<Duration>,
+    response_limit: Option<Duration>,
     _close_on_drop: CloseOnDrop,
 }
 
 impl Session {
-    pub(super) fn new(close_on_drop: CloseOnDrop, patience: Option<Duration>) -> Self {
+    pub(super) fn new(close_on_drop: CloseOnDrop, response_limit: Option<Duration>) -> Self {
         Self {
             connection: Arc::clone(&close_on_drop.connection),
-            patience,
+            response_limit,
             _close_on_drop: close_on_drop,
         }
     }
@@ -83,7 +83,7 @@ impl Session {
     /// The channel that was requested early, or else one opened now.
     ///
     /// # Errors
-    /// As of [`Session::subsystem`].
+    /// Those of [`Session::subsystem`].
     pub(super) async fn early(self: &Arc<Self>, early: Early) -> Result<Opened> {
         let (name, first) = (early.subsystem.as_str(), early.first.clone());
         let Some((line, events)) = early.sent else {
@@ -140,8 +140,8 @@ impl Session {
     async fn confirmed(&self, channel: &mut Channel, remark: &str) -> Result<bool> {
         let state = &self.connection.state;
         // Keepalives close the connection if nothing arrives; the limit is for servers that respond to
-        // these and nothing else.
-        match state.patiently(self.patience, "open a channel", channel.opened()).await? {
+        // keepalives and nothing else.
+        match state.patiently(self.response_limit, "open a channel", channel.opened()).await? {
             Event::Opened => Ok(false),
             Event::WrongGuess => Ok(true),
             Event::Refused { reason, text } => Err(state
@@ -198,7 +198,7 @@ pub fn is_openssh(version: &str) -> bool {
 }
 
 /// Why a channel was not opened (RFC 4254, 5.1), with the server's description if it sent one.
-fn refusal(reason: u32, said: &str, remark: &str) -> String {
+fn refusal(reason: u32, description: &str, remark: &str) -> String {
     let what = match reason {
         1 => "the server does not allow it",
         2 => "the connection failed",
@@ -206,7 +206,7 @@ fn refusal(reason: u32, said: &str, remark: &str) -> String {
         4 => "the server is short of resources",
         _ => "the server refuses",
     };
-    if said.is_empty() { what.to_owned() } else { format!("{what} ({said}{remark})") }
+    if description.is_empty() { what.to_owned() } else { format!("{what} ({description}{remark})") }
 }
 
 impl std::fmt::Debug for Session {

@@ -18,7 +18,7 @@ pub enum Phase {
     Opening,
     /// The first key exchange is complete, and the host key is verified.
     Ready,
-    /// The server has also sent the signature algorithms that it accepts.
+    /// The server has also sent EXT_INFO, with the signature algorithms that it accepts.
     Informed,
     /// The server has accepted the authentication service (SERVICE_ACCEPT).
     Serving,
@@ -33,7 +33,7 @@ pub struct State {
     phase: watch::Sender<Phase>,
     end: OnceLock<End>,
     /// Whether the user is being prompted.
-    asking: AtomicBool,
+    prompting: AtomicBool,
     waits: HostWaits,
     /// The server's identification.
     pub version: OnceLock<String>,
@@ -52,7 +52,7 @@ impl State {
             location,
             phase: watch::Sender::new(Phase::Opening),
             end: OnceLock::new(),
-            asking: AtomicBool::new(false),
+            prompting: AtomicBool::new(false),
             waits,
             version: OnceLock::new(),
             session_id: OnceLock::new(),
@@ -117,7 +117,7 @@ impl State {
 
     /// Marks that the user is being prompted, until the guard is dropped.
     pub fn asking(&self) -> Asking<'_> {
-        self.asking.store(true, Ordering::Relaxed);
+        self.prompting.store(true, Ordering::Relaxed);
         Asking { state: self, _pause: self.waits.pause() }
     }
 
@@ -138,7 +138,7 @@ impl State {
         loop {
             match self.waits.within(limit, what, &mut waiting).await {
                 Some(result) => return Ok(result),
-                None if self.asking.load(Ordering::Relaxed) => {}
+                None if self.prompting.load(Ordering::Relaxed) => {}
                 None => {
                     return Err(self
                         .error(ErrorKind::Unreachable, operation)
@@ -158,7 +158,7 @@ pub struct Asking<'a> {
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.state.asking.store(false, Ordering::Relaxed);
+        self.state.prompting.store(false, Ordering::Relaxed);
     }
 }
 

@@ -59,7 +59,7 @@ struct Plan {
     /// What it sends in place of its host key and its public value.
     blob: Option<Vec<u8>>,
     value: Option<Vec<u8>>,
-    /// Whether it signs something else.
+    /// Whether it signs something else than the exchange hash.
     forged: bool,
 }
 
@@ -251,7 +251,7 @@ impl Server {
                 };
                 return packet[range].to_vec();
             }
-            assert_ne!(self.stream.read_buf(&mut self.buffer).await.unwrap(), 0, "it is closed");
+            assert_ne!(self.stream.read_buf(&mut self.buffer).await.unwrap(), 0, "disconnected");
         }
     }
 }
@@ -328,7 +328,7 @@ async fn after_a_wrong_channel_number_the_next_connection_does_not_guess() {
 async fn a_corrupted_packet_ends_the_connection() {
     let mut data = to(message::CHANNEL_DATA, 0);
     data.string(b"true");
-    // Padding, message and tag; the next test tries the length.
+    // In the padding length, the message, the padding and the tag; the next test changes the length.
     for at in [4, 5, 9, 17, 20, 36] {
         let (_connection, mut channel, mut server) = pair().await;
         let mut packet = server.sealed(&data);
@@ -353,19 +353,19 @@ async fn an_invalid_packet_length_is_refused() {
 #[tokio::test]
 async fn a_server_that_floods_requests_and_reads_no_responses_is_disconnected() {
     let (_connection, mut channel, mut server) = pair().await;
-    let mut question = vec![message::GLOBAL_REQUEST];
-    question.string(b"are-you-there");
-    question.boolean(true);
-    let asking = async {
+    let mut request = vec![message::GLOBAL_REQUEST];
+    request.string(b"are-you-there");
+    request.boolean(true);
+    let flooding = async {
         loop {
-            let packets: Vec<u8> = (0..1000).flat_map(|_| server.sealed(&question)).collect();
-            // It ends with the connection.
+            let packets: Vec<u8> = (0..1000).flat_map(|_| server.sealed(&request)).collect();
+            // Fails once the client has disconnected.
             if server.stream.write_all(&packets).await.is_err() {
                 return;
             }
         }
     };
-    let (read, ()) = tokio::join!(channel.incoming.next(), asking);
+    let (read, ()) = tokio::join!(channel.incoming.next(), flooding);
     let error = read.unwrap_err();
     assert!(error.to_string().contains("without reading the responses"), "{error}");
 }
@@ -392,18 +392,18 @@ async fn more_data_than_the_window_allows_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn no_message_whatever_its_body_makes_the_client_panic_or_hang() {
+async fn no_malformed_message_makes_the_client_panic_or_hang() {
     // Every message number, with truncated fields, fields that are too long, and invalid text.
     for body in [&[][..], &[0; 5], &[0xff; 40], &[0, 0, 0, 1, 0xff, 0, 0, 0, 9, 1, 2]] {
         for number in 0..=u8::MAX {
             let (_connection, mut channel, mut server) = pair().await;
-            let words = [&[number], body].concat();
-            server.send(&words).await;
+            let malformed = [&[number], body].concat();
+            server.send(&malformed).await;
             let mut goodbye = vec![message::DISCONNECT];
             goodbye.u32(11);
             goodbye.string(b"that was all");
             goodbye.string(b"");
-            // The client may be gone already.
+            // The client may have disconnected already.
             let packet = server.sealed(&goodbye);
             drop(server.stream.write_all(&packet).await);
             let end = loop {
@@ -414,9 +414,9 @@ async fn no_message_whatever_its_body_makes_the_client_panic_or_hang() {
             };
             if let Err(error) = end {
                 let text = error.to_string();
-                let heard =
+                let endings =
                     ["that was all", "violated the SSH protocol", "the server disconnected"];
-                let expected = heard.iter().any(|words| text.contains(words))
+                let expected = endings.iter().any(|words| text.contains(words))
                     || error.kind() == ErrorKind::Unsupported;
                 assert!(expected, "message {number}: {text}");
             }

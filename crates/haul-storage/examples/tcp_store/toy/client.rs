@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::wire::{self, Refusal, Request};
 
-/// A server that takes longer for one response counts as lost.
+/// Time limit for one request, including connecting; after it, the connection counts as lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why a request failed.
@@ -54,7 +54,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What is known about the connection.
+/// Statistics of the connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Measured {
     pub is_open: bool,
@@ -82,7 +82,7 @@ impl Client {
         let measured = *self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         let is_open = match self.stream.try_lock() {
             Ok(slot) => slot.is_some(),
-            // A request is using it, unless it is the first one, which is still connecting.
+            // A request is using or reopening it; only the first request may still be connecting.
             Err(_) => measured.connect.is_some(),
         };
         Measured { is_open, ..measured }
@@ -94,7 +94,7 @@ impl Client {
     /// not be taken for the next. A refusal leaves it open.
     ///
     /// # Errors
-    /// The server refuses the request or cannot be reached, or the request is too long.
+    /// The server refuses the request or cannot be reached, the response is malformed, or the request is too long.
     pub async fn ask(&self, request: &Request) -> Result<Bytes, Failure> {
         if request.body().remaining() > wire::MAX_FRAME {
             return Err(Failure::TooLong);

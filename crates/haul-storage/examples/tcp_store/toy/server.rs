@@ -27,13 +27,13 @@ pub async fn start() -> io::Result<SocketAddr> {
 async fn serve(mut stream: TcpStream, tree: Arc<Mutex<Tree>>) {
     let mut parts = Vec::new();
     // An error ends the connection.
-    drop(answer_all(&mut stream, &tree, &mut parts).await);
+    drop(handle_requests(&mut stream, &tree, &mut parts).await);
     let mut tree = tree.lock().unwrap_or_else(PoisonError::into_inner);
     parts.into_iter().for_each(|part| tree.discard(part));
 }
 
 /// `parts` are the contents created on this connection; they are discarded with it.
-async fn answer_all(
+async fn handle_requests(
     stream: &mut TcpStream,
     tree: &Mutex<Tree>,
     parts: &mut Vec<u64>,
@@ -44,7 +44,7 @@ async fn answer_all(
         let mut response = vec![0];
         let outcome = {
             let mut tree = tree.lock().unwrap_or_else(PoisonError::into_inner);
-            tree.answer(request, parts, &mut response)
+            tree.handle(request, parts, &mut response)
         };
         if let Err(refusal) = outcome {
             response = vec![refusal as u8];
@@ -76,7 +76,7 @@ struct Tree {
 }
 
 impl Tree {
-    fn answer(&mut self, mut request: Bytes, parts: &mut Vec<u64>, out: &mut Vec<u8>) -> Outcome {
+    fn handle(&mut self, mut request: Bytes, parts: &mut Vec<u64>, out: &mut Vec<u8>) -> Outcome {
         let op = request.try_get_u8()?;
         let is = |known: Op| op == known as u8;
         let path = get_bytes(&mut request)?;

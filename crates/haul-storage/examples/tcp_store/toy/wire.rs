@@ -7,9 +7,9 @@ use bytes::{Buf, BufMut, Bytes, TryGetError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The longest frame.
+/// Maximum length of a frame in bytes.
 pub const MAX_FRAME: usize = 64 << 20;
-/// The longest file: the server keeps it in memory.
+/// Maximum length of a file in bytes: the server stores files in memory.
 pub const MAX_FILE: u64 = 4 << 30;
 
 /// A time: seconds since 1970, and nanoseconds.
@@ -24,7 +24,7 @@ pub enum Refusal {
     NotDirectory,
     NotEmpty,
     NoSpace,
-    /// The content is not there any more, or is too long.
+    /// The content no longer exists, or is longer than the limit in the request.
     Gone,
     Malformed,
     Invalid,
@@ -123,7 +123,7 @@ pub fn get_time(from: &mut Bytes) -> Result<Time, TryGetError> {
     Ok((from.try_get_i64()?, from.try_get_u32()?))
 }
 
-/// What the server knows about a name.
+/// The attributes of an entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts {
     /// The id of a file's content; content with a name never changes. 0 for a directory.
@@ -132,7 +132,7 @@ pub struct Facts {
     pub modified: Time,
 }
 
-/// Takes facts.
+/// Takes the attributes of an entry.
 pub fn get_facts(from: &mut Bytes) -> Result<Facts, TryGetError> {
     let (content, size) = (from.try_get_u64()?, from.try_get_u64()?);
     Ok(Facts { content, size, modified: get_time(from)? })

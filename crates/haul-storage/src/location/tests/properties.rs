@@ -1,4 +1,4 @@
-//! What holds for any text and any location.
+//! Properties of any text and any location.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -39,7 +39,7 @@ fn nearly_a_location() -> impl Strategy<Value = String> {
 }
 
 fn path_text() -> impl Strategy<Value = String> {
-    // Nothing that is printed escaped.
+    // Only paths that are printed without escapes.
     "[^\\p{Cc}]{0,20}".prop_filter("shown escaped", |path| {
         crate::text::name(path.as_bytes()).to_string() == *path
     })

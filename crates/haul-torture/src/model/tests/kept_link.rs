@@ -28,7 +28,7 @@ fn is_through(wanted: &Wanted, name: &str) -> bool {
     rules(wanted, name).contains(&Rule::ThroughKeptLink)
 }
 
-/// A source with a directory `d/e`, which becomes a link in [`before`].
+/// A source with a directory `d/e`, which is a link in [`before`].
 fn source() -> Vec<(&'static str, Node)> {
     vec![
         ("a", directory(0o755, 10)),
@@ -94,9 +94,9 @@ fn rsync_deletes_through_a_kept_link_and_haul_does_not() {
 fn a_kept_link_is_followed_to_directories_of_the_destination_only() {
     let found = |target: &str| {
         let made = run(&never(false), &source(), &before(target));
-        let places = ["", "a/", "d/", "d/sib/", "later/"];
-        let is_found = |place: &&str| is_through(&made, &format!("{place}new"));
-        places.into_iter().filter(is_found).collect::<Vec<_>>()
+        let directories = ["", "a/", "d/", "d/sib/", "later/"];
+        let is_found = |directory: &&str| is_through(&made, &format!("{directory}new"));
+        directories.into_iter().filter(is_found).collect::<Vec<_>>()
     };
     assert_eq!(found("."), ["d/"]);
     assert_eq!(found("./sib/../..//d/sib/"), ["d/sib/"]);
@@ -109,7 +109,7 @@ fn a_kept_link_is_followed_to_directories_of_the_destination_only() {
 }
 
 #[test]
-fn what_rsync_copied_through_one_link_may_be_the_directory_to_which_another_one_leads() {
+fn a_kept_link_may_lead_to_a_directory_that_rsync_copied_through_another_one() {
     let mut source = source();
     source.extend([("z", directory(0o755, 40)), ("z/last", file("last", 41))]);
     let mut before = before("sib");
@@ -157,7 +157,7 @@ fn other_names_of_a_file_that_rsync_copies_through_a_link_may_be_linked_to_it() 
 
 /// Seed 932037 on tmpfs.
 #[test]
-fn what_should_be_deleted_may_stay_after_rsync_stopped_deletion() {
+fn extra_entries_may_stay_after_rsync_stopped_deletion() {
     let mut made = run(&never(true), &source(), &before("e"));
     let gone = ["d/file", "d/sib/extra", "link"];
     for name in gone {

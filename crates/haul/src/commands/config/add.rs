@@ -22,7 +22,7 @@ use crate::output::{Printer, json};
 const NO_TICKET: &str = "the configuration holds no tickets\n\
                          hint: haul peers add NAME TICKET stores one, for peer:NAME";
 
-/// Runs it.
+/// Runs `haul config add`.
 pub(super) async fn run(
     args: &ConfigAddArgs,
     named: Option<&Path>,
@@ -44,7 +44,7 @@ pub(super) async fn run(
     };
     refuse_another(&config)?;
     let prompter = Prompter::find();
-    let new = Answers { args, config: &config, prompter: prompter.as_ref() }.remote().await?;
+    let new = Inputs { args, config: &config, prompter: prompter.as_ref() }.remote().await?;
     let before = text.as_deref().unwrap_or_default();
     let edited = edit::with_remote(before, name, &new).map_err(usage)?;
     let (config, _) = Config::parse(&config_file.path, &edited);
@@ -112,13 +112,13 @@ async fn is_reached(
 }
 
 /// The given arguments, and the user who is prompted for the rest.
-struct Answers<'a> {
+struct Inputs<'a> {
     args: &'a ConfigAddArgs,
     config: &'a Config,
     prompter: Option<&'a Prompter>,
 }
 
-impl Answers<'_> {
+impl Inputs<'_> {
     async fn remote(&self) -> Result<NewRemote, Stop> {
         let args = self.args;
         let (url, base, is_given) = match &args.location {
@@ -149,14 +149,14 @@ impl Answers<'_> {
         let mut command = args.password_command.clone();
         if let Some(prompter) = self.prompter {
             if new_port.is_none() && !is_given {
-                let question = format!("Port [{}]", scheme.default_port());
-                new_port = prompter.ask(&question, |answer| optional(answer, port_number)).await?;
+                let prompt = format!("Port [{}]", scheme.default_port());
+                new_port = prompter.ask(&prompt, |input| optional(input, port_number)).await?;
             }
             if new_user.is_none() && user.is_none() {
                 let usual = self.usual_user(*scheme, host, new_port.or(*port));
-                let question = format!("User [{usual}]");
-                let check = |answer: &str| optional(answer, |name| user_name(name.to_owned()));
-                new_user = prompter.ask(&question, check).await?;
+                let prompt = format!("User [{usual}]");
+                let check = |input: &str| optional(input, |name| user_name(name.to_owned()));
+                new_user = prompter.ask(&prompt, check).await?;
             }
             let signs_in = *scheme == Scheme::Sftp || new_user.is_some() || user.is_some();
             if command.is_none() && signs_in {
@@ -165,10 +165,9 @@ impl Answers<'_> {
                 } else {
                     "none: a prompt"
                 };
-                let question = format!("Command that prints the password [{usual}]");
-                command = prompter
-                    .ask(&question, |answer| optional(answer, |c| Ok(c.to_owned())))
-                    .await?;
+                let prompt = format!("Command that prints the password [{usual}]");
+                command =
+                    prompter.ask(&prompt, |input| optional(input, |c| Ok(c.to_owned()))).await?;
             }
         }
         Ok(NewRemote { url, user: new_user, port: new_port, password_command: command })
@@ -210,9 +209,9 @@ impl Answers<'_> {
         let protocol = match args.protocol {
             Some(protocol) => protocol,
             None => {
-                let question =
+                let prompt =
                     format!("Protocol ({}) [sftp]", PROTOCOLS.map(|(name, _)| name).join(", "));
-                prompter.ask(&question, protocol_named).await?
+                prompter.ask(&prompt, protocol_named).await?
             }
         };
         let Some(scheme) = scheme_of(protocol) else {
@@ -220,7 +219,7 @@ impl Answers<'_> {
                 Some(path) => self.written(path).map(|(url, _)| url),
                 None => {
                     let path =
-                        prompter.ask("Directory", |answer| needed(answer, "a directory")).await?;
+                        prompter.ask("Directory", |input| needed(input, "a directory")).await?;
                     self.written(&local(&path)).map(|(url, _)| url)
                 }
             };
@@ -233,7 +232,7 @@ impl Answers<'_> {
             Some(path) => path.clone(),
             None => {
                 let usual = if scheme == Scheme::Sftp { "home directory" } else { "/" };
-                prompter.ask(&format!("Path [{usual}]"), |answer| Ok(answer.to_owned())).await?
+                prompter.ask(&format!("Path [{usual}]"), |input| Ok(input.to_owned())).await?
             }
         };
         Ok(url_of(scheme, &host, &path))
@@ -296,9 +295,9 @@ const PROTOCOLS: [(&str, ProtocolArg); 8] = [
     ("local", ProtocolArg::Local),
 ];
 
-fn protocol_named(answer: &str) -> Result<ProtocolArg, String> {
-    let answer = if answer.is_empty() { "sftp" } else { answer };
-    let found = PROTOCOLS.iter().find(|(name, _)| answer.eq_ignore_ascii_case(name));
+fn protocol_named(input: &str) -> Result<ProtocolArg, String> {
+    let input = if input.is_empty() { "sftp" } else { input };
+    let found = PROTOCOLS.iter().find(|(name, _)| input.eq_ignore_ascii_case(name));
     found.map(|(_, protocol)| *protocol).ok_or_else(|| {
         format!("Please type one of {}.", PROTOCOLS.map(|(name, _)| name).join(", "))
     })
@@ -331,21 +330,21 @@ fn check_host(host: &str) -> Result<String, String> {
     }
 }
 
-fn port_number(answer: &str) -> Result<u16, String> {
-    let port = answer.parse().ok().filter(|port| *port > 0);
+fn port_number(input: &str) -> Result<u16, String> {
+    let port = input.parse().ok().filter(|port| *port > 0);
     port.ok_or_else(|| "a port is a number from 1 to 65535".to_owned())
 }
 
-fn needed(answer: &str, what: &str) -> Result<String, String> {
-    if answer.is_empty() { Err(format!("{what} is needed")) } else { Ok(answer.to_owned()) }
+fn needed(input: &str, what: &str) -> Result<String, String> {
+    if input.is_empty() { Err(format!("{what} is needed")) } else { Ok(input.to_owned()) }
 }
 
-/// `None` for an empty answer.
+/// `None` for empty input.
 fn optional<T>(
-    answer: &str,
+    input: &str,
     check: impl Fn(&str) -> Result<T, String>,
 ) -> Result<Option<T>, String> {
-    if answer.is_empty() { Ok(None) } else { check(answer).map(Some) }
+    if input.is_empty() { Ok(None) } else { check(input).map(Some) }
 }
 
 /// A local path as a location: with a colon but without `./` it would be a host.

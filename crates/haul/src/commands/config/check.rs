@@ -15,7 +15,7 @@ use crate::output::{Printer, json};
 /// Number of remotes to connect to at the same time.
 const SIDE_BY_SIDE: usize = 8;
 
-/// Runs it.
+/// Runs `haul config check`.
 pub(super) async fn run(
     args: &ConfigCheckArgs,
     named: Option<&Path>,

@@ -20,8 +20,8 @@ pub(super) struct Attempt<'a> {
     pub(super) elapsed: Duration,
 }
 
-/// The location of a remote. A command locates all its remotes before it connects to the first: a password is for
-/// one host only, which must be known by then.
+/// The location of a remote. A command locates all its remotes before it connects to the first, so that an
+/// ambiguous `HAUL_PASSWORD` is refused rather than sent to it.
 pub(super) fn locate<'a>(places: &Places<'_>, name: &'a str) -> Result<(&'a str, Location), Stop> {
     Ok((name, places.locate(&OsString::from(format!("{name}:")))?))
 }

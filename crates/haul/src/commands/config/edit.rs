@@ -95,10 +95,10 @@ pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit,
     }
 }
 
-/// Asks whether to edit the copy again; `None` after Ctrl-C.
+/// Prompts the user whether to edit the copy again; `None` after Ctrl-C.
 async fn edits_again(prompter: &Prompter, interrupts: &mut Signal) -> Result<Option<bool>, Stop> {
     tokio::select! {
-        answer = prompter.agrees("Edit it again", true) => answer.map(Some),
+        choice = prompter.agrees("Edit it again", true) => choice.map(Some),
         _ = interrupts.recv() => Ok(None),
     }
 }

@@ -11,7 +11,7 @@ use crate::output::{Printer, json};
 /// The path of the configuration file, which need not exist.
 ///
 /// # Errors
-/// If there is none, as [`config_path`] describes.
+/// If there is no path, as [`config_path`] describes.
 pub(super) fn require_path(named: Option<&Path>) -> Result<ConfigPath, Stop> {
     config_path(named).ok_or_else(|| {
         Stop::Usage(
@@ -26,7 +26,7 @@ pub(super) fn require_path(named: Option<&Path>) -> Result<ConfigPath, Stop> {
 /// if the file does not exist.
 ///
 /// # Errors
-/// If the file cannot be read or has faults: it is not clear then what its author meant.
+/// If the file cannot be read or has faults: a faulty file is not changed, since its meaning is unclear.
 pub(super) fn text(file: &ConfigPath) -> Result<(Option<String>, Config), Stop> {
     let Some(bytes) = content(&file.path)? else { return Ok((None, Config::default())) };
     let text = String::from_utf8(bytes).map_err(|_| {

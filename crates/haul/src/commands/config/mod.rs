@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{Piece, Printer, json};
 
-/// Runs it; `named` is the file of `--config`.
+/// Runs `haul config`; `named` is the file of `--config`.
 pub(crate) async fn run(
     args: &ConfigArgs,
     named: Option<&Path>,

@@ -20,36 +20,36 @@ impl Prompter {
         io::stdin().is_terminal().then_some(Self { terminal: Terminal { quiet: false } })
     }
 
-    /// Asks a question until `check` accepts the answer, which may be empty.
+    /// Prompts until `check` accepts the input, which may be empty.
     ///
     /// # Errors
     /// If the terminal is closed, or input ends.
     pub(super) async fn ask<T>(
         &self,
-        question: &str,
+        prompt: &str,
         check: impl Fn(&str) -> Result<T, String>,
     ) -> Result<T, Stop> {
         loop {
-            let Some(answer) = self.terminal.visible(&format!("{question}: ")).await? else {
+            let Some(input) = self.terminal.visible(&format!("{prompt}: ")).await? else {
                 let error = Error::new(ErrorKind::Interrupted, "ask").at("the terminal");
                 return Err(error.because("nothing was typed").into());
             };
-            match check(answer.trim()) {
-                Ok(answer) => return Ok(answer),
+            match check(input.trim()) {
+                Ok(value) => return Ok(value),
                 Err(cause) => self.terminal.notice(&cause).await,
             }
         }
     }
 
-    /// Asks a yes-or-no question; an empty answer means `default`.
-    pub(super) async fn agrees(&self, question: &str, default: bool) -> Result<bool, Stop> {
+    /// Prompts for yes or no; empty input means `default`.
+    pub(super) async fn agrees(&self, prompt: &str, default: bool) -> Result<bool, Stop> {
         let choice = if default { "yes" } else { "no" };
-        let check = |answer: &str| match answer.to_lowercase().as_str() {
+        let check = |input: &str| match input.to_lowercase().as_str() {
             "" => Ok(default),
             "y" | "yes" => Ok(true),
             "n" | "no" => Ok(false),
             _ => Err("Please type 'yes' or 'no'.".to_owned()),
         };
-        self.ask(&format!("{question} (yes/no) [{choice}]"), check).await
+        self.ask(&format!("{prompt} (yes/no) [{choice}]"), check).await
     }
 }

@@ -10,7 +10,7 @@ use crate::config::edit;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 
-/// Runs it.
+/// Runs `haul config remove`.
 pub(super) fn run(
     args: &ConfigRemoveArgs,
     named: Option<&Path>,

@@ -1,4 +1,4 @@
-//! `haul config show`: prints each setting and where it comes from. Of secrets it prints only the latter.
+//! `haul config show`: prints each setting and where it comes from. The values of secrets are not printed.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::exit::{Exit, Stop};
 use crate::output::{Printer, json};
 use crate::settings::default_profile;
 
-/// One line.
+/// A setting, printed as one line.
 #[derive(Debug)]
 struct Row {
     name: String,
@@ -44,7 +44,7 @@ impl Row {
     }
 }
 
-/// Runs it; `named` is the file of `--config`.
+/// Runs `haul config show`; `named` is the file of `--config`.
 pub(super) fn run(
     args: &ConfigShowArgs,
     config: &Config,
@@ -84,8 +84,8 @@ fn of_transfers(config: &Config, named: Option<&Path>) -> Vec<Row> {
             NamedBy::Variable => Source::Environment("HAUL_CONFIG".to_owned()),
             NamedBy::Default => Source::Default,
         };
-        let is_there = if config.file.is_some() { "" } else { " (does not exist)" };
-        rows.push(Row::new("configuration", format!("{}{is_there}", file.path.display()), source));
+        let suffix = if config.file.is_some() { "" } else { " (does not exist)" };
+        rows.push(Row::new("configuration", format!("{}{suffix}", file.path.display()), source));
     }
     let (own, base) = default_profile(config);
     let own = own.map(|name| Section::Profile(name.to_owned()));
@@ -122,7 +122,7 @@ fn of_transfers(config: &Config, named: Option<&Path>) -> Vec<Row> {
     rows
 }
 
-/// Variables that change what commands do. Proxies can have a password in them.
+/// Variables of the environment that affect transfers. A password in the URL of a proxy is masked.
 fn of_environment() -> Vec<Row> {
     let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     let mut rows = Vec::new();
@@ -209,10 +209,10 @@ fn of_remote(
             Some(port) => Row::new("port", port.to_string(), port_at()),
             None => Row::new("port", scheme.default_port().to_string(), Source::Default),
         });
-        let nobody = if is_ftp(*scheme) { "anonymous" } else { "none" };
+        let default = if is_ftp(*scheme) { "anonymous" } else { "none" };
         rows.push(match user {
             Some(user) => Row::new("user", user.as_str(), user_at()),
-            None => Row::new("user", nobody, Source::Default),
+            None => Row::new("user", default, Source::Default),
         });
     }
     let path = String::from_utf8_lossy(path);

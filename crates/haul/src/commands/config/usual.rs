@@ -65,7 +65,7 @@ mod tests {
     fn a_configuration_with_all_defaults_changes_nothing() {
         let resolved = |config: &str| {
             let Command::Cp(args) = Cli::parse_from(["haul", "cp", "a", "b"]).command else {
-                panic!("it is cp")
+                panic!("the command is not cp")
             };
             let resolved = resolve(&args.transfer, &Config::of(config)).unwrap();
             let mut engine = resolved.engine;

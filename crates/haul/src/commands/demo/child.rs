@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// How long a child may take to end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How often it is checked whether it has ended.
+/// Interval between checks whether it has ended.
 const TICK: Duration = Duration::from_millis(10);
 
 /// The end of the error message for a link that the destination cannot store.
@@ -38,7 +38,7 @@ pub(super) enum Until {
     Bytes(u64),
 }
 
-/// What a child did.
+/// The result of a child, from its events.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// Files that it finished.
@@ -115,7 +115,7 @@ impl Child {
         Ok(outcome)
     }
 
-    /// Reads its output until an event arrives. If it ends before, returns why.
+    /// Reads its output until an event of this type arrives. If the child ends first, returns the cause.
     pub(super) fn reach(
         &mut self,
         event: &str,
@@ -143,8 +143,8 @@ impl Child {
         }
     }
 
-    /// Ends it by SIGTERM, and waits for that. If a signal may have reached it already (`is_signalled`), it first
-    /// gets the time to end: a second signal would end it at once.
+    /// Ends it by SIGTERM, and waits at most [`GRACE`]. If a signal may have reached it already (`is_signalled`), it
+    /// first gets the same time to end by itself: a second signal would end it at once.
     pub(super) fn terminate(&mut self, is_signalled: bool) {
         if is_signalled && self.ends_within(GRACE) {
             return;
@@ -228,7 +228,7 @@ impl Outcome {
     }
 
     /// Its summary, if it succeeded.
-    pub(super) fn succeeded(&self, step: &'static str, place: &Path) -> Result<&Value, Stop> {
+    pub(super) fn succeeded(&self, step: &'static str, path: &Path) -> Result<&Value, Stop> {
         if (self.status.success() || self.only_links) && self.errors.is_empty() {
             return Ok(&self.summary);
         }
@@ -237,7 +237,7 @@ impl Outcome {
             Some(first) => format!("{first} (and {} more)", self.errors.len() - 1),
             None => self.status.to_string(),
         };
-        Err(Error::new(ErrorKind::Other, step).at(place.display()).because(cause).into())
+        Err(Error::new(ErrorKind::Other, step).at(path.display()).because(cause).into())
     }
 
     fn on_line(&mut self, line: &str) {

@@ -56,7 +56,7 @@ struct Row<'a> {
     note: String,
 }
 
-/// Runs it.
+/// Runs `haul demo`.
 pub(crate) async fn run(args: &DemoArgs, printer: &Printer) -> Result<Exit, Stop> {
     let signals = Signals::listen(printer, "interrupted");
     let tree = Tree::find(args.source.as_deref(), args.size.0)?;
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: &DemoArgs, printer: &Printer) -> Result<Exit, Stop
     let demo = Demo { tree: &tree, workspace: &workspace, printer, signals: &signals };
     demo.head();
     let outcome = demo.everything().await;
-    // Remove it before reporting the end: after a signal nothing does that later.
+    // The workspace is removed before the exit status or the error is reported.
     drop(workspace);
     match (signals.exit(), outcome) {
         (Some(exit), _) => Ok(exit),
@@ -151,11 +151,11 @@ impl Demo<'_> {
     /// Copies to a server and back, and compares the result.
     fn there_and_back(&self, way: &str, far: &Far, over: &str, kept: Kept) -> Result<(), Stop> {
         let back = self.workspace.path().join("back");
-        let there = far.location("copy");
+        let remote = far.location("copy");
         let source = self.source();
         let note = format!("{over}, to a server in this process");
-        self.over_link(way, "up", [&source, there.as_ref()], note, kept)?;
-        let copied = format!("{there}/");
+        self.over_link(way, "up", [&source, remote.as_ref()], note, kept)?;
+        let copied = format!("{remote}/");
         let paths = [copied.as_ref(), back.as_os_str()];
         self.over_link(way, "down", paths, "and back".to_owned(), kept)?;
         self.compare(way, &back, kept)?;
@@ -171,7 +171,7 @@ impl Demo<'_> {
         kept: Kept,
     ) -> Result<(), Stop> {
         let started = Instant::now();
-        // No ssh_config either; the key and the known hosts are in the child's home.
+        // `-F none`: no ssh_config, not even that of the system; the key and the known hosts are in the child's home.
         let mut outcome = self.child(&["cp", "--json", "-F", "none"], &paths, Until::End)?;
         if kept == Kept::ByDav {
             let links = outcome.without_links();
@@ -197,7 +197,7 @@ impl Demo<'_> {
         child.run(until, self.signals)
     }
 
-    /// Copies, is killed half way, and copies again to the end.
+    /// Copies, kills the child half way, and copies again to the end.
     fn copy(&self, way: &str, copy: &Path) -> Result<(), Stop> {
         let source = self.source();
         let line = ["cp", "--json", "--manifest"];
@@ -212,10 +212,10 @@ impl Demo<'_> {
         let outcome = self.child(&line, &[&source, copy.as_os_str()], Until::End)?;
         let summary = outcome.succeeded("copy", &self.tree.root)?;
         let count = |name: &str| summary[name].as_u64().unwrap_or_default();
-        let there = count("bytes").saturating_sub(count("moved_bytes"));
+        let present = count("bytes").saturating_sub(count("moved_bytes"));
         let note = format!(
             "{} were already copied: {}, {} resumed",
-            bytes(there),
+            bytes(present),
             human::plural(count("unchanged"), "file"),
             bytes(count("resumed_bytes"))
         );

@@ -11,7 +11,7 @@ use crate::exit::Stop;
 use crate::output::Printer;
 use crate::signals::Signals;
 
-/// What a mount needs.
+/// The device of FUSE, which a mount needs.
 const DEVICE: &str = "/dev/fuse";
 
 /// A running `haul mount`. It unmounts when it is dropped.
@@ -21,8 +21,8 @@ pub(super) struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts `source` at `point`, which is created, read-only. `None` where that is not possible: a note says why,
-    /// unless there is no FUSE at all.
+    /// Mounts `source` at `point`, which is created, read-only. `None` where that is not possible: a note gives
+    /// the cause, unless there is no FUSE at all.
     pub(super) fn start(
         source: &Path,
         point: &Path,

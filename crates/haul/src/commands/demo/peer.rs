@@ -25,7 +25,7 @@ pub(super) struct Peer {
     _threads: Threads,
 }
 
-/// What the registration runs on: the demo's own thread waits for its children.
+/// The runtime of the registration: the demo's own thread is blocked while it waits for its children.
 #[derive(Debug)]
 struct Threads(Option<Runtime>);
 
@@ -84,7 +84,7 @@ impl Drop for Threads {
     }
 }
 
-/// The bridge as a ticket names it.
+/// The address of the bridge, with its key, for the ticket.
 fn named(bridge: &BridgeServer) -> Result<BridgeAddress, Error> {
     let address = bridge.addresses().first().ok_or_else(failed)?.to_string();
     let address: BridgeAddress =

@@ -17,7 +17,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The largest directory with at most `limit` bytes in `source`, or else in the default places.
+    /// The largest directory with at most `limit` bytes in `source`, or else in the first default directory that has
+    /// one.
     pub(super) fn find(source: Option<&Path>, limit: u64) -> Result<Self, Stop> {
         let candidates: Vec<PathBuf> = match source {
             Some(source) => vec![source.to_owned()],
@@ -32,9 +33,9 @@ impl Tree {
             }
         }
         best.filter(|tree| tree.bytes > 0).ok_or_else(|| {
-            let places: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
+            let paths: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
             Error::new(ErrorKind::NotFound, "find data")
-                .at(places.join(", "))
+                .at(paths.join(", "))
                 .because("no readable directory has at most --size of data")
                 .into()
         })
@@ -49,7 +50,7 @@ fn sysroot() -> Option<PathBuf> {
 }
 
 /// Counts files and bytes below `directory`, and stores in `best` the largest directory found with at most `limit`
-/// bytes. Returns `None` if something cannot be read: a demo had better not copy that directory.
+/// bytes. Returns `None` if something cannot be read: the demo must not copy that directory.
 fn measure(directory: PathBuf, limit: u64, best: &mut Option<Tree>) -> Option<(u64, u64)> {
     let mut total = Some((0, 0));
     for entry in fs::read_dir(&directory).ok()? {

@@ -18,27 +18,27 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// Creates a directory with room for `needed` bytes: below `wanted` if that is given, otherwise in the first
-    /// default place with enough free space.
+    /// Creates a directory with room for `needed` bytes: below `wanted` if that is given, otherwise below
+    /// the first default directory with enough free space.
     pub(super) fn new(wanted: Option<&Path>, needed: u64) -> Result<Self, Stop> {
         // Small files occupy whole blocks, and directories need space, too.
         let needed = needed + needed / 4;
         let defaults = [std::env::temp_dir(), PathBuf::from("/var/tmp"), PathBuf::from(".")];
-        let places = wanted.map_or(defaults.to_vec(), |wanted| vec![wanted.to_owned()]);
+        let parents = wanted.map_or(defaults.to_vec(), |wanted| vec![wanted.to_owned()]);
         let mut error = None;
-        for place in places {
-            match Self::within(&place, needed) {
+        for parent in parents {
+            match Self::within(&parent, needed) {
                 Ok(workspace) => return Ok(workspace),
-                // Report the error of the first place, which is the one that users expect.
+                // Report the error of the first directory, which is the one that users expect.
                 Err(found) => _ = error.get_or_insert(found),
             }
         }
         Err(error.unwrap_or_else(|| Error::new(ErrorKind::NotFound, "find room")).into())
     }
 
-    fn within(place: &Path, needed: u64) -> Result<Self, Error> {
-        let at = |error: Error| error.at(place.display());
-        let file_system = rustix::fs::statvfs(place)
+    fn within(parent: &Path, needed: u64) -> Result<Self, Error> {
+        let at = |error: Error| error.at(parent.display());
+        let file_system = rustix::fs::statvfs(parent)
             .map_err(|error| at(Error::from_io("access", error.into())))?;
         let free = file_system.f_bavail.saturating_mul(file_system.f_frsize);
         if free < needed {
@@ -48,7 +48,7 @@ impl Workspace {
                 bytes(needed)
             ))));
         }
-        let directory = tempfile::Builder::new().prefix("haul-demo-").tempdir_in(place);
+        let directory = tempfile::Builder::new().prefix("haul-demo-").tempdir_in(parent);
         let directory =
             directory.map_err(|error| at(Error::from_io("make a directory in", error)))?;
         Ok(Self { directory })
@@ -90,7 +90,7 @@ pub(super) fn write_private(path: &Path, text: &str) -> Result<(), Error> {
         .map_err(|error| Error::from_io("write", error).at(path.display()))
 }
 
-/// Makes all directories in it writable: entries of a directory without write permission cannot be removed.
+/// Makes a directory and all below it writable: entries of a directory without write permission cannot be removed.
 fn unlock(directory: &Path) {
     // An error here is ignored: the removal that follows reports it.
     drop(try_unlock(directory));

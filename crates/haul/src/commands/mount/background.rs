@@ -7,8 +7,8 @@
 //!                                          then: a session of its own, standard streams to /dev/null
 //! ```
 //!
-//! The program is executed anew instead of forked: a fork has only one of its threads. Until the mount can be used, the
-//! new process has the terminal and standard error, so it asks for passwords and reports errors itself.
+//! The program is executed anew instead of forked: a fork copies only one thread. Until the mount can be used, the new
+//! process has the terminal and standard error, so it prompts for passwords and reports errors itself.
 //!
 //! The working directory stays: relative names of keys and certificates are read again when connections are opened.
 
@@ -30,7 +30,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 
-/// The end of what the process prints before it goes on in the background.
+/// Ends the output of the new process, which then continues in the background.
 const READY: u8 = 0;
 
 /// Starts the process in the background; `command` is the position of the command in the arguments. Returns once
@@ -68,10 +68,10 @@ pub(crate) fn enter(namespace: &Path) -> Result<(), Stop> {
     Ok(enter().map_err(failed)?)
 }
 
-/// In the new process, once the mount can be used: lets the command that has started it end.
+/// Called in the new process once the mount can be used: lets the command that started it exit.
 pub(super) fn detach(printer: &Printer) -> Result<(), Error> {
     let detach = || -> io::Result<()> {
-        // It is not the first process of its group, which could not.
+        // `setsid` fails only in the leader of a process group, which a new process is not.
         setsid()?;
         printer.raw(&[READY]);
         printer.flush();
@@ -108,7 +108,7 @@ fn program() -> PathBuf {
     named.unwrap_or_else(|| "/proc/self/exe".into())
 }
 
-/// Prints what the process prints. Returns whether it goes on in the background.
+/// Forwards the output of the new process. Returns whether that continues in the background.
 fn forward(mut output: impl Read, printer: &Printer) -> bool {
     let mut buffer = [0; 4096];
     loop {

@@ -18,7 +18,7 @@ use rustix::process::geteuid;
 
 use crate::directories;
 
-/// Longest time in which a report must arrive or be taken.
+/// Maximum time to wait for a report to arrive, or for a client to read it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest report in bytes.
@@ -27,27 +27,27 @@ const MOST: u64 = 16 << 20;
 /// The directory for sockets of root, which lasts until the machine is restarted.
 const RUN: &str = "/run/haul";
 
-/// The socket of a mount, until it is dropped.
+/// The socket of a mount; removed on drop.
 #[derive(Debug)]
 pub(super) struct Control {
     path: PathBuf,
 }
 
 impl Control {
-    /// Answers each connection with `report`, on a thread of its own, until it returns `None`.
+    /// Sends `report` on each connection, from a thread of its own, until `report` returns `None`.
     ///
     /// # Errors
-    /// If there is no directory for the socket.
+    /// If no directory can hold the socket, or the thread cannot be started.
     pub(super) fn listen(
         report: impl Fn() -> Option<Vec<u8>> + Send + 'static,
     ) -> io::Result<Self> {
         let mut failed = io::Error::from(io::ErrorKind::NotFound);
-        for directory in places() {
+        for directory in candidates() {
             match bind(&directory) {
                 Ok((listener, path)) => {
                     let control = Self { path };
                     let thread = thread::Builder::new().name("status".to_owned());
-                    thread.spawn(move || answer(&listener, &report))?;
+                    thread.spawn(move || serve(&listener, &report))?;
                     return Ok(control);
                 }
                 Err(error) => failed = error,
@@ -64,22 +64,22 @@ impl Drop for Control {
     }
 }
 
-/// The reports of all mounts of this user, and errors of those that do not answer.
+/// The reports of all mounts of this user, and errors of those that do not respond.
 pub(super) fn reports() -> Vec<(PathBuf, io::Result<Vec<u8>>)> {
-    let sockets: Vec<_> = places().iter().flat_map(|directory| sockets(directory)).collect();
+    let sockets: Vec<_> = candidates().iter().flat_map(|directory| sockets(directory)).collect();
     thread::scope(|scope| {
-        let asked: Vec<_> = sockets
+        let queries: Vec<_> = sockets
             .iter()
-            .map(|socket| scope.spawn(move || (socket.clone(), ask(socket).transpose())))
+            .map(|socket| scope.spawn(move || (socket.clone(), query(socket).transpose())))
             .collect();
-        let answers = asked.into_iter().filter_map(|one| one.join().ok());
-        answers.filter_map(|(socket, answer)| Some((socket, answer?))).collect()
+        let reports = queries.into_iter().filter_map(|query| query.join().ok());
+        reports.filter_map(|(socket, report)| Some((socket, report?))).collect()
     })
 }
 
-/// Where sockets may be, the usual place first. That of root is not in the directory of a login, which goes away with
-/// the login.
-fn places() -> Vec<PathBuf> {
+/// The directories that may have sockets, in the order in which they are tried. Root prefers `/run/haul` to that of a
+/// login (`XDG_RUNTIME_DIR`), which is removed at logout.
+fn candidates() -> Vec<PathBuf> {
     let run = geteuid().is_root().then(|| PathBuf::from(RUN));
     let login = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let login = login.filter(|path| path.is_absolute()).map(|path| path.join("haul"));
@@ -93,7 +93,7 @@ fn bind(directory: &Path) -> io::Result<(UnixListener, PathBuf)> {
     if found.uid() != geteuid().as_raw() || found.mode() & 0o077 != 0 {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    // Processes of two containers may have the same number.
+    // Processes of two containers may have the same ID.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let name = format!("{}-{:x}", process::id(), now.as_nanos());
     let (new, path) = (directory.join(format!(".{name}")), directory.join(name));
@@ -107,7 +107,7 @@ fn bind(directory: &Path) -> io::Result<(UnixListener, PathBuf)> {
     }
 }
 
-fn answer(listener: &UnixListener, report: &impl Fn() -> Option<Vec<u8>>) {
+fn serve(listener: &UnixListener, report: &impl Fn() -> Option<Vec<u8>>) {
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else {
             // Too many open files, for example.
@@ -115,7 +115,7 @@ fn answer(listener: &UnixListener, report: &impl Fn() -> Option<Vec<u8>>) {
             continue;
         };
         let Some(report) = report() else { return };
-        // If the other side does not read it, it gets none.
+        // A client that does not read it within `TIMEOUT` loses it.
         drop(stream.set_write_timeout(Some(TIMEOUT)).and_then(|()| stream.write_all(&report)));
     }
 }
@@ -130,7 +130,7 @@ fn sockets(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// The report of a mount; `None` if the mount has ended.
-fn ask(socket: &Path) -> io::Result<Option<Vec<u8>>> {
+fn query(socket: &Path) -> io::Result<Option<Vec<u8>>> {
     let stream = match UnixStream::connect(socket) {
         Ok(stream) => stream,
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -150,7 +150,7 @@ fn received(stream: UnixStream) -> io::Result<Option<Vec<u8>>> {
     let mut report = Vec::new();
     match stream.take(MOST).read_to_end(&mut report) {
         Ok(_) => Ok((!report.is_empty()).then_some(report)),
-        // Its socket was closed before it took the connection.
+        // The mount closed its socket before it accepted the connection.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
         Err(error) => Err(error),
     }
@@ -163,31 +163,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_answered_until_the_mount_ends() {
+    fn each_connection_receives_the_report() {
         let directory = TempDir::new().unwrap();
-        let place = directory.path().join("haul/mounts");
-        let (listener, path) = bind(&place).unwrap();
-        assert_eq!(sockets(&place), std::slice::from_ref(&path));
-        let thread = thread::spawn(move || answer(&listener, &|| Some(b"report".to_vec())));
+        let mounts = directory.path().join("haul/mounts");
+        let (listener, path) = bind(&mounts).unwrap();
+        assert_eq!(sockets(&mounts), std::slice::from_ref(&path));
+        let thread = thread::spawn(move || serve(&listener, &|| Some(b"report".to_vec())));
         for _ in 0..2 {
-            assert_eq!(ask(&path).unwrap().unwrap(), b"report");
+            assert_eq!(query(&path).unwrap().unwrap(), b"report");
         }
         assert!(!thread.is_finished());
-        assert_eq!(fs::metadata(&place).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(&mounts).unwrap().mode() & 0o777, 0o700);
     }
 
     #[test]
     fn the_socket_of_a_process_that_has_ended_is_removed() {
         let directory = TempDir::new().unwrap();
-        let place = directory.path().join("mounts");
-        let (listener, path) = bind(&place).unwrap();
+        let mounts = directory.path().join("mounts");
+        let (listener, path) = bind(&mounts).unwrap();
         drop(listener);
-        assert!(ask(&path).unwrap().is_none());
-        assert!(sockets(&place).is_empty());
-        assert!(ask(&path).unwrap().is_none());
+        assert!(query(&path).unwrap().is_none());
+        assert!(sockets(&mounts).is_empty());
+        assert!(query(&path).unwrap().is_none());
     }
 
-    /// Formerly, `--status` then failed, also if another mount was wanted.
+    /// Formerly, `--status` then failed, even if it was for another mount.
     #[test]
     fn a_mount_that_ends_while_its_report_is_awaited_has_none() {
         let directory = TempDir::new().unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_may_use_is_not_used() {
+    fn a_directory_that_other_users_can_read_is_rejected() {
         use std::os::unix::fs::PermissionsExt as _;
 
         let directory = TempDir::new().unwrap();

@@ -1,7 +1,7 @@
 //! The options of a mount: those of haul, and those that sshfs, mount and fstab write after `-o`.
 //!
-//! As in sshfs, `-o` also takes options of SSH. One that begins with a capital is one of these, and may have commas
-//! in its value; so is `name=value` that is no option of a mount.
+//! As in sshfs, `-o` also takes options of SSH: every option that begins with a capital, with commas in its value if
+//! need be, and every `name=value` that is not an option of a mount. `X-...` is for other programs that read fstab.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ const HINTS: &[(&str, &str)] = &[
     ("allow_root", "write --allow-other"),
 ];
 
-/// The options, all in one form.
+/// The options of a mount, in whichever form they were given.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Given {
     owner: (u32, u32),
@@ -75,7 +75,7 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Reads them.
+    /// Reads the options of the command line, and those after `-o`.
     ///
     /// # Errors
     /// A usage error, as text.
@@ -131,7 +131,7 @@ impl Given {
         Ok(())
     }
 
-    /// Sets them.
+    /// Sets the options in a builder.
     pub(super) fn apply(&self, builder: MountBuilder) -> MountBuilder {
         builder
             .owner(self.owner.0, self.owner.1)
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_sshfs_and_fstab_mean_the_same() {
+    fn options_after_o_mean_the_same_as_the_long_options() {
         let ours = given("--allow-other --uid 7 --gid 8 --umask 077 --attribute-age 9").unwrap();
         let theirs =
             given("-o ro,allow_other,uid=7,gid=8,_netdev -o reconnect,umask=077,attr_timeout=9");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_ssh_are_left_to_it() {
+    fn ssh_options_are_passed_to_ssh() {
         let given = given("-o Ciphers=a,b -o ro,port=22").unwrap();
         assert_eq!(given.ssh, ["Ciphers=a,b", "port=22"]);
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! options → open the location → check the mount point, mount → print → wait for a signal or umount → unmount
-//!                                                           └─ control: answers `--status`      (writes: upload)
+//!                                                           └─ control: serves `--status`       (writes: upload)
 //! ```
 
 mod background;
@@ -37,7 +37,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Size of the cache on disk without `--cache-size`.
 const CACHE: u64 = 10 << 30;
 
-/// Printed once programs can use the files.
+/// The event that is printed once programs can use the files.
 #[derive(Debug, Serialize)]
 struct Mounted {
     event: &'static str,
@@ -47,7 +47,7 @@ struct Mounted {
     pid: u32,
 }
 
-/// Runs it.
+/// Runs `haul mount`.
 pub(crate) async fn run(
     args: &MountArgs,
     config: &Config,
@@ -78,12 +78,12 @@ pub(crate) async fn run(
         () = signals.cancel().cancelled() => return Ok(signals.exit().unwrap_or(Exit::Done)),
     };
     check(&place, &location, point)?;
-    // Its spool is found by it, from any working directory.
+    // The canonical path: a spool is found by the location, from any working directory.
     let location = place.local.map_or(location, Location::Local);
     let builder = Mount::builder(place.storage).root(place.path).settings(resolved.engine);
     let builder = given.apply(options(builder, args, &location));
     let mount = writes::apply(builder, args, &location, printer)?.mount(point)?;
-    let _control = answer_status(&mount, &location, !args.read_write, printer);
+    let _control = serve_status(&mount, &location, !args.read_write, printer);
     print(&location, mount.point(), !args.read_write, printer);
     if args.in_background {
         background::detach(printer)?;
@@ -106,8 +106,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Answers `haul mount --status` until it is dropped.
-fn answer_status(
+/// Responds to `haul mount --status` until the result is dropped.
+fn serve_status(
     mount: &Mount,
     location: &Location,
     read_only: bool,
@@ -121,7 +121,7 @@ fn answer_status(
     };
     let observer = mount.observer();
     let report = move || serde_json::to_vec(&subject.report(&observer)?).ok();
-    // A mount without it works.
+    // The mount works without it.
     let unseen = |error: &std::io::Error| {
         printer.log(&format!("haul: --status will not show this mount ({error})"));
     };
@@ -147,7 +147,7 @@ fn timeout(args: &MountArgs) -> Duration {
     timeout.map_or(TIMEOUT, |seconds| Duration::from_secs(seconds.0))
 }
 
-/// Opens what is to be mounted.
+/// Opens the location to mount.
 async fn open(places: &Places<'_>, location: &Location, writable: bool) -> Result<Place, Error> {
     if !writable {
         return places.existing(location).await;
@@ -161,7 +161,7 @@ async fn open(places: &Places<'_>, location: &Location, writable: bool) -> Resul
         .hinting("create the directory first: haul mkdir -p LOCATION"))
 }
 
-/// Refuses what cannot be mounted there.
+/// Refuses a location that is not a directory, and a mount point inside the location.
 fn check(place: &Place, location: &Location, point: &Path) -> Result<(), Error> {
     let cannot = |kind| Error::new(kind, "mount").at(location);
     if !place.is_directory {

@@ -1,4 +1,4 @@
-//! What a mount reports about itself, as it is printed with `--status --json`.
+//! The status report of a mount. `haul mount --status --json` prints it as an object; `status` formats it as text.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(super) struct Report {
     pub(super) pending_files: usize,
     pub(super) seconds: u64,
     pub(super) open_files: usize,
-    /// At most 1 000.
+    /// The open files; at most 1 000.
     pub(super) files: Vec<File>,
     pub(super) hits: u64,
     pub(super) misses: u64,
@@ -41,7 +41,7 @@ pub(super) struct Report {
     pub(super) open_lanes: usize,
     pub(super) rtt_ms: Option<f64>,
     pub(super) queueing_ms: Option<f64>,
-    /// For tickets.
+    /// Only for tickets.
     pub(super) link_path: Option<LinkPath>,
     pub(super) cache: Option<Cache>,
 }
@@ -87,7 +87,7 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// The report of the mount, which takes half a second; `None` once it has ended.
+    /// Samples the mount for half a second and returns its report; `None` if it has ended.
     pub(super) fn report(&self, observer: &Observer) -> Option<Report> {
         let (before, start) = (observer.status()?, Instant::now());
         thread::sleep(SAMPLE);

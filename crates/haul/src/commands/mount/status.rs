@@ -1,4 +1,4 @@
-//! `haul mount --status`: what the mounts of this user do.
+//! `haul mount --status`: prints the state of this user's mounts.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,7 +13,7 @@ use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 use crate::units::{bytes, duration, rate};
 
-/// Open files that are printed for people.
+/// Open files of a mount that are printed as text.
 const MOST_FILES: usize = 20;
 
 /// Prints the state of all mounts, or of the one at `point`.
@@ -48,8 +48,8 @@ pub(super) fn run(point: Option<&OsStr>, printer: &Printer) -> Result<Exit, Stop
     Ok(exit)
 }
 
-/// The reports of all mounts, or only that of the one at `wanted`, and the errors of those that do not report. Once the
-/// wanted one has reported, errors of others do not matter.
+/// The reports of all mounts, or only that of the mount at `wanted`, and the errors of mounts that do not respond. If
+/// the wanted one has responded, the errors of others are dropped.
 fn chosen(
     reports: Vec<(PathBuf, io::Result<Vec<u8>>)>,
     wanted: Option<&Path>,
@@ -60,7 +60,7 @@ fn chosen(
             |report: Vec<u8>| serde_json::from_slice::<Report>(&report).map_err(io::Error::from);
         match report.and_then(parse) {
             Ok(report) => found.push(report),
-            // It is stopped, or another version.
+            // Its process is suspended, or runs an incompatible version.
             Err(error) => failures.push(Error::from_io("read status", error).at(socket.display())),
         }
     }
@@ -73,13 +73,13 @@ fn chosen(
     (found, failures)
 }
 
-/// The canonical path. That of a mount whose server does not answer is what was given.
+/// The canonical path of a mount point. If its server does not respond, the absolute path without links resolved.
 pub(super) fn absolute(point: &Path) -> PathBuf {
     let canonical = point.canonicalize().or_else(|_| path::absolute(point));
     canonical.unwrap_or_else(|_| point.to_owned())
 }
 
-/// A report for people.
+/// A report as lines of text.
 fn lines(report: &Report) -> Vec<String> {
     let since = duration(Duration::from_secs(report.seconds));
     let access = if report.read_only { "read-only" } else { "read-write" };
@@ -185,9 +185,9 @@ mod tests {
         }
     }
 
-    /// Formerly, the status of one mount failed while another one was stopped.
+    /// Formerly, the status of one mount failed while another one was suspended.
     #[test]
-    fn a_mount_that_does_not_report_is_no_failure_of_another_one() {
+    fn a_mount_that_does_not_respond_does_not_fail_the_status_of_another() {
         let counts = |wanted: Option<&str>| {
             let whole = serde_json::to_vec(&example()).unwrap();
             let silent = io::Error::from(io::ErrorKind::TimedOut);
@@ -197,7 +197,7 @@ mod tests {
         };
         assert_eq!(counts(Some("/mnt/nas")), (1, 0));
         assert_eq!(counts(None), (1, 1));
-        // It may be the wanted one.
+        // The mount that does not respond may be the wanted one.
         assert_eq!(counts(Some("/mnt/other")), (0, 1));
     }
 

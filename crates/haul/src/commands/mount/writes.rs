@@ -1,4 +1,4 @@
-//! Mounts that can be written: the spool, warnings, and files that wait to be uploaded.
+//! `haul mount --read-write` and `--pending`: the spool, warnings, and files that wait to be uploaded.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn spools(args: &MountArgs) -> Result<PathBuf, Stop> {
     Ok(state.join("mount"))
 }
 
-/// Allows changes, with `--read-write`.
+/// Makes the mount writable if `--read-write` is given.
 pub(super) fn apply(
     builder: MountBuilder,
     args: &MountArgs,
@@ -72,7 +72,7 @@ pub(super) fn apply(
     Ok(builder.writable(spools(args)?).sync_close(args.sync_close).on_warning(warn))
 }
 
-/// Unmounts, and waits for uploads while they make progress.
+/// Unmounts, then waits for uploads, at most `patience` without progress. Warns if files are left.
 pub(super) async fn unmount(
     mount: Mount,
     patience: Duration,
@@ -99,7 +99,7 @@ pub(super) fn print_pending(
         Some(named) => {
             let places = Places::for_names(config, &args.remote, printer)?;
             Some(match places.locate(named)? {
-                // A mount has the canonical path.
+                // A mount stores the canonical path of a local directory.
                 Location::Local(path) => Location::Local(status::absolute(&path)).to_string(),
                 remote => remote.to_string(),
             })

@@ -35,7 +35,7 @@ pub(super) fn for_others(listening: &[SocketAddr]) -> Vec<Address> {
     addresses
 }
 
-/// Whether only this machine can reach a server that listens on all of its addresses.
+/// Whether a server listens on all addresses and yet only this machine can reach it.
 pub(super) fn is_only_local(addresses: &[Address], listening: &[SocketAddr]) -> bool {
     listening.iter().any(|address| address.ip().is_unspecified())
         && addresses.iter().all(|address| address.socket().ip().is_loopback())
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_are_not_given_loopback_addresses_if_there_are_others() {
+    fn loopback_addresses_are_listed_only_if_there_are_no_others() {
         let listening = |texts: &[&str]| -> Vec<SocketAddr> {
             texts.iter().map(|text| text.parse().unwrap()).collect()
         };
@@ -82,7 +82,7 @@ mod tests {
             ["0.0.0.0:4180".parse().unwrap(), "[::]:4180".parse().unwrap()];
         assert!(is_only_local(&local, &anywhere));
         assert!(!is_only_local(&addresses(&["127.0.0.1:4180", "10.0.0.7:4180"]), &anywhere));
-        // The user has chosen it.
+        // The user has chosen the loopback address.
         assert!(!is_only_local(&local, &["127.0.0.1:4180".parse().unwrap()]));
     }
 }

@@ -1,4 +1,4 @@
-//! Announces a share, or a bridge, on the local network. Both go on if that fails.
+//! Announces a share, or a bridge, on the local network. If that fails, the server runs without it.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use haul_storage::Result;
 
 use crate::output::Printer;
 
-/// Announces a share that listens on these addresses to those who have its ticket.
+/// Announces a share that listens on these addresses to the holders of its ticket.
 pub(super) fn share(
     secret: &Secret,
     listening: &[SocketAddr],
@@ -26,7 +26,7 @@ pub(super) fn bridge(
     announced(Announcement::of_bridge(key, listening), printer)
 }
 
-/// Withdraws it.
+/// Withdraws the announcement.
 pub(super) async fn end(announcement: Option<Announcement>) {
     if let Some(announcement) = announcement {
         announcement.stop().await;

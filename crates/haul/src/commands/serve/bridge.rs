@@ -1,4 +1,4 @@
-//! `haul bridge`.
+//! `haul bridge`: runs a server that connects peers.
 //!
 //! ```text
 //! token, key → start the bridge → print its addresses → wait for a signal
@@ -33,7 +33,7 @@ struct Bridge {
     metrics: Option<String>,
 }
 
-/// Runs it.
+/// Runs `haul bridge`.
 pub(crate) async fn run(args: &BridgeArgs, printer: &Printer) -> Result<Exit, Stop> {
     let token = if args.open { None } else { bridge_token(args.token.as_ref())? };
     if token.is_none() && !args.open {

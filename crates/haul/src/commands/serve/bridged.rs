@@ -1,5 +1,5 @@
 //! `haul share --bridge`: registers the share at a bridge, and stays registered. With `--code`, it offers the ticket
-//! there by a spoken code.
+//! at a bridge by a spoken code.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +18,11 @@ use crate::exit::Stop;
 use crate::lan;
 use crate::output::Printer;
 
-/// Checks that there is a bridge if an option needs one. Returns the bridge of the local network at which to offer a
+/// Checks that a bridge is known if an option needs one. Returns the bridge of the local network at which to offer a
 /// code if no other one is known. It is used for that only: the user has not chosen it.
 ///
 /// # Errors
-/// Which option needs a bridge, or that the local network has several.
+/// If an option needs a bridge and none is known, or if the local network has several.
 pub(super) async fn check(
     args: &ShareArgs,
     printer: &Printer,
@@ -47,8 +47,8 @@ pub(super) async fn check(
     )))
 }
 
-/// Registers the share; nothing without `--bridge`. No ticket must be printed before: it would not work if the bridge
-/// refuses the share.
+/// Registers the share; `None` without `--bridge`. The ticket must not be printed before: it does not work if the
+/// bridge refuses the share.
 pub(super) async fn register(
     args: &ShareArgs,
     server: &PeerServer,
@@ -60,7 +60,7 @@ pub(super) async fn register(
     };
     let bridge = bridge.0.clone();
     let (name, printer) = (bridge.to_string(), printer.clone());
-    // One warning for each time that it is lost.
+    // One warning each time that the bridge is lost.
     let is_lost = AtomicBool::new(false);
     let mut builder = Registration::builder(bridge)
         .token(bridge_token(args.bridge_token.as_ref())?)
@@ -85,17 +85,18 @@ pub(super) async fn register(
     Ok(Some(registration))
 }
 
-/// Offers the ticket by a spoken code, at the bridge of the local network if there is one; nothing without `--code`.
+/// Offers the ticket by a spoken code, at `lan_bridge` if given, else at that of `--bridge`; `None` without `--code`.
 pub(super) async fn offer(
     args: &ShareArgs,
-    found: Option<BridgeAddress>,
+    lan_bridge: Option<BridgeAddress>,
     ticket: &Ticket,
     printer: &Printer,
 ) -> Result<Option<(CodeOffer, Code)>, Stop> {
-    // With the proof of a token, a bridge can test guesses of it: the one in the environment is for others.
-    let is_known = found.is_none() || args.bridge_token.is_some();
+    // A bridge can test guesses of a token against its proof. The token in the environment is for the user's bridges,
+    // so one that was only found on the local network gets no proof of it.
+    let is_known = lan_bridge.is_none() || args.bridge_token.is_some();
     let token = if is_known { bridge_token(args.bridge_token.as_ref())? } else { None };
-    let bridge = found.or_else(|| args.bridge.as_ref().map(|bridge| bridge.0.clone()));
+    let bridge = lan_bridge.or_else(|| args.bridge.as_ref().map(|bridge| bridge.0.clone()));
     let Some(bridge) = bridge.filter(|_| args.code) else { return Ok(None) };
     let printer = printer.clone();
     let offered = CodeOffer::builder(bridge, ticket.clone())
@@ -106,7 +107,7 @@ pub(super) async fn offer(
     Ok(Some(offered))
 }
 
-/// Prints what has become of a code.
+/// Prints an event of a code.
 fn report(event: &CodeEvent, address: SocketAddr, printer: &Printer) {
     if printer.is_json() {
         printer.object(&object(event, address));

@@ -1,4 +1,4 @@
-//! What a share has: a directory, whose content is the root, or files and directories that are listed in a root.
+//! The contents of a share: the content of one directory, or files and directories from anywhere, listed in one root.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -19,30 +19,30 @@ use haul_storage::{
 /// What is shared.
 #[derive(Debug)]
 pub(super) struct Contents {
-    /// Its root is that of the share.
+    /// Its root is the root of the share.
     pub(super) storage: Arc<dyn Storage>,
     /// A name for display.
     pub(super) name: String,
     /// Identifies it in later runs: the absolute paths, escaped, a line each. No other share has the same.
     pub(super) label: String,
-    /// The same, for servers that take paths instead of a storage.
+    /// The same contents, for servers that take paths instead of a storage.
     pub(super) root: ShareRoot,
 }
 
 /// What is at the top of a share, by canonical paths.
 #[derive(Debug)]
 pub(super) enum ShareRoot {
-    /// What is in a directory.
+    /// The content of a directory.
     Directory(PathBuf),
     /// Files and directories with their names.
     Items(Vec<(Vec<u8>, PathBuf)>),
 }
 
 impl Contents {
-    /// Opens what is at `paths`. Links there are followed, those below are not.
+    /// Opens the files and directories at `paths`. Links in these paths are followed, those below them are not.
     ///
     /// # Errors
-    /// If a path does not exist, is neither file nor directory, or if two have the same name.
+    /// If a path does not exist or is neither file nor directory, or if two have the same name.
     pub(super) fn open(paths: &[PathBuf]) -> Result<Self> {
         let found = paths.iter().map(|path| Found::at(path)).collect::<Result<Vec<_>>>()?;
         let label: Vec<_> = found.iter().map(|one| escaped(&one.path)).collect();
@@ -64,7 +64,7 @@ impl Contents {
     }
 }
 
-/// Finds the labels of shares that contain a path, which need not exist any more: alone, or as one of several.
+/// A test for the labels of shares that contain a path, alone or as one of several. The path need not exist any more.
 ///
 /// # Errors
 /// If the current directory is unknown.
@@ -207,7 +207,7 @@ impl Items {
         Ok(Some((name.as_slice(), item, inner)))
     }
 
-    /// The same for an operation that the root does not have.
+    /// [`find`](Self::find) for an operation that is impossible on the root.
     fn within(&self, operation: &'static str, path: &RelPath) -> Result<(&Item, RelPath)> {
         match self.find(operation, path)? {
             Some((_, item, inner)) => Ok((item, inner)),
@@ -215,7 +215,7 @@ impl Items {
         }
     }
 
-    /// The same for one that changes what is there. Nothing can be added to the root.
+    /// [`find`](Self::find) for an operation that changes a file or directory. Nothing can be added to the root.
     fn changing(&self, operation: &'static str, path: &RelPath) -> Result<(&Item, RelPath)> {
         match self.find(operation, path) {
             Ok(Some((_, item, inner))) if item.file.is_some() || !inner.is_root() => {
@@ -227,7 +227,8 @@ impl Items {
         }
     }
 
-    /// The same for one that needs a directory's content: no item is replaced by something of another kind.
+    /// [`find`](Self::find) for an operation below a directory of the share: no item is replaced by an entry of another
+    /// kind.
     fn below(&self, operation: &'static str, path: &RelPath) -> Result<(&Item, RelPath)> {
         let (item, inner) = self.changing(operation, path)?;
         match item.file {
@@ -267,7 +268,7 @@ impl Items {
     }
 }
 
-/// What all storages can do.
+/// The capabilities that all storages have.
 fn common<'a>(mut all: impl Iterator<Item = &'a Capabilities>) -> Capabilities {
     // There is at least one.
     let first = all.next().cloned();
@@ -332,7 +333,7 @@ impl Storage for Items {
         let Some((name, item, inner)) = self.find("list", path)? else {
             let names = self.items.keys().filter_map(|name| RelPath::root().join(name).ok());
             let found = self.stat_many(names.collect()).await;
-            // One that was removed meanwhile is not there any more.
+            // Items that were removed in the meantime are left out.
             let is_gone = |error: &Error| error.kind() == ErrorKind::NotFound;
             let found = found.into_iter().filter(|one| !one.as_ref().is_err_and(is_gone));
             let batches: Vec<_> = found.map(|one| one.map(|entry| vec![entry])).collect();
@@ -505,7 +506,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_is_found_in_shares_of_several_paths() {
+    async fn the_label_of_a_share_matches_each_of_its_paths() {
         let directory = tempfile::tempdir().unwrap();
         let top = directory.path().canonicalize().unwrap();
         for name in ["a", "a b", "c\nd"] {
@@ -523,7 +524,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn items_are_confined_to_themselves() {
+    async fn operations_stay_within_one_item_of_a_share() {
         let directory = tempfile::tempdir().unwrap();
         let top = directory.path();
         for (above, name) in [("a", "x"), ("b", "y"), ("", "f"), ("", "beside")] {

@@ -1,4 +1,4 @@
-//! `haul serve dav`.
+//! `haul serve dav`: serves a directory over WebDAV.
 //!
 //! ```text
 //! credentials, certificate, address → start the server → print its address → wait for a signal
@@ -30,7 +30,7 @@ struct Serving<'a> {
     read_only: bool,
 }
 
-/// Runs it.
+/// Runs `haul serve dav`.
 pub(super) async fn run(args: &ServeDavArgs, printer: &Printer) -> Result<Exit, Stop> {
     let listen = resolved(&args.listen, "127.0.0.1:8080")?;
     let credentials = credentials(args, listen)?;
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn the_user_names_of_refused_clients_are_escaped() {
-        let said = words(&ClientAction::Refused { user: "me\n\u{1b}[31m".to_owned() });
-        assert_eq!(said, "refused as me\\n\\u{1b}[31m");
+        let line = words(&ClientAction::Refused { user: "me\n\u{1b}[31m".to_owned() });
+        assert_eq!(line, "refused as me\\n\\u{1b}[31m");
     }
 }

@@ -1,5 +1,5 @@
-//! Arguments that SFTP and WebDAV share: the password, the address, the default user name, and the path of the
-//! key, which `haul share` has too.
+//! Arguments that several servers have: password, listen address, user name, the token of a bridge, and default paths
+//! of keys.
 
 use std::env;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::args::TokenArg;
 use crate::directories;
 use crate::exit::Stop;
 
-/// The password that a command prints. Its standard output is never shown, not even in an error.
+/// The password, which a command prints on its first line. Its standard output is never shown, not even in an error.
 pub(super) fn asked(command: &str) -> Result<String, Error> {
     let failed =
         || Error::new(ErrorKind::InvalidInput, "ask for the password").at("--password-command");
@@ -69,7 +69,7 @@ pub(super) fn resolved(listen: &str, example: &str) -> Result<SocketAddr, Stop> 
     listen.to_socket_addrs().map_err(|_| wrong())?.next().ok_or_else(wrong)
 }
 
-/// The name of the current user: as the shell knows it, or that of the account.
+/// The name of the current user: from `USER` or `LOGNAME`, else that of the account.
 pub(super) fn own_name() -> String {
     ["USER", "LOGNAME"]
         .into_iter()
@@ -79,7 +79,8 @@ pub(super) fn own_name() -> String {
         .unwrap_or_else(|| "haul".to_owned())
 }
 
-/// The default path of a file that outlives a server: a key, or the list of shares. `instead` is what else sets a path.
+/// The default path of a file that outlives a server: a key, or the list of shares. The error names `instead`, the
+/// option or variable that sets another path.
 pub(super) fn kept(name: &str, instead: &str) -> Result<PathBuf, Stop> {
     let state = directories::state().ok_or_else(|| {
         Stop::Usage(format!(

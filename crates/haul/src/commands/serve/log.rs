@@ -1,4 +1,4 @@
-//! The log of client activity that `haul serve -v` and `haul share -v` print, one line per event.
+//! The log of client activity that `haul serve`, `haul share` and `haul bridge` print with `-v`, one line per event.
 //!
 //! ```text
 //! the server's threads → a bounded queue → one thread → the printer
@@ -19,10 +19,10 @@ use serde::Serialize;
 
 use crate::output::{Printer, human};
 
-/// Most events waiting to be printed.
+/// Maximum number of events that wait to be printed.
 const QUEUE: usize = 1024;
 
-/// How long the program waits at its end for a blocked output.
+/// How long the program waits for a blocked output when it ends.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// An event of a client that can be printed.
@@ -74,7 +74,7 @@ impl<E: LogEvent> Log<E> {
         let writer = Writer { printer: printer.clone(), lost: Arc::clone(&lost) };
         let run = move || {
             writer.run(&events);
-            // The receiver is gone if nobody waits for the end.
+            // The receiver is gone if `LogEnd` was dropped.
             let _ = ended.send(());
         };
         thread::Builder::new()

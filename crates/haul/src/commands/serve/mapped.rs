@@ -1,5 +1,5 @@
-//! `haul share` behind a router: asks it to forward the port, and puts the router's address into the ticket. If it
-//! forwards none, the share goes on: others may reach this machine all the same, or use a bridge.
+//! `haul share` behind a router: requests a port mapping, and puts the router's address into the ticket. Without a
+//! mapping the share runs all the same: peers may reach this machine in other ways, or use a bridge.
 
 use std::net::SocketAddr;
 
@@ -10,10 +10,10 @@ use haul_storage::Error;
 use crate::args::ShareArgs;
 use crate::output::Printer;
 
-/// What messages are about.
+/// The subject of messages.
 const ABOUT: &str = "port mapping";
 
-/// Starts to ask the router, if this machine with these addresses is behind one.
+/// Starts to request a mapping if this machine, with these addresses, is behind a router; else returns `None`.
 pub(super) fn start(
     args: &ShareArgs,
     addresses: &[Address],
@@ -29,7 +29,8 @@ pub(super) fn start(
     started.map_err(|error| refused(&error, printer)).ok()
 }
 
-/// Adds the router's address to those of the ticket, behind those that the user has named. Waits a second at most.
+/// Adds the router's address to those of the ticket, behind those that the user has named. Waits for it at most until
+/// one second after the start.
 pub(super) async fn add_address(
     mapping: Option<&mut PortMapping>,
     args: &ShareArgs,
@@ -98,7 +99,7 @@ mod tests {
             is_behind_router(&addresses)
         };
         assert!(is_behind(&["192.168.1.7:4180", "127.0.0.1:4180"]));
-        // Its firewall may let no connections of IPv6 in, or the receiver may not have IPv6.
+        // A firewall may block incoming IPv6 connections, or the receiver may not have IPv6.
         assert!(is_behind(&["10.0.0.7:4180", "100.64.0.7:4180", "[2001:db8::7]:4180"]));
         assert!(!is_behind(&["192.168.1.7:4180", "203.0.113.7:4180"]));
         assert!(!is_behind(&["127.0.0.1:4180", "[2001:db8::7]:4180"]));

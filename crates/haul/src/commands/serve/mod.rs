@@ -1,4 +1,4 @@
-//! `haul serve` and `haul share`: a directory over SFTP, over WebDAV, or for a peer. `haul bridge`, which connects
+//! `haul serve` serves a directory over SFTP or WebDAV, `haul share` serves files to peers, and `haul bridge` connects
 //! peers.
 
 mod addresses;

@@ -1,4 +1,4 @@
-//! `haul share`.
+//! `haul share`: serves files and directories to peers that have a ticket.
 //!
 //! ```text
 //! identity, contents, addresses → start the server → print a ticket → show clients until a signal, or until the ticket
@@ -71,12 +71,12 @@ struct Revoked {
     count: u64,
 }
 
-/// Runs it.
+/// Runs `haul share`.
 pub(crate) async fn run(args: &ShareArgs, printer: &Printer) -> Result<Exit, Stop> {
     if let Some(path) = &args.revoke {
         return revoke(path, printer);
     }
-    let found = bridged::check(args, printer).await?;
+    let lan_bridge = bridged::check(args, printer).await?;
     let identity = match args.ephemeral {
         true => Identity::ephemeral()?,
         false => Identity::read_or_create(&state_file("identity.pem")?)?,
@@ -95,8 +95,9 @@ pub(crate) async fn run(args: &ShareArgs, printer: &Printer) -> Result<Exit, Sto
     admission.save_port(args, server.addresses())?;
     let mut mapping = mapped::start(args, &addresses, server.addresses(), printer);
     let share = Share { args, printer, signals: &signals, identity, admission, name, server };
-    let outcome = Box::pin(share.serve(addresses, found, contents.root, mapping.as_mut())).await;
-    // However the share has ended, the router forwards nothing any more.
+    let outcome =
+        Box::pin(share.serve(addresses, lan_bridge, contents.root, mapping.as_mut())).await;
+    // The mapping is removed however the share has ended.
     mapped::end(mapping).await;
     if let (Ok(_), Some(end)) = (&outcome, log_end) {
         end.wait();
@@ -134,7 +135,7 @@ impl Share<'_> {
     async fn serve(
         self,
         mut addresses: Vec<Address>,
-        found: Option<BridgeAddress>,
+        lan_bridge: Option<BridgeAddress>,
         root: ShareRoot,
         mapping: Option<&mut PortMapping>,
     ) -> Result<Exit, Stop> {
@@ -147,7 +148,7 @@ impl Share<'_> {
         let ticket = admission.ticket(args, &identity, &addresses);
         let web = Web::start(args, root, printer).await?;
         let offered = tokio::select! {
-            offered = Box::pin(bridged::offer(args, found, &ticket, printer)) => offered?,
+            offered = Box::pin(bridged::offer(args, lan_bridge, &ticket, printer)) => offered?,
             () = signals.cancel().cancelled() => return Ok(Exit::Done),
         };
         let announcement = match args.no_lan {
@@ -187,7 +188,7 @@ impl Share<'_> {
     }
 }
 
-/// Adds what the server allows and where it listens, and its log.
+/// Adds the ticket's grant, the addresses to listen on, and the log.
 fn configured(
     builder: PeerServerBuilder,
     args: &ShareArgs,
@@ -217,12 +218,12 @@ fn configured(
     Ok((builder.observer(observer), Some(end)))
 }
 
-/// Whether it is the end of a session that has moved bytes: this is printed without `-v`, too.
+/// Whether this is the end of a session that has moved bytes, which is printed without `-v` too.
 fn has_moved(action: &ClientAction) -> bool {
     matches!(action, ClientAction::SessionEnded(end) if end.sent + end.received > 0)
 }
 
-/// Waits until a ticket expires, in seconds since 1970: by the clock, which goes on while this machine is suspended.
+/// Waits until a ticket expires, in seconds since 1970. Reads the clock, which goes on while this machine is suspended.
 async fn expired(expires: Option<u64>) {
     let Some(expires) = expires else { return pending().await };
     while unix_seconds() < expires {
@@ -230,7 +231,7 @@ async fn expired(expires: Option<u64>) {
     }
 }
 
-/// Revokes the tickets that `--keep` has stored for a path, also beside others, or (`all`) for all paths.
+/// Revokes the tickets that `--keep` has stored for a path, alone or with others, or for all paths (`all`).
 fn revoke(path: &Path, printer: &Printer) -> Result<Exit, Stop> {
     let is_all = path == Path::new("all");
     let shares = Shares::at(&state_file("shares.toml")?);
@@ -253,7 +254,7 @@ fn revoke(path: &Path, printer: &Printer) -> Result<Exit, Stop> {
     Ok(Exit::Done)
 }
 
-/// The secret of a ticket, and how long it admits.
+/// The secret of a ticket, and when it expires.
 struct Admission {
     secret: Secret,
     /// In seconds since 1970.
@@ -371,7 +372,7 @@ fn print(
     Ok(())
 }
 
-/// Who has access, and how long.
+/// The line that states who has access, and for how long.
 fn access(is_for_one: bool, is_kept: bool, left: Option<Duration>) -> String {
     let who = match is_for_one {
         true => "The first receiver that uses the ticket",

@@ -3,7 +3,7 @@
 use haul_storage::{Error, ErrorKind, Result};
 use qrcodegen::{QrCode, QrCodeEcc};
 
-/// The width of the light border in modules. The standard (ISO 18004) asks for 4; readers accept half of that.
+/// The width of the light border in modules. The standard (ISO 18004) requires 4; readers accept half of that.
 const QUIET: i32 = 2;
 
 /// The lines of a QR code. Text in upper case takes 5.5 bits a character.
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_rows_are_in_a_line_of_half_blocks() {
+    fn a_line_of_half_blocks_shows_two_rows() {
         // One dark module at the top left of three by three.
         let shown = half_blocks(3, |x, y| (x, y) == (0, 0));
         assert_eq!(shown, ["███████", "██▄████", "███████", "▀▀▀▀▀▀▀"]);

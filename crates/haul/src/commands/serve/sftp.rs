@@ -1,4 +1,4 @@
-//! `haul serve sftp`.
+//! `haul serve sftp`: serves a directory over SFTP.
 //!
 //! ```text
 //! credentials, host key, address → start the server → print its address → wait for a signal
@@ -34,7 +34,7 @@ struct Serving<'a> {
     read_only: bool,
 }
 
-/// Runs it.
+/// Runs `haul serve sftp`.
 pub(super) async fn run(args: &ServeSftpArgs, printer: &Printer) -> Result<Exit, Stop> {
     let listen = resolved(&args.listen, "127.0.0.1:2022")?;
     let user = args.user.clone().unwrap_or_else(own_name);
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn the_user_names_of_refused_clients_are_escaped() {
         let user = "me\n\u{1b}[31m".to_owned();
-        let said = words(&ClientAction::Refused { user, with: Proof::Password });
-        assert_eq!(said, "refused as me\\n\\u{1b}[31m with password");
+        let line = words(&ClientAction::Refused { user, with: Proof::Password });
+        assert_eq!(line, "refused as me\\n\\u{1b}[31m with password");
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Reads standard input to its end if it is one of the paths. `None` if a signal came before.
+    /// Reads standard input to its end if it is one of the paths. `None` if a signal comes before the end.
     ///
     /// # Errors
     /// If it cannot be stored, or `--keep` is given: the next run has another input.
@@ -53,7 +53,7 @@ impl Paths {
         let reading = read_input(file).map_err(failed)?;
         tokio::select! {
             outcome = reading => {
-                // The thread sends before it ends.
+                // The thread always sends an outcome, unless it panics.
                 let outcome = outcome.unwrap_or_else(|_| Err(Io::UnexpectedEof.into()));
                 outcome.map_err(failed)?;
                 Ok(Some(Self { paths, _spool: Some(spool) }))

@@ -4,7 +4,7 @@
 //! counters of the server → sampled twice a second, by a thread of its own → the terminal
 //! ```
 //!
-//! A terminal that is stopped (Ctrl-S) stops this thread, and nothing else.
+//! A stopped terminal (Ctrl-S) blocks only this thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -22,7 +22,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// Samples over which the rate is averaged: three seconds.
 const SAMPLES: usize = 7;
 
-/// How long the program waits at its end for a stopped terminal.
+/// How long the program waits for a stopped terminal when it ends.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The thread that shows clients.
@@ -33,7 +33,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Shows these sessions; `None` where nothing can be drawn.
+    /// Shows these sessions; `None` if nothing can be drawn.
     pub(super) fn start(sessions: Sessions, printer: &Printer) -> Option<Self> {
         let mut display = ClientDisplay::new(printer)?;
         let (stop, stopped) = channel();
@@ -81,7 +81,7 @@ impl Rates {
         };
         let file = match &session.file {
             _ if session.lanes == 0 => "connection lost".to_owned(),
-            // It escapes control characters.
+            // `Display` escapes control characters.
             file => file.as_ref().map_or_else(String::new, ToString::to_string),
         };
         ClientLine {
@@ -121,16 +121,16 @@ mod tests {
         let mut rates = Rates::default();
         let start = Instant::now();
         let mut shown = Vec::new();
-        for look in 0..10_u32 {
-            let sent = if look < 2 { 0 } else { u64::from(look - 1) * 500 };
-            shown = rates.sample(vec![session(1, sent), session(2, 0)], start + INTERVAL * look);
+        for sample in 0..10_u32 {
+            let sent = if sample < 2 { 0 } else { u64::from(sample - 1) * 500 };
+            shown = rates.sample(vec![session(1, sent), session(2, 0)], start + INTERVAL * sample);
         }
         let [first, second] = &shown[..] else { panic!("{shown:?}") };
         assert_eq!((first.bytes_per_second, first.bytes), (1000, 4000));
         assert_eq!((first.address.as_str(), first.route.as_str()), ("192.0.2.7", "bridge"));
         assert!(!first.file.contains('\u{1b}') && first.file.ends_with("[2Jb"), "{first:?}");
         assert_eq!(second.bytes_per_second, 0);
-        // A session that is over leaves nothing behind.
+        // The samples of a session that has ended are removed.
         assert_eq!(rates.sample(vec![session(2, 0)], start).len(), 1);
         assert_eq!(rates.0.len(), 1);
         let lost = SessionStatus { lanes: 0, ..session(2, 0) };

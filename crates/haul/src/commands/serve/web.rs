@@ -1,5 +1,5 @@
 //! `haul share --web`: the page of `haul serve dav` for people without haul, with TLS, and with a password that is
-//! made for this run.
+//! generated for this run.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -23,7 +23,7 @@ use crate::output::Printer;
 /// The only user.
 const USER: &str = "haul";
 
-/// A page that is served, and how people reach it.
+/// A page that is served: its URLs, and what is needed to log in.
 #[derive(Serialize)]
 pub(super) struct Page {
     urls: Vec<String>,
@@ -38,12 +38,12 @@ pub(super) struct Web {
     pub(super) page: Page,
     server: DavServer,
     log_end: LogEnd,
-    /// Has the names of what is served, unless that is a directory. Removed when this is dropped.
+    /// A directory with a symbolic link for each item; `None` if one directory is served. Removed when this is dropped.
     _names: Option<TempDir>,
 }
 
 impl Web {
-    /// Serves the page; nothing without `--web`.
+    /// Serves the page; `None` without `--web`.
     pub(super) async fn start(
         args: &ShareArgs,
         root: ShareRoot,
@@ -79,7 +79,7 @@ impl Web {
         Ok(Some(Self { page, server, log_end, _names: names }))
     }
 
-    /// Ends the page. Downloads in progress have two seconds.
+    /// Stops the server. Downloads in progress may complete within two seconds.
     pub(super) async fn stop(self) {
         self.server.stop().await;
         self.log_end.wait();
@@ -87,7 +87,7 @@ impl Web {
 }
 
 impl Page {
-    /// Prints how people reach it, also as a QR code of the first URL.
+    /// Prints URLs, user, password and fingerprint, and with `with_qr` a QR code of the first URL.
     pub(super) fn print(&self, with_qr: bool, printer: &Printer) -> Result<()> {
         for url in &self.urls {
             printer.result(format!("web      {url}"));
@@ -103,7 +103,7 @@ impl Page {
     }
 }
 
-/// The server for what is shared, and a directory with its names.
+/// The server for the contents of a share, and the directory with a link for each item, if any.
 fn builder(root: ShareRoot) -> Result<(DavServerBuilder, Option<TempDir>)> {
     let items = match root {
         ShareRoot::Directory(path) => return Ok((DavServer::builder(path), None)),

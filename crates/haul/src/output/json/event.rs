@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::values::{DigestFields, ErrorFields, LinkPathFields, PathFields};
 
-/// One line.
+/// One line of output.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum Event<'a> {

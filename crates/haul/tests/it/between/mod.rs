@@ -13,13 +13,13 @@ mod split;
 fn a_tree_is_copied_from_webdav_to_sftp_and_back() {
     let far = Far::start();
     write_tree(&far.session, 200);
-    let there = dav::haul(&far.session);
-    far.session.haul(&format!("cp src {}from/", there.url)).status(0);
-    far.haul(&format!("cp {}from/src @/ssh/", there.url)).status(0);
+    let webdav = dav::haul(&far.session);
+    far.session.haul(&format!("cp src {}from/", webdav.url)).status(0);
+    far.haul(&format!("cp {}from/src @/ssh/", webdav.url)).status(0);
     far.same("src", "far/ssh/src");
-    let again = far.haul(&format!("cp --json {}from/src @/ssh/", there.url)).status(0);
+    let again = far.haul(&format!("cp --json {}from/src @/ssh/", webdav.url)).status(0);
     assert_eq!(again.summary()["moved_bytes"], 0);
-    far.haul(&format!("cp @/ssh/src {}back/", there.url)).status(0);
+    far.haul(&format!("cp @/ssh/src {}back/", webdav.url)).status(0);
     far.same("src", "far/back/src");
 }
 
@@ -31,10 +31,10 @@ fn a_tree_is_copied_from_ftp_to_webdav_and_back() {
     let ftp = format!("ftp://127.0.0.1:{}/up/", server.port());
     session.tool(&format!("cp -r src {}", server.root().display()));
     session.tool(&format!("chmod -R a+rwX {}", server.root().display()));
-    let there = dav::haul(&session);
-    session.haul(&format!("cp {ftp}src {}to/", there.url)).status(0);
+    let webdav = dav::haul(&session);
+    session.haul(&format!("cp {ftp}src {}to/", webdav.url)).status(0);
     session.tool("diff -r src far/to/src");
-    session.haul(&format!("cp {}to/src {ftp}back/", there.url)).status(0);
+    session.haul(&format!("cp {}to/src {ftp}back/", webdav.url)).status(0);
     session.tool(&format!("diff -r src {}", server.root().join("back/src").display()));
 }
 
@@ -54,9 +54,9 @@ fn a_copy_from_http_to_sftp_uses_little_memory_and_resumes_after_a_kill() {
     let summary = far.haul(&line).status(0).summary();
     far.session.tool("cmp src far/dst");
     let resumed = summary["resumed_bytes"].as_u64().unwrap();
-    eprintln!("{resumed} of {} bytes were continued; at most {peak} bytes in memory", 96 << 20);
+    eprintln!("{resumed} of {} bytes were resumed; at most {peak} bytes in memory", 96 << 20);
     assert!(resumed > 4 << 20, "{summary}");
-    // The program itself has some 30 MB, and more without optimization.
+    // The program itself uses about 30 MB, and more without optimization.
     assert!(peak < 80 << 20, "{peak} bytes");
 }
 
@@ -66,8 +66,8 @@ fn a_directory_is_copied_from_an_http_index_to_webdav() {
     let session = Session::new();
     write_tree(&session, 50);
     session.tool(&format!("cp -r src {}", server.root().join("dir").display()));
-    let there = dav::haul(&session);
-    session.haul(&format!("cp {}dir/ {}copy", server.url, there.url)).status(0);
+    let webdav = dav::haul(&session);
+    session.haul(&format!("cp {}dir/ {}copy", server.url, webdav.url)).status(0);
     session.tool("diff -r src far/copy");
 }
 

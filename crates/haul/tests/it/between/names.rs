@@ -8,11 +8,11 @@ use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::session::{Ran, Session};
 use crate::sftp::Far;
 
-/// Runs all cases below `base`, a location that ends with a slash. `there` is the same directory on this
-/// machine; `hidden`: the server lists names that begin with a dot (nginx does not).
-fn works_with_names(
+/// Runs all cases below `base`, a location that ends with a slash. `root` is the local path of the same
+/// directory; `hidden`: the server lists names that begin with a dot (nginx does not).
+fn commands_work_with_names(
     session: &Session,
-    there: &std::path::Path,
+    root: &std::path::Path,
     base: &str,
     hidden: bool,
     run: impl Fn(&str) -> Ran,
@@ -28,7 +28,7 @@ fn works_with_names(
     run(&format!("mkdir {base}to")).status(0);
     run(&format!("mkdir {base}to")).status(1);
     run(&format!("mkdir -p {base}to/x/y {base}to")).status(0);
-    assert!(there.join("to/x/y").is_dir());
+    assert!(root.join("to/x/y").is_dir());
     run(&format!("cp src {base}to/")).status(0);
 
     // Globs.
@@ -51,7 +51,7 @@ fn works_with_names(
     // Comparison.
     run(&format!("check src {base}to/src")).status(0).stdout("");
     run(&format!("check --checksum {base}to/src src")).status(0).stdout("");
-    std::fs::write(there.join("to/src/a.txt"), "AAAA").unwrap();
+    std::fs::write(root.join("to/src/a.txt"), "AAAA").unwrap();
     session.write("src/new", "");
     let ran = run(&format!("check --checksum src {base}to/src")).status(1);
     let out = ran.out();
@@ -59,24 +59,24 @@ fn works_with_names(
     lines.sort_unstable();
     assert_eq!(lines, ["differs a.txt (content)", "missing new"]);
 
-    streams_and_moves(session, there, base, &run);
+    streams_and_moves(session, root, base, &run);
 
     // Removed.
     run(&format!("rm {base}to/src")).status(1).stderr_has("-r removes it");
     run(&format!("rm {base}to/src/*.txt")).status(0);
-    assert!(!there.join("to/src/a.txt").exists() && there.join("to/src/c.log").exists());
+    assert!(!root.join("to/src/a.txt").exists() && root.join("to/src/c.log").exists());
     run(&format!("rm -rn {base}to")).status(0);
-    assert!(there.join("to/src/c.log").exists());
+    assert!(root.join("to/src/c.log").exists());
     run(&format!("rm -r {base}to")).status(0);
-    assert!(!there.join("to").exists());
+    assert!(!root.join("to").exists());
     run(&format!("rm {base}to")).status(1);
     run(&format!("rm -f {base}to")).status(0);
 }
 
-/// `cat`, `cp` to the standard output, and `mv`, in the directory that [`works_with_names`] has made.
+/// `cat`, `cp` to the standard output, and `mv`, in the directory that [`commands_work_with_names`] has made.
 fn streams_and_moves(
     session: &Session,
-    there: &std::path::Path,
+    root: &std::path::Path,
     base: &str,
     run: impl Fn(&str) -> Ran,
 ) {
@@ -92,30 +92,29 @@ fn streams_and_moves(
 
     // Renamed on the server, moved from it, moved to it.
     run(&format!("mv {base}to/big {base}to/x/renamed")).status(0);
-    assert!(there.join("to/x/renamed").is_file() && !there.join("to/big").exists());
+    assert!(root.join("to/x/renamed").is_file() && !root.join("to/big").exists());
     run(&format!("mv {base}to/x/renamed here")).status(0);
-    assert!(session.read("here") == big && !there.join("to/x/renamed").exists());
+    assert!(session.read("here") == big && !root.join("to/x/renamed").exists());
     session.write("local/one", "1");
     session.write("local/two/three", "3");
     run(&format!("mv local {base}to/")).status(0);
     assert!(!session.has("local"));
-    assert_eq!(std::fs::read(there.join("to/local/two/three")).unwrap(), b"3");
+    assert_eq!(std::fs::read(root.join("to/local/two/three")).unwrap(), b"3");
 
     // Moved onto itself: both on the server, then from the local path to the server.
     run(&format!("mv {base}to/local {base}to")).status(1);
     run(&format!("mv {base}to/local/one {base}to/local/one")).status(1);
-    run(&format!("mv {} {base}to/local/two/", there.join("to/local/two/three").display()))
-        .status(1);
-    run(&format!("mv {} {base}to/", there.join("to/local").display())).status(1);
-    assert_eq!(std::fs::read(there.join("to/local/two/three")).unwrap(), b"3");
-    assert_eq!(std::fs::read(there.join("to/local/one")).unwrap(), b"1");
+    run(&format!("mv {} {base}to/local/two/", root.join("to/local/two/three").display())).status(1);
+    run(&format!("mv {} {base}to/", root.join("to/local").display())).status(1);
+    assert_eq!(std::fs::read(root.join("to/local/two/three")).unwrap(), b"3");
+    assert_eq!(std::fs::read(root.join("to/local/one")).unwrap(), b"1");
 }
 
 #[test]
 fn commands_work_with_names_on_an_ssh_server() {
     let far = Far::start();
-    let there = far.session.path("far");
-    works_with_names(&far.session, &there, "@/", true, |line| far.haul(line));
+    let root = far.session.path("far");
+    commands_work_with_names(&far.session, &root, "@/", true, |line| far.haul(line));
     // The standard input.
     let line = far.line("cp - @/in");
     let mut child = far.session.command(&line).stdin(Stdio::piped()).spawn().unwrap();
@@ -128,13 +127,17 @@ fn commands_work_with_names_on_an_ssh_server() {
 fn commands_work_with_names_on_webdav_servers() {
     let session = Session::new();
     let haul = dav::haul(&session);
-    works_with_names(&session, &haul.root, &haul.url, true, |line| session.haul(line));
+    commands_work_with_names(&session, &haul.root, &haul.url, true, |line| session.haul(line));
     for server in [dav::other("Apache", servers::apache()), dav::other("nginx", servers::nginx())] {
         let (Some(server), session) = (server, Session::new()) else { continue };
         eprintln!("{}", server.name);
-        works_with_names(&session, &server.root, &server.url, server.name != "nginx", |line| {
-            session.haul(line)
-        });
+        commands_work_with_names(
+            &session,
+            &server.root,
+            &server.url,
+            server.name != "nginx",
+            |line| session.haul(line),
+        );
     }
 }
 
@@ -143,5 +146,5 @@ fn commands_work_with_names_on_an_ftp_server() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
     let session = Session::new();
     let base = format!("ftp://127.0.0.1:{}/up/", server.port());
-    works_with_names(&session, &server.root(), &base, true, |line| session.haul(line));
+    commands_work_with_names(&session, &server.root(), &base, true, |line| session.haul(line));
 }

@@ -6,6 +6,7 @@ use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::session::Session;
 use crate::sftp::{Far, Running};
 
+/// Downloads a file of 24 MiB into parts of 5 MiB, with a kill in between, and checks the parts.
 fn split(session: &Session, url: &str, name: &str) {
     let line = format!("cp --json --split 5M --window 2M {url} dst");
     let mut running = Running::start(session, &line.replacen("cp", "cp --bwlimit 8M", 1));
@@ -13,13 +14,13 @@ fn split(session: &Session, url: &str, name: &str) {
     running.kill();
     let summary = session.haul(&line).status(0).summary();
     let resumed = summary["resumed_bytes"].as_u64().unwrap();
-    eprintln!("{name}: {resumed} of {} bytes were continued", 24 << 20);
+    eprintln!("{name}: {resumed} of {} bytes were resumed", 24 << 20);
     assert!(resumed > 1 << 20, "{name}: {summary}");
-    assert!(session.path("dst/04").is_file(), "{name}: it has no parts");
+    assert!(session.path("dst/04").is_file(), "{name}: dst has no parts");
     // With --split a folder of parts is read as a file; the parts of the copy are joined here.
     session.haul("cp --split 5M dst back").status(0);
     let parts = (0..5).map(|n| std::fs::read(session.path(format!("back/{n:02}"))).unwrap());
-    assert!(parts.flatten().eq(content(3, 24 << 20)), "{name}: other bytes");
+    assert!(parts.flatten().eq(content(3, 24 << 20)), "{name}: the content differs");
     for made in ["dst", "back"] {
         session.tool(&format!("rm -r {made}"));
     }
@@ -28,9 +29,9 @@ fn split(session: &Session, url: &str, name: &str) {
 #[test]
 fn a_file_from_a_server_is_stored_in_parts_and_resumed_after_a_kill() {
     let session = Session::new().file("src", content(3, 24 << 20));
-    let there = dav::haul(&session);
+    let webdav = dav::haul(&session);
     session.tool("cp src far/f");
-    split(&session, &format!("{}f", there.url), "dav");
+    split(&session, &format!("{}f", webdav.url), "dav");
     if let Some(server) = servers::nginx() {
         session.tool(&format!("cp src {}", server.root().join("f").display()));
         split(&session, &format!("{}f", server.url), "http");
@@ -41,7 +42,7 @@ fn a_file_from_a_server_is_stored_in_parts_and_resumed_after_a_kill() {
     }
 }
 
-/// `--join` takes no size of the parts.
+/// `--join` takes no part size.
 #[test]
 fn parts_of_any_size_are_joined_again() {
     let session = Session::new().file("tree/big", content(5, 3_000_000)).file("tree/small", "s");
@@ -49,7 +50,7 @@ fn parts_of_any_size_are_joined_again() {
     session.write("tree/pictures/02", "no part");
     session.haul("cp --split 700000 tree split").status(0);
     assert!(session.path("split/tree/big/04").is_file());
-    // Without --join they stay parts.
+    // Without --join the parts stay files.
     session.haul("cp split/tree/big plain").status(0);
     assert!(session.path("plain/big/04").is_file() || session.path("plain/04").is_file());
     session.haul("cp --join split/tree/big one").status(0);
@@ -82,14 +83,14 @@ fn parts_on_a_server_are_joined_again() {
     let again = far.haul("cp --join --json @/tree/ all").status(0).summary();
     assert_eq!(again["moved_bytes"], 0, "{again}");
     far.haul("cp @/tree/big parts").status(0);
-    assert!(session.path("parts/big/04").is_file(), "without the option they stay what they are");
+    assert!(session.path("parts/big/04").is_file(), "without --join the parts stay files");
 
     let joined = |url: &str, name: &str| {
         session.haul(&format!("cp --join {url}tree/ {name}")).status(0);
         far.same("tree", name);
     };
-    let there = dav::haul(session);
-    joined(&there.url, "dav");
+    let webdav = dav::haul(session);
+    joined(&webdav.url, "dav");
     if let Some(server) = servers::nginx() {
         session.tool(&format!("cp -r far/tree {}", server.root().join("tree").display()));
         joined(&server.url, "http");

@@ -24,9 +24,10 @@ pub(crate) fn killed_upload(session: &Session, url: &str, root: &std::path::Path
     summary["resumed_bytes"].as_u64().unwrap()
 }
 
-fn continued(session: &Session, far: &Far) -> u64 {
+/// [`killed_upload`] to a server; prints the resumed bytes.
+fn resumed_by(session: &Session, far: &Far) -> u64 {
     let resumed = killed_upload(session, &far.url, &far.root);
-    eprintln!("{}: {resumed} of {} bytes were continued", far.name, 24 << 20);
+    eprintln!("{}: {resumed} of {} bytes were resumed", far.name, 24 << 20);
     resumed
 }
 
@@ -34,19 +35,19 @@ fn continued(session: &Session, far: &Far) -> u64 {
 fn an_upload_to_haul_is_resumed() {
     let session = Session::new();
     let far = haul(&session);
-    assert!(continued(&session, &far) > 1 << 20);
+    assert!(resumed_by(&session, &far) > 1 << 20);
 }
 
 #[test]
 fn an_upload_to_apache_is_resumed() {
     let Some(far) = other("Apache", servers::apache()) else { return };
-    assert!(continued(&Session::new(), &far) > 1 << 20);
+    assert!(resumed_by(&Session::new(), &far) > 1 << 20);
 }
 
 #[test]
 fn an_upload_to_a_server_that_cannot_resume_starts_over() {
     for far in [other("nginx", servers::nginx()), other("rclone", servers::rclone())] {
         let Some(far) = far else { continue };
-        assert_eq!(continued(&Session::new(), &far), 0);
+        assert_eq!(resumed_by(&Session::new(), &far), 0);
     }
 }

@@ -7,8 +7,9 @@ use super::{Far, other, servers};
 use crate::serve::Serving;
 use crate::session::Session;
 
-/// Cases for a server with the user "ada" and the password "right horse".
-fn let_in(session: &Session, url: &str, root: &std::path::Path) {
+/// Checks that a server with the user "ada" and the password "right horse" accepts only this password, from
+/// `HAUL_PASSWORD` and from `~/.netrc`.
+fn check_password(session: &Session, url: &str, root: &std::path::Path) {
     session.write("src", "content");
     let with = |password: &str| {
         let mut command = session.command(&format!("cp src {url}up"));
@@ -38,7 +39,7 @@ fn haul_accepts_only_the_right_password() {
     let line = "serve dav far --listen 127.0.0.1:0 --user ada --password-command cat<secret";
     let (_serving, object) = Serving::json(&session, line);
     let url = object["url"].as_str().unwrap().replacen("http://", "dav://ada@", 1);
-    let_in(&session, &url, &session.path("far"));
+    check_password(&session, &url, &session.path("far"));
 }
 
 /// Apache with Digest authentication for ada; `None` without Apache.
@@ -66,5 +67,5 @@ fn apache_with_digest_accepts_only_the_right_password() {
     let session = Session::new();
     let Some(far) = apache_by_digest(&session) else { return };
     let url = far.url.replacen("dav://", "dav://ada@", 1);
-    let_in(&session, &url, &far.root);
+    check_password(&session, &url, &far.root);
 }

@@ -20,7 +20,7 @@ use crate::session::Session;
 /// A server, and its directory on this machine.
 pub(crate) struct Far {
     pub(crate) name: &'static str,
-    /// Its directory as a location, with a slash.
+    /// Its directory as a location, with a slash at the end.
     pub(crate) url: String,
     pub(crate) root: PathBuf,
     _server: Runs,

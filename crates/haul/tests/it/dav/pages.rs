@@ -34,7 +34,7 @@ fn a_directory_that_haul_lists_is_downloaded() {
     let server = super::haul(&session);
     let url = server.url.replacen("dav", "http", 1);
     downloaded_from(&session, &server.root, &url, "haul");
-    // Times are kept to the second.
+    // Times are preserved to the second.
     session.haul(&format!("cp {url}dir/ dst/")).status(0).stderr_has("moved 0 B");
 }
 

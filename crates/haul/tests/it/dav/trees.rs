@@ -17,19 +17,19 @@ pub(crate) fn write_tree(session: &Session, many: usize) {
         session.write(format!("src/many{}/{n}", n % 7), content(n as u64, n % 1000));
     }
     session.write("src/middle", content(1, 3_000_001));
-    // A rerun has to recognise them by their times, where those are kept.
+    // A rerun has to recognise them by their times, where the server preserves those.
     session.tool("find src -type f -exec touch -d 2020-01-02T03:04:05 {} +");
 }
 
 /// Copies a tree of `many` small files to a server and back; also tests dry run, a second run, `ls`, `verify` and
 /// `sync --delete`.
-fn tree_round_trip(session: &Session, far: &Far, many: usize, keeps_times: bool) {
+fn tree_round_trip(session: &Session, far: &Far, many: usize, preserves_times: bool) {
     let name = far.name;
     write_tree(session, many);
     let Far { url, root, .. } = far;
-    let same = |there: &str| {
-        let there = root.join(there);
-        session.tool(&format!("diff -r --exclude=.DAV src {}", there.display()));
+    let same = |path: &str| {
+        let copy = root.join(path);
+        session.tool(&format!("diff -r --exclude=.DAV src {}", copy.display()));
     };
     session.haul(&format!("cp --dry-run src {url}dry")).status(0);
     assert!(!root.join("dry").exists(), "{name}");
@@ -53,7 +53,7 @@ fn tree_round_trip(session: &Session, far: &Far, many: usize, keeps_times: bool)
     let synced = session.haul(&format!("sync --delete src/ {url}up/src")).status(0);
     same("up/src");
     assert!(root.join("listed").exists(), "{name}: {}", synced.err());
-    if keeps_times {
+    if preserves_times {
         let time = |path| std::fs::metadata(path).unwrap().modified().unwrap();
         assert_eq!(time(session.path("src/middle")), time(root.join("up/src/middle")), "{name}");
     }

@@ -19,8 +19,8 @@ use crate::session::Session;
 fn tree_round_trip(url: &str, root: &std::path::Path, options: &str) {
     let session = Session::new();
     write_tree(&session, 300);
-    let same = |there: &str| {
-        session.tool(&format!("diff -r src {}", root.join(there).display()));
+    let same = |path: &str| {
+        session.tool(&format!("diff -r src {}", root.join(path).display()));
     };
     session.haul(&format!("cp {options} --dry-run src {url}dry")).status(0);
     assert!(!root.join("dry").exists());
@@ -74,7 +74,7 @@ fn a_large_file_is_copied_to_vsftpd_and_back() {
 fn a_killed_upload_to_vsftpd_is_resumed() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
     let resumed = killed_upload(&Session::new(), &url("ftp", &server), &server.root());
-    eprintln!("vsftpd: {resumed} of {} bytes were continued", 24 << 20);
+    eprintln!("vsftpd: {resumed} of {} bytes were resumed", 24 << 20);
     assert!(resumed > 1 << 20);
 }
 
@@ -93,16 +93,16 @@ fn a_killed_download_from_vsftpd_is_resumed() {
         std::thread::sleep(std::time::Duration::from_millis(200 * n));
         running.kill().unwrap();
         running.wait().unwrap();
-        assert!(!session.has("dst/f"), "it was done before it was killed");
+        assert!(!session.has("dst/f"), "the transfer had ended before the kill");
     }
     let summary = session.haul(&line).status(0).summary();
     assert!(std::fs::read(session.path("dst/f")).unwrap() == bytes);
     let resumed = summary["resumed_bytes"].as_u64().unwrap();
-    eprintln!("vsftpd: {resumed} of {} bytes were continued", bytes.len());
+    eprintln!("vsftpd: {resumed} of {} bytes were resumed", bytes.len());
     assert!(resumed > 1 << 20, "{summary}");
 }
 
-/// There was a deadlock: the transfer with the only lane waited for permits, whose holders waited for the lane.
+/// Formerly a deadlock: the transfer with the only lane waited for permits, whose holders waited for the lane.
 #[test]
 fn large_and_small_files_share_the_only_connection_to_a_server() {
     let Some(server) = Vsftpd::start(Tls::None, &["max_per_ip=1"]) else { return };
@@ -135,10 +135,10 @@ fn a_wrong_password_is_refused() {
     }
 }
 
-/// Formerly a deadlock: an upload held one of the two lanes and waited for the other to read its file from. A stalled
-/// download, or a listing, held that one and waited for a lane to write to.
+/// Formerly a deadlock: an upload held one of the two lanes and waited for the other one to read its source. A stalled
+/// download, or a listing, held the other one and waited for a lane for an upload.
 #[test]
-fn files_go_from_a_server_to_itself_where_an_address_may_have_two_connections() {
+fn files_are_copied_within_a_server_that_accepts_two_connections_from_an_address() {
     let Some(server) = Pyftpdlib::start_for(false, 2) else { return };
     let session = Session::new();
     for n in 0..2 {

@@ -1,4 +1,4 @@
-//! Responses of a scripted server: a file as it should be sent, and possible faults.
+//! Responses of a scripted server: those of a correct server for a file, and faulty ones.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// With a body.
+    /// A response with a body and its `Content-Length`; the connection stays open.
     pub(super) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self {
             version: "HTTP/1.1",
@@ -85,9 +85,9 @@ impl Answer {
 
     /// Sets a header field; an existing one is replaced.
     pub(super) fn with(self, name: &str, value: impl Into<String>) -> Self {
-        let mut answer = self.without(name);
-        answer.fields.push((name.to_owned(), value.into()));
-        answer
+        let mut response = self.without(name);
+        response.fields.push((name.to_owned(), value.into()));
+        response
     }
 
     /// Removes a header field.
@@ -112,7 +112,7 @@ impl Answer {
         Self { framing, end, ..self }
     }
 
-    /// Sends it.
+    /// Writes it to a connection, without the body if `head_only`.
     pub(super) fn send(&self, head_only: bool, to: &mut impl Write) -> io::Result<()> {
         if let Some(raw) = &self.raw {
             to.write_all(raw)?;
@@ -122,9 +122,10 @@ impl Answer {
         for (name, value) in &self.fields {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
-        let says = self.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+        let has_length =
+            self.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-length"));
         match self.framing {
-            Framing::Length if !says => {
+            Framing::Length if !has_length => {
                 head.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
             }
             Framing::Chunked => head.push_str("Transfer-Encoding: chunked\r\n"),
@@ -169,7 +170,7 @@ pub(super) struct File {
 }
 
 impl File {
-    /// With an ETag and a date.
+    /// A file with an ETag and a date, which the server sends in ranges too.
     pub(super) fn new(content: Vec<u8>) -> Self {
         Self {
             content: Arc::new(content),
@@ -179,7 +180,7 @@ impl File {
         }
     }
 
-    /// Another version: of these bytes, with this ETag and date.
+    /// A version with these bytes, this ETag and this date.
     pub(super) fn version(
         content: Vec<u8>,
         tag: impl Into<Option<&'static str>>,
@@ -196,31 +197,32 @@ impl File {
     }
 
     /// The response of a correct server (RFC 9110, 13 and 14).
-    pub(super) fn answer(&self, asked: &Asked) -> Answer {
+    pub(super) fn answer(&self, request: &Asked) -> Answer {
         let size = self.content.len();
-        let same = asked.field("if-range").is_none_or(|version| {
+        let same = request.field("if-range").is_none_or(|version| {
             Some(version) == self.tag.as_deref() || Some(version) == self.modified.as_deref()
         });
-        let answer = match asked.range().filter(|_| self.ranged && same && asked.method == "GET") {
-            Some((first, _)) if first >= size => {
-                Answer::new(416, "").with("Content-Range", format!("bytes */{size}"))
-            }
-            Some((first, last)) => {
-                let last = last.min(size - 1);
-                Answer::new(206, &self.content[first..=last])
-                    .with("Content-Range", format!("bytes {first}-{last}/{size}"))
-            }
-            None => Answer::new(200, &self.content[..]),
-        };
-        let answer = answer.with("Content-Type", "application/octet-stream");
-        let answer = if self.ranged { answer.with("Accept-Ranges", "bytes") } else { answer };
-        let answer = match &self.tag {
-            Some(tag) => answer.with("ETag", tag),
-            None => answer,
+        let response =
+            match request.range().filter(|_| self.ranged && same && request.method == "GET") {
+                Some((first, _)) if first >= size => {
+                    Answer::new(416, "").with("Content-Range", format!("bytes */{size}"))
+                }
+                Some((first, last)) => {
+                    let last = last.min(size - 1);
+                    Answer::new(206, &self.content[first..=last])
+                        .with("Content-Range", format!("bytes {first}-{last}/{size}"))
+                }
+                None => Answer::new(200, &self.content[..]),
+            };
+        let response = response.with("Content-Type", "application/octet-stream");
+        let response = if self.ranged { response.with("Accept-Ranges", "bytes") } else { response };
+        let response = match &self.tag {
+            Some(tag) => response.with("ETag", tag),
+            None => response,
         };
         match &self.modified {
-            Some(modified) => answer.with("Last-Modified", modified),
-            None => answer,
+            Some(modified) => response.with("Last-Modified", modified),
+            None => response,
         }
     }
 }

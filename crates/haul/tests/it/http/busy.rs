@@ -27,16 +27,16 @@ fn date_in(seconds: u64) -> String {
 
 /// Downloads from a server that returns `status` once, for request `at`, and checks that there is a pause of about two
 /// seconds or more afterwards. Requests already in flight at that moment do not count.
-fn pause_of(at: u64, status: u16, retry_after: impl Fn() -> String + Send + Sync + 'static) {
+fn check_pause(at: u64, status: u16, retry_after: impl Fn() -> String + Send + Sync + 'static) {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
     let times = std::sync::Arc::new(Mutex::new(Vec::new()));
     let noted = std::sync::Arc::clone(&times);
-    let server = Server::start(move |asked| {
+    let server = Server::start(move |request| {
         noted.lock().unwrap().push(Instant::now());
-        match asked.number == at {
+        match request.number == at {
             true => Answer::page(status).with("Retry-After", retry_after()),
-            false => file.answer(asked),
+            false => file.answer(request),
         }
     });
     arrives(&server, "--lanes 1 --chunk 128K --retries 2", &bytes);
@@ -51,7 +51,7 @@ fn pause_of(at: u64, status: u16, retry_after: impl Fn() -> String + Send + Sync
 fn retry_after_in_seconds_is_respected() {
     for status in [429, 503] {
         for at in [1, 4] {
-            pause_of(at, status, || "2".to_owned());
+            check_pause(at, status, || "2".to_owned());
         }
     }
 }
@@ -59,7 +59,7 @@ fn retry_after_in_seconds_is_respected() {
 #[test]
 fn retry_after_as_a_date_is_respected() {
     for at in [1, 4] {
-        pause_of(at, 503, || date_in(3));
+        check_pause(at, 503, || date_in(3));
     }
 }
 
@@ -68,9 +68,9 @@ fn a_busy_server_without_retry_after_is_retried() {
     for status in [429, 503, 500, 502, 504, 408] {
         let file = File::new(content(1, SIZE));
         let bytes = file.content.clone();
-        let server = Server::start(move |asked| match asked.number {
+        let server = Server::start(move |request| match request.number {
             1 | 2 | 6 | 8 | 13 => Answer::page(status),
-            _ => file.answer(asked),
+            _ => file.answer(request),
         });
         arrives(&server, OPTIONS, &bytes);
     }
@@ -81,12 +81,9 @@ fn a_server_that_stays_busy_is_an_error() {
     let server = Server::start(|_| Answer::page(503));
     fails(&server, "--retries 0", "the server returned 503");
     let file = File::new(content(1, SIZE));
-    let server =
-        Server::start(
-            move |asked| {
-                if asked.is_later_part() { Answer::page(503) } else { file.answer(asked) }
-            },
-        );
+    let server = Server::start(move |request| {
+        if request.is_later_part() { Answer::page(503) } else { file.answer(request) }
+    });
     fails(&server, "--lanes 2 --chunk 128K --retries 1", "the server returned 503");
 }
 
@@ -95,8 +92,8 @@ fn a_server_that_refuses_excess_connections_is_read_over_the_others() {
     for end in [End::Stays, End::Closes] {
         let file = File::new(content(2, 16 << 20));
         let bytes = file.content.clone();
-        let server = Server::start(move |asked| {
-            if asked.open > 4 { Answer::page(503).then(end) } else { file.answer(asked) }
+        let server = Server::start(move |request| {
+            if request.open > 4 { Answer::page(503).then(end) } else { file.answer(request) }
         });
         arrives(&server, "--lanes 16", &bytes);
     }
@@ -106,8 +103,12 @@ fn a_server_that_refuses_excess_connections_is_read_over_the_others() {
 fn a_refused_fifth_connection_is_not_a_failure() {
     let file = File::new(content(2, 16 << 20));
     let bytes = file.content.clone();
-    let server = Server::start(move |asked| {
-        if asked.connection >= 5 { Answer::page(503).then(End::Closes) } else { file.answer(asked) }
+    let server = Server::start(move |request| {
+        if request.connection >= 5 {
+            Answer::page(503).then(End::Closes)
+        } else {
+            file.answer(request)
+        }
     });
     arrives(&server, "--lanes 16", &bytes);
 }
@@ -119,10 +120,10 @@ fn a_server_that_closes_excess_connections_at_once_is_read_over_the_others() {
         let bytes = file.content.clone();
         file.tag = None;
         // Slow enough that further connections are tried.
-        let server = Server::with_most_open(most, None, move |asked| {
-            let mut answer = file.answer(asked);
-            answer.rate = Some(6 << 20);
-            answer
+        let server = Server::with_most_open(most, None, move |request| {
+            let mut response = file.answer(request);
+            response.rate = Some(6 << 20);
+            response
         });
         arrives(&server, "--lanes 16", &bytes);
         eprintln!("{most} open at most: {} were tried", server.accepted());
@@ -136,10 +137,10 @@ fn the_final_check_works_with_few_connections_if_idle_ones_are_closed() {
     let bytes = file.content.clone();
     // The connection of the first request is idle while others carry the parts.
     let patience = Duration::from_millis(700);
-    let server = Server::with_most_open(4, patience, move |asked| {
-        let mut answer = file.answer(asked);
-        answer.rate = Some(3 << 20);
-        answer
+    let server = Server::with_most_open(4, patience, move |request| {
+        let mut response = file.answer(request);
+        response.rate = Some(3 << 20);
+        response
     });
     let begun = Instant::now();
     let printed = arrives(&server, "--lanes 16", &bytes).err();

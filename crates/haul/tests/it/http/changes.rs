@@ -49,9 +49,9 @@ fn a_file_that_changes_half_way_arrives_in_its_new_version() {
     for at in [2, 5, 9] {
         for (what, old, new) in versions() {
             let bytes = new.content.clone();
-            let server = Server::start(move |asked| {
-                let version = if asked.number <= at { &old } else { &new };
-                version.answer(asked)
+            let server = Server::start(move |request| {
+                let version = if request.number <= at { &old } else { &new };
+                version.answer(request)
             });
             let text = arrives(&server, OPTIONS, &bytes).err();
             assert!(text.contains("changed"), "{what}, {at}: {text}");
@@ -63,10 +63,10 @@ fn a_file_that_changes_half_way_arrives_in_its_new_version() {
 fn a_change_is_detected_on_a_server_that_ignores_if_range() {
     for (what, old, new) in versions() {
         let bytes = new.content.clone();
-        let server = Server::start(move |asked| {
-            let version = if asked.number <= 5 { &old } else { &new };
-            let asked = asked.without("if-range");
-            version.answer(&asked)
+        let server = Server::start(move |request| {
+            let version = if request.number <= 5 { &old } else { &new };
+            let request = request.without("if-range");
+            version.answer(&request)
         });
         let text = arrives(&server, OPTIONS, &bytes).err();
         assert!(text.contains("changed"), "{what}: {text}");
@@ -78,10 +78,10 @@ fn a_change_that_only_the_final_head_request_shows_is_detected() {
     for (what, old, new) in versions() {
         let bytes = new.content.clone();
         let looked = AtomicBool::new(false);
-        let server = Server::start(move |asked| {
-            let head = asked.method == "HEAD";
+        let server = Server::start(move |request| {
+            let head = request.method == "HEAD";
             let version = if looked.fetch_or(head, Ordering::SeqCst) || head { &new } else { &old };
-            version.answer(asked)
+            version.answer(request)
         });
         let text = arrives(&server, OPTIONS, &bytes).err();
         assert!(text.contains("changed"), "{what}: {text}");
@@ -95,19 +95,19 @@ fn a_file_without_ranges_that_changes_before_a_retry_arrives_in_one_version() {
     let mut new = File::version(content(2, SIZE), "\"two\"", DATES[1]);
     new.ranged = false;
     let bytes = new.content.clone();
-    let server = Server::start(move |asked| match asked.number {
-        1 => old.answer(asked).cut(1_000_000, End::Closes),
-        _ => new.answer(asked),
+    let server = Server::start(move |request| match request.number {
+        1 => old.answer(request).cut(1_000_000, End::Closes),
+        _ => new.answer(request),
     });
     let text = arrives(&server, OPTIONS, &bytes).err();
     assert!(text.contains("changed"), "{text}");
 }
 
 #[test]
-fn a_file_that_never_stays_the_same_is_an_error() {
-    let server = Server::start(|asked| {
-        let tag = format!("\"{}\"", asked.number);
-        File { tag: Some(tag), ..File::new(content(asked.number, SIZE)) }.answer(asked)
+fn a_file_that_changes_with_every_request_is_an_error() {
+    let server = Server::start(|request| {
+        let tag = format!("\"{}\"", request.number);
+        File { tag: Some(tag), ..File::new(content(request.number, SIZE)) }.answer(request)
     });
     fails(&server, OPTIONS, "changed");
 }
@@ -117,8 +117,8 @@ fn a_file_that_disappears_half_way_is_an_error() {
     let file = File::new(content(1, SIZE));
     let server =
         Server::start(
-            move |asked| {
-                if asked.number < 6 { file.answer(asked) } else { Answer::page(404) }
+            move |request| {
+                if request.number < 6 { file.answer(request) } else { Answer::page(404) }
             },
         );
     fails(&server, OPTIONS, "the server returned 404");
@@ -127,18 +127,15 @@ fn a_file_that_disappears_half_way_is_an_error() {
 #[test]
 fn a_partial_file_of_another_version_is_not_resumed() {
     for (what, old, new) in versions() {
-        let failing =
-            Server::start(
-                move |asked| {
-                    if asked.number < 10 { old.answer(asked) } else { Answer::page(400) }
-                },
-            );
+        let failing = Server::start(move |request| {
+            if request.number < 10 { old.answer(request) } else { Answer::page(400) }
+        });
         let bytes = new.content.clone();
         let session = Session::new();
         copy(&session, OPTIONS, &failing.url("/f")).status(1);
         assert!(!session.has("dst/f"), "{what}");
         drop(failing);
-        let server = Server::start(move |asked| new.answer(asked));
+        let server = Server::start(move |request| new.answer(request));
         copy(&session, OPTIONS, &server.url("/f")).status(0);
         whole(&session, &bytes);
     }

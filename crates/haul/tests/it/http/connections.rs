@@ -17,7 +17,7 @@ const OPTIONS: &str = "--lanes 2 --chunk 128K";
 fn arrives_with_quirk(quirk: impl Fn(&Asked, Answer) -> Answer + Send + Sync + 'static) -> Server {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
-    let server = Server::start(move |asked| quirk(asked, file.answer(asked)));
+    let server = Server::start(move |request| quirk(request, file.answer(request)));
     arrives(&server, OPTIONS, &bytes);
     server
 }
@@ -25,17 +25,17 @@ fn arrives_with_quirk(quirk: impl Fn(&Asked, Answer) -> Answer + Send + Sync + '
 #[test]
 fn a_file_arrives_if_the_server_closes_the_connection_after_each_response() {
     // With and without `Connection: close`; pipelined requests are lost by an orderly close, or by a reset.
-    arrives_with_quirk(|_, answer| answer.with("Connection", "close").then(End::Closes));
-    arrives_with_quirk(|_, answer| answer.then(End::Closes));
-    arrives_with_quirk(|_, answer| answer.with("Connection", "close").then(End::Drops));
+    arrives_with_quirk(|_, response| response.with("Connection", "close").then(End::Closes));
+    arrives_with_quirk(|_, response| response.then(End::Closes));
+    arrives_with_quirk(|_, response| response.with("Connection", "close").then(End::Drops));
 }
 
 #[test]
 fn a_file_arrives_if_the_server_closes_the_connection_after_three_responses() {
     for end in [End::Closes, End::Drops] {
-        let server = arrives_with_quirk(move |asked, answer| match asked.nth {
-            3 => answer.then(end),
-            _ => answer,
+        let server = arrives_with_quirk(move |request, response| match request.nth {
+            3 => response.then(end),
+            _ => response,
         });
         assert!(server.accepted() > 3);
     }
@@ -46,7 +46,7 @@ fn a_file_arrives_if_the_server_closes_idle_connections() {
     let file = File::new(content(1, 20_000));
     let bytes = file.content.clone();
     // The connection ends a moment after the response.
-    let server = Server::start(move |asked| file.answer(asked).then(End::Closes));
+    let server = Server::start(move |request| file.answer(request).then(End::Closes));
     for _ in 0..20 {
         arrives(&server, "", &bytes);
     }
@@ -54,22 +54,22 @@ fn a_file_arrives_if_the_server_closes_idle_connections() {
 
 #[test]
 fn a_file_arrives_from_an_http_1_0_server() {
-    arrives_with_quirk(|_, mut answer| {
-        answer.version = "HTTP/1.0";
-        answer.then(End::Closes)
+    arrives_with_quirk(|_, mut response| {
+        response.version = "HTTP/1.0";
+        response.then(End::Closes)
     });
-    arrives_with_quirk(|_, mut answer| {
-        answer.version = "HTTP/1.0";
-        answer.framed(Framing::End)
+    arrives_with_quirk(|_, mut response| {
+        response.version = "HTTP/1.0";
+        response.framed(Framing::End)
     });
     // Without ranges, like most HTTP/1.0 servers.
     for framing in [Framing::Length, Framing::End] {
         let file = File { ranged: false, ..File::new(content(1, SIZE)) };
         let bytes = file.content.clone();
-        let server = Server::start(move |asked| {
-            let mut answer = file.answer(asked).without("Accept-Ranges");
-            answer.version = "HTTP/1.0";
-            answer.framed(framing).then(End::Closes)
+        let server = Server::start(move |request| {
+            let mut response = file.answer(request).without("Accept-Ranges");
+            response.version = "HTTP/1.0";
+            response.framed(framing).then(End::Closes)
         });
         arrives(&server, OPTIONS, &bytes);
     }
@@ -77,13 +77,13 @@ fn a_file_arrives_from_an_http_1_0_server() {
 
 #[test]
 fn a_file_arrives_if_ranges_are_sent_in_chunked_encoding() {
-    let server = arrives_with_quirk(|_, answer| answer.framed(Framing::Chunked));
+    let server = arrives_with_quirk(|_, response| response.framed(Framing::Chunked));
     assert!(server.accepted() < 20, "{} connections", server.accepted());
 }
 
 #[test]
 fn a_file_arrives_if_ranges_end_with_the_connection() {
-    arrives_with_quirk(|_, answer| answer.framed(Framing::End));
+    arrives_with_quirk(|_, response| response.framed(Framing::End));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_whole_file_whose_length_is_not_reported_arrives() {
     for framing in [Framing::Chunked, Framing::End] {
         let file = File { ranged: false, ..File::new(content(1, SIZE)) };
         let bytes = file.content.clone();
-        let server = Server::start(move |asked| file.answer(asked).framed(framing));
+        let server = Server::start(move |request| file.answer(request).framed(framing));
         arrives(&server, OPTIONS, &bytes);
     }
 }
@@ -99,20 +99,20 @@ fn a_whole_file_whose_length_is_not_reported_arrives() {
 #[test]
 fn a_truncated_chunked_body_is_an_error() {
     let file = File { ranged: false, ..File::new(content(1, SIZE)) };
-    let server = Server::start(move |asked| {
-        file.answer(asked).framed(Framing::Chunked).cut(1_000_000, End::Closes)
+    let server = Server::start(move |request| {
+        file.answer(request).framed(Framing::Chunked).cut(1_000_000, End::Closes)
     });
     fails(&server, "--retries 1", "/f: cannot ");
 }
 
 #[test]
 fn interim_responses_are_skipped() {
-    arrives_with_quirk(|_, mut answer| {
-        answer.before =
+    arrives_with_quirk(|_, mut response| {
+        response.before =
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </style.css>; \
                          rel=preload\r\n\r\n"
                 .to_owned();
-        answer
+        response
     });
 }
 
@@ -121,14 +121,14 @@ fn an_overlong_head_is_an_error() {
     for first in [1, 3] {
         for fields in [1, 2000] {
             let file = File::new(content(1, SIZE));
-            let server = Server::start(move |asked| {
-                let mut answer = file.answer(asked);
-                if asked.number >= first {
+            let server = Server::start(move |request| {
+                let mut response = file.answer(request);
+                if request.number >= first {
                     let value = "x".repeat((1 << 20) / fields);
                     let more = (0..fields).map(|n| (format!("X-{n}"), value.clone()));
-                    answer.fields.extend(more);
+                    response.fields.extend(more);
                 }
-                answer
+                response
             });
             fails(&server, "--retries 1 --chunk 128K", "/f: cannot ");
         }
@@ -139,9 +139,9 @@ fn an_overlong_head_is_an_error() {
 fn endless_interim_responses_are_an_error() {
     for first in [1, 3] {
         let file = File::new(content(1, SIZE));
-        let server = Server::start(move |asked| match asked.number >= first {
+        let server = Server::start(move |request| match request.number >= first {
             true => Answer::raw("HTTP/1.1 102 Processing\r\n\r\n".repeat(100_000)),
-            false => file.answer(asked),
+            false => file.answer(request),
         });
         fails(&server, "--retries 1 --chunk 128K", "/f: cannot ");
     }
@@ -164,9 +164,9 @@ fn a_response_that_is_not_http_is_an_error() {
     ] {
         for first in [1, 3] {
             let file = File::new(content(1, SIZE));
-            let server = Server::start(move |asked| match asked.number >= first {
+            let server = Server::start(move |request| match request.number >= first {
                 true => Answer::raw(garbage),
-                false => file.answer(asked),
+                false => file.answer(request),
             });
             fails(&server, "--retries 1 --chunk 128K", "/f: cannot ");
         }
@@ -176,14 +176,14 @@ fn a_response_that_is_not_http_is_an_error() {
 #[test]
 fn unrequested_bytes_after_a_response_are_never_written() {
     let file = File::new(content(1, SIZE));
-    let server = Server::start(move |asked| {
-        let mut answer = file.answer(asked);
-        let length = answer.body.len().to_string();
-        if asked.method == "GET" {
-            // The body is longer than its length: the rest is parsed as the head of the next response.
-            answer.body.extend_from_slice(b"HTTP/1.1 206 More\r\nContent-Length: 3\r\n\r\nbad");
+    let server = Server::start(move |request| {
+        let mut response = file.answer(request);
+        let length = response.body.len().to_string();
+        if request.method == "GET" {
+            // The body is longer than its `Content-Length`: the rest is parsed as the head of the next response.
+            response.body.extend_from_slice(b"HTTP/1.1 206 More\r\nContent-Length: 3\r\n\r\nbad");
         }
-        answer.with("Content-Length", length)
+        response.with("Content-Length", length)
     });
     let session = crate::session::Session::new();
     super::copy(&session, "--lanes 2 --chunk 128K --retries 1", &server.url("/f"));
@@ -193,7 +193,7 @@ fn unrequested_bytes_after_a_response_are_never_written() {
 }
 
 #[test]
-fn the_error_says_that_the_connection_was_refused() {
+fn a_refused_connection_is_reported() {
     // A socket that is bound and does not listen: no other program can take its port.
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -17,7 +17,7 @@ use crate::session::Session;
 /// Cuts per test.
 const CUTS: u64 = 100;
 
-/// Cuts a third of all responses, at random places, until there were [`CUTS`].
+/// Cuts a third of all response bodies, at random offsets, until there were [`CUTS`] cuts.
 fn cut_at_random(seed: u64, end: End, ranged: bool, options: &str, sizes: &[usize]) {
     let mut cuts = 0;
     let mut transfers = 0;
@@ -27,16 +27,16 @@ fn cut_at_random(seed: u64, end: End, ranged: bool, options: &str, sizes: &[usiz
             file.ranged = ranged;
             let bytes = file.content.clone();
             let chance = Mutex::new((Chance(seed + transfers), 0));
-            let server = Server::start(move |asked| {
-                let answer = file.answer(asked);
+            let server = Server::start(move |request| {
+                let response = file.answer(request);
                 let mut chance = chance.lock().unwrap();
-                let length = answer.body.len() as u64;
-                if asked.method == "HEAD" || length == 0 || chance.0.below(3) > 0 {
-                    return answer;
+                let length = response.body.len() as u64;
+                if request.method == "HEAD" || length == 0 || chance.0.below(3) > 0 {
+                    return response;
                 }
                 chance.1 += 1;
                 let after = chance.0.below(length) as usize;
-                answer.cut(after, end).with("X-Cut", chance.1.to_string())
+                response.cut(after, end).with("X-Cut", chance.1.to_string())
             });
             arrives(&server, options, &bytes);
             cuts += server.answers_with("X-Cut");
@@ -62,10 +62,14 @@ fn a_file_is_identical_if_a_server_without_ranges_truncates_responses() {
         let file = File { ranged: false, ..File::new(content(3, 3 << 20)) };
         let bytes = file.content.clone();
         let chance = Mutex::new(Chance(3));
-        let server = Server::start(move |asked| {
-            let answer = file.answer(asked);
-            let after = chance.lock().unwrap().below(answer.body.len() as u64) as usize;
-            if asked.method == "GET" && asked.number < 4 { answer.cut(after, end) } else { answer }
+        let server = Server::start(move |request| {
+            let response = file.answer(request);
+            let after = chance.lock().unwrap().below(response.body.len() as u64) as usize;
+            if request.method == "GET" && request.number < 4 {
+                response.cut(after, end)
+            } else {
+                response
+            }
         });
         arrives(&server, "", &bytes);
         assert!(server.asked().len() >= 4);
@@ -78,13 +82,13 @@ fn a_small_file_is_identical_wherever_the_first_responses_are_truncated() {
         for after in [0, 1, size / 2, size - 1] {
             let file = File::new(content(4, size));
             let bytes = file.content.clone();
-            let server = Server::start(move |asked| {
-                let answer = file.answer(asked);
-                if asked.method == "GET" && asked.number < 3 {
-                    let most = answer.body.len() - 1;
-                    answer.cut(after.min(most), End::Closes)
+            let server = Server::start(move |request| {
+                let response = file.answer(request);
+                if request.method == "GET" && request.number < 3 {
+                    let most = response.body.len() - 1;
+                    response.cut(after.min(most), End::Closes)
                 } else {
-                    answer
+                    response
                 }
             });
             arrives(&server, "", &bytes);
@@ -96,7 +100,7 @@ fn a_small_file_is_identical_wherever_the_first_responses_are_truncated() {
 fn a_server_that_truncates_every_response_is_an_error() {
     for (size, after) in [(1000, 10), (200_000, 0), (3 << 20, 0)] {
         let file = File::new(content(5, size));
-        let server = Server::start(move |asked| file.answer(asked).cut(after, End::Closes));
+        let server = Server::start(move |request| file.answer(request).cut(after, End::Closes));
         super::fails(&server, "--retries 1", "/f: cannot ");
     }
 }
@@ -131,7 +135,7 @@ fn a_file_from_nginx_is_identical_however_its_lanes_are_cut() {
     eprintln!("{cuts} cuts in {transfers} transfers, all identical");
 }
 
-/// Waits until part files below `root` have at least `bytes` bytes in total.
+/// Waits until part files and journals below `root` have a total length of at least `bytes`.
 pub(crate) fn wait_for_bytes(root: &Path, bytes: u64) {
     let begun = Instant::now();
     while !root.exists()

@@ -22,17 +22,20 @@ fn a_body_that_does_not_match_its_coding_is_refused() {
         (3 << 20, 3, Framing::Chunked),
     ] {
         let file = File::new(content(1, size));
-        let server = Server::start(move |asked| {
-            let answer = file.answer(asked);
-            if asked.number < first {
-                return answer;
+        let server = Server::start(move |request| {
+            let response = file.answer(request);
+            if request.number < first {
+                return response;
             }
             // Such proxies ignore `Accept-Encoding`.
-            answer.with("Content-Encoding", "gzip").framed(framing)
+            response.with("Content-Encoding", "gzip").framed(framing)
         });
         fails(&server, "--retries 1 --chunk 128K", "encoded (gzip)");
         assert!(
-            server.asked().iter().all(|asked| asked.field("accept-encoding") == Some("identity"))
+            server
+                .asked()
+                .iter()
+                .all(|request| request.field("accept-encoding") == Some("identity"))
         );
     }
 }
@@ -40,7 +43,7 @@ fn a_body_that_does_not_match_its_coding_is_refused() {
 #[test]
 fn a_coding_that_cannot_be_decoded_is_refused() {
     let file = File::new(content(1, 5000));
-    let server = Server::start(move |asked| file.answer(asked).with("Content-Encoding", "br"));
+    let server = Server::start(move |request| file.answer(request).with("Content-Encoding", "br"));
     fails(&server, "--retries 1", "encoded (br), which haul did not request");
 }
 
@@ -56,7 +59,7 @@ fn a_file_that_is_stored_compressed_is_not_decoded() {
         let file = File::new(content(1, size));
         let bytes = file.content.clone();
         let server =
-            Server::start(move |asked| file.answer(asked).with("Content-Encoding", coding));
+            Server::start(move |request| file.answer(request).with("Content-Encoding", coding));
         let session = Session::new();
         copy(&session, "--chunk 128K", &server.url(&format!("/{name}"))).status(0);
         assert!(fs::read(session.path(format!("dst/{name}"))).unwrap() == *bytes, "{name}");
@@ -86,13 +89,13 @@ fn a_truncated_compressed_body_is_refused() {
     fails(&server, "--retries 1", "cannot be decoded");
 }
 
-/// If the name does not tell, a body of the listed length is taken to be stored compressed.
+/// If the file name does not show it, a body of the listed length is taken to be stored compressed.
 #[test]
-fn the_listed_length_tells_whether_a_file_is_stored_compressed() {
+fn the_listed_length_decides_whether_a_file_is_stored_compressed() {
     let (plain, packed) = (content(1, 300_000), gzip(&content(1, 300_000)));
     for (listed, expected) in [(packed.len(), packed.clone()), (plain.len(), plain)] {
         let packed = packed.clone();
-        let server = Server::start(move |asked| match &asked.target[..] {
+        let server = Server::start(move |request| match &request.target[..] {
             "/d/" => index(&[("data", listed)]),
             _ => Answer::new(200, &packed[..]).with("Content-Encoding", "gzip"),
         });
@@ -122,6 +125,6 @@ fn the_coding_identity_is_ignored() {
     let file = File::new(content(1, 1 << 20));
     let bytes = file.content.clone();
     let server =
-        Server::start(move |asked| file.answer(asked).with("Content-Encoding", "identity"));
+        Server::start(move |request| file.answer(request).with("Content-Encoding", "identity"));
     arrives(&server, "--chunk 128K", &bytes);
 }

@@ -1,4 +1,4 @@
-//! Digests that are known before a file is copied.
+//! `--expect` and `--expect-beside`: digests that are known before a file is copied.
 
 use std::fs;
 use std::process::Stdio;
@@ -19,12 +19,12 @@ fn sha256(session: &Session, bytes: &[u8]) -> String {
 const WRONG: &str = "00000000000000000000000000000000000000000000000000000000000000ff";
 
 #[test]
-fn a_file_with_another_digest_does_not_appear() {
+fn a_file_with_another_digest_than_expected_is_not_stored() {
     for size in [10, 100_000, 5 << 20] {
         let (session, bytes) = (Session::new(), content(31, size));
         let sum = sha256(&session, &bytes);
         let file = File::new(bytes.clone());
-        let server = Server::start(move |asked| file.answer(asked));
+        let server = Server::start(move |request| file.answer(request));
         let url = server.url("/f");
         let ran = session.haul(&format!("cp --expect sha256:{WRONG} {url} dst/")).status(1);
         ran.stderr_has(&format!(
@@ -55,7 +55,7 @@ fn a_file_with_another_digest_does_not_appear() {
     }
 }
 
-/// Formerly, it was left alone unchecked.
+/// Formerly, such a destination was left as it is, unchecked.
 #[test]
 fn a_hard_link_of_the_source_is_checked() {
     let (session, bytes) = (Session::new(), content(36, 100_000));
@@ -68,7 +68,7 @@ fn a_hard_link_of_the_source_is_checked() {
 }
 
 #[test]
-fn a_resumed_partial_file_is_part_of_the_digest() {
+fn the_digest_of_a_resumed_file_covers_the_resumed_bytes() {
     let Some(nginx) = Nginx::start("", "") else { return };
     let (session, bytes) = (Session::new(), content(32, 24 << 20));
     fs::write(nginx.www("f"), &bytes).unwrap();
@@ -81,9 +81,9 @@ fn a_resumed_partial_file_is_part_of_the_digest() {
         running.wait().unwrap();
         if damaged {
             let part = session.path("dst/.f.haul-part");
-            let mut begun = fs::read(&part).unwrap();
-            begun[100] ^= 1;
-            fs::write(&part, begun).unwrap();
+            let mut partial = fs::read(&part).unwrap();
+            partial[100] ^= 1;
+            fs::write(&part, partial).unwrap();
         }
         let ran = session.haul(&format!("cp --json --expect sha256:{sum} {url} dst/")).status(0);
         whole(&session, &bytes);
@@ -167,12 +167,12 @@ fn the_digest_next_to_a_file_on_a_disk_is_found_as_well() {
 fn no_digest_file_is_requested_unless_the_option_is_given() {
     let session = Session::new();
     let file = File::new(content(34, 1000));
-    let server = Server::start(move |asked| match asked.target.as_str() {
-        "/f" => file.answer(asked),
+    let server = Server::start(move |request| match request.target.as_str() {
+        "/f" => file.answer(request),
         _ => Answer::page(404),
     });
     session.haul(&format!("cp {} dst/", server.url("/f"))).status(0);
-    assert!(server.asked().iter().all(|asked| asked.target == "/f"));
+    assert!(server.asked().iter().all(|request| request.target == "/f"));
 }
 
 #[test]

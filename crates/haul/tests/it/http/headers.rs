@@ -21,9 +21,9 @@ pub(super) fn haul(session: &Session, line: &str, arguments: &[&str]) -> Ran {
     session.ran(&format!("{line} {arguments:?}"), command.output().unwrap())
 }
 
-/// Which of the values below a request has.
-fn has(asked: &Asked) -> Vec<bool> {
-    let field = |name: &str, value: &str| asked.field(name) == Some(value);
+/// Which of the four fields in [`SECRETS`] a request has.
+fn has_secrets(request: &Asked) -> Vec<bool> {
+    let field = |name: &str, value: &str| request.field(name) == Some(value);
     vec![
         field("x-token", SECRET),
         field("referer", "http://from/open-sesame"),
@@ -44,7 +44,7 @@ const SECRETS: [&str; 8] = [
 ];
 
 /// Asserts that nothing haul has written contains the secret.
-fn is_nowhere(session: &Session, ran: &Ran) {
+fn assert_no_secret(session: &Session, ran: &Ran) {
     fn search(directory: &Path) {
         for entry in fs::read_dir(directory).unwrap().flatten() {
             let path = entry.path();
@@ -66,44 +66,44 @@ fn headers_are_sent_with_every_request_to_the_named_server_and_to_no_other() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
     let here = file.clone();
-    let other = Server::start(move |asked| file.answer(asked));
+    let other = Server::start(move |request| file.answer(request));
     let to = other.url("/f");
-    let server = Server::start(move |asked| match asked.target.as_str() {
+    let server = Server::start(move |request| match request.target.as_str() {
         "/f" => Answer::redirect(302, &to),
-        _ => here.answer(asked),
+        _ => here.answer(request),
     });
     let session = Session::new();
     let line = format!("cp {OPTIONS} -v --log-file log {} dst/", server.url("/f"));
     let ran = haul(&session, &line, &SECRETS).status(0);
     whole(&session, &bytes);
-    is_nowhere(&session, &ran);
+    assert_no_secret(&session, &ran);
     assert!(!server.asked().is_empty() && other.asked().len() > 5);
-    for asked in server.asked() {
-        assert_eq!(has(&asked), [true; 4], "{asked:?}");
+    for request in server.asked() {
+        assert_eq!(has_secrets(&request), [true; 4], "{request:?}");
     }
-    for asked in other.asked() {
+    for request in other.asked() {
         // The User-Agent is not a secret, and some servers check it.
-        assert_eq!(has(&asked), [false, false, false, true], "{asked:?}");
+        assert_eq!(has_secrets(&request), [false, false, false, true], "{request:?}");
     }
     let before = server.asked().len();
     haul(&session, &format!("cp {OPTIONS} {} near/f", server.url("/g")), &SECRETS).status(0);
     let parts = server.asked().split_off(before);
     assert!(parts.len() > 5);
-    assert!(parts.iter().all(|asked| has(asked) == [true; 4]), "{parts:?}");
+    assert!(parts.iter().all(|request| has_secrets(request) == [true; 4]), "{parts:?}");
 }
 
 #[test]
 fn a_run_that_fails_has_no_header_in_its_output_and_files() {
     let file = File::new(content(1, SIZE));
-    let server = Server::start(move |asked| match asked.range() {
+    let server = Server::start(move |request| match request.range() {
         Some((first, _)) if first > SIZE / 2 => Answer::page(500),
-        _ => file.answer(asked).cut(100_000, End::Closes),
+        _ => file.answer(request).cut(100_000, End::Closes),
     });
     for more in ["-v", "--json"] {
         let session = Session::new();
         let line = format!("cp {OPTIONS} {more} --log-file log {} dst/", server.url("/f"));
         let ran = haul(&session, &line, &SECRETS).status(1);
-        is_nowhere(&session, &ran);
+        assert_no_secret(&session, &ran);
     }
 }
 
@@ -111,7 +111,7 @@ fn a_run_that_fails_has_no_header_in_its_output_and_files() {
 fn headers_of_a_remote_are_sent_to_it_alone_and_the_command_line_takes_precedence() {
     let file = || {
         let file = File::new(content(1, 1000));
-        Server::start(move |asked| file.answer(asked))
+        Server::start(move |request| file.answer(request))
     };
     let (one, other) = (file(), file());
     let session = Session::new();
@@ -122,12 +122,12 @@ fn headers_of_a_remote_are_sent_to_it_alone_and_the_command_line_takes_precedenc
     session.write("c.toml", config);
     let line = format!("cp --config c.toml one:f {} dst/", other.url("/g"));
     haul(&session, &line, &["--header", "X-More: 2"]).status(0);
-    for asked in one.asked() {
-        let fields = (asked.field("x-token"), asked.field("x-more"));
-        assert_eq!(fields, (Some(SECRET), Some("2")), "{asked:?}");
+    for request in one.asked() {
+        let fields = (request.field("x-token"), request.field("x-more"));
+        assert_eq!(fields, (Some(SECRET), Some("2")), "{request:?}");
     }
-    for asked in other.asked() {
-        assert_eq!((asked.field("x-token"), asked.field("x-more")), (None, Some("2")));
+    for request in other.asked() {
+        assert_eq!((request.field("x-token"), request.field("x-more")), (None, Some("2")));
     }
     session.write(
         "c.toml",
@@ -138,11 +138,11 @@ fn headers_of_a_remote_are_sent_to_it_alone_and_the_command_line_takes_precedenc
     assert!(!ran.err().contains(SECRET));
 }
 
-/// The author of a list could otherwise have them sent to their own server.
+/// Otherwise, the author of a list could have them sent to a server of their own.
 #[test]
 fn headers_are_not_sent_to_a_second_server_that_a_list_or_a_mirror_names() {
     let file = File::new(content(1, 1000));
-    let server = Server::start(move |asked| file.answer(asked));
+    let server = Server::start(move |request| file.answer(request));
     let (one, other) = (server.url("/f"), "http://127.0.0.1:1/g");
     let session = Session::new().file("list", format!("{one}\n{other}\n")).file("one", &one);
     let mirrored = format!("cp --mirror {other} {one} dst/");
@@ -156,11 +156,11 @@ fn headers_are_not_sent_to_a_second_server_that_a_list_or_a_mirror_names() {
     }
     assert_eq!(server.asked().len(), 0);
     haul(&session, "cp --input-file one dst", &["--header", "X-A: open-sesame"]).status(0);
-    assert!(server.asked().iter().all(|asked| asked.field("x-a") == Some(SECRET)));
+    assert!(server.asked().iter().all(|request| request.field("x-a") == Some(SECRET)));
 }
 
 #[test]
-fn a_cookie_file_is_kept_without_requests_and_replaced_through_links() {
+fn a_cookie_file_is_unchanged_without_requests_and_written_through_links() {
     let jar = "# Netscape HTTP Cookie File\n127.0.0.1\tFALSE\t/\tFALSE\t0\tid\t7\n";
     let session = Session::new().file("jar", jar);
     std::os::unix::fs::symlink("jar", session.path("link")).unwrap();
@@ -177,7 +177,8 @@ fn a_cookie_file_is_kept_without_requests_and_replaced_through_links() {
     );
     // Through a link.
     let file = File::new(content(1, 1000));
-    let server = Server::start(move |asked| file.answer(asked).with("Set-Cookie", "new=1; Path=/"));
+    let server =
+        Server::start(move |request| file.answer(request).with("Set-Cookie", "new=1; Path=/"));
     session.haul(&format!("cp --save-cookies link {} dst/", server.url("/f"))).status(0);
     assert!(fs::symlink_metadata(session.path("link")).unwrap().is_symlink());
     assert!(session.read("jar").contains("\tnew\t1\n"), "{}", session.read("jar"));
@@ -208,8 +209,8 @@ fn a_header_that_cannot_be_sent_is_a_usage_error_without_its_value() {
 fn an_authorization_header_of_the_user_replaces_that_of_haul() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
-    let server = Server::start(move |asked| match asked.field("authorization") {
-        Some("Basic open-sesame") => file.answer(asked),
+    let server = Server::start(move |request| match request.field("authorization") {
+        Some("Basic open-sesame") => file.answer(request),
         _ => Answer::page(401).with("WWW-Authenticate", "Basic realm=\"here\""),
     });
     let session = Session::new();

@@ -22,9 +22,9 @@ pub(super) fn index(files: &[(&str, usize)]) -> Answer {
 #[test]
 fn a_response_of_another_length_than_listed_is_not_stored() {
     for listed in [5_000_000, 5000, 3] {
-        let server = Server::start(move |asked| match &asked.target[..] {
+        let server = Server::start(move |request| match &request.target[..] {
             "/d/" => index(&[("f", listed), ("good", 10)]),
-            "/d/good" => File::new(content(1, 10)).answer(asked),
+            "/d/good" => File::new(content(1, 10)).answer(request),
             _ => Answer::new(200, "login"),
         });
         let session = Session::new();
@@ -62,7 +62,7 @@ fn a_file_whose_length_is_not_reported_is_an_error_when_it_is_cut_off() {
 fn a_listed_file_whose_length_is_not_reported_is_copied() {
     let file = File::new(content(1, 1 << 20));
     let bytes = file.content.clone();
-    let server = Server::start(move |asked| match &asked.target[..] {
+    let server = Server::start(move |request| match &request.target[..] {
         "/d/" => Answer::new(200, "<title>Index of /d/</title><a href=\"f\">f</a>")
             .with("Content-Type", "text/html"),
         _ => Answer::new(200, &file.content[..]).framed(Framing::Chunked),
@@ -107,11 +107,11 @@ fn a_file_without_a_time_and_a_tag_is_not_resumed_by_another_run() {
     let session = Session::new();
     let old = File::version(content(1, SIZE), None, None);
     // The last bytes are never sent.
-    let server = Server::start(move |asked| {
-        let answer = old.answer(asked);
-        match asked.range() {
-            Some((_, last)) if last + 1 >= SIZE => answer.cut(0, End::Closes),
-            _ => answer,
+    let server = Server::start(move |request| {
+        let response = old.answer(request);
+        match request.range() {
+            Some((_, last)) if last + 1 >= SIZE => response.cut(0, End::Closes),
+            _ => response,
         }
     });
     let url = server.url("/f");
@@ -119,7 +119,7 @@ fn a_file_without_a_time_and_a_tag_is_not_resumed_by_another_run() {
     drop(server);
     let new = File::version(content(2, SIZE), None, None);
     let bytes = new.content.clone();
-    let server = Server::start(move |asked| new.answer(asked));
+    let server = Server::start(move |request| new.answer(request));
     copy(&session, "--chunk 256K", &server.url("/f")).status(0);
     whole(&session, &bytes);
 }

@@ -1,4 +1,4 @@
-//! `--input-file`: many sources in a list, also as aria2 writes it.
+//! `--input-file`: many sources in a list, also with options in the format of aria2.
 
 use std::fs;
 use std::io::Write;
@@ -13,9 +13,9 @@ use crate::session::Session;
 #[test]
 fn all_sources_of_a_list_share_the_lanes_of_their_host() {
     const COUNT: usize = 1500;
-    let server = Server::start(|asked| {
-        let number = asked.target.trim_start_matches("/d/f").parse().unwrap();
-        File::new(content(number, 100 + number as usize % 50)).answer(asked)
+    let server = Server::start(|request| {
+        let number = request.target.trim_start_matches("/d/f").parse().unwrap();
+        File::new(content(number, 100 + number as usize % 50)).answer(request)
     });
     let lines: Vec<_> = (0..COUNT).map(|number| server.url(&format!("/d/f{number}"))).collect();
     let session = Session::new().file("list", lines.join("\n"));
@@ -25,10 +25,10 @@ fn all_sources_of_a_list_share_the_lanes_of_their_host() {
         let arrived = fs::read(session.path(format!("dst/f{number}"))).unwrap();
         assert!(arrived == content(number as u64, 100 + number % 50), "{number}");
     }
-    let (accepted, asked) = (server.accepted(), server.asked().len());
-    eprintln!("{accepted} connections, {asked} requests for {COUNT} files");
+    let (accepted, requests) = (server.accepted(), server.asked().len());
+    eprintln!("{accepted} connections, {requests} requests for {COUNT} files");
     assert!(accepted <= 40, "{accepted}");
-    assert!(asked <= COUNT * 3, "{asked}");
+    assert!(requests <= COUNT * 3, "{requests}");
 }
 
 #[test]

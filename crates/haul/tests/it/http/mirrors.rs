@@ -16,7 +16,7 @@ use crate::session::Session;
 /// Each connection is slow, so that a file takes a while.
 const SLOW: &str = "limit_rate 8m;";
 
-/// Writes a file with a time: mirrors have the same time, other files do not.
+/// Writes a file with a modification time, which all mirrors of a file have in common.
 fn put(session: &Session, path: &Path, bytes: &[u8], time: &str) {
     fs::write(path, bytes).unwrap();
     session.tool(&format!("touch -d {time} {}", path.display()));
@@ -29,7 +29,7 @@ fn sha256(session: &Session, path: &Path) -> String {
     line.split(' ').next().unwrap().to_owned()
 }
 
-fn far(address: SocketAddr) -> String {
+fn url_at(address: SocketAddr) -> String {
     format!("http://{address}/f")
 }
 
@@ -43,17 +43,17 @@ fn all_mirrors_of_a_file_are_read() {
         put(&session, &nginx.www("f"), &bytes, TIME);
     }
     let proxies = nginxes.map(|nginx| FaultProxy::to(nginx.address()).start().unwrap());
-    let [first, second] = proxies.each_ref().map(|proxy| far(proxy.address()));
+    let [first, second] = proxies.each_ref().map(|proxy| url_at(proxy.address()));
     session.haul(&format!("cp --lanes 2 --mirror {second} {first} dst/")).status(0);
     whole(&session, &bytes);
-    let came = proxies.each_ref().map(|proxy| proxy.stats().to_client.read);
-    eprintln!("{came:?} of {} bytes", bytes.len());
-    assert!(came.iter().all(|came| *came > bytes.len() as u64 / 5), "{came:?}");
-    assert!(came.iter().sum::<u64>() < bytes.len() as u64 * 5 / 4, "{came:?}");
+    let received = proxies.each_ref().map(|proxy| proxy.stats().to_client.read);
+    eprintln!("{received:?} of {} bytes", bytes.len());
+    assert!(received.iter().all(|received| *received > bytes.len() as u64 / 5), "{received:?}");
+    assert!(received.iter().sum::<u64>() < bytes.len() as u64 * 5 / 4, "{received:?}");
 }
 
 #[test]
-fn when_a_mirror_ends_half_way_the_other_takes_over() {
+fn the_other_mirror_takes_over_when_one_ends_half_way() {
     for ends_first in [true, false] {
         for expect in [false, true] {
             let Some(nginx) = Nginx::start("", SLOW) else { return };
@@ -62,7 +62,7 @@ fn when_a_mirror_ends_half_way_the_other_takes_over() {
             put(&session, &session.path("far/f"), &bytes, TIME);
             let (_serving, object) = Serving::json(&session, "serve dav far --listen 127.0.0.1:0");
             let haul = format!("{}f", object["url"].as_str().unwrap());
-            let ends = far(nginx.address());
+            let ends = url_at(nginx.address());
             let (first, second) = if ends_first { (ends, haul) } else { (haul, ends) };
             let expect = if expect {
                 format!("--expect sha256:{}", sha256(&session, &session.path("far/f")))
@@ -118,7 +118,7 @@ fn a_mirror_with_other_content_is_found_by_the_digest() {
             wrong.url("/f")
         ));
         whole(&session, &bytes);
-        // If none is right there is no file, and no part file is left.
+        // If no mirror has the expected content, neither a file nor a part file is left.
         fs::remove_file(session.path("dst/f")).unwrap();
         let sum = sum.replace(['0', '1', '2'], "3");
         session.haul(&format!("cp --expect sha256:{sum} {urls}")).status(1).stderr_has(&sum);
@@ -127,15 +127,15 @@ fn a_mirror_with_other_content_is_found_by_the_digest() {
 }
 
 #[test]
-fn mirrors_that_cannot_be_opened_are_left_out_as_long_as_there_is_one() {
+fn mirrors_that_cannot_be_opened_are_left_out_if_another_one_can() {
     let Some(nginx) = Nginx::start("", "") else { return };
     let (session, bytes) = (Session::new(), content(26, 300_000));
     put(&session, &nginx.www("g"), &bytes, TIME);
     fs::create_dir(nginx.www("d")).unwrap();
-    let (missing, there) = (nginx.url("/f"), nginx.url("/g"));
+    let (missing, existing) = (nginx.url("/f"), nginx.url("/g"));
     // The file has the name of the first, although that does not exist.
     session
-        .haul(&format!("cp --mirror {there} {missing} dst/"))
+        .haul(&format!("cp --mirror {existing} {missing} dst/"))
         .status(0)
         .stderr_has(&format!("haul: warning: {missing}: this mirror is not used: "));
     whole(&session, &bytes);
@@ -143,7 +143,7 @@ fn mirrors_that_cannot_be_opened_are_left_out_as_long_as_there_is_one() {
     let ran = session.haul(&format!("cp --mirror {other} {missing} new/")).status(1);
     ran.stderr_has(&format!("haul: {missing}: cannot open ("));
     assert!(!session.has("new/f"));
-    let line = format!("cp --mirror {there} {there} {missing} dst/");
+    let line = format!("cp --mirror {existing} {existing} {missing} dst/");
     session.haul(&line).status(2).stderr("haul: --mirror and --expect need exactly one SOURCE\n");
 }
 
@@ -161,7 +161,7 @@ fn a_copy_from_mirrors_resumes_from_any_of_them() {
     wait_for_bytes(&session.path("dst"), 6 << 20);
     running.kill().unwrap();
     running.wait().unwrap();
-    // The mirror that gave the file its name.
+    // Stop the mirror that gave the file its name.
     drop(one);
     let summary = session.haul(&format!("cp --json {line}")).status(0).summary();
     assert_ne!(summary["resumed_bytes"], 0, "{summary}");

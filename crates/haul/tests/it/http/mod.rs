@@ -47,9 +47,9 @@ fn arrives(server: &Server, options: &str, content: &[u8]) -> Ran {
 #[track_caller]
 fn whole(session: &Session, content: &[u8]) {
     let arrived = fs::read(session.path("dst/f")).unwrap();
-    assert_eq!(arrived.len(), content.len(), "it has another length");
+    assert_eq!(arrived.len(), content.len(), "the length differs");
     let differs = arrived.iter().zip(content).position(|(is, should)| is != should);
-    assert_eq!(differs, None, "a byte is another one");
+    assert_eq!(differs, None, "a byte differs");
     assert_eq!(fs::read_dir(session.path("dst")).unwrap().count(), 1, "something is left over");
 }
 
@@ -58,6 +58,6 @@ fn whole(session: &Session, content: &[u8]) {
 fn fails(server: &Server, options: &str, text: &str) -> Ran {
     let session = Session::new();
     let ran = copy(&session, options, &server.url("/f")).status(1).stderr_has(text);
-    assert!(!session.has("dst/f"), "there is something under the final name");
+    assert!(!session.has("dst/f"), "dst/f exists");
     ran
 }

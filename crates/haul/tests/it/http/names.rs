@@ -16,7 +16,7 @@ use crate::session::Session;
 fn names_of(path: &str) -> (i32, String, Vec<Vec<u8>>) {
     let session = Session::new().directory("dst").file("evil", "untouched");
     let file = File::new(content(1, 1000));
-    let server = Server::start(move |asked| file.answer(asked));
+    let server = Server::start(move |request| file.answer(request));
     let output =
         session.command("cp --retries 0").arg(server.url(path)).arg("dst/").output().unwrap();
     let in_dst = fs::read_dir(session.path("dst")).unwrap().map(Result::unwrap);
@@ -33,16 +33,20 @@ fn names_of(path: &str) -> (i32, String, Vec<Vec<u8>>) {
     (output.status.code().unwrap(), stderr, names)
 }
 
-/// `%2F` was refused, and `a%2Bb` was requested as `a+b`.
+/// Formerly, `%2F` was refused, and `a%2Bb` was requested as `a+b`.
 #[test]
 fn percent_encoding_in_an_argument_is_sent_unchanged() {
     for (path, name) in [("/a%2Bb", "a+b"), ("/d%2Fe/f%2Fg", "f%2Fg"), ("/%7Eada/x%28", "x(")] {
         let session = Session::new().directory("dst");
         let file = File::new(content(1, 300 << 10));
-        let server = Server::start(move |asked| file.answer(asked));
+        let server = Server::start(move |request| file.answer(request));
         session.haul(&format!("cp --retries 0 {} dst/", server.url(path))).status(0);
         assert!(session.has(&format!("dst/{name}")), "{path}");
-        assert!(server.asked().iter().all(|asked| asked.target == path), "{:?}", server.asked());
+        assert!(
+            server.asked().iter().all(|request| request.target == path),
+            "{:?}",
+            server.asked()
+        );
     }
 }
 
@@ -111,9 +115,9 @@ fn names_are_printed_without_control_characters() {
 #[test]
 fn a_redirect_does_not_change_the_file_name() {
     let file = File::new(content(1, 1000));
-    let server = Server::start(move |asked| match asked.target.as_str() {
+    let server = Server::start(move |request| match request.target.as_str() {
         "/f" => Answer::redirect(302, "/..%2F..%2Fevil"),
-        _ => file.answer(asked),
+        _ => file.answer(request),
     });
     super::arrives(&server, "", &content(1, 1000));
 }

@@ -21,8 +21,8 @@ pub(super) struct Nginx {
 }
 
 impl Nginx {
-    /// With further lines for `http` and for `location /`. `None`, with the reason printed, where
-    /// there is no nginx.
+    /// Starts nginx with these lines added to `http` and to `location /`. `None`, with the reason printed, where
+    /// nginx is not installed.
     pub(super) fn start(http: &str, location: &str) -> Option<Self> {
         if !Path::new(NGINX).exists() {
             eprintln!("skipped: there is no {NGINX} (Debian: nginx-light)");

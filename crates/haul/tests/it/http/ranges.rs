@@ -17,14 +17,14 @@ use crate::session::Session;
 
 const SIZE: usize = 2 << 20;
 
-/// Requests for later ranges of a file get the response of `wrong`: all of them, or one in the
-/// middle.
+/// A server that sends the responses of `wrong` to requests for later ranges of a file: to all of them, or
+/// only to request number 4.
 fn later(always: bool, wrong: fn(&Asked, Answer) -> Answer) -> Server {
     let file = File::new(content(1, SIZE));
-    Server::start(move |asked| {
-        let answer = file.answer(asked);
-        let is_it = asked.is_later_part() && (always || asked.number == 4);
-        if is_it { wrong(asked, answer) } else { answer }
+    Server::start(move |request| {
+        let response = file.answer(request);
+        let is_it = request.is_later_part() && (always || request.number == 4);
+        if is_it { wrong(request, response) } else { response }
     })
 }
 
@@ -32,9 +32,9 @@ const OPTIONS: &str = "--lanes 2 --chunk 128K --retries 2";
 
 #[test]
 fn a_range_other_than_the_requested_one_is_refused() {
-    let server = later(true, |asked, answer| {
-        let (first, last) = asked.range().unwrap();
-        answer.with("Content-Range", format!("bytes {}-{}/{SIZE}", first - 100, last - 100))
+    let server = later(true, |request, response| {
+        let (first, last) = request.range().unwrap();
+        response.with("Content-Range", format!("bytes {}-{}/{SIZE}", first - 100, last - 100))
     });
     fails(&server, OPTIONS, "the server sent bytes ");
 }
@@ -43,9 +43,9 @@ fn a_range_other_than_the_requested_one_is_refused() {
 fn a_range_that_begins_right_and_is_shorter_or_longer_is_refused() {
     for (by, framing) in [(-10, Framing::Length), (10, Framing::Length), (10, Framing::Chunked)] {
         let file = File::new(content(1, SIZE));
-        let server = Server::start(move |asked| {
-            let Some((first, last)) = asked.range().filter(|_| asked.is_later_part()) else {
-                return file.answer(asked);
+        let server = Server::start(move |request| {
+            let Some((first, last)) = request.range().filter(|_| request.is_later_part()) else {
+                return file.answer(request);
             };
             let last = last.min(SIZE - 20).saturating_add_signed(by);
             Answer::new(206, &file.content[first..=last])
@@ -59,19 +59,19 @@ fn a_range_that_begins_right_and_is_shorter_or_longer_is_refused() {
 
 #[test]
 fn a_range_of_a_file_of_another_length_is_refused() {
-    let server = later(true, |asked, answer| {
-        let (first, last) = asked.range().unwrap();
-        answer.with("Content-Range", format!("bytes {first}-{last}/{}", SIZE + 1))
+    let server = later(true, |request, response| {
+        let (first, last) = request.range().unwrap();
+        response.with("Content-Range", format!("bytes {first}-{last}/{}", SIZE + 1))
     });
     fails(&server, OPTIONS, "it had 2097152 bytes and has 2097153");
 }
 
 #[test]
 fn a_range_without_content_range_is_refused() {
-    let server = later(true, |_, answer| answer.without("Content-Range"));
+    let server = later(true, |_, response| response.without("Content-Range"));
     fails(&server, OPTIONS, "without Content-Range");
     let file = File::new(content(1, SIZE));
-    let server = Server::start(move |asked| file.answer(asked).without("Content-Range"));
+    let server = Server::start(move |request| file.answer(request).without("Content-Range"));
     fails(&server, OPTIONS, "without Content-Range");
 }
 
@@ -79,9 +79,9 @@ fn a_range_without_content_range_is_refused() {
 fn a_range_with_a_malformed_content_range_is_refused() {
     for words in ["bytes", "bytes 5-4/10", "bytes */2097152", "lines 1-2/3", "bytes 1-2/x", ""] {
         let file = File::new(content(1, SIZE));
-        let server = Server::start(move |asked| {
-            let answer = file.answer(asked);
-            if asked.is_later_part() { answer.with("Content-Range", words) } else { answer }
+        let server = Server::start(move |request| {
+            let response = file.answer(request);
+            if request.is_later_part() { response.with("Content-Range", words) } else { response }
         });
         fails(&server, OPTIONS, "/f: cannot read (");
     }
@@ -91,15 +91,15 @@ fn a_range_with_a_malformed_content_range_is_refused() {
 fn a_body_of_another_length_than_its_range_is_refused() {
     for by in [-7, 7] {
         let file = File::new(content(1, SIZE));
-        let server = Server::start(move |asked| {
-            let answer = file.answer(asked);
-            if !asked.is_later_part() {
-                return answer;
+        let server = Server::start(move |request| {
+            let response = file.answer(request);
+            if !request.is_later_part() {
+                return response;
             }
-            let length = answer.body.len().saturating_add_signed(by);
-            let mut answer = answer.with("Content-Length", length.to_string());
-            answer.body.resize(length, b'x');
-            answer
+            let length = response.body.len().saturating_add_signed(by);
+            let mut response = response.with("Content-Length", length.to_string());
+            response.body.resize(length, b'x');
+            response
         });
         fails(&server, OPTIONS, "bytes for a range of");
     }
@@ -110,13 +110,13 @@ fn bytes_after_the_end_of_a_range_are_not_written() {
     for framing in [Framing::Chunked, Framing::End] {
         let file = File::new(content(1, SIZE));
         let bytes = file.content.clone();
-        let server = Server::start(move |asked| {
-            let mut answer = file.answer(asked);
-            if answer.status == 206 {
-                answer.body.extend_from_slice(&[b'x'; 5000]);
-                answer = answer.framed(framing);
+        let server = Server::start(move |request| {
+            let mut response = file.answer(request);
+            if response.status == 206 {
+                response.body.extend_from_slice(&[b'x'; 5000]);
+                response = response.framed(framing);
             }
-            answer
+            response
         });
         let session = Session::new();
         let ran = copy(&session, OPTIONS, &server.url("/f"));
@@ -137,20 +137,21 @@ fn a_file_of_a_server_that_refuses_ranges_is_read_in_one_stream() {
         File { ranged: false, ..File::new(content(1, SIZE)) }
     }
     // The server announces ranges, and never sends one.
-    let server = Server::start(move |asked| whole().answer(asked).with("Accept-Ranges", "bytes"));
+    let server =
+        Server::start(move |request| whole().answer(request).with("Accept-Ranges", "bytes"));
     arrives(&server, OPTIONS, &content(1, SIZE));
-    assert!(server.asked().iter().all(|asked| !asked.is_later_part()));
+    assert!(server.asked().iter().all(|request| !request.is_later_part()));
     // The server sends the first range only.
-    let server = later(true, |asked, answer| whole().answer(asked).then(answer.end));
+    let server = later(true, |request, response| whole().answer(request).then(response.end));
     arrives(&server, OPTIONS, &content(1, SIZE));
-    let refused = server.asked().iter().filter(|asked| asked.is_later_part()).count();
-    assert!(refused < 40, "it was asked for parts {refused} times");
+    let refused = server.asked().iter().filter(|request| request.is_later_part()).count();
+    assert!(refused < 40, "parts were requested {refused} times");
 }
 
 #[test]
 fn a_range_is_requested_again_after_one_response_with_the_whole_file() {
-    let server = later(false, |asked, answer| {
-        File { ranged: false, ..File::new(content(1, SIZE)) }.answer(asked).then(answer.end)
+    let server = later(false, |request, response| {
+        File { ranged: false, ..File::new(content(1, SIZE)) }.answer(request).then(response.end)
     });
     arrives(&server, OPTIONS, &content(1, SIZE));
 }
@@ -166,8 +167,12 @@ fn an_html_page_in_place_of_a_range_is_never_written() {
             _ => Answer::page(500),
         };
         let file = File::new(content(1, SIZE));
-        let server = Server::start(move |asked| {
-            if asked.is_later_part() { page(asked, Answer::page(200)) } else { file.answer(asked) }
+        let server = Server::start(move |request| {
+            if request.is_later_part() {
+                page(request, Answer::page(200))
+            } else {
+                file.answer(request)
+            }
         });
         let text = match status {
             200 => "it has changed: it had 2097152 bytes",
@@ -212,38 +217,41 @@ fn a_file_of_a_server_without_ranges_is_read_in_one_stream() {
     for size in [0, 1, 65_536, 300_000, 5 << 20] {
         let file = File { ranged: false, ..File::new(content(2, size)) };
         let bytes = file.content.clone();
-        let server = Server::start(move |asked| file.answer(asked));
+        let server = Server::start(move |request| file.answer(request));
         arrives(&server, "", &bytes);
         arrives(&server, "--lanes 4", &bytes);
     }
 }
 
-/// Formerly, each after the first 16 was requested again, although those were read.
+/// Formerly, each file after the first 16 was requested again, although the earlier ones had been read.
 #[test]
-fn files_without_ranges_that_are_read_in_turn_keep_their_first_responses() {
+fn files_without_ranges_that_are_read_in_turn_are_requested_equally_often() {
     let file = File { ranged: false, ..File::new(content(2, 100_000)) };
     let bytes = file.content.clone();
-    let server = Server::start(move |asked| file.answer(asked));
+    let server = Server::start(move |request| file.answer(request));
     let urls: Vec<_> = (0..20).map(|n| server.url(&format!("/f{n}"))).collect();
     let ran = Session::new().haul(&format!("cat {}", urls.join(" "))).status(0);
-    assert!(ran.bytes() == bytes.repeat(20), "they differ");
-    let asked = server.asked();
+    assert!(ran.bytes() == bytes.repeat(20), "the contents differ");
+    let requests = server.asked();
     let count = |target: &str| {
-        asked.iter().filter(|asked| asked.method == "GET" && asked.target == target).count()
+        requests
+            .iter()
+            .filter(|request| request.method == "GET" && request.target == target)
+            .count()
     };
     assert_eq!(count("/f19"), count("/f9"));
 }
 
 #[test]
 fn a_range_without_a_total_size_is_not_taken_for_the_whole_file() {
-    let unsaid = |asked: &Asked, answer: Answer| match asked.range() {
-        Some((first, last)) => answer.with("Content-Range", format!("bytes {first}-{last}/*")),
-        None => answer,
+    let without_total = |request: &Asked, response: Answer| match request.range() {
+        Some((first, last)) => response.with("Content-Range", format!("bytes {first}-{last}/*")),
+        None => response,
     };
     for size in [SIZE, 300_000, 100_000] {
         let file = File::new(content(1, size));
         let bytes = file.content.clone();
-        let server = Server::start(move |asked| unsaid(asked, file.answer(asked)));
+        let server = Server::start(move |request| without_total(request, file.answer(request)));
         arrives(&server, OPTIONS, &bytes);
     }
     // The server sends ranges only, whatever is requested.
@@ -259,14 +267,14 @@ fn files_of_every_length_arrive_in_ranges() {
     for size in [0, 1, 65_535, 65_536, 65_537, 262_144, 262_145, 3_000_000] {
         let file = File::new(content(2, size));
         let bytes = file.content.clone();
-        let server = Server::start(move |asked| file.answer(asked));
+        let server = Server::start(move |request| file.answer(request));
         arrives(&server, "", &bytes);
         arrives(&server, "--lanes 4 --chunk 100K", &bytes);
     }
 }
 
 #[test]
-fn files_of_the_server_of_python_are_copied() {
+fn files_are_copied_from_the_server_of_python() {
     let port = free_port();
     let shown = Session::new();
     let mut server = Command::new("python3");
@@ -280,8 +288,8 @@ fn files_of_the_server_of_python_are_copied() {
     };
     let begun = Instant::now();
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-        assert_eq!(server.try_wait().unwrap(), None, "it ended");
-        assert!(begun.elapsed() < Duration::from_secs(20), "it does not listen");
+        assert_eq!(server.try_wait().unwrap(), None, "python3 has ended");
+        assert!(begun.elapsed() < Duration::from_secs(20), "python3 does not listen");
         std::thread::sleep(Duration::from_millis(20));
     }
     let outcome = std::panic::catch_unwind(|| {

@@ -17,11 +17,11 @@ fn endless_redirects_are_an_error_after_few_requests() {
     // To itself, in a circle, and to ever new targets.
     let to_itself = Server::start(|_| Answer::redirect(302, "/f"));
     fails(&to_itself, "", "too many redirects");
-    let around = Server::start(|asked| {
-        Answer::redirect(301, if asked.target == "/f" { "/g" } else { "/f" })
+    let around = Server::start(|request| {
+        Answer::redirect(301, if request.target == "/f" { "/g" } else { "/f" })
     });
     fails(&around, "", "too many redirects");
-    let further = Server::start(|asked| Answer::redirect(307, &format!("{}x", asked.target)));
+    let further = Server::start(|request| Answer::redirect(307, &format!("{}x", request.target)));
     fails(&further, "", "too many redirects");
     for server in [to_itself, around, further] {
         assert!(server.asked().len() <= 12, "{} requests", server.asked().len());
@@ -33,10 +33,10 @@ fn every_kind_of_redirect_is_followed() {
     for status in [301, 302, 303, 307, 308] {
         let file = File::new(content(1, SIZE));
         let bytes = file.content.clone();
-        let server = Server::start(move |asked| match asked.target.as_str() {
+        let server = Server::start(move |request| match request.target.as_str() {
             "/f" => Answer::redirect(status, "deep/er"),
             "/deep/er" => Answer::redirect(status, "../other%20place?a=b"),
-            "/other%20place?a=b" => file.answer(asked),
+            "/other%20place?a=b" => file.answer(request),
             _ => Answer::page(404),
         });
         arrives(&server, OPTIONS, &bytes);
@@ -57,15 +57,15 @@ fn a_redirect_to_an_unusable_target_is_an_error() {
 fn a_file_on_another_server_is_fetched_from_there() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
-    let other = Server::start(move |asked| file.answer(asked));
+    let other = Server::start(move |request| file.answer(request));
     let to = other.url("/elsewhere?signature=abc");
     let server = Server::start(move |_| Answer::redirect(302, &to));
     arrives(&server, OPTIONS, &bytes);
     assert!(other.asked().len() > 5, "it was not read by parts");
     let host = other.address().to_string();
-    for asked in other.asked() {
-        assert_eq!(asked.target, "/elsewhere?signature=abc");
-        assert_eq!(asked.field("host"), Some(host.as_str()));
+    for request in other.asked() {
+        assert_eq!(request.target, "/elsewhere?signature=abc");
+        assert_eq!(request.field("host"), Some(host.as_str()));
     }
 }
 
@@ -78,11 +78,11 @@ fn a_redirect_target_that_expires_half_way_is_requested_anew() {
         let bytes = file.content.clone();
         let given = AtomicU64::new(0);
         let used = Mutex::new(HashMap::new());
-        let other = Server::start(move |asked| {
+        let other = Server::start(move |request| {
             let mut used = used.lock().unwrap();
-            let times = used.entry(asked.target.clone()).or_insert(0);
+            let times = used.entry(request.target.clone()).or_insert(0);
             *times += 1;
-            if *times <= GOOD { file.answer(asked) } else { Answer::page(status) }
+            if *times <= GOOD { file.answer(request) } else { Answer::page(status) }
         });
         let to = other.url("/v");
         let server = Server::start(move |_| {
@@ -96,12 +96,12 @@ fn a_redirect_target_that_expires_half_way_is_requested_anew() {
 
 #[test]
 fn a_redirect_target_that_accepts_only_get_is_read() {
-    // As URLs that are signed for GET only.
+    // Like URLs that are signed for GET only.
     for status in [403, 405, 404, 501] {
         let file = File::new(content(1, SIZE));
         let bytes = file.content.clone();
-        let other = Server::start(move |asked| match asked.method.as_str() {
-            "GET" => file.answer(asked),
+        let other = Server::start(move |request| match request.method.as_str() {
+            "GET" => file.answer(request),
             _ => Answer::page(status),
         });
         let to = other.url("/signed");

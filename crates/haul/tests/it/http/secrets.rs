@@ -25,17 +25,17 @@ fn challenge() -> Answer {
 }
 
 /// Whether any of a request's header fields contains a secret.
-fn has_secret(asked: &Asked) -> bool {
-    asked.field("authorization").is_some() || format!("{asked:?}").contains(SECRET)
+fn has_secret(request: &Asked) -> bool {
+    request.field("authorization").is_some() || format!("{request:?}").contains(SECRET)
 }
 
 #[test]
 fn a_password_is_not_sent_to_the_target_of_a_redirect() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
-    let other = Server::start(move |asked| file.answer(asked));
+    let other = Server::start(move |request| file.answer(request));
     let to = other.url("/f");
-    let server = Server::start(move |asked| match asked.field("authorization") {
+    let server = Server::start(move |request| match request.field("authorization") {
         Some(BASIC) => Answer::redirect(302, &to),
         _ => challenge(),
     });
@@ -48,14 +48,14 @@ fn a_password_is_not_sent_to_the_target_of_a_redirect() {
     assert!(!other.asked().iter().any(has_secret), "{:?}", other.asked());
 }
 
-/// Formerly, both were sent to every server of the command.
+/// Formerly, the password and the token were sent to every server of the command.
 #[test]
 fn a_secret_that_could_be_for_two_servers_is_sent_to_neither() {
     let server = || {
         let file = File::new(content(1, SIZE));
-        Server::start(move |asked| match asked.field("authorization") {
+        Server::start(move |request| match request.field("authorization") {
             None => challenge().with("WWW-Authenticate", "Basic realm=\"here\", Bearer"),
-            Some(_) => file.answer(asked),
+            Some(_) => file.answer(request),
         })
     };
     let (one, other) = (server(), server());
@@ -81,11 +81,11 @@ fn a_secret_that_could_be_for_two_servers_is_sent_to_neither() {
 fn of_two_servers_only_the_one_with_a_user_gets_the_password() {
     let file = File::new(content(1, SIZE));
     let (bytes, public) = (file.content.clone(), File::new(content(2, SIZE)));
-    let server = Server::start(move |asked| match asked.field("authorization") {
-        Some(BASIC) => file.answer(asked),
+    let server = Server::start(move |request| match request.field("authorization") {
+        Some(BASIC) => file.answer(request),
         _ => challenge(),
     });
-    let other = Server::start(move |asked| public.answer(asked));
+    let other = Server::start(move |request| public.answer(request));
     let session = Session::new();
     let urls = format!("{} {}", as_me(&server), other.url("/g"));
     copy_as(&session, "HAUL_PASSWORD", &urls).status(0);
@@ -96,8 +96,8 @@ fn of_two_servers_only_the_one_with_a_user_gets_the_password() {
 #[test]
 fn a_remote_of_the_configuration_has_a_token_of_its_own() {
     let file = File::new(content(1, SIZE));
-    let server = Server::start(move |asked| match asked.field("authorization") {
-        Some("Bearer open-sesame") => file.answer(asked),
+    let server = Server::start(move |request| match request.field("authorization") {
+        Some("Bearer open-sesame") => file.answer(request),
         _ => challenge().with("WWW-Authenticate", "Bearer"),
     });
     let session = Session::new();
@@ -112,7 +112,7 @@ fn a_redirect_target_that_requires_a_password_gets_none() {
     let both = || challenge().with("WWW-Authenticate", "Basic realm=\"here\", Bearer");
     let other = Server::start(move |_| both());
     let to = other.url("/f");
-    let server = Server::start(move |asked| match asked.field("authorization") {
+    let server = Server::start(move |request| match request.field("authorization") {
         Some(_) => Answer::redirect(302, &to),
         _ => both(),
     });
@@ -130,12 +130,12 @@ fn a_redirect_target_that_requires_a_password_gets_none() {
 #[test]
 fn a_redirect_target_that_requires_a_password_half_way_gets_none() {
     let file = File::new(content(1, SIZE));
-    let other = Server::start(move |asked| match asked.number {
-        1..=3 => file.answer(asked),
+    let other = Server::start(move |request| match request.number {
+        1..=3 => file.answer(request),
         _ => challenge(),
     });
     let to = other.url("/f");
-    let server = Server::start(move |asked| match asked.field("authorization") {
+    let server = Server::start(move |request| match request.field("authorization") {
         Some(_) => Answer::redirect(302, &to),
         _ => challenge(),
     });
@@ -149,11 +149,11 @@ fn a_redirect_target_that_requires_a_password_half_way_gets_none() {
 fn the_same_host_at_another_port_is_another_server_also_after_two_redirects() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
-    let last = Server::start(move |asked| file.answer(asked));
+    let last = Server::start(move |request| file.answer(request));
     let to_last = last.url("/f");
     let middle = Server::start(move |_| Answer::redirect(307, &to_last));
     let to_middle = middle.url("/f");
-    let server = Server::start(move |asked| match asked.field("authorization") {
+    let server = Server::start(move |request| match request.field("authorization") {
         Some(value) if value == format!("Bearer {SECRET}") => Answer::redirect(307, &to_middle),
         _ => challenge().with("WWW-Authenticate", "Bearer"),
     });
@@ -169,20 +169,20 @@ fn the_same_host_at_another_port_is_another_server_also_after_two_redirects() {
 fn a_redirect_back_to_the_first_server_gets_the_password() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
-    let back = Server::start(|asked| {
-        Answer::redirect(302, asked.target.strip_prefix("/?").unwrap_or_default())
+    let back = Server::start(|request| {
+        Answer::redirect(302, request.target.strip_prefix("/?").unwrap_or_default())
     });
     let to_back = back.url("/?");
-    let server = Server::start(move |asked| {
-        if asked.field("authorization") != Some(BASIC) {
+    let server = Server::start(move |request| {
+        if request.field("authorization") != Some(BASIC) {
             return challenge();
         }
-        match asked.target.as_str() {
+        match request.target.as_str() {
             "/f" => {
-                let home = format!("http://{}/real", asked.field("host").unwrap());
+                let home = format!("http://{}/real", request.field("host").unwrap());
                 Answer::redirect(302, &format!("{to_back}{home}"))
             }
-            _ => file.answer(asked),
+            _ => file.answer(request),
         }
     });
     let session = Session::new();

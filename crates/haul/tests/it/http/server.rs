@@ -40,9 +40,9 @@ impl Asked {
 
     /// The request without a header field.
     pub(super) fn without(&self, name: &str) -> Self {
-        let mut asked = self.clone();
-        asked.fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
-        asked
+        let mut request = self.clone();
+        request.fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        request
     }
 
     /// First and last byte of `Range: bytes=a-b`.
@@ -91,13 +91,13 @@ pub(super) struct Server {
 struct Shared {
     script: Box<Script>,
     tls: Option<Arc<ServerConfig>>,
-    /// A connection without a request for this long is closed.
+    /// How long a connection may be without a request before it is closed.
     patience: Option<Duration>,
     /// More connections than this are closed as soon as they are accepted.
     most_open: u64,
-    asked: Mutex<Vec<Asked>>,
+    requests: Mutex<Vec<Asked>>,
     /// Names of the header fields of all responses.
-    answered: Mutex<Vec<String>>,
+    response_fields: Mutex<Vec<String>>,
     accepted: AtomicU64,
     closed: AtomicU64,
     stopped: AtomicBool,
@@ -140,8 +140,8 @@ impl Server {
             tls,
             patience,
             most_open,
-            asked: Mutex::default(),
-            answered: Mutex::default(),
+            requests: Mutex::default(),
+            response_fields: Mutex::default(),
             accepted: AtomicU64::new(0),
             closed: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
@@ -163,12 +163,13 @@ impl Server {
 
     /// All requests so far.
     pub(super) fn asked(&self) -> Vec<Asked> {
-        self.shared.asked.lock().unwrap().clone()
+        self.shared.requests.lock().unwrap().clone()
     }
 
     /// Number of responses with a header field.
     pub(super) fn answers_with(&self, name: &str) -> u64 {
-        self.shared.answered.lock().unwrap().iter().filter(|known| *known == name).count() as u64
+        self.shared.response_fields.lock().unwrap().iter().filter(|known| *known == name).count()
+            as u64
     }
 
     /// Connections that were accepted so far.
@@ -224,19 +225,19 @@ impl Shared {
         };
         let mut stream = BufReader::new(stream);
         let mut nth = 0;
-        while let Some(asked) = Asked::read(&mut stream)? {
+        while let Some(request) = Asked::read(&mut stream)? {
             nth += 1;
-            let asked = {
-                let mut all = self.asked.lock().unwrap();
+            let request = {
+                let mut all = self.requests.lock().unwrap();
                 let number = all.len() as u64 + 1;
-                all.push(Asked { number, connection, nth, open: self.open(), ..asked });
+                all.push(Asked { number, connection, nth, open: self.open(), ..request });
                 all[all.len() - 1].clone()
             };
-            let answer = (self.script)(&asked);
-            let names = answer.fields.iter().map(|(name, _)| name.clone());
-            self.answered.lock().unwrap().extend(names);
-            let sent = answer.send(asked.method == "HEAD", stream.get_mut());
-            match answer.end {
+            let response = (self.script)(&request);
+            let names = response.fields.iter().map(|(name, _)| name.clone());
+            self.response_fields.lock().unwrap().extend(names);
+            let sent = response.send(request.method == "HEAD", stream.get_mut());
+            match response.end {
                 End::Stays => sent?,
                 End::Closes => {
                     tcp.shutdown(Shutdown::Write)?;

@@ -31,57 +31,58 @@ struct Archive {
 
 /// How the login server requests credentials.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asks {
-    ByStatus,
+enum Challenge {
+    /// By status 401.
+    Status,
     /// By an HTML page, as some servers do that expect the password with the first request.
-    ByPage,
+    Page,
 }
 
 impl Archive {
     /// A session at the data server is valid for `good` requests.
-    fn start(asks: Asks, good: u64) -> Self {
+    fn start(challenge: Challenge, good: u64) -> Self {
         let file = File::new(content(1, SIZE));
         let bytes = file.content.clone();
         // The address of the data server is known only when it runs.
         let home: Arc<Mutex<String>> = Arc::default();
         let back = Arc::clone(&home);
         let codes = AtomicU64::new(0);
-        let login = Server::start(move |asked| {
-            let signed_in = Some(BASIC) == asked.field("authorization");
-            let is_known = has_cookie(asked, "sso=ada");
-            match (signed_in || is_known, asks) {
+        let login = Server::start(move |request| {
+            let signed_in = Some(BASIC) == request.field("authorization");
+            let is_known = has_cookie(request, "sso=ada");
+            match (signed_in || is_known, challenge) {
                 (true, _) => {
                     let code = codes.fetch_add(1, Ordering::SeqCst);
                     let home = back.lock().unwrap();
-                    Answer::redirect(302, &format!("{home}/login?code={code}&to={}", to(asked)))
+                    Answer::redirect(302, &format!("{home}/login?code={code}&to={}", to(request)))
                         .with("Set-Cookie", "sso=ada; Path=/; HttpOnly; Max-Age=3600")
                 }
-                (false, Asks::ByStatus) => {
+                (false, Challenge::Status) => {
                     Answer::page(401).with("WWW-Authenticate", "Basic realm=\"archive\"")
                 }
-                (false, Asks::ByPage) => Answer::page(200),
+                (false, Challenge::Page) => Answer::page(200),
             }
         });
         // By another host name, so that the servers do not share cookies.
         let at = format!("http://localhost:{}/authorize?to=", login.address().port());
         let sessions: Mutex<HashSet<String>> = Mutex::default();
         let served = AtomicU64::new(0);
-        let data = Server::start(move |asked| {
+        let data = Server::start(move |request| {
             let mut sessions = sessions.lock().unwrap();
-            if let Some((_, rest)) = asked.target.split_once("/login?code=") {
+            if let Some((_, rest)) = request.target.split_once("/login?code=") {
                 let (code, to) = rest.split_once("&to=").unwrap();
                 sessions.insert(format!("session={code}"));
                 served.store(0, Ordering::SeqCst);
                 return Answer::redirect(302, to)
                     .with("Set-Cookie", format!("session={code}; Path=/; HttpOnly"));
             }
-            if sessions.iter().any(|session| has_cookie(asked, session)) {
+            if sessions.iter().any(|session| has_cookie(request, session)) {
                 if served.fetch_add(1, Ordering::SeqCst) < good {
-                    return file.answer(asked);
+                    return file.answer(request);
                 }
                 sessions.clear();
             }
-            Answer::redirect(302, &format!("{at}{}", asked.target))
+            Answer::redirect(302, &format!("{at}{}", request.target))
         });
         *home.lock().unwrap() = data.url("");
         Self { data, login, bytes }
@@ -93,30 +94,30 @@ impl Archive {
     }
 
     /// Asserts that neither server got credentials of the other.
-    fn kept_apart(&self) {
-        for asked in self.data.asked() {
-            assert!(asked.field("authorization").is_none(), "{asked:?}");
-            assert!(!has_cookie(&asked, "sso=ada"), "{asked:?}");
+    fn assert_credentials_are_separate(&self) {
+        for request in self.data.asked() {
+            assert!(request.field("authorization").is_none(), "{request:?}");
+            assert!(!has_cookie(&request, "sso=ada"), "{request:?}");
         }
-        for asked in self.login.asked() {
-            let cookie = asked.field("cookie").unwrap_or_default();
-            assert!(!cookie.contains("session="), "{asked:?}");
+        for request in self.login.asked() {
+            let cookie = request.field("cookie").unwrap_or_default();
+            assert!(!cookie.contains("session="), "{request:?}");
         }
     }
 
     /// How often a password was sent.
     fn passwords(&self) -> usize {
-        let asked = self.login.asked();
-        asked.iter().filter(|asked| asked.field("authorization").is_some()).count()
+        let requests = self.login.asked();
+        requests.iter().filter(|request| request.field("authorization").is_some()).count()
     }
 }
 
-fn has_cookie(asked: &Asked, pair: &str) -> bool {
-    asked.field("cookie").is_some_and(|cookies| cookies.split("; ").any(|known| known == pair))
+fn has_cookie(request: &Asked, pair: &str) -> bool {
+    request.field("cookie").is_some_and(|cookies| cookies.split("; ").any(|known| known == pair))
 }
 
-fn to(asked: &Asked) -> &str {
-    asked.target.split_once("to=").unwrap().1
+fn to(request: &Asked) -> &str {
+    request.target.split_once("to=").unwrap().1
 }
 
 fn netrc(session: &Session, text: &str) {
@@ -132,14 +133,14 @@ fn with_netrc() -> Session {
 }
 
 #[test]
-fn the_netrc_has_the_password_for_the_target_of_a_redirect() {
-    for asks in [Asks::ByStatus, Asks::ByPage] {
-        let archive = Archive::start(asks, u64::MAX);
+fn the_password_for_the_target_of_a_redirect_is_read_from_netrc() {
+    for challenge in [Challenge::Status, Challenge::Page] {
+        let archive = Archive::start(challenge, u64::MAX);
         let session = with_netrc();
         // The token is for the server that is named, and for no other.
         let ran = archive.copy(&session, "-v", &[("HAUL_TOKEN", "other-secret")]).status(0);
         whole(&session, &archive.bytes);
-        archive.kept_apart_but_for_the_token();
+        archive.assert_credentials_and_token_are_separate();
         assert!(!format!("{}{}", ran.out(), ran.err()).contains(SECRET));
         // The login is done once, whatever the number of ranges.
         assert_eq!(archive.passwords(), 1);
@@ -149,47 +150,48 @@ fn the_netrc_has_the_password_for_the_target_of_a_redirect() {
 }
 
 impl Archive {
-    /// The token is for the data server, which does not request it; the login server must not get it.
-    fn kept_apart_but_for_the_token(&self) {
-        self.kept_apart();
-        for asked in self.login.asked() {
-            assert!(!format!("{asked:?}").contains("other-secret"), "{asked:?}");
+    /// As [`Self::assert_credentials_are_separate`]; also, the login server must not get the token, which is for the
+    /// data server.
+    fn assert_credentials_and_token_are_separate(&self) {
+        self.assert_credentials_are_separate();
+        for request in self.login.asked() {
+            assert!(!format!("{request:?}").contains("other-secret"), "{request:?}");
         }
     }
 }
 
 #[test]
 fn a_session_that_expires_half_way_is_renewed() {
-    let archive = Archive::start(Asks::ByStatus, 12);
+    let archive = Archive::start(Challenge::Status, 12);
     let session = with_netrc();
     archive.copy(&session, "", &[]).status(0);
     whole(&session, &archive.bytes);
-    archive.kept_apart();
-    // Of the requests that notice it, one logs in.
-    let (walks, asked) = (archive.login.asked().len(), archive.data.asked().len());
-    assert_eq!(archive.passwords(), walks);
-    assert!(walks >= 2 && walks * 6 <= asked + 12, "{walks} walks for {asked} requests");
+    archive.assert_credentials_are_separate();
+    // Of the requests that find the session expired, only one logs in.
+    let (logins, requests) = (archive.login.asked().len(), archive.data.asked().len());
+    assert_eq!(archive.passwords(), logins);
+    assert!(logins >= 2 && logins * 6 <= requests + 12, "{logins} logins for {requests} requests");
 }
 
 #[test]
 fn many_files_need_one_login() {
-    let archive = Archive::start(Asks::ByStatus, u64::MAX);
+    let archive = Archive::start(Challenge::Status, u64::MAX);
     let session = with_netrc();
     let urls: Vec<_> = (0..20).map(|number| archive.data.url(&format!("/f{number}"))).collect();
     session.haul(&format!("cp {} dst/", urls.join(" "))).status(0);
     assert_eq!(fs::read_dir(session.path("dst")).unwrap().count(), 20);
     assert_eq!((archive.login.asked().len(), archive.passwords()), (1, 1));
-    archive.kept_apart();
+    archive.assert_credentials_are_separate();
 }
 
 #[test]
 fn a_redirect_target_without_a_line_in_the_netrc_gets_no_credentials() {
     let variables = [("HAUL_PASSWORD", SECRET), ("HAUL_TOKEN", SECRET)];
-    for (asks, text) in [
-        (Asks::ByStatus, "requires credentials; those of http://127.0.0.1"),
-        (Asks::ByPage, "which returned a web page instead of the file"),
+    for (challenge, text) in [
+        (Challenge::Status, "requires credentials; those of http://127.0.0.1"),
+        (Challenge::Page, "which returned a web page instead of the file"),
     ] {
-        let archive = Archive::start(asks, u64::MAX);
+        let archive = Archive::start(challenge, u64::MAX);
         let session = Session::new();
         // A `default` line names no server.
         netrc(
@@ -204,16 +206,16 @@ fn a_redirect_target_without_a_line_in_the_netrc_gets_no_credentials() {
         assert!(!session.has("dst/x.h5"));
         let user = archive.data.url("/f.h5").replacen("http://", "http://ada@", 1);
         session.haul_where(&format!("cp {user} dst/x.h5"), &variables[..1]).status(1);
-        for asked in archive.login.asked() {
-            assert!(asked.field("authorization").is_none(), "{asked:?}");
-            assert!(!format!("{asked:?}").contains(SECRET), "{asked:?}");
+        for request in archive.login.asked() {
+            assert!(request.field("authorization").is_none(), "{request:?}");
+            assert!(!format!("{request:?}").contains(SECRET), "{request:?}");
         }
     }
 }
 
 #[test]
 fn a_wrong_password_is_sent_once_whatever_the_number_of_files() {
-    let archive = Archive::start(Asks::ByStatus, u64::MAX);
+    let archive = Archive::start(Challenge::Status, u64::MAX);
     let session = Session::new();
     netrc(&session, "machine localhost login ada password wrong-sesame\n");
     let urls: Vec<_> = (0..5).map(|number| archive.data.url(&format!("/f{number}"))).collect();
@@ -225,7 +227,7 @@ fn a_wrong_password_is_sent_once_whatever_the_number_of_files() {
 
 #[test]
 fn with_saved_cookies_the_next_run_needs_no_password() {
-    let archive = Archive::start(Asks::ByStatus, u64::MAX);
+    let archive = Archive::start(Challenge::Status, u64::MAX);
     let session = with_netrc();
     archive.copy(&session, "--save-cookies jar", &[]).status(0);
     let mode = fs::metadata(session.path("jar")).unwrap().permissions().mode();
@@ -239,7 +241,7 @@ fn with_saved_cookies_the_next_run_needs_no_password() {
     assert!(jar.contains(&sso_at), "{jar}");
     fs::remove_file(session.path("home/.netrc")).unwrap();
     // With the data server's cookie there is no login; with that of the login server no password is sent.
-    for (drop, walks) in [("sso", 1), ("session", 2)] {
+    for (drop, login_requests) in [("sso", 1), ("session", 2)] {
         let left: String = jar
             .lines()
             .filter(|line| !line.contains(drop))
@@ -249,10 +251,10 @@ fn with_saved_cookies_the_next_run_needs_no_password() {
         fs::remove_dir_all(session.path("dst")).unwrap();
         archive.copy(&session, "--load-cookies some --save-cookies some", &[]).status(0);
         whole(&session, &archive.bytes);
-        assert_eq!((archive.login.asked().len(), archive.passwords()), (walks, 1));
+        assert_eq!((archive.login.asked().len(), archive.passwords()), (login_requests, 1));
     }
     assert!(session.read("some").contains("session\t1\n"), "{}", session.read("some"));
-    archive.kept_apart();
+    archive.assert_credentials_are_separate();
     let line = format!("cp {} dst/ --save-cookies no/where", archive.data.url("/f"));
     session.haul(&line).status(2).stderr_has("no/where: cannot write (not found)");
     // curl's format has no ports.
@@ -273,61 +275,61 @@ fn with_saved_cookies_the_next_run_needs_no_password() {
 #[test]
 fn requests_do_not_wait_for_a_server_that_signs_in_without_cookies() {
     let file = File::new(content(1, 1000));
-    let login = Server::start(move |asked| {
-        if asked.field("authorization") != Some(BASIC) {
+    let login = Server::start(move |request| {
+        if request.field("authorization") != Some(BASIC) {
             return Answer::page(401).with("WWW-Authenticate", "Basic realm=\"archive\"");
         }
-        file.answer(asked)
+        file.answer(request)
     });
     let to = format!("http://localhost:{}", login.address().port());
     let names: Vec<_> =
         (0..40).map(|number| format!("<a href=\"f{number}\">f{number}</a>")).collect();
     let page = format!("<html><title>Index of /d/</title><body>{}</body></html>", names.join("\n"));
-    let data = Server::start(move |asked| match asked.target.as_str() {
+    let data = Server::start(move |request| match request.target.as_str() {
         "/d/" => Answer::new(200, page.as_bytes()).with("Content-Type", "text/html"),
         target => Answer::redirect(302, &format!("{to}{target}")),
     });
     let session = with_netrc();
     session.haul(&format!("cp --retries 0 {} dst/", data.url("/d/"))).status(0);
     assert_eq!(fs::read_dir(session.path("dst")).unwrap().count(), 40);
-    // Each file is looked at and read, first together with others and then alone.
+    // Each file needs its metadata and its content, requested first on a shared connection and then on one of its own.
     assert!(data.asked().len() <= 200, "{} requests", data.asked().len());
-    assert!(data.asked().iter().all(|asked| asked.field("authorization").is_none()));
+    assert!(data.asked().iter().all(|request| request.field("authorization").is_none()));
 }
 
 #[test]
 fn a_cookie_of_a_redirect_to_the_same_url_is_sent_there() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
-    let server = Server::start(move |asked| match has_cookie(asked, "seen=1") {
-        true => file.answer(asked),
-        false => Answer::redirect(302, &asked.target).with("Set-Cookie", "seen=1; Path=/"),
+    let server = Server::start(move |request| match has_cookie(request, "seen=1") {
+        true => file.answer(request),
+        false => Answer::redirect(302, &request.target).with("Set-Cookie", "seen=1; Path=/"),
     });
     let session = Session::new();
     session.haul(&format!("cp {OPTIONS} {} dst/", server.url("/f"))).status(0);
     whole(&session, &bytes);
-    let without = server.asked().iter().filter(|asked| !has_cookie(asked, "seen=1")).count();
-    assert_eq!(without, 1, "the cookie was not kept");
+    let without = server.asked().iter().filter(|request| !has_cookie(request, "seen=1")).count();
+    assert_eq!(without, 1, "the cookie was not stored");
 }
 
 #[test]
 fn a_cookie_that_no_redirect_needs_is_not_sent() {
     let file = File::new(content(1, SIZE));
     let server =
-        Server::start(move |asked| file.answer(asked).with("Set-Cookie", "track=me; Path=/"));
+        Server::start(move |request| file.answer(request).with("Set-Cookie", "track=me; Path=/"));
     let session = Session::new();
     let line = format!("cp {OPTIONS} {} dst/", server.url("/f"));
     session.haul(&line).status(0);
-    assert!(server.asked().iter().all(|asked| asked.field("cookie").is_none()));
+    assert!(server.asked().iter().all(|request| request.field("cookie").is_none()));
     // With cookies on the command line, all cookies are sent.
     haul(&session, &line.replace("dst/", "other/"), &["--cookie", "a=b"]).status(0);
-    assert!(server.asked().iter().any(|asked| has_cookie(asked, "track=me")));
+    assert!(server.asked().iter().any(|request| has_cookie(request, "track=me")));
 }
 
 /// The page would be stored under the name of the file.
 #[test]
 fn a_login_page_of_the_same_server_is_not_stored_as_the_file() {
-    let server = Server::start(|asked| match asked.target.as_str() {
+    let server = Server::start(|request| match request.target.as_str() {
         "/login" => Answer::new(200, b"<html>log in</html>").with("Content-Type", "text/html"),
         _ => Answer::redirect(302, "/login"),
     });

@@ -78,11 +78,11 @@ impl Drop for Socks {
 }
 
 #[test]
-fn a_file_comes_through_a_socks_proxy_of_option_or_environment() {
+fn a_file_is_downloaded_through_a_socks_proxy_of_option_or_environment() {
     let Some(mut socks) = Socks::start() else { return };
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
-    let server = Server::start(move |asked| file.answer(asked));
+    let server = Server::start(move |request| file.answer(request));
     let by_name = server.url("/f").replace("127.0.0.1", "localhost");
     let get = |session: &Session, options: &str, url: &str, variable: (&str, &str)| {
         let line = format!("cp --lanes 4 --chunk 256K --retries 0 {options} {url} dst/");
@@ -100,20 +100,20 @@ fn a_file_comes_through_a_socks_proxy_of_option_or_environment() {
             let before = server.asked().len();
             get(&session, options, url, *variable).status(0);
             whole(&session, &bytes);
-            let asked = server.asked().split_off(before);
-            assert!(asked.len() > 5);
+            let requests = server.asked().split_off(before);
+            assert!(requests.len() > 5);
             // A SOCKS proxy is not an HTTP proxy: the server gets the same requests as without it.
-            assert!(asked.iter().all(|asked| asked.target == "/f"));
-            assert!(asked.iter().all(|asked| asked.field("proxy-authorization").is_none()));
+            assert!(requests.iter().all(|request| request.target == "/f"));
+            assert!(requests.iter().all(|request| request.field("proxy-authorization").is_none()));
         }
     }
     // A name is resolved by the proxy (socks5h) or here (socks5).
     let nowhere = "http://nowhere.invalid/f";
     let session = Session::new();
-    let there = get(&session, &through[0].0, nowhere, ("a", "b")).status(1);
-    assert!(there.err().contains("the proxy socks5h://127.0.0.1"), "{}", there.err());
-    let here = get(&session, &through[1].0, nowhere, ("a", "b")).status(1);
-    assert!(!here.err().contains("socks5"), "{}", here.err());
+    let by_proxy = get(&session, &through[0].0, nowhere, ("a", "b")).status(1);
+    assert!(by_proxy.err().contains("the proxy socks5h://127.0.0.1"), "{}", by_proxy.err());
+    let by_haul = get(&session, &through[1].0, nowhere, ("a", "b")).status(1);
+    assert!(!by_haul.err().contains("socks5"), "{}", by_haul.err());
     // Without the proxy they fail, so they went through it.
     socks.stop();
     let accepted = server.accepted();
@@ -184,12 +184,12 @@ fn a_host_name_beyond_ascii_is_resolved_in_its_dns_form() {
     for scheme in ["http", "https", "dav", "davs", "ftp", "ftps"] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = format!("socks5h://{}", listener.local_addr().unwrap());
-        let asked = thread::spawn(move || refuse_one(&listener));
+        let requested_name = thread::spawn(move || refuse_one(&listener));
         let url = format!("{scheme}://b\u{fc}cher.example/x");
         let ran = Session::new().haul(&format!("cp --retries 0 --proxy {proxy} {url} dst/"));
         let ran = ran.status(1);
         assert!(ran.err().contains("its rules do not allow the connection"), "{}", ran.err());
-        assert_eq!(asked.join().unwrap(), "xn--bcher-kva.example", "{scheme}");
+        assert_eq!(requested_name.join().unwrap(), "xn--bcher-kva.example", "{scheme}");
     }
 }
 

@@ -22,7 +22,7 @@ struct Authority {
 }
 
 /// The certificate of a server, as its configuration and as a file.
-struct Shown {
+struct ServerCertificate {
     config: Arc<ServerConfig>,
     pem: String,
 }
@@ -38,7 +38,7 @@ impl Authority {
     }
 
     /// A certificate for a host, which may have expired.
-    fn certificate(&self, host: &str, expired: bool) -> Shown {
+    fn certificate(&self, host: &str, expired: bool) -> ServerCertificate {
         let mut params = CertificateParams::new([host.to_owned()]).unwrap();
         if expired {
             params.not_before = date_time_ymd(2020, 1, 1);
@@ -46,18 +46,18 @@ impl Authority {
         }
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        shown(certificate.der().clone(), certificate.pem(), &key)
+        with_key(certificate.der().clone(), certificate.pem(), &key)
     }
 }
 
-fn self_signed(host: &str) -> Shown {
+fn self_signed(host: &str) -> ServerCertificate {
     let params = CertificateParams::new([host.to_owned()]).unwrap();
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap();
-    shown(certificate.der().clone(), certificate.pem(), &key)
+    with_key(certificate.der().clone(), certificate.pem(), &key)
 }
 
-fn shown(certificate: CertificateDer<'static>, pem: String, key: &KeyPair) -> Shown {
+fn with_key(certificate: CertificateDer<'static>, pem: String, key: &KeyPair) -> ServerCertificate {
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
@@ -65,12 +65,12 @@ fn shown(certificate: CertificateDer<'static>, pem: String, key: &KeyPair) -> Sh
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
         .unwrap();
-    Shown { config: Arc::new(config), pem }
+    ServerCertificate { config: Arc::new(config), pem }
 }
 
-fn serving(shown: &Shown) -> Server {
+fn serving(certificate: &ServerCertificate) -> Server {
     let file = File::new(content(1, SIZE));
-    Server::with_tls(Arc::clone(&shown.config), move |asked| file.answer(asked))
+    Server::with_tls(Arc::clone(&certificate.config), move |request| file.answer(request))
 }
 
 /// Copies with these authorities, and with a password that must not be sent.
@@ -147,7 +147,7 @@ fn insecure_accepts_any_certificate_with_a_warning() {
 #[test]
 fn a_redirect_from_https_to_http_is_refused() {
     let file = File::new(content(1, SIZE));
-    let plain = Server::start(move |asked| file.answer(asked));
+    let plain = Server::start(move |request| file.answer(request));
     let to = plain.url("/f");
     let certificate = self_signed("127.0.0.1");
     let server =
@@ -163,7 +163,8 @@ fn a_redirect_from_https_to_http_is_refused() {
 fn a_redirect_from_http_to_https_is_followed_and_verified() {
     let certificate = self_signed("127.0.0.1");
     let file = File::new(content(1, SIZE));
-    let secure = Server::with_tls(Arc::clone(&certificate.config), move |asked| file.answer(asked));
+    let secure =
+        Server::with_tls(Arc::clone(&certificate.config), move |request| file.answer(request));
     let to = secure.url("/f");
     let server = Server::start(move |_| Answer::redirect(301, &to));
     let session = Session::new();

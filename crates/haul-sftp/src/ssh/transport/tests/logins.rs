@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::*;
 use crate::ssh::options::Prompter;
 
-/// A user who answers every prompt; counts the prompts.
+/// A user who responds to every prompt; counts the prompts.
 #[derive(Debug, Default)]
 struct Patient(AtomicUsize);
 
@@ -40,28 +40,29 @@ fn failure(methods: &str, partial: bool) -> Vec<u8> {
     failure
 }
 
-fn question() -> Vec<u8> {
-    let mut question = vec![message::USERAUTH_60];
+/// One prompt of keyboard-interactive.
+fn prompt() -> Vec<u8> {
+    let mut prompt = vec![message::USERAUTH_60];
     for words in ["", "", ""] {
-        question.string(words.as_bytes());
+        prompt.string(words.as_bytes());
     }
-    question.u32(1);
-    question.string(b"Password: ");
-    question.boolean(false);
-    question
+    prompt.u32(1);
+    prompt.string(b"Password: ");
+    prompt.boolean(false);
+    prompt
 }
 
 /// Sends the same response to every authentication message, until the client closes the connection.
-async fn answering(mut server: Server, answer: Vec<u8>) {
+async fn always_respond(mut server: Server, response: Vec<u8>) {
     loop {
         let request = server.receive().await;
         if request[0] >= message::USERAUTH_REQUEST {
-            server.send(&answer).await;
+            server.send(&response).await;
         }
     }
 }
 
-/// Every password is a partial success and another one is required: the client must not prompt forever.
+/// Each response is a partial success and another one is required: the client must not prompt forever.
 #[tokio::test]
 async fn a_server_with_endless_partial_successes_is_an_error() {
     for method in ["password", "keyboard-interactive"] {
@@ -72,7 +73,7 @@ async fn a_server_with_endless_partial_successes_is_an_error() {
             loop {
                 let request = server.receive().await;
                 if request[0] == message::USERAUTH_REQUEST && method == "keyboard-interactive" {
-                    server.send(&question()).await;
+                    server.send(&prompt()).await;
                     server.receive_one(message::USERAUTH_INFO_RESPONSE).await;
                 }
                 if request[0] == message::USERAUTH_REQUEST {
@@ -84,8 +85,8 @@ async fn a_server_with_endless_partial_successes_is_an_error() {
         assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
         // NumberOfPasswordPrompts is 3. Keyboard-interactive is tried first; a server that wants a password
         // refuses that without a prompt.
-        let asked = person.0.load(Ordering::Relaxed);
-        assert!((3..=4).contains(&asked), "{method}: {asked}");
+        let prompts = person.0.load(Ordering::Relaxed);
+        assert!((3..=4).contains(&prompts), "{method}: {prompts}");
         server.abort();
     }
 }
@@ -98,19 +99,19 @@ async fn endless_prompts_are_an_error_even_with_cached_responses() {
         // The first connection is accepted after one prompt.
         let mut server = Server::accept(&listener).await;
         server.receive_one(message::USERAUTH_REQUEST).await;
-        server.send(&question()).await;
+        server.send(&prompt()).await;
         server.receive_one(message::USERAUTH_INFO_RESPONSE).await;
         server.send(&[message::USERAUTH_SUCCESS]).await;
         // The second one gets prompts without end.
-        answering(Server::accept(&listener).await, question()).await;
+        always_respond(Server::accept(&listener).await, prompt()).await;
     });
     let first = host.connect().await.unwrap();
-    let asked = person.0.load(Ordering::Relaxed);
+    let prompts = person.0.load(Ordering::Relaxed);
     let error = host.connect().await.unwrap_err();
     assert!(error.to_string().contains("too many prompts"), "{error}");
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unauthenticated, Retry::Never));
     // The cached responses were used: the user was not prompted again.
-    assert_eq!(person.0.load(Ordering::Relaxed), asked);
+    assert_eq!(person.0.load(Ordering::Relaxed), prompts);
     server.abort();
     drop(first);
 }
@@ -122,7 +123,7 @@ async fn a_user_with_wrong_passwords_is_not_prompted_for_the_next_connection() {
     let server = tokio::spawn(async move {
         loop {
             let server = Server::accept(&listener).await;
-            tokio::spawn(answering(server, failure("password", false)));
+            tokio::spawn(always_respond(server, failure("password", false)));
         }
     });
     for _ in 0..3 {
@@ -152,7 +153,7 @@ async fn a_channel_with_a_maximum_packet_size_of_0_is_refused() {
     assert!(error.to_string().contains("maximum packet size of 0"), "{error}");
 }
 
-/// A user who answers no prompt; records the printed text.
+/// A user who cancels every prompt; records the printed text.
 #[derive(Debug, Default)]
 struct Reading(std::sync::Mutex<Vec<String>>);
 
@@ -181,19 +182,19 @@ async fn control_characters_in_prompts_are_escaped() {
     let person = Arc::new(Reading::default());
     let prompter = Arc::clone(&person);
     let host = SshHost::resolve(None, "127.0.0.1", port, &options, prompter).unwrap();
-    let mut question = vec![message::USERAUTH_60];
+    let mut prompts = vec![message::USERAUTH_60];
     for words in ["name\u{1b}[2J", "instruction\u{9b}2J", ""] {
-        question.string(words.as_bytes());
+        prompts.string(words.as_bytes());
     }
-    question.u32(2);
+    prompts.u32(2);
     for (words, visible) in [("secret\u{1b}]0;owned\u{7}: ", false), ("\u{202e}visible: ", true)] {
-        question.string(words.as_bytes());
-        question.boolean(visible);
+        prompts.string(words.as_bytes());
+        prompts.boolean(visible);
     }
     let server = tokio::spawn(async move {
         let mut server = Server::accept(&listener).await;
         server.receive_one(message::USERAUTH_REQUEST).await;
-        server.send(&question).await;
+        server.send(&prompts).await;
         server.receive_one(message::USERAUTH_INFO_RESPONSE).await;
         server.send(&failure("keyboard-interactive", false)).await;
         // Keep the connection open until the client closes it.
