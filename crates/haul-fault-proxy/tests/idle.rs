@@ -81,13 +81,18 @@ fn an_idle_proxy_sleeps() {
         }
         clients.push(client);
     }
+    // On a busy machine, the work before it may last longer than usual.
     let quiet = |what: &str| {
-        std::thread::sleep(Duration::from_millis(100));
-        let (before, worked) = (switches(), time());
-        std::thread::sleep(Duration::from_millis(400));
-        let (switches, worked) = (switches() - before, time() - worked);
-        assert!(switches <= 10, "{what}: woke {switches} times");
-        assert!(worked < Duration::from_millis(40), "{what}: worked {worked:?}");
+        for tries in (0..20).rev() {
+            std::thread::sleep(Duration::from_millis(100));
+            let (before, worked) = (switches(), time());
+            std::thread::sleep(Duration::from_millis(400));
+            let (switches, worked) = (switches() - before, time() - worked);
+            if switches <= 10 && worked < Duration::from_millis(40) {
+                return;
+            }
+            assert!(tries > 0, "{what}: woke {switches} times, worked {worked:?}");
+        }
     };
     quiet("open");
     // FINs and resets, most of which cannot be forwarded yet.
