@@ -1,4 +1,4 @@
-//! Header fields of HTTP, and variables that name a proxy.
+//! Fuzzed parsers of HTTP header fields, and of the variables that name a proxy.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ use haul_http::parse::{
 };
 use haul_storage::{RelPath, Timestamp, text};
 
-/// `Content-Range` and `Accept-Ranges`: a range is in its file, and is read again as it is written.
+/// `Content-Range` and `Accept-Ranges`: a range lies within its file, and its text parses to the same range.
 pub fn ranges(data: &[u8]) {
     for line in lines(data) {
         black_box(accepts_bytes(line));
@@ -54,7 +54,7 @@ pub fn fields(data: &[u8]) {
     assert_eq!(length::parse([&joined[..]]), one_by_one);
 }
 
-/// `Content-Disposition`, and the end of a URL: the name of a download is one component, and steers no terminal.
+/// `Content-Disposition`, and the end of a URL: the name of a download is one component, and safe for a terminal.
 pub fn disposition(data: &[u8]) {
     let is_safe =
         |name: &str| RelPath::root().join(name).is_ok() && !name.contains(text::steers_a_terminal);
@@ -65,8 +65,8 @@ pub fn disposition(data: &[u8]) {
     assert!(name.as_deref().is_none_or(is_safe), "{name:?}");
 }
 
-/// `http_proxy` and `no_proxy`, a line each, and hosts: a proxy is shown without its password, and an error repeats
-/// nothing of its URL.
+/// `http_proxy` and `no_proxy`, a line each, and hosts: the authority of a proxy contains no user, and an error is too
+/// short to repeat a URL.
 pub fn proxy(data: &[u8]) {
     let mut lines = lines(data);
     let (value, list) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -95,7 +95,7 @@ pub fn proxy(data: &[u8]) {
     }
 }
 
-/// The lines that are text, as a header field is.
+/// The lines that are UTF-8, as the parsers require.
 fn lines(data: &[u8]) -> impl Iterator<Item = &str> {
     data.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok())
 }

@@ -1,6 +1,5 @@
-//! What is fuzzed: everything that decodes bytes from outside. Each function takes any bytes and
-//! panics if a promise about them is broken. The fuzz targets call them, and so does the test that
-//! goes over the committed corpus.
+//! Fuzzing of everything that decodes bytes from outside. Each function takes any bytes, and panics if a property that
+//! its documentation states does not hold. The fuzz targets call them, and so does the test of the committed corpus.
 
 mod fields;
 mod peer;
@@ -34,7 +33,7 @@ pub use self::ssh::{
     ssh_offer, ssh_packets,
 };
 
-/// Records of a journal: whatever decodes, encodes to the same bytes.
+/// Records of a journal: a decoded record of this version encodes to the same bytes.
 pub fn journal(data: &[u8]) {
     let mut rest = data;
     while let Some((record, length)) = Record::decode(rest) {
@@ -48,7 +47,7 @@ pub fn journal(data: &[u8]) {
     }
 }
 
-/// Lines of a manifest: a name that is accepted never leaves the directory.
+/// Lines of a manifest, and names: an accepted name never leaves the directory.
 pub fn manifest(data: &[u8]) {
     for line in data.split(|byte| *byte == b'\n') {
         for kind in [DigestKind::Sha256, DigestKind::Blake3] {
@@ -60,7 +59,7 @@ pub fn manifest(data: &[u8]) {
     }
 }
 
-/// Arguments: what parses can be shown, and what is shown is safe for a terminal.
+/// Locations of a command line: the text of a location is safe for a terminal.
 pub fn location(data: &[u8]) {
     if let Ok(location) = Location::parse(OsStr::from_bytes(data)) {
         let shown = location.to_string();
@@ -68,7 +67,7 @@ pub fn location(data: &[u8]) {
     }
 }
 
-/// What a client sends: whatever decodes, encodes to something that decodes to the same.
+/// Requests of an SFTP client: a decoded request, encoded again, decodes to the same.
 pub fn sftp_request(data: &[u8]) {
     for frame in frames(data) {
         if let Ok((id, request)) = Request::decode(frame) {
@@ -79,18 +78,18 @@ pub fn sftp_request(data: &[u8]) {
     }
 }
 
-/// What a server sends: whatever decodes, encodes to something that decodes to the same.
+/// Responses of an SFTP server: a decoded response, encoded again, decodes to the same.
 pub fn sftp_response(data: &[u8]) {
     for frame in frames(data) {
         if let Ok((id, response)) = Response::decode(frame) {
             let again = whole(&response.encode(id), response.payload());
             let again = frames(&again).pop().map(Response::decode);
-            assert!(again == Some(Ok((id, response))), "an answer does not survive its encoding");
+            assert!(again == Some(Ok((id, response))), "a response does not survive its encoding");
         }
     }
 }
 
-/// A WebDAV listing: how it is cut into chunks does not change what it says.
+/// A WebDAV listing: its chunks, of the size in the first byte, do not change the result.
 pub fn multistatus(data: &[u8]) {
     let Some((size, text)) = data.split_first() else { return };
     let whole = listing([text]);
@@ -98,7 +97,7 @@ pub fn multistatus(data: &[u8]) {
     assert!(whole == pieces, "a listing depends on its chunks");
 }
 
-/// An HTML index: every name that it gives is one component.
+/// An HTML index: every name in it is one component of a path.
 pub fn index(data: &[u8]) {
     let Some(base) = directory() else { return };
     let _ = indexes::is_index("text/html", &base, data);
@@ -108,8 +107,8 @@ pub fn index(data: &[u8]) {
     }
 }
 
-/// A link: the name that it gives is one component and survives being written as a link again; and
-/// what a redirect leads to can stand in a request.
+/// A link: its name is one component of a path, and the link that is written for this name resolves to it again. The
+/// target of a redirect contains only characters of a request line.
 pub fn href(data: &[u8]) {
     let Some(base) = directory() else { return };
     if let Ok(Target::Child { name, .. }) = resolve_path(&base, data) {
@@ -120,7 +119,7 @@ pub fn href(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(url) = Url::parse("http://h/a/b?c").and_then(|from| from.join(text)) {
         assert!(url.target().bytes().all(|byte| byte.is_ascii_graphic()), "{url}");
-        // The zone of an address means something to this machine only and is not sent.
+        // The zone of an IPv6 address is valid on this machine only, and is not sent.
         let (scheme, host) = (url.origin.scheme(), url.origin.host());
         let host = host.split('%').next().unwrap_or_default();
         let sent = Origin::new(scheme, host, Some(url.origin.port())).map(|origin| url.on(origin));
@@ -128,19 +127,19 @@ pub fn href(data: &[u8]) {
     }
 }
 
-/// What a server asks for: no answer to it can begin another header.
+/// Authentication challenges of a server: the response to one contains nothing that begins another header field.
 pub fn challenge(data: &[u8]) {
-    for asked in challenges::parse(data.split(|byte| *byte == b'\n')) {
-        if let Challenge::Digest(asked) = asked
-            && let Ok(session) = DigestSession::new(asked, "user", "password", "cnonce")
-            && let Ok(answer) = session.authorization("GET", "/")
+    for offer in challenges::parse(data.split(|byte| *byte == b'\n')) {
+        if let Challenge::Digest(digest) = offer
+            && let Ok(session) = DigestSession::new(digest, "user", "password", "cnonce")
+            && let Ok(field) = session.authorization("GET", "/")
         {
-            assert!(!answer.chars().any(char::is_control), "{answer:?}");
+            assert!(!field.chars().any(char::is_control), "{field:?}");
         }
     }
 }
 
-/// A netrc: its errors repeat nothing of it, and a host that it names is found.
+/// A netrc: its errors are too short to repeat its content, and any word of it can be looked up.
 pub fn netrc(data: &[u8]) {
     match Netrc::parse(data) {
         Ok(netrc) => {
@@ -155,8 +154,8 @@ pub fn netrc(data: &[u8]) {
     }
 }
 
-/// Cookies, of a file and of a server: a file is written as it was read, and no cookie that a server sets goes to a
-/// host that is not in its domain.
+/// Cookies of a file and of a server: a written file, read again, has the same lines, and no cookie that a server sets
+/// goes to a host outside its domain.
 pub fn cookies(data: &[u8]) {
     if let Ok(read) = cookies::read(data) {
         let text = |read: &[Cookie]| read.iter().filter_map(Cookie::line).collect::<String>();
@@ -177,7 +176,7 @@ pub fn cookies(data: &[u8]) {
     }
 }
 
-/// What an FTP server says: it can be shown on a terminal, and what is read out of it is in bounds.
+/// Replies of an FTP server: their text is safe for a terminal, and the values that are parsed from it are in bounds.
 pub fn ftp_reply(data: &[u8]) {
     let mut parser = ReplyParser::default();
     for line in data.split(|byte| *byte == b'\n') {
@@ -201,8 +200,7 @@ pub fn ftp_reply(data: &[u8]) {
     }
 }
 
-/// Lines of an FTP listing: what is taken for a name of the directory is one component, and can be
-/// sent as a part of one command.
+/// Lines of an FTP listing: an accepted name is one component of a path, and a command with it is a single line.
 pub fn ftp_listing(data: &[u8]) {
     let mut joined = listings::Joined::default();
     let lines = data.split(|byte| *byte == b'\n');
@@ -214,13 +212,13 @@ pub fn ftp_listing(data: &[u8]) {
                 assert!(path.components().count() == 1, "{path}");
                 if let Ok(command) = Command::new("RETR", path.as_bytes()) {
                     let ends = command.line().iter().filter(|byte| matches!(byte, b'\r' | b'\n'));
-                    assert!(ends.count() == 2, "one line is more than one");
+                    assert!(ends.count() == 2, "a command has more than one line");
                 }
             }
         }
         if let Some(read) = listings::list_line(line) {
             assert!(!read.name.is_empty(), "an entry without a name");
-            assert!(read.found.is_file() || read.found.size.is_none(), "a length of no file");
+            assert!(read.found.is_file() || read.found.size.is_none(), "a length without a file");
         }
         black_box(listings::is_heading(line));
     }
@@ -243,7 +241,7 @@ fn listing<'a>(
     Ok(resources)
 }
 
-/// The packets in `data`, up to the first that is not one.
+/// The packets in `data`, up to the first invalid one.
 fn frames(data: &[u8]) -> Vec<Frame> {
     let mut deframer = Deframer::new(1 << 16);
     deframer.push(data.to_vec().into());

@@ -1,4 +1,5 @@
-//! The peer protocol: what arrives before and after a peer is authenticated, and tickets that users pass on.
+//! Fuzzed decoders of the peer protocol: data from peers before and after authentication, and tickets that users pass
+//! on.
 
 use haul_peer::bridge;
 use haul_peer::ticket::Ticket;

@@ -1,6 +1,6 @@
-//! SSH: what a server sends before anybody is trusted, and files that say who is.
+//! Fuzzed parsers of SSH: data from a server that is not authenticated yet, and the files that configure trust.
 //!
-//! The files are compared with what OpenSSH makes of them, as far as its tools are there.
+//! The results for files are compared with those of OpenSSH's tools, where these are installed.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use haul_sftp::ssh::fuzzing::{self, known_host_lines};
 use haul_sftp::ssh::{ConfigFile, NoPrompter, SshHost, SshOptions};
 
-/// A server's first lines.
+/// The identification of a server, with the lines before it (RFC 4253, 4.2).
 pub fn ssh_identification(data: &[u8]) {
     fuzzing::identification(data);
 }
@@ -25,7 +25,7 @@ pub fn ssh_packets(data: &[u8]) {
     fuzzing::packets(data);
 }
 
-/// Answers to requests of authentication.
+/// Responses to authentication requests.
 pub fn ssh_authentication(data: &[u8]) {
     fuzzing::authentication(data);
 }
@@ -35,12 +35,12 @@ pub fn ssh_certificate(data: &[u8]) {
     fuzzing::certificate(data);
 }
 
-/// The name that is looked up.
+/// The host name that is looked up.
 const HOST: &str = "host.example.org";
 
 /// A known_hosts file: the lines about a host are those that `ssh-keygen -F` finds.
 pub fn ssh_known_hosts(data: &[u8]) {
-    // What a line is, is a question of text files: NUL ends one for OpenSSH.
+    // Only text files are compared: OpenSSH takes a NUL for the end of a line.
     let ours = known_host_lines(data, HOST);
     if data.contains(&0) || std::str::from_utf8(data).is_err() {
         return;
@@ -60,16 +60,16 @@ pub fn ssh_known_hosts(data: &[u8]) {
     }) else {
         return;
     };
-    // ssh-keygen knows more types of keys than haul: what haul takes, it has to find.
+    // ssh-keygen knows more types of keys than haul, so it has to find every line that haul accepts.
     for line in ours {
-        assert!(theirs.contains(&line), "line {line} is about {HOST} for haul alone: {theirs:?}");
+        assert!(theirs.contains(&line), "only haul finds line {line} for {HOST}: {theirs:?}");
     }
 }
 
-/// A configuration: user, name and port of a host are those of `ssh -G`, where both take the file.
+/// A configuration: user, name and port of a host are those of `ssh -G`, where both accept the file.
 pub fn ssh_config(data: &[u8]) {
     let text = String::from_utf8_lossy(data).to_ascii_lowercase();
-    // Nothing is run, and no other file is read.
+    // Files that may run a command or read another file are skipped.
     if data.contains(&0)
         || ["exec", "include", "localcommand", "$", "~"].iter().any(|word| text.contains(word))
     {
@@ -83,9 +83,9 @@ pub fn ssh_config(data: &[u8]) {
         if !output.status.success() {
             return None;
         }
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let theirs =
-            |name: &str| said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let port = ours.port().to_string();
         for (name, ours) in [("user", ours.user()), ("hostname", ours.host_name()), ("port", &port)]
         {
@@ -95,7 +95,7 @@ pub fn ssh_config(data: &[u8]) {
     });
 }
 
-/// Runs something over a file with these bytes.
+/// Runs `run` on a temporary file with these bytes.
 fn with_file<T>(data: &[u8], run: impl FnOnce(&Path) -> Option<T>) -> Option<T> {
     let path = std::env::temp_dir().join(format!(
         "haul-fuzz-{}-{:?}",
@@ -104,7 +104,7 @@ fn with_file<T>(data: &[u8], run: impl FnOnce(&Path) -> Option<T>) -> Option<T> 
     ));
     fs::write(&path, data).ok()?;
     let result = run(&path);
-    // The next input takes its place otherwise.
+    // If this fails, the next input overwrites the file.
     drop(fs::remove_file(&path));
     result
 }

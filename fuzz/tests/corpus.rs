@@ -1,4 +1,4 @@
-//! Every input of the committed corpus goes through its decoder, with a stable compiler.
+//! Runs every input of the committed corpus through the function of its fuzz target, with a stable compiler.
 
 #![expect(clippy::unwrap_used, reason = "a corpus that cannot be read has failed")]
 
@@ -175,7 +175,7 @@ fn the_peer_message_decoder_takes_its_corpus() {
 }
 
 #[test]
-fn the_messages_of_bridges_take_their_corpus() {
+fn the_bridge_message_decoder_takes_its_corpus() {
     run("peer_bridge", haul_fuzz::peer_bridge);
 }
 

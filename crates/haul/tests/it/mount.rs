@@ -1,4 +1,5 @@
-//! `haul mount`.
+//! `haul mount`: in the foreground and the background, as `mount.haul`, with `--status`, with a cache on disk, and for
+//! writing.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -13,18 +14,19 @@ use rustix::process::geteuid;
 use crate::serve::Serving;
 use crate::session::{Session, isolate};
 
-/// How long a file in a mount may stay open in a process that another thread has forked, until that executes a program.
+/// How long `umount` may fail with EBUSY: a child that another thread has forked shares the open files of this process
+/// until it executes a program.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Longest time until a mount in the background has ended.
+/// Longest wait for the end of a mount in the background, or for an expected status.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn session() -> Session {
     Session::new().file("data/a/one", "content").file("data/two", "2").directory("mnt")
 }
 
-/// Whether this process can mount. From then on, only this thread, and what it starts, sees what is mounted: no mount
-/// is left if the test program is killed.
+/// Whether this process can mount; prints why not. From then on, only this thread and its children see new mounts, and
+/// none is left if the test program is killed.
 pub(crate) fn can_mount() -> bool {
     let can = geteuid().is_root() && Path::new("/dev/fuse").exists();
     if can {
@@ -53,16 +55,16 @@ fn a_directory_is_mounted_until_a_signal() {
     }
 }
 
-/// Unmounts a mount in the background, also if its test fails, or is killed.
+/// A mount in the background, which is unmounted when this is dropped, and also if the test program is killed.
 struct Background {
     point: PathBuf,
     pid: u64,
-    /// Unmounts once its standard input ends.
+    /// A shell that unmounts when its standard input ends.
     guard: Child,
 }
 
 impl Background {
-    /// The mount in `mnt`, as `--status` reports it.
+    /// The mount at `mnt`, and its status as `--status --json` prints it.
     fn of(session: &Session) -> (Self, serde_json::Value) {
         let point = session.path("mnt");
         let mut guard = Command::new("sh");
@@ -86,12 +88,12 @@ impl Background {
             thread::sleep(Duration::from_millis(50));
         }
         while self.is_running() {
-            assert!(start.elapsed() < PATIENCE, "it still runs");
+            assert!(start.elapsed() < PATIENCE, "the process of the mount still runs");
             thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Whether its process is there, and no zombie.
+    /// Whether its process exists and is not a zombie.
     fn is_running(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
@@ -106,12 +108,12 @@ impl Drop for Background {
 }
 
 #[test]
-fn a_mount_goes_on_in_the_background() {
+fn a_mount_runs_in_the_background() {
     if !can_mount() {
         return;
     }
     let session = session();
-    // This waits until all processes with its standard streams have ended or closed them.
+    // The call returns once every process that inherited its standard output or error has closed them.
     session
         .haul("mount --daemon --log-file log data mnt")
         .status(0)
@@ -124,7 +126,7 @@ fn a_mount_goes_on_in_the_background() {
     assert_eq!(status["read_only"], true);
     assert_eq!(status["mount_point"], "[ROOT]/mnt");
     assert!(background.is_running());
-    // It leads a session of its own.
+    // The process leads a session of its own.
     let stat = fs::read_to_string(format!("/proc/{}/stat", background.pid)).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     assert_eq!(fields.split(' ').nth(3), Some(&*background.pid.to_string()));
@@ -135,7 +137,7 @@ fn a_mount_goes_on_in_the_background() {
 }
 
 #[test]
-fn a_mount_in_the_background_reports_errors_and_its_number() {
+fn a_mount_in_the_background_reports_errors_and_its_process_id() {
     let session = session();
     session.haul("mount --daemon none mnt").status(1).stderr_has("not found").stdout("");
     session.haul("mount --daemon -o nothing data mnt").status(2).stderr_has("unknown option");
@@ -151,7 +153,7 @@ fn a_mount_in_the_background_reports_errors_and_its_number() {
     }
 }
 
-/// The helper of mount(8) in the session: the program under another name.
+/// Runs the program as `mount.haul`, which mount(8) calls for the type `haul`.
 fn helper(session: &Session, arguments: &[&str]) -> std::process::Output {
     let name = session.path("mount.haul");
     if !session.has("mount.haul") {
@@ -163,7 +165,7 @@ fn helper(session: &Session, arguments: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn mount_and_fstab_call_it_by_another_name() {
+fn mount_haul_takes_the_arguments_of_mount_and_the_options_of_fstab() {
     let session = session();
     session.write("data/run", "#!/bin/sh\n");
     fs::set_permissions(session.path("data/run"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -208,7 +210,7 @@ fn the_status_names_open_files_and_ends_with_the_mount() {
     assert_eq!(std::io::read_to_string(&file).unwrap(), "content");
     let text = session.haul("mount --status mnt").status(0).out();
     assert!(text.contains("\n  open        1\n    a/one: 0 B/s, 7 B read of 7 B\n"), "{text}");
-    // The mount has its part of the list of all.
+    // Without a mount point, all mounts are listed.
     session.haul("mount --status").stdout_has("    a/one: ");
     drop(file);
     assert_eq!(serving.end("INT").0, Some(0));
@@ -228,7 +230,7 @@ fn the_status_names_the_path_to_a_peer() {
     assert_eq!(session.read("mnt/a/one"), "content");
     let start = Instant::now();
     let status = loop {
-        // The lane is opened anew if it was closed.
+        // Reading opens a new lane if the last one was closed.
         assert_eq!(session.read("mnt/two"), "2");
         let status = session.haul("mount --status mnt --json").status(0).objects().remove(0);
         if status["link_path"].is_object() {
@@ -246,7 +248,7 @@ fn the_status_names_the_path_to_a_peer() {
 }
 
 #[test]
-fn a_cache_serves_one_mount_at_a_time_and_the_next_one() {
+fn a_cache_serves_one_mount_at_a_time_and_outlives_it() {
     let session = session().directory("mnt2");
     session.haul("mount --cache-size 1G data mnt").status(2).stderr_has("--cache-dir");
     session
@@ -317,10 +319,10 @@ fn files_closed_before_a_kill_are_in_the_next_mount() {
     let line = "mount --read-write --spool-dir spools data mnt";
     let (serving, object) = Serving::json(&session, line);
     assert_eq!(object["read_only"], false);
-    // Formerly as it was given: a mount of another directory `data` uploaded what was in this spool.
+    // Formerly, the location was recorded as given: a mount of another directory named `data` uploaded this spool.
     let data = session.path("data").canonicalize().unwrap();
     assert_eq!(object["location"].as_str(), data.to_str());
-    // Uploaded or not by then.
+    // The kill may come before or after the upload.
     fs::write(session.path("mnt/new"), "content").unwrap();
     serving.end("KILL");
     let serving = Serving::start(&session, line, 2);
@@ -360,7 +362,7 @@ fn only_directories_are_mounted() {
 }
 
 #[test]
-fn options_of_other_tools_are_understood() {
+fn options_of_other_mount_tools_get_a_hint() {
     let session = session();
     session.haul("mount -o rw data mnt").status(2).stderr_has("hint: a mount is read-only");
     session

@@ -22,7 +22,7 @@ fn elsewhere() -> Option<tempfile::TempDir> {
     is_other.then_some(memory)
 }
 
-/// Formerly, the first was renamed and then replaced by the second.
+/// Formerly, the first file was renamed and then replaced by the second.
 #[test]
 fn two_sources_with_the_same_name_are_refused() {
     let session = Session::new().file("a/f", "A").file("b/f", "B").directory("d");
@@ -31,7 +31,7 @@ fn two_sources_with_the_same_name_are_refused() {
     assert!(!session.has("d/f"));
 }
 
-/// Formerly, it was renamed and stayed in one piece.
+/// Formerly, such a file was renamed, and not split.
 #[test]
 fn a_file_that_has_to_be_split_is_copied_on_one_disk_too() {
     let session = Session::new().file("big", vec![7; 2500]).file("d/big", vec![8; 1001]);
@@ -69,13 +69,13 @@ fn a_change_of_case_loses_nothing_where_case_is_ignored() {
 fn a_directory_gets_the_new_name_also_on_another_disk() {
     let Some(other) = elsewhere() else { return };
     let session = Session::new().file("d/sub/f", "f").directory("d/empty");
-    let there = other.path().join("new").display().to_string();
-    session.haul(&format!("mv d {there}")).status(0);
+    let target = other.path().join("new").display().to_string();
+    session.haul(&format!("mv d {target}")).status(0);
     assert!(!session.has("d"));
     assert_eq!(fs::read(other.path().join("new/sub/f")).unwrap(), b"f");
     assert!(other.path().join("new/empty").is_dir());
-    // It is moved into an existing directory.
-    session.haul(&format!("mv {there} .")).status(0);
+    // Back, into an existing directory.
+    session.haul(&format!("mv {target} .")).status(0);
     assert_eq!(session.read("new/sub/f"), "f");
     assert!(!other.path().join("new").exists());
 }
@@ -97,27 +97,28 @@ fn a_source_that_is_mounted_below_the_destination_is_not_removed() {
     assert_eq!(session.read("s/p/in/f"), "f");
 }
 
-/// `there`: the directory of `base` on this machine, in which a link leads back to the source.
-fn a_link_back_is_noticed(session: &Session, there: &Path, base: &str, run: impl Fn(&str) -> Ran) {
-    let source = there.join("source");
+/// Asserts that moving files onto links to themselves loses nothing. `root` is the local directory behind the location
+/// `base`; it gets the source, and links that lead back to it.
+fn link_back_loses_nothing(session: &Session, root: &Path, base: &str, run: impl Fn(&str) -> Ran) {
+    let source = root.join("source");
     fs::create_dir_all(source.join("p/in")).unwrap();
     fs::write(source.join("p/in/f"), "f").unwrap();
     fs::write(source.join("g"), "g").unwrap();
-    fs::create_dir_all(there.join("to/p")).unwrap();
-    std::os::unix::fs::symlink("../../source/p/in", there.join("to/p/in")).unwrap();
-    std::os::unix::fs::symlink("../source/g", there.join("to/g")).unwrap();
-    session.tool(&format!("chmod -R a+rwX {}", there.display()));
+    fs::create_dir_all(root.join("to/p")).unwrap();
+    std::os::unix::fs::symlink("../../source/p/in", root.join("to/p/in")).unwrap();
+    std::os::unix::fs::symlink("../source/g", root.join("to/g")).unwrap();
+    session.tool(&format!("chmod -R a+rwX {}", root.display()));
     run(&format!("mv {}/p {base}to", source.display()));
     assert_eq!(fs::read(source.join("p/in/f")).unwrap(), b"f", "{base}");
     for overwrite in ["never", "different", "always"] {
         run(&format!("mv --overwrite {overwrite} {}/g {base}to/g", source.display()));
-        let found = fs::read(there.join("to/g"));
+        let found = fs::read(root.join("to/g"));
         assert_eq!(found.unwrap_or_default(), b"g", "{base} {overwrite}");
     }
-    // Into itself, by a location on the server.
+    // A move of a directory into itself, through its location on the server.
     fs::create_dir_all(source.join("deep/sub")).unwrap();
     fs::write(source.join("deep/f"), "f").unwrap();
-    session.tool(&format!("chmod -R a+rwX {}", there.display()));
+    session.tool(&format!("chmod -R a+rwX {}", root.display()));
     let ran = run(&format!("mv {}/deep {base}source/deep/sub", source.display())).status(1);
     ran.stderr_has("is the same directory, or inside it");
     assert_eq!(fs::read(source.join("deep/f")).unwrap(), b"f", "{base}");
@@ -127,18 +128,18 @@ fn a_link_back_is_noticed(session: &Session, there: &Path, base: &str, run: impl
 #[test]
 fn a_link_on_a_server_that_leads_back_to_the_source_loses_nothing() {
     let far = Far::start();
-    a_link_back_is_noticed(&far.session, &far.session.path("far"), "@/", |line| far.haul(line));
+    link_back_loses_nothing(&far.session, &far.session.path("far"), "@/", |line| far.haul(line));
     let session = Session::new();
     let haul = dav::haul(&session);
-    a_link_back_is_noticed(&session, &haul.root, &haul.url, |line| session.haul(line));
+    link_back_loses_nothing(&session, &haul.root, &haul.url, |line| session.haul(line));
     for server in [dav::other("Apache", servers::apache()), dav::other("nginx", servers::nginx())] {
         let (Some(server), session) = (server, Session::new()) else { continue };
         eprintln!("{}", server.name);
-        a_link_back_is_noticed(&session, &server.root, &server.url, |line| session.haul(line));
+        link_back_loses_nothing(&session, &server.root, &server.url, |line| session.haul(line));
     }
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
     let base = format!("ftp://127.0.0.1:{}/up/", server.port());
-    a_link_back_is_noticed(&session, &server.root(), &base, |line| session.haul(line));
+    link_back_loses_nothing(&session, &server.root(), &base, |line| session.haul(line));
 }
 
 /// FTP servers follow a link in requests for its name.
@@ -146,16 +147,16 @@ fn a_link_on_a_server_that_leads_back_to_the_source_loses_nothing() {
 fn a_link_on_an_ftp_server_is_removed_and_not_its_target() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
     let session = Session::new();
-    let there = server.root();
-    fs::create_dir_all(there.join("real")).unwrap();
-    fs::write(there.join("real/a"), "a").unwrap();
-    std::os::unix::fs::symlink("real", there.join("top")).unwrap();
-    session.tool(&format!("chmod -R a+rwX {}", there.display()));
+    let root = server.root();
+    fs::create_dir_all(root.join("real")).unwrap();
+    fs::write(root.join("real/a"), "a").unwrap();
+    std::os::unix::fs::symlink("real", root.join("top")).unwrap();
+    session.tool(&format!("chmod -R a+rwX {}", root.display()));
     let base = format!("ftp://127.0.0.1:{}/up/", server.port());
     session.haul(&format!("mv {base}top here")).status(1);
-    assert!(there.join("real/a").exists());
+    assert!(root.join("real/a").exists());
     session.haul(&format!("rm -r {base}top")).status(0);
-    assert!(there.join("real/a").exists() && fs::symlink_metadata(there.join("top")).is_err());
+    assert!(root.join("real/a").exists() && fs::symlink_metadata(root.join("top")).is_err());
 }
 
 #[test]
@@ -189,14 +190,14 @@ fn the_marker_files_of_mv_are_removed() {
     let session = Session::new().file("d/f", "f");
     let time = fs::metadata(session.path("d")).unwrap().modified().unwrap();
     session.haul(&format!("mv d {}/", other.path().display())).status(0);
-    let there = other.path().join("d");
-    assert_eq!(fs::read_dir(&there).unwrap().count(), 1);
-    assert_eq!(fs::metadata(&there).unwrap().modified().unwrap(), time);
+    let moved = other.path().join("d");
+    assert_eq!(fs::read_dir(&moved).unwrap().count(), 1);
+    assert_eq!(fs::metadata(&moved).unwrap().modified().unwrap(), time);
     assert!(!session.has("d"));
 }
 
 #[test]
-fn a_link_into_dev_is_not_replaced() {
+fn a_link_into_proc_is_not_replaced() {
     let session = Session::new().link("out", "/proc/self/fd/1").file("f", "f");
     let output = fs::File::create(session.path("redirected")).unwrap();
     let status = session.command("cp f out").stdout(output).status().unwrap();

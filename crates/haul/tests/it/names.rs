@@ -1,5 +1,5 @@
-//! `haul rm`, `mkdir`, `du`, `check`, `mv`, `cat` and the standard streams, on local disks. `between` has the
-//! same on servers.
+//! `haul rm`, `mkdir`, `du`, `check`, `mv`, `cat` and the standard streams, on local disks. `between` tests the same on
+//! servers.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -45,8 +45,8 @@ fn a_link_is_removed_and_not_its_target() {
 #[test]
 fn a_root_and_dot_names_are_not_removed() {
     let session = Session::new().file("d/a", "a");
-    for place in [".", "..", "d/..", "/"] {
-        session.haul(&format!("rm -r {place}")).status(1).stderr_has("it is a root, '.' or '..'");
+    for path in [".", "..", "d/..", "/"] {
+        session.haul(&format!("rm -r {path}")).status(1).stderr_has("it is a root, '.' or '..'");
     }
     assert!(session.has("d/a"));
 }
@@ -166,7 +166,7 @@ fn a_source_that_replaces_something_is_copied_and_then_removed() {
     }
     session.haul("mv a b").status(0);
     assert_eq!((session.has("a"), session.read("b").as_str()), (false, "new"));
-    // The destination is kept, so the source stays.
+    // The destination is not replaced, so the source stays.
     let session = Session::new().file("a", "new").file("b", "old");
     session
         .haul("mv --overwrite never a b")

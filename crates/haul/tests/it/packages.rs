@@ -1,6 +1,6 @@
-//! The packages of `scripts/release`, in short: built from the program that is tested here, and installed,
-//! upgraded and removed in an empty directory. `scripts/release-test` does it with the released binary in a
-//! complete system.
+//! A short test of the packages: they are built as by `scripts/release`, but from the program that is tested here, and
+//! installed, upgraded and removed in an empty directory. `scripts/release-test` does the same with the released binary
+//! in a complete system.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ impl Packages {
     /// `None`, with the reason printed, without a tool or without root.
     fn stage(tools: &[&str]) -> Option<Self> {
         let session = Self::session(tools)?;
-        // Stripped it has a tenth of its size, which saves time.
+        // Stripped, the program has a tenth of its size, which saves time.
         let stripped = session.path("haul").display().to_string();
         session.tool(&format!("strip -o {stripped} {}", env!("CARGO_BIN_EXE_haul")));
         Some(Self::staged(session, &[&stripped, "stage"]))
@@ -144,7 +144,7 @@ fn an_rpm_package_is_installed_upgraded_and_removed() {
     assert!(!session.has("root/usr/share/zsh"));
 }
 
-/// As README says, the tarball is unpacked into /usr/local. A wheel has the same files.
+/// The tarball is unpacked into /usr/local, as README describes. A wheel has the same files.
 #[test]
 fn a_tarball_and_a_wheel_have_the_program_and_its_pages() {
     let Some(packages) = Packages::stage(&["xz", "python3", "strip"]) else { return };
@@ -162,12 +162,12 @@ fn a_tarball_and_a_wheel_have_the_program_and_its_pages() {
     }
 }
 
-/// The same content packed later, in another place and with another umask, is the same package.
+/// The same content packed later, in another directory and with another umask, is the same package.
 #[test]
 fn packages_are_reproducible() {
     let tools = ["dpkg-deb", "rpmbuild", "readelf", "xz", "python3"];
     let Some(session) = Packages::session(&tools) else { return };
-    // The program inside is a small one.
+    // A small program instead of haul saves time.
     let arguments = ["/bin/true", "stage", env!("CARGO_BIN_EXE_haul")];
     let packages = Packages::staged(session, &arguments);
     let session = &packages.session;

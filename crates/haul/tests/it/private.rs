@@ -87,9 +87,9 @@ fn a_manifest_of_private_files_at_the_destination_is_private() {
     }
 }
 
-/// Formerly, the bits were left out of the first copy, but set by the comparison in the second.
+/// Formerly, the first run left the bits out, but the second set them when it compared the modes.
 #[test]
-fn set_id_bits_of_another_owner_are_not_kept_by_a_rerun_either() {
+fn set_id_bits_of_another_owner_are_not_set_by_a_rerun_either() {
     if !is_root() {
         eprintln!("skipped: files of other owners need root");
         return;
@@ -103,7 +103,7 @@ fn set_id_bits_of_another_owner_are_not_kept_by_a_rerun_either() {
         session.haul("cp -q src/ dst").status(0);
         assert_eq!((mode(&session, "dst/tool"), mode(&session, "dst/group")), (0o755, 0o755));
     }
-    // Together with the owner they are kept, also where the file itself is up to date.
+    // Together with the owner they are preserved, also where the content is up to date.
     for _ in 0..2 {
         session.haul("cp -q --preserve=all src/ dst").status(0);
         assert_eq!((mode(&session, "dst/tool"), mode(&session, "dst/group")), (0o4755, 0o2755));
@@ -157,7 +157,7 @@ fn a_copy_in_read_only_directories_is_updated_by_their_owner() {
     run(&format!("{haul} sync -q --preserve=times s t"));
     session.tool("diff -r s t");
     assert_eq!(mode(&session, "t/d"), 0o555);
-    // Formerly, the deletion left it writable, and also a directory that is kept for an excluded file.
+    // Formerly, deletions left this directory writable, and also one that stays because of an excluded file.
     run("chmod 755 t/d");
     run("mkdir t/d/new2 t/d/kept");
     run("cp /etc/passwd t/d/kept/log");
@@ -192,7 +192,7 @@ fn a_small_read_only_file_is_copied_with_its_attributes_by_its_owner() {
 
 /// A run was killed between setting the mode of a part file and renaming it.
 #[test]
-fn a_part_file_that_is_read_only_already_is_resumed_by_its_owner() {
+fn a_read_only_part_file_is_completed_by_its_owner() {
     if !is_root() {
         eprintln!("skipped: acting as another user needs root");
         return;
@@ -210,7 +210,7 @@ fn a_part_file_that_is_read_only_already_is_resumed_by_its_owner() {
     assert_eq!(mode(&session, "d/f"), 0o444);
 }
 
-/// rsync 3.5.0 removes such a directory for a file, but neither for a link nor for a further name of a file.
+/// rsync 3.5.0 replaces such a directory by a file, but neither by a symbolic link nor by a hard link.
 #[test]
 fn a_read_only_directory_in_the_way_is_removed_or_keeps_its_mode() {
     if !is_root() {

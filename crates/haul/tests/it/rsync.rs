@@ -52,7 +52,7 @@ fn update_leaves_newer_files() {
 }
 
 #[test]
-fn ignore_existing_and_ignore_times() {
+fn ignore_existing_skips_files_and_ignore_times_replaces_them() {
     let session = two(("s", 100), ("there", 50)).file("s/new", "new");
     session.haul("sync --ignore-existing s d").status(0);
     assert_eq!((session.read("d/f"), session.read("d/new")), ("there".into(), "new".into()));
@@ -223,8 +223,8 @@ fn backups_keep_replaced_and_removed_files() {
     session.haul("cp --backup-dir ../old s d").status(2).stderr_has("a path below DEST");
 }
 
-/// By a hard link, where the file system has them. Otherwise the old file is renamed, and renamed back if the
-/// new version fails.
+/// The backup is a hard link where the file system supports them. Otherwise the old file is renamed, and renamed back
+/// if the new version fails.
 #[test]
 fn a_large_file_is_backed_up_too() {
     let big = "0123456789abcdef".repeat(400_000);
@@ -285,7 +285,7 @@ fn one_file_system_does_not_cross_mount_points() {
     session.write("s/mounted/x", "x");
     let ran = session.haul("cp -x s d");
     let both = session.haul("cp s e");
-    // The mounted directory was not listed, so nothing is removed because of it.
+    // With -x, the mounted directory is not listed, so its copy is not removed.
     let synced = session.haul("sync -x --delete s e/s");
     session.tool(&format!("umount {}", mounted.display()));
     ran.status(0);
@@ -353,7 +353,7 @@ fn the_log_has_every_file_and_every_message() {
     assert!(lines[1].ends_with(" copied s/f (new, 1 B)"), "{log}");
     let time = lines[1].split(' ').next().unwrap();
     assert!(time.parse::<jiff::Timestamp>().is_ok(), "{time}");
-    // Formerly, faults of the arguments and of the configuration, and hints, were not logged.
+    // Formerly, errors in the arguments or the configuration, and hints, were not logged.
     session.write("c.toml", "[defaults]\nfsnyc = true\n");
     let faults = "cp --log-file faults --config c.toml s d";
     session.haul(faults).status(2).stderr_has("\nhint: did you mean");

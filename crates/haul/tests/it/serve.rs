@@ -1,4 +1,4 @@
-//! `haul serve sftp`.
+//! `haul serve sftp`, with sftp(1) and haul as clients. [`Serving`] also runs the other servers, shares and mounts.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::session::Session;
 
-/// A running server, and the first lines that it printed.
+/// A running server, share or mount, and the first lines that it printed. Killed when dropped.
 pub(crate) struct Serving {
     child: Child,
     pub(crate) output: String,
@@ -39,7 +39,7 @@ impl Serving {
         Self::parsed(command)
     }
 
-    /// Starts it with `--json`; with the object that it prints.
+    /// Starts a command that has `--json`; returns it with the object that it prints.
     pub(crate) fn parsed(command: Command) -> (Self, serde_json::Value) {
         let serving = Self::spawn(command, 1);
         let object = serde_json::from_str(&serving.output).unwrap();
@@ -137,7 +137,7 @@ fn port(object: &serde_json::Value) -> u64 {
     object["address"].as_str().unwrap().rsplit(':').next().unwrap().parse().unwrap()
 }
 
-/// Formerly, servers of a test program that was killed went on.
+/// Formerly, servers of a test program that was killed went on running.
 #[test]
 fn a_server_ends_with_the_thread_that_has_started_it() {
     let session = Session::new().directory("data");
@@ -148,7 +148,7 @@ fn a_server_ends_with_the_thread_that_has_started_it() {
 }
 
 #[test]
-fn where_the_environment_names_no_user_the_account_does() {
+fn without_variables_for_it_the_user_name_is_that_of_the_account() {
     let session = session();
     let line = "serve sftp data --listen 127.0.0.1:0 --authorized-keys key.pub --json";
     let mut command = session.command(line);
@@ -177,14 +177,14 @@ fn a_directory_is_served_until_a_signal() {
         fingerprints.push(object["fingerprint"].clone());
         assert_eq!(serving.end(signal), (Some(0), "haul: stopping\n".to_owned()));
     }
-    assert_eq!(fingerprints[0], fingerprints[1], "the host key is kept");
+    assert_eq!(fingerprints[0], fingerprints[1], "the host key persists");
     use std::os::unix::fs::MetadataExt;
     let key = session.path("home/.local/state/haul/sftp_host_ed25519_key");
     assert_eq!(std::fs::metadata(key).unwrap().mode() & 0o777, 0o600);
 }
 
 #[test]
-fn without_json_it_prints_what_a_client_needs() {
+fn without_json_the_server_prints_address_host_key_and_password() {
     let session = session();
     let serving = Serving::start(&session, "serve sftp data --listen 127.0.0.1:0 --read-only", 4);
     let words: Vec<_> = serving.output.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! `haul serve dav`.
+//! `haul serve dav`, with curl as the client.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -32,7 +32,7 @@ fn a_directory_is_served_until_a_signal() {
 }
 
 #[test]
-fn without_json_it_prints_what_a_client_needs() {
+fn without_json_the_server_prints_address_user_and_certificate() {
     let session = session();
     let line = "serve dav data --listen 127.0.0.1:0 --read-only --tls-self-signed";
     let serving = Serving::start(&session, line, 4);
@@ -99,7 +99,7 @@ fn an_address_that_others_can_reach_requires_a_password_or_anonymous() {
 }
 
 #[test]
-fn an_unencrypted_address_that_others_can_reach_is_warned_of() {
+fn an_unencrypted_address_that_others_can_reach_causes_a_warning() {
     let session = session();
     session.write("secret", "x\n");
     for (line, what, lines) in [

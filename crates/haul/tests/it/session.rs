@@ -9,14 +9,14 @@ use std::process::{Command, Output, Stdio};
 use haul_bench::guard::end_with_thread;
 use tempfile::TempDir;
 
-/// A working directory. Nothing outside of it is read or written: no configuration, no home.
+/// A working directory. haul reads and writes nothing outside of it: no configuration, no home directory.
 pub(crate) struct Session {
     directory: TempDir,
 }
 
 /// Removes the variables of the tests' own environment that change what haul does, and keeps haul from sending anything
-/// to the network of this machine. The process is killed when the thread that starts it ends, so also with the test
-/// program.
+/// to the network of this machine. The process is killed when the thread that starts it ends, and so also when the test
+/// program ends.
 pub(crate) fn isolate(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| changes_haul(name)) {
         command.env_remove(name);
@@ -25,7 +25,7 @@ pub(crate) fn isolate(command: &mut Command) -> &mut Command {
     command.env("HAUL_LAN", "no").env("HAUL_PORT_MAPPING", "no")
 }
 
-/// Whether haul reads a variable, other than `HOME`, `TERM` and those of the user's name.
+/// Whether haul reads a variable, other than `PATH`, `HOME`, `TMPDIR`, `TERM` and those of the user's name.
 fn changes_haul(name: &OsStr) -> bool {
     const NAMES: [&str; 10] = [
         "XDG_CONFIG_HOME",
@@ -168,7 +168,7 @@ impl Ran {
         self
     }
 
-    /// Asserts the exact standard error. The session's directory is written `[ROOT]/`.
+    /// Asserts the exact standard error.
     #[track_caller]
     pub(crate) fn stderr(self, expected: &str) -> Self {
         assert_eq!(self.err(), expected, "$ haul {}\n{}", self.line, self.out());
@@ -196,14 +196,14 @@ impl Ran {
         &self.output.stdout
     }
 
-    /// Standard output.
+    /// Standard output. The session's directory is written `[ROOT]/`.
     pub(crate) fn out(&self) -> String {
-        self.placed(&self.output.stdout)
+        self.text(&self.output.stdout)
     }
 
-    /// Standard error.
+    /// Standard error. The session's directory is written `[ROOT]/`.
     pub(crate) fn err(&self) -> String {
-        self.placed(&self.output.stderr)
+        self.text(&self.output.stderr)
     }
 
     /// The objects that it printed, one per line.
@@ -220,7 +220,8 @@ impl Ran {
         last
     }
 
-    fn placed(&self, bytes: &[u8]) -> String {
+    /// Output as text, with the session's directory written `[ROOT]/`.
+    fn text(&self, bytes: &[u8]) -> String {
         let root = format!("{}/", self.root.display().to_string().trim_end_matches('/'));
         String::from_utf8_lossy(bytes).replace(&root, "[ROOT]/")
     }

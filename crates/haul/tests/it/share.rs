@@ -58,7 +58,7 @@ fn session() -> Session {
 }
 
 #[test]
-fn what_is_shared_is_listed_read_and_copied_by_its_ticket() {
+fn a_shared_directory_is_listed_read_and_copied_by_its_ticket() {
     let session = session();
     let (serving, ticket) = share(&session, "photos");
     assert_eq!(session.haul(&format!("ls {ticket}")).out(), "deep/\nempty\nlink\none.jpg\n");
@@ -103,12 +103,12 @@ fn a_writable_share_takes_every_command() {
 
 /// Formerly, the journal of such a name stayed on the sharer.
 #[test]
-fn a_name_that_becomes_a_hard_link_keeps_no_part_file_and_no_journal_on_a_share() {
+fn a_name_that_becomes_a_hard_link_leaves_no_part_file_and_no_journal_on_a_share() {
     let session = Session::new().file("src/one", vec![1; 4 << 20]).directory("inbox");
     fs::hard_link(session.path("src/one"), session.path("src/two")).unwrap();
     let (serving, ticket) = share(&session, "--writable inbox");
     session.haul(&format!("sync -q -a src {ticket}/dst")).status(0);
-    // A run that was killed had begun to copy one of them: either of them may be copied now, and the other is linked.
+    // Part files of a killed run. Either name may be copied now, and the other is linked to it, so both have one.
     for name in ["one", "two"] {
         fs::remove_file(session.path(format!("inbox/dst/{name}"))).unwrap();
         session.write(format!("inbox/dst/.{name}.haul-part"), "begun");
@@ -178,7 +178,7 @@ fn an_invalid_ticket_is_refused_with_the_reason() {
     assert!(message.contains("cannot connect"), "{message}");
 }
 
-/// Formerly, such an address was missing in the ticket without a word.
+/// Formerly, such an address was silently left out of the ticket.
 #[test]
 fn an_address_that_cannot_be_dialled_is_refused() {
     let session = session();
@@ -210,7 +210,7 @@ fn a_ticket_is_recognized_by_its_key_and_printed_without_its_secret() {
     let (second, other) = share(&session, "photos");
     let message = |ticket: &str| session.haul(&format!("cat {ticket}/none")).status(1).err();
     let (first, next) = (message(&ticket), message(&other));
-    assert_eq!(first, next, "both are of the same identity");
+    assert_eq!(first, next, "both tickets have the key of the same identity");
     assert!(first.contains(&ticket[..18]) && !first.contains(&ticket[..19]), "{first}");
     serving.end("INT");
     second.end("INT");
@@ -228,11 +228,11 @@ fn a_ticket_is_read_from_a_file() {
     assert_eq!(session.read("photos/copied"), "first");
     let absolute = format!("cat @{}/one.jpg", session.path("keys/t").display());
     session.haul(&absolute).status(0).stdout("first");
-    // Others can read it.
+    // Other users can read the file.
     fs::set_permissions(session.path("keys/t"), fs::Permissions::from_mode(0o644)).unwrap();
     let ran = session.haul("cat @keys/t/one.jpg").status(0).stdout("first");
     ran.stderr_has("haul: warning: @keys/t: other users can read it");
-    // A local file of that name is meant itself.
+    // A local file with that name takes precedence.
     session.write("@keys/t", "local");
     session.haul("cat @keys/t").status(0).stdout("local");
     session.haul("cat @none/x").status(2).stderr_has("@none/x: cannot read the ticket");
@@ -244,7 +244,7 @@ fn a_ticket_is_read_from_a_file() {
     serving.end("INT");
 }
 
-/// What follows the line is left for the command.
+/// The rest of standard input, after the line of the ticket, is left for the command.
 #[test]
 fn a_ticket_is_read_from_standard_input() {
     let session = session();
@@ -305,7 +305,7 @@ fn a_pattern_behind_a_ticket_is_expanded() {
     let message = session.haul(&format!("ls {ticket}/*.png")).status(1).err();
     assert!(message.contains("nothing matches this pattern"), "{message}");
     assert!(!message.contains(&ticket[..19]), "{message}");
-    // The other arguments are handled.
+    // The other arguments are handled nevertheless.
     let others = |line: &str| {
         let ran = session.haul(&line.replace("TICKET", &ticket)).status(1);
         ran.stderr_has("nothing matches this pattern").out()
@@ -346,7 +346,7 @@ fn files_and_directories_are_shared_with_one_ticket() {
 }
 
 #[test]
-fn in_a_share_of_several_paths_nothing_is_changed_beside_them() {
+fn a_share_of_several_paths_allows_no_changes_beside_them() {
     let session = session().file("list.txt", "list").file("new", "new list").directory("inbox");
     let (serving, ticket) = share(&session, "--writable list.txt inbox");
     session.haul(&format!("cp -q new {ticket}/list.txt")).status(0);
@@ -403,7 +403,7 @@ fn a_kept_share_has_the_same_ticket_after_a_restart_until_it_is_revoked() {
     // An option without effect is refused.
     run(&session, "share --revoke photos --no-lan").status(2).stderr_has("cannot be used with");
     run(&session, "share --revoke photos").status(0).stdout("revoked 2 tickets\n");
-    // Without a restart, and without a new key.
+    // The running shares refuse the tickets without a restart; the key stays the same.
     for ticket in [&first, &writable] {
         let message = run(&session, &format!("cat {ticket}/one.jpg")).status(1).err();
         assert!(message.contains("has been revoked"), "{message}");
@@ -415,7 +415,7 @@ fn a_kept_share_has_the_same_ticket_after_a_restart_until_it_is_revoked() {
     serving.end("INT");
 }
 
-/// Formerly, only the ticket for exactly this path was revoked.
+/// Formerly, only a ticket for exactly this path was revoked.
 #[test]
 fn revoking_a_path_revokes_tickets_for_it_and_others() {
     let session = session();
@@ -467,17 +467,17 @@ fn a_known_peer_is_a_location() {
 }
 
 #[test]
-fn what_a_ticket_offers_is_received_only_after_a_yes() {
+fn files_of_a_ticket_are_received_only_after_a_yes() {
     let session = session();
     let (serving, ticket) = share(&session, "photos");
-    let question = "Receive 3 files, 11 B from \"photos\" into all? [y/N] ";
+    let prompt = "Receive 3 files, 11 B from \"photos\" into all? [y/N] ";
     let mut terminal = Terminal::start(&session, &format!("cp {ticket}/ all"));
-    terminal.answer(question, "");
+    terminal.answer(prompt, "");
     let (status, shown) = terminal.end();
     assert!(status == 1 && shown.contains("nothing was received"), "{status}: {shown}");
     assert!(!session.has("all"));
     let mut terminal = Terminal::start(&session, &format!("sync {ticket}/ all"));
-    terminal.answer(question, "y");
+    terminal.answer(prompt, "y");
     let (status, shown) = terminal.end();
     assert_eq!(status, 0, "{shown}");
     session.haul("check photos all").status(0);
@@ -490,7 +490,7 @@ fn what_a_ticket_offers_is_received_only_after_a_yes() {
     serving.end("INT");
 }
 
-/// Formerly, `haul mv` and copies to many hosts wrote without asking.
+/// Formerly, `haul mv` and copies to many hosts wrote without a prompt.
 #[test]
 fn a_move_from_a_ticket_begins_only_after_a_yes() {
     let session = session();
@@ -537,13 +537,13 @@ fn a_transfer_names_the_path_of_its_lanes() {
     assert_eq!(summary["link_path"]["kind"], "direct", "{summary}");
     assert_eq!(summary["lanes"], 1, "{summary}");
     assert!(summary["connect_ms"].is_f64(), "{summary}");
-    // Where there is only one path, none is named.
+    // A local copy has no path to name.
     let summary = session.haul("cp --json photos/big other").status(0).summary();
     assert!(summary["link_path"].is_null(), "{summary}");
     serving.end("INT");
 }
 
-/// Formerly, the second one was taken for the same place.
+/// Formerly, the second peer's location was taken for the first one's.
 #[test]
 fn the_sizes_of_two_peers_are_both_counted() {
     let session = session().file("docs/a", "12345");
@@ -625,7 +625,7 @@ fn the_end_of_a_session_is_reported_with_its_traffic() {
     assert!(printed.contains(": sent ") && printed.contains("/s (direct)\n"), "{printed}");
 }
 
-/// Formerly, the command took it for a lost connection, and retried for minutes.
+/// Formerly, the command took this for a lost connection, and retried for minutes.
 #[test]
 fn a_command_fails_at_once_when_the_share_ends() {
     let session = Session::new();
@@ -649,7 +649,7 @@ fn a_command_fails_at_once_when_the_share_ends() {
         serving.end("TERM");
         start.elapsed() < Duration::from_secs(2)
     });
-    assert!(is_quick, "it waits for clients that are not there");
+    assert!(is_quick, "a share without clients takes 2 s or more to end");
 }
 
 #[test]
@@ -672,7 +672,7 @@ fn a_browser_gets_a_page_with_a_password() {
     };
     let get = |url: &str| curl(&format!("--netrc-file netrc {url}"));
     let status = |rest: &str| curl(&format!("-o /dev/null -w %{{response_code}} {rest}"));
-    let changed = |rest: &str| status(&format!("--netrc-file netrc {rest}"));
+    let as_user = |rest: &str| status(&format!("--netrc-file netrc {rest}"));
 
     let (serving, url) = start("photos list.txt");
     let page = get(&url);
@@ -680,21 +680,21 @@ fn a_browser_gets_a_page_with_a_password() {
     assert_eq!(get(&format!("{url}photos/deep/er/two.jpg")), "second");
     assert_eq!(get(&format!("{url}list.txt")), "list");
     assert_eq!(status(&url), "401");
-    assert_eq!(changed(&format!("{url}secret")), "404");
-    assert_eq!(changed(&format!("-T list.txt {url}photos/new")), "403");
+    assert_eq!(as_user(&format!("{url}secret")), "404");
+    assert_eq!(as_user(&format!("-T list.txt {url}photos/new")), "403");
     serving.end("INT");
 
     let (serving, url) = start("--writable photos list.txt");
-    assert_eq!(changed(&format!("-T list.txt {url}photos/new")), "201");
+    assert_eq!(as_user(&format!("-T list.txt {url}photos/new")), "201");
     assert_eq!(session.read("photos/new"), "list");
     for fixed in ["-T secret URLlist.txt", "-T secret URLother", "-X DELETE URLphotos"] {
-        assert_eq!(changed(&fixed.replace("URL", &url)), "403", "{fixed}");
+        assert_eq!(as_user(&fixed.replace("URL", &url)), "403", "{fixed}");
     }
     assert!(session.read("list.txt") == "list" && session.has("photos/one.jpg"));
     serving.end("INT");
 
     let (serving, url) = start("--writable photos");
-    assert_eq!(changed(&format!("-T list.txt {url}top")), "201");
+    assert_eq!(as_user(&format!("-T list.txt {url}top")), "201");
     assert_eq!(session.read("photos/top"), "list");
     serving.end("INT");
     let left = fs::read_dir(session.path("")).unwrap().flatten();

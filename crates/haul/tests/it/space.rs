@@ -97,7 +97,7 @@ fn a_tree_that_does_not_fit_is_stopped_as_soon_as_it_is_listed() {
     session.haul("cp -n tree small").status(0);
 }
 
-/// Trees that are copied over existing ones are counted ahead.
+/// The files of such a tree are counted ahead of the transfer.
 #[test]
 fn a_tree_over_an_older_one_is_stopped_once_it_is_counted() {
     let session = Session::new();
@@ -154,7 +154,7 @@ fn holes_and_hard_links_take_no_space() {
     session.haul("cp --preserve=times tree small/other").status(1);
 }
 
-/// Preallocated space is in use, but is read as a hole.
+/// Preallocated space is in use on the disk, but is read as a hole.
 #[test]
 fn space_that_is_only_preallocated_is_not_needed() {
     use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
@@ -185,7 +185,7 @@ fn the_space_of_a_part_file_is_not_needed_again() {
     running.kill().unwrap();
     running.wait().unwrap();
     file(&session, "small/other", 4);
-    // It does not count again, neither in the sum nor for --min-free.
+    // The part file does not count again, neither in the sum nor for --min-free.
     let summary = session.haul("cp --json --min-free 512K f small/").status(0).summary();
     assert!(summary["resumed_bytes"].as_u64().unwrap() > 0, "{summary}");
     session.tool("cmp f small/f");
@@ -278,28 +278,28 @@ fn the_free_space_of_an_sftp_server_is_respected() {
 fn the_free_space_of_a_webdav_server_is_respected() {
     let session = Session::new();
     let Some(small) = small(&session, "far") else { return };
-    let there = dav::haul(&session);
+    let server = dav::haul(&session);
     file(&session, "big", 30);
     file(&session, "tree/d/big", 30);
     for line in ["cp big @", "cp big @a/b", "cp tree @", "sync tree @x"] {
-        let line = line.replace('@', &there.url);
+        let line = line.replace('@', &server.url);
         session.haul(&line).status(1).stderr_has("30.0 MiB, and 20.0 MiB is free");
     }
     assert!(used(&small) < MIB as u64);
     file(&session, "fits", 12);
-    session.haul(&format!("cp --min-free 5M fits {}", there.url)).status(0);
+    session.haul(&format!("cp --min-free 5M fits {}", server.url)).status(0);
 }
 
 #[test]
 fn where_the_free_space_is_unknown_only_min_free_is_refused() {
     let session = Session::new().file("f", "f");
-    let Some(there) = dav::other("Apache", dav::servers::apache()) else { return };
-    session.haul(&format!("cp f {}", there.url)).status(0);
+    let Some(server) = dav::other("Apache", dav::servers::apache()) else { return };
+    session.haul(&format!("cp f {}", server.url)).status(0);
     session
-        .haul(&format!("cp --min-free 1M f {}g", there.url))
+        .haul(&format!("cp --min-free 1M f {}g", server.url))
         .status(1)
         .stderr_has("cannot keep space free (the free space is unknown)\nhint: omit --min-free\n");
-    assert!(!there.root.join("g").exists());
+    assert!(!server.root.join("g").exists());
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn on_ext4_a_file_that_fits_is_copied_and_one_that_does_not_is_refused() {
     file(&session, "big", 70);
     session.haul("cp big disk/").status(1).stderr_has("cannot copy (it needs 70.0 MiB, and ");
     let found = rustix::fs::statvfs(session.path("disk")).unwrap();
-    // The block map of the file needs some of it.
+    // The block map of the file needs some of the space.
     let fits = (found.f_bavail * found.f_frsize) as usize - MIB;
     session.write("fits", content(1, fits));
     session.haul("cp fits disk/").status(0);

@@ -1,4 +1,4 @@
-//! Ctrl-C, kill, kill -9: a rerun continues.
+//! Copies that end by Ctrl-C, kill or kill -9, which a rerun resumes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
@@ -33,7 +33,7 @@ fn signal(child: &Child, name: &str) {
 }
 
 fn finished(session: &Session) {
-    assert!(!session.has("dst"), "nothing is under its name before it is complete");
+    assert!(!session.has("dst"), "an incomplete file has its final name");
     let summary = session.haul("cp --json src dst").status(0).summary();
     assert_eq!(summary["bytes"], 64 << 20);
     assert!(summary["resumed_bytes"].as_u64().unwrap() > 0, "{summary}");
@@ -64,7 +64,7 @@ fn a_rerun_resumes_a_killed_copy() {
 }
 
 #[test]
-fn a_second_signal_ends_it_even_while_its_output_is_not_read() {
+fn a_second_signal_ends_haul_even_while_its_output_is_not_read() {
     let mut session = Session::new();
     for n in 0..2000 {
         session = session.file(format!("src/{n}"), "");
@@ -73,7 +73,7 @@ fn a_second_signal_ends_it_even_while_its_output_is_not_read() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The copy has begun.
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    // The pipe holds 64 KiB, and 2 000 lines have 100 bytes and more.
+    // The pipe of 64 KiB fills up: 2 000 lines have 100 bytes or more each.
     std::thread::sleep(Duration::from_millis(500));
     signal(&child, "INT");
     std::thread::sleep(Duration::from_millis(200));

@@ -1,4 +1,4 @@
-//! `haul sync`.
+//! `haul sync`: what it copies, removes with `--delete`, and refuses.
 
 use crate::session::Session;
 
@@ -65,9 +65,9 @@ fn a_directory_with_excluded_files_stays_in_the_way_of_a_file_and_of_a_link() {
     session.tool("diff -r --no-dereference src dst");
 }
 
-/// A killed run may leave the empty file with which it tested what times the file system keeps.
+/// A killed run may leave the empty file with which it tested which times the file system can store.
 #[test]
-fn the_file_of_a_trial_that_was_killed_is_removed_by_the_next_run() {
+fn a_clock_test_file_that_a_killed_run_left_is_removed_by_the_next_run() {
     for command in ["cp -q src/ dst", "sync -q src dst"] {
         let session = Session::new().file("src/a", "a").file("dst/a", "a");
         session.write("dst/.haul.clock.haul-temp", "");
@@ -78,7 +78,7 @@ fn the_file_of_a_trial_that_was_killed_is_removed_by_the_next_run() {
     }
 }
 
-/// Formerly, it reported `extra` and `extra/d`, in which a file stays.
+/// Formerly, a dry run reported `extra` and `extra/d`, in which a file stays, as removed.
 #[test]
 fn a_dry_run_does_not_report_directories_that_stay_as_removed() {
     let session = Session::new().file("src/a", "a").file("dst/old/f", "").file("dst/empty/f", "");
@@ -95,7 +95,7 @@ fn a_dry_run_does_not_report_directories_that_stay_as_removed() {
     let rest = ["empty", "empty/f", "extra/d/f", "extra/gone", "extra/gone/f"];
     let expected = [&rest[..], &["old", "old/f"]].concat();
     assert_eq!(removed("sync -n --delete --exclude *.old src dst"), expected);
-    // Backups beside the files.
+    // With backups beside the files, every directory stays.
     assert_eq!(
         removed("sync -n --delete --backup src dst"),
         ["empty/f", "extra/d/f", "extra/d/kept.old", "extra/gone/f", "old/f"]

@@ -56,7 +56,7 @@ fn scripted(script: Vec<Vec<u8>>) -> SocketAddr {
                 // Errors are ignored: the client may have disconnected.
                 drop(stream.write_all(words));
             }
-            // Until the client closes, so that nothing is lost by a reset.
+            // Reads until the client closes: an earlier close could reset the connection, and lose data.
             while stream.read(&mut buffer).unwrap_or(0) > 0 {}
         }
     });
@@ -104,13 +104,13 @@ fn a_banner_and_a_certificate_do_not_control_a_terminal() {
     assert!(text.contains("Continue connecting"), "{text}");
     assert!(text.contains(&format!("\"id {SHOWN}\\012line\"")), "{text}");
     assert!(text.contains(&format!("is for {SHOWN}, other, not for")), "{text}");
-    // The banner, whose lines stay lines.
+    // The banner keeps its line breaks.
     let text = on_a_terminal(&session, &options("-o StrictHostKeyChecking=no"));
     is_harmless(&text);
     assert!(text.contains(&format!("welcome {SHOWN}\r\nline two\r\n")), "{text}");
 }
 
-/// A KEXINIT (RFC 4253, 7.1) in a packet, with names that no client has.
+/// A KEXINIT (RFC 4253, 7.1) in a packet, with `name` for every algorithm.
 fn kexinit(name: &str) -> Vec<u8> {
     let mut payload = vec![20];
     payload.extend([7; 16]);

@@ -40,7 +40,7 @@ fn a_rerun_copies_nothing_to_file_systems_with_coarse_or_short_clocks() {
     for (name, make, mount) in kinds {
         let session = sources();
         if name == "exfat" {
-            // exfat-fuse has the time of the last write instead of one that it cannot store.
+            // exfat-fuse stores the time of the last write instead of a time that it cannot store.
             for name in ["1950", "2110"] {
                 std::fs::remove_file(session.path("src").join(name)).unwrap();
             }
@@ -88,7 +88,7 @@ fn a_directory_that_refuses_files_proves_nothing_about_the_clock() {
 }
 
 #[test]
-fn a_rerun_copies_nothing_to_servers_whose_times_begin_or_end() {
+fn a_rerun_copies_nothing_to_servers_with_a_limited_range_of_times() {
     const LOST: &str = "becomes 1970-01-01; this is reported once";
     let session = sources();
     let far = dav::haul(&session);

@@ -74,7 +74,7 @@ fn an_invalid_ticket_is_named_without_its_secret() {
 
 #[test]
 fn a_local_name_with_a_colon_is_explained() {
-    // That port is closed.
+    // Port 1 is closed.
     let ran = Session::new().file("127.0.0.1:b", "a").haul("ls -F none -P 1 127.0.0.1:b").status(1);
     ran.stderr_has("cannot connect").stderr_has(
         "hint: '127.0.0.1:b' is read as a host and a path; for the local file of that name write \
@@ -188,7 +188,7 @@ fn a_file_url_is_a_local_path_and_a_windows_path_is_not() {
     session.haul("cp C:\\Users\\x y").status(2).stderr_has("this is a Windows path");
 }
 
-/// Formerly, the last SOURCE before an option was taken for DEST, as clap does.
+/// Formerly, the last SOURCE before an option was taken for DEST, which is how clap parses it.
 #[test]
 fn options_may_stand_between_source_and_dest() {
     let session = Session::new().file("a", "1").file("b", "2");

@@ -1,4 +1,4 @@
-//! `haul verify`.
+//! `haul verify`: manifests of several formats, and files that differ from them.
 
 use crate::session::Session;
 

@@ -14,10 +14,10 @@ use crate::lab::{eventually, form, turn};
 use crate::mounted::Mounted;
 use crate::place::{Kind, Place};
 
-/// Longest time until a mount in use must have ended: on a busy machine, and well before [`TIMEOUT`].
+/// Longest time for a mount in use to end: enough for a busy machine, and well below [`TIMEOUT`].
 const SOON: Duration = Duration::from_secs(60);
 
-/// The timeout of requests.
+/// The timeout of requests, in seconds.
 const TIMEOUT: &str = "--timeout 600";
 
 #[test]
@@ -43,12 +43,12 @@ fn a_thousand_files_are_open_at_once() {
             file.read_exact_at(&mut bytes, at as u64).unwrap();
             assert!(bytes == whole(number)[at..at + 4096], "{kind:?}: {number} at {at}");
         };
-        // In turns, and from the end.
+        // One after the other, then backwards at another offset.
         files.iter().enumerate().for_each(|(number, file)| check(number, file, 0));
         files.iter().enumerate().rev().for_each(|(number, file)| check(number, file, 5000));
         assert_eq!(mounted.status()["open_files"], count, "{kind:?}");
         drop(files);
-        eventually("still open", || mounted.status()["open_files"] == 0);
+        eventually("files are still open", || mounted.status()["open_files"] == 0);
         mounted.end();
     }
 }
@@ -71,8 +71,8 @@ fn a_mount_in_use_ends_at_once() {
         let cat = cat.arg(mounted.path("file")).stdout(Stdio::null()).stderr(Stdio::null());
         let mut reader = cat.spawn().unwrap();
         thread::sleep(Duration::from_millis(300));
-        // Another process cannot unmount a mount in use; the attempt changes nothing. umount asks for the free space
-        // first. Formerly, it waited for the silent server for the whole timeout.
+        // Another process cannot unmount a mount in use; the attempt changes nothing. umount requests the free space
+        // first. Formerly, that waited for the silent server for the whole timeout.
         let start = Instant::now();
         let mut unmount = Command::new("umount");
         let refused = unmount.arg(mounted.path("")).stderr(Stdio::null()).status();
@@ -81,7 +81,7 @@ fn a_mount_in_use_ends_at_once() {
         assert!(!mounted.has_ended());
         let start = Instant::now();
         mounted.signal(signal);
-        eventually("it still runs", || mounted.has_ended());
+        eventually("the mount still runs", || mounted.has_ended());
         assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
         eventually("the reader still waits", || reader.try_wait().unwrap().is_some());
         assert!(start.elapsed() < SOON, "{:?}", start.elapsed());

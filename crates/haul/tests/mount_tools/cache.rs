@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 /// A file by name, and its content.
 type Named = (&'static str, Vec<u8>);
 
-/// A place with files `a`, `b` and `c`.
+/// A directory to mount with files `a`, `b` and `c`, and their contents.
 fn place() -> Option<(Place, Vec<Named>)> {
     let place = Place::start(Kind::Local)?;
     let length = form(6, 200) * MIB + 1234;
@@ -31,7 +31,7 @@ fn place() -> Option<(Place, Vec<Named>)> {
     Some((place, files))
 }
 
-/// Reads all files through a mount, and compares them. The kernel's page cache is not used.
+/// Reads all files through a mount, not from the kernel's page cache, and compares them.
 #[track_caller]
 fn read_all(mounted: &Mounted, files: &[Named]) {
     for (name, whole) in files {
@@ -43,11 +43,11 @@ fn read_all(mounted: &Mounted, files: &[Named]) {
     }
 }
 
-/// Reads all files until this many blocks are in the cache: those that arrive faster than they can be written are not
-/// cached.
+/// Reads all files repeatedly until this many blocks are in the cache: blocks that arrive faster than the disk can
+/// write them are not cached.
 #[track_caller]
 fn read_until_cached(mounted: &Mounted, files: &[Named], blocks: u64) {
-    eventually("not cached", || {
+    eventually("too few blocks are cached", || {
         read_all(mounted, files);
         mounted.status()["cache"]["blocks"].as_u64() >= Some(blocks)
     });
@@ -57,7 +57,7 @@ fn read_until_cached(mounted: &Mounted, files: &[Named], blocks: u64) {
 fn a_full_cache_makes_room() {
     let Some(_turn) = turn() else { return };
     let Some((place, files)) = place() else { return };
-    // Smaller than what is read, and larger than the memory.
+    // The cache is smaller than the files, and larger than the memory.
     let mounted = Mounted::start(&place, "--memory 4M --cache-dir cache --cache-size 16M");
     // 16 MiB are 128 blocks of files.
     read_until_cached(&mounted, &files, 100);
@@ -82,7 +82,8 @@ fn a_cache_on_a_full_disk_fails_no_read() {
     mounted.end();
 }
 
-/// Changes or shortens blocks alternately, and overwrites the list of their use. Returns how many blocks there are.
+/// Corrupts or truncates every block, by turns, and overwrites the list of their order of use. Returns the number of
+/// blocks.
 fn damage(cache: &Path) -> usize {
     let mut count = 0;
     for entry in fs::read_dir(cache).unwrap().map(Result::unwrap) {

@@ -7,10 +7,10 @@ use crate::lab::{eventually, turn};
 use crate::mounted::Mounted;
 use crate::place::{Kind, Place};
 
-/// On both, haul compares the file with the version that it replaces just before the commit.
+/// With both, haul compares, just before the commit, the file on the server with the version that it is to replace.
 const KINDS: [Kind; 2] = [Kind::Dav, Kind::OpenSsh];
 
-/// The only conflict copy of `notes.txt` on the server.
+/// The name of the conflict copy of `notes.txt` on the server, if there is one.
 fn copy(place: &Place) -> Option<String> {
     let names = place.names("");
     let is_copy = |name: &&String| name.starts_with("notes (conflict ") && name.ends_with(".txt");
@@ -19,14 +19,14 @@ fn copy(place: &Place) -> Option<String> {
     copies.first().map(|name| (*name).clone())
 }
 
-/// Writes `notes.txt` on both sides; `file` is that of the mount. The server keeps its own version, and gets the mount's
-/// as a copy. Returns the name of the copy.
+/// Writes `notes.txt` on both sides; `file` is that of the mount. Asserts that the server's version stays, and that the
+/// mount's becomes a copy beside it. Returns the name of the copy.
 #[track_caller]
 fn conflict(place: &Place, mounted: &Mounted, mut file: File) -> String {
     file.write_all(b"from here").unwrap();
     place.write("notes.txt", "from there");
     drop(file);
-    eventually("no copy", || copy(place).is_some());
+    eventually("there is no conflict copy", || copy(place).is_some());
     mounted.uploaded();
     let copy = copy(place).unwrap();
     let far = |name: &str| fs::read_to_string(place.far(name)).unwrap();
@@ -44,7 +44,7 @@ fn a_file_that_has_changed_on_the_server_is_not_overwritten() {
         let mounted = Mounted::start(&place, "--read-write");
         let file = File::options().write(true).open(mounted.path("notes.txt")).unwrap();
         let copy = conflict(&place, &mounted, file);
-        // Both can be seen here, and the copy is named.
+        // The mount shows both files, and the log names the copy.
         assert_eq!(fs::read_to_string(mounted.path(&copy)).unwrap(), "from here", "{kind:?}");
         assert!(mounted.log().contains(&copy), "{kind:?}: {}", mounted.log());
         mounted.end();
@@ -53,7 +53,7 @@ fn a_file_that_has_changed_on_the_server_is_not_overwritten() {
 }
 
 #[test]
-fn a_file_that_was_created_on_both_sides_is_kept_twice() {
+fn a_file_that_was_created_on_both_sides_is_stored_twice() {
     let Some(_turn) = turn() else { return };
     for kind in KINDS {
         let Some(place) = Place::start(kind) else { continue };
@@ -72,7 +72,7 @@ fn changes_through_the_mount_alone_are_no_conflict() {
         place.write("notes.txt", "old");
         let mounted = Mounted::start(&place, "--read-write");
         for number in 0..20 {
-            // While the one before is being uploaded, and after it.
+            // Most are written while an earlier version is being uploaded, every fifth one after that.
             if number % 5 == 0 {
                 mounted.uploaded();
             }

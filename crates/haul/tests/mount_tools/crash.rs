@@ -1,4 +1,4 @@
-//! A mount that is killed while files are written and uploaded: every closed file is there afterwards. And a spool on a
+//! A mount that is killed while files are written and uploaded: every closed file exists afterwards. And a spool on a
 //! full disk.
 
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use crate::place::{Kind, Place};
 /// Longest file that is written.
 const LONGEST: u64 = 400_000;
 
-/// The files that must be there, by name, with the seed and the length of their content.
+/// The files that must exist: by name, the seed and the length of their content.
 type Expected = BTreeMap<String, (u64, usize)>;
 
-/// Writes a file. Fails also if it cannot be closed.
+/// Writes a file. Returns errors of close(2), too.
 fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(bytes)?;
@@ -28,8 +28,8 @@ fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Writes, replaces, renames and removes files until the mount is gone. `expected` has the files that must exist, at
-/// any time. Returns the error that ended it.
+/// Writes, replaces, renames and removes files until the mount is gone. At any time, `expected` lists the files that
+/// must exist. Returns the error of the operation that failed.
 fn write_until_killed(
     top: &Path,
     chance: &mut Chance,
@@ -53,9 +53,9 @@ fn write_until_killed(
                 expected.lock().unwrap().remove(&name);
                 fs::remove_file(top.join(&name))
             }
-            (what, known) => {
+            (choice, known) => {
                 let new_name = format!("file-{id:x}");
-                let name = known.filter(|_| what < 4).unwrap_or(new_name);
+                let name = known.filter(|_| choice < 4).unwrap_or(new_name);
                 // Until it is closed, it may have any content.
                 expected.lock().unwrap().remove(&name);
                 let length = usize::try_from(chance.below(LONGEST)).unwrap();
@@ -69,7 +69,7 @@ fn write_until_killed(
     }
 }
 
-/// Asserts that all files exist, if only as conflict copies. Returns the number of those.
+/// Asserts that all files exist, if only as conflict copies. Returns how many exist as copies only.
 #[track_caller]
 fn check(directory: &Path, expected: &Expected) -> usize {
     let entries = fs::read_dir(directory).unwrap();
@@ -79,11 +79,11 @@ fn check(directory: &Path, expected: &Expected) -> usize {
     for (name, (id, length)) in expected {
         let wanted = content(*id, *length);
         let copy = format!("{name} (conflict ");
-        let is_there = |found: &&String| {
+        let has_content = |found: &&String| {
             (*found == name || found.starts_with(&copy))
                 && fs::read(directory.join(found)).is_ok_and(|found| found == wanted)
         };
-        let found = names.iter().find(is_there);
+        let found = names.iter().find(has_content);
         let found = found.unwrap_or_else(|| panic!("{name} of {length} bytes is lost"));
         copies += usize::from(found != name);
     }
@@ -106,7 +106,7 @@ fn a_killed_mount_loses_nothing_that_was_closed() {
             let writer = scope.spawn(|| write_until_killed(&top, &mut chance, &expected));
             thread::sleep(time);
             let start = Instant::now();
-            // No panic: the writer ends with the mount.
+            // No assertion in this loop: a panic would wait for the writer, which ends only with the mount.
             while !writer.is_finished()
                 && expected.lock().unwrap().len() < 3
                 && start.elapsed() < PATIENCE
@@ -126,7 +126,7 @@ fn a_killed_mount_loses_nothing_that_was_closed() {
     let copies = check(&place.far(""), &expected);
     mounted.end();
     let closed = expected.len();
-    eprintln!("{rounds} kills, {closed} files, {waiting} times one in the spool, {copies} copies");
+    eprintln!("{rounds} kills, {closed} files, {waiting} pending uploads, {copies} copies");
     assert!(closed > 0);
 }
 

@@ -7,10 +7,10 @@ use crate::lab::{form, run, seed, tool, turn};
 use crate::mounted::Mounted;
 use crate::place::{Kind, Place};
 
-/// Where they run.
+/// Where the programs run.
 const KINDS: &[Kind] = &[Kind::Local, Kind::OpenSsh];
 
-/// Operations of fsx.
+/// The configuration of fsx.
 const FSX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount_tools/fsx.toml");
 
 #[test]
@@ -32,7 +32,7 @@ fn fsx_reads_what_it_has_written() {
     }
 }
 
-/// What fio writes and verifies, with further options.
+/// Runs fio, which writes and verifies files in a directory, with further options.
 fn fio(program: &Path, directory: &Path, more: &[&str]) {
     let directory = format!("--directory={}", directory.display());
     let size = form("--filesize=4m", "--filesize=256m");
@@ -55,24 +55,24 @@ fn fio(program: &Path, directory: &Path, more: &[&str]) {
 }
 
 #[test]
-fn fio_verifies_what_it_has_written_here_and_on_the_server() {
+fn files_written_by_fio_verify_on_the_mount_and_on_the_server() {
     let Some(_turn) = turn() else { return };
     let Some(program) = tool("fio") else { return };
     for kind in KINDS {
         let Some(place) = Place::start(*kind) else { continue };
         let mounted = Mounted::start(&place, "--read-write");
-        // It reads everything back when it has written all.
+        // fio reads everything back after writing all of it.
         fio(&program, &mounted.path(""), &["--end_fsync=1"]);
         mounted.end();
         fio(&program, &place.far(""), &["--verify_only"]);
-        // What is read now comes from the server.
+        // A new mount reads from the server.
         let mounted = Mounted::start(&place, "--read-write --memory 8M");
         fio(&program, &mounted.path(""), &["--verify_only"]);
         mounted.end();
     }
 }
 
-/// The stressors of the short form, and how much they write.
+/// The stressors of the short form, and how many bytes they write.
 const STRESSORS: &str = "--access 1 --chmod 1 --dentry 1 --dentries 64 --dir 1 \
                          --fallocate 1 --fallocate-bytes 4M --fcntl 1 --flock 1 --fstat 1 \
                          --getdent 1 --hdd 1 --hdd-bytes 4M --open 1 --rename 1 --touch 1 \
@@ -89,7 +89,7 @@ fn stress_ng_finds_no_fault() {
     let Some(program) = tool("stress-ng") else { return };
     for kind in form(&KINDS[..1], KINDS) {
         let Some(place) = Place::start(*kind) else { continue };
-        // With it, the kernel checks permission bits.
+        // With --allow-other, the kernel checks permission bits.
         let mounted = Mounted::start(&place, "--read-write --allow-other");
         let directory = mounted.path("");
         let mut arguments = vec!["--verify", "--temp-path", directory.to_str().unwrap()];

@@ -1,9 +1,10 @@
-//! Lists of tests of another program that do not pass on a mount, and why.
+//! Lists of tests of other programs that do not pass on a mount, and why.
 
 use std::collections::BTreeSet;
 
-/// Such a list. Each line is a pattern; `*` in it is any text. A pattern that no failed test needs is an error, unless
-/// it follows `? `: then its tests may fail or not. Lines that begin with `#` are comments that give the reason.
+/// Such a list. Each line is a pattern, in which one `*` may stand for any text. A pattern that matches no failed test
+/// is an error, unless the line begins with `? `: those tests may pass or fail. Lines that begin with `#` are comments
+/// with the reasons.
 pub(crate) struct Expected(pub(crate) &'static str);
 
 impl Expected {
@@ -16,8 +17,8 @@ impl Expected {
             .collect();
         let unneeded: Vec<_> = self
             .lines()
-            .filter(|(pattern, is_certain)| {
-                *is_certain && !failed.iter().any(|test| matches(pattern, test))
+            .filter(|(pattern, is_required)| {
+                *is_required && !failed.iter().any(|test| matches(pattern, test))
             })
             .map(|(pattern, _)| pattern)
             .collect();
@@ -28,7 +29,7 @@ impl Expected {
         );
     }
 
-    /// The patterns, and whether each must be needed.
+    /// The patterns, and whether each must match a failed test.
     fn lines(&self) -> impl Iterator<Item = (&'static str, bool)> {
         let lines = self.0.lines().map(str::trim);
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));

@@ -1,4 +1,4 @@
-//! Connections that are cut, and a network that is gone for a while, during reads and uploads.
+//! Connections that are cut, and a network that is down for a while, during reads and uploads.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -16,12 +16,12 @@ use crate::place::{Kind, Place};
 
 const MIB: usize = 1 << 20;
 
-/// How long the network is gone.
-const GONE: Duration = Duration::from_millis(1200);
+/// How long the network is down.
+const OUTAGE: Duration = Duration::from_millis(1200);
 
 const BOTH: &[Kind] = &[Kind::OpenSsh, Kind::Dav];
 
-/// Servers behind a proxy that lets this many bytes per second pass, so that a transfer takes a while.
+/// Servers behind a proxy that passes this many bytes per second in `direction`, so that a transfer takes a while.
 fn places(kinds: &[Kind], direction: Direction, rate: u64) -> impl Iterator<Item = (Kind, Place)> {
     kinds.iter().filter_map(move |kind| {
         let place = Place::behind_proxy(*kind)?;
@@ -30,7 +30,7 @@ fn places(kinds: &[Kind], direction: Direction, rate: u64) -> impl Iterator<Item
     })
 }
 
-/// Holds all bytes back for a while.
+/// Holds all bytes back for this time.
 fn interrupt(proxy: &FaultProxy, time: Duration) {
     let hole = Fault::Blackhole { from: 0 };
     let rules = Direction::BOTH.map(|way| proxy.set(Connections::All, way, hole));
@@ -38,7 +38,7 @@ fn interrupt(proxy: &FaultProxy, time: Duration) {
     rules.iter().for_each(|rule| _ = proxy.lift(*rule));
 }
 
-/// Reads a file in pieces; `disturb` is called after each part of an eighth.
+/// Reads a file in pieces of 64 KiB. After each eighth of the file, calls `disturb` with its number.
 fn read_disturbed(file: &mut File, length: usize, disturb: impl Fn(usize)) -> Vec<u8> {
     let mut whole = vec![0; length];
     let part = length.div_ceil(8);
@@ -81,9 +81,9 @@ fn a_read_goes_on_when_the_network_is_back() {
         let proxy = place.proxy();
         thread::scope(|scope| {
             let read = read_disturbed(&mut file, whole.len(), |number| {
-                // Reading goes on meanwhile.
+                // Reading continues during the outage.
                 if number == 2 {
-                    scope.spawn(move || interrupt(proxy, GONE));
+                    scope.spawn(move || interrupt(proxy, OUTAGE));
                 }
             });
             assert!(read == whole, "{kind:?}");
@@ -125,7 +125,7 @@ fn a_silent_server_stops_no_program_for_longer_than_the_timeout() {
         let rules = silence();
         let start = Instant::now();
         assert!(fs::read(mounted.path("two")).is_err(), "{kind:?}");
-        // Without the option, it would be a minute.
+        // The default timeout is a minute.
         assert!(start.elapsed() < Duration::from_secs(40), "{kind:?}: {:?}", start.elapsed());
         rules.iter().for_each(|rule| _ = proxy.lift(*rule));
         let is_back = || fs::read(mounted.path("two")).is_ok_and(|read| read == whole);
@@ -169,8 +169,8 @@ fn an_upload_goes_on_when_the_network_is_back() {
         let mounted = Mounted::start(&place, "--read-write");
         fs::write(mounted.path("file"), &whole).unwrap();
         thread::sleep(Duration::from_millis(200));
-        interrupt(place.proxy(), GONE);
-        // What is in the spool can be used meanwhile.
+        interrupt(place.proxy(), OUTAGE);
+        // A file can be read whether or not it has left the spool.
         assert!(fs::read(mounted.path("file")).unwrap() == whole, "{kind:?}");
         mounted.uploaded();
         assert!(fs::read(place.far("file")).unwrap() == whole, "{kind:?}");

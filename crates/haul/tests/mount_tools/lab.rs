@@ -12,16 +12,16 @@ use rustix::process::geteuid;
 
 use crate::session::isolate;
 
-/// Chooses the long form.
+/// The variable that selects the long form.
 const NIGHT: &str = "HAUL_TEST_NIGHT";
 
-/// Longest time that another program may take, in seconds. The longest, of stress-ng, takes ten minutes.
+/// Longest time that another program may take, in seconds. The slowest, stress-ng at night, takes ten minutes.
 const MOST: &str = "1800";
 
-/// Longest time until something must have happened.
+/// Longest wait for a condition.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How many tests run.
+/// How many tests are running.
 static RUNNING: Mutex<usize> = Mutex::new(0);
 
 /// Notified when a test ends.
@@ -29,12 +29,12 @@ static ENDED: Condvar = Condvar::new();
 
 /// The right to mount, until it is dropped.
 pub(crate) struct Turn {
-    /// How many tests it stands for.
+    /// How many tests it counts as.
     tests: usize,
 }
 
-/// Waits for this test's turn; `None`, with the reason printed, if this process cannot mount. Only this thread, and what
-/// it starts, will see what is mounted.
+/// Waits for this test's turn; `None`, with the reason printed, if this process cannot mount. Only this thread and its
+/// children will see new mounts.
 pub(crate) fn turn() -> Option<Turn> {
     can_mount().then(|| Turn::wait(1))?.unshared()
 }
@@ -80,7 +80,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // A test that has failed does not disturb the next one.
+        // A test that has failed may have poisoned the lock, but the count is right.
         *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= self.tests;
         ENDED.notify_all();
     }
@@ -96,7 +96,7 @@ pub(crate) fn form<T>(short: T, long: T) -> T {
     if is_night() { long } else { short }
 }
 
-/// The seed of random operations: `HAUL_TEST_SEED`, or else the same by day and another each night. It is printed.
+/// The seed of random operations: `HAUL_TEST_SEED`, or else 7 by day and the current time at night. It is printed.
 pub(crate) fn seed() -> u64 {
     let given = std::env::var("HAUL_TEST_SEED").ok().map(|text| text.parse().unwrap());
     let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
@@ -109,8 +109,8 @@ pub(crate) fn seed() -> u64 {
 pub(crate) fn tool(name: &str) -> Option<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut places = std::env::split_paths(&path).chain([own]).map(|place| place.join(name));
-    let found = places.find(|file| file.is_file());
+    let mut files = std::env::split_paths(&path).chain([own]).map(|bin| bin.join(name));
+    let found = files.find(|file| file.is_file());
     if found.is_none() {
         eprintln!("SKIPPED: {name} is not installed");
     }
@@ -162,17 +162,17 @@ pub(crate) fn shell(script: &str, directory: &Path) -> String {
     run(Path::new("sh"), &["-euc", script], directory)
 }
 
-/// Waits until a condition holds.
+/// Waits until a condition holds; panics with `message` after [`PATIENCE`].
 #[track_caller]
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(message: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "{what}");
+        assert!(start.elapsed() < PATIENCE, "{message}");
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Makes other threads end once it is dropped, also when the test fails.
+/// Sets a flag when it is dropped, also when the test fails, so that other threads end.
 pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Ending<'_> {

@@ -15,7 +15,7 @@ use crate::place::{Kind, Place};
 /// Mounts of a run: each takes over the spool of the one before.
 const MOUNTS: usize = 3;
 
-/// Times that are set, in seconds: from 2001, and before 2004.
+/// Times that are set, in seconds since 1970: from September 2001, and before November 2004.
 const FIRST: u64 = 1_000_000_000;
 const LATEST: i64 = 1_100_000_000;
 
@@ -41,7 +41,7 @@ enum Operation {
 }
 
 impl Operation {
-    /// Any operation that the server behind `kind` supports.
+    /// A random operation among those that `kind` supports.
     fn any(chance: &mut Chance, kind: Kind) -> Self {
         let mut name = || {
             let directory = pick(chance, &["", "", "", "d/", "e/", "d/e/"]);
@@ -71,7 +71,7 @@ impl Operation {
         }
     }
 
-    /// Runs it. Returns the outcome that a program sees.
+    /// Runs it below `root`. Returns the outcome that a program sees.
     fn run(&self, root: &Path) -> Result<Vec<u8>, ErrorKind> {
         let at = |name: &str| root.join(name);
         let done = |outcome: std::io::Result<()>| outcome.map(|()| Vec::new());
@@ -86,7 +86,7 @@ impl Operation {
                 done(file.and_then(|mut file| file.write_all(bytes)))
             }
             Self::Truncate(name, size) => done(writing(name).and_then(|file| file.set_len(*size))),
-            // As editors do.
+            // As editors save files.
             Self::Replace(name, bytes) => {
                 let new = at(&format!("{name}~"));
                 let moved = fs::write(&new, bytes).and_then(|()| fs::rename(&new, at(name)));
@@ -137,7 +137,7 @@ fn names(directory: &Path) -> std::io::Result<Vec<String>> {
 #[derive(Debug, PartialEq)]
 enum Node {
     Directory,
-    /// With its content, and permissions and time where the server keeps them.
+    /// With its content, and permissions and time where the server stores them.
     File(Vec<u8>, Option<(u32, Option<i64>)>),
     Link(PathBuf),
 }
@@ -156,10 +156,10 @@ fn tree(root: &Path, kind: Kind) -> BTreeMap<PathBuf, Node> {
             } else if metadata.is_symlink() {
                 Node::Link(fs::read_link(&at).unwrap())
             } else {
-                // The time only if it was set, and not by writing.
+                // The time only if an operation has set it, not if it is that of a write.
                 let set = Some(metadata.mtime()).filter(|seconds| *seconds < LATEST);
-                let kept = (kind != Kind::Dav).then_some((metadata.mode() & 0o777, set));
-                Node::File(fs::read(&at).unwrap(), kept)
+                let stored = (kind != Kind::Dav).then_some((metadata.mode() & 0o777, set));
+                Node::File(fs::read(&at).unwrap(), stored)
             };
             found.insert(path, node);
         }
@@ -190,7 +190,7 @@ fn random_operations_have_the_effect_that_they_have_on_a_disk() {
         for part in 0..MOUNTS {
             let mounted = Mounted::start(&place, "--read-write");
             let top = mounted.path("");
-            // Files in the spool of the mount before are shown at once, and uploaded.
+            // Files in the spool of the previous mount are shown at once, and uploaded.
             same(&model, &top, kind);
             mounted.uploaded();
             for step in 0..steps {
@@ -210,7 +210,7 @@ fn random_operations_have_the_effect_that_they_have_on_a_disk() {
                 }
             }
             same(&model, &top, kind);
-            // The last one uploads the rest; the others are killed.
+            // The last mount uploads the rest; the others are killed.
             if part + 1 < MOUNTS {
                 mounted.kill();
             } else {

@@ -1,4 +1,4 @@
-//! A running `haul mount`.
+//! A running `haul mount`: its paths, status and log, and ways to end it.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -11,11 +11,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::lab::eventually;
 use crate::place::Place;
 
-/// A mount in `mnt`, killed and unmounted when it is dropped.
+/// A mount at `mnt`, killed and unmounted when it is dropped.
 pub(crate) struct Mounted<'a> {
     place: &'a Place,
     child: Child,
-    /// Kept open, so that it can be written to.
+    /// Kept open, so that the mount can write to it.
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -40,12 +40,12 @@ impl<'a> Mounted<'a> {
         self.place.session.path("mnt").join(path)
     }
 
-    /// What it has printed as errors and warnings, also before in this session.
+    /// The errors and warnings that all mounts of this session have printed so far.
     pub(crate) fn log(&self) -> String {
         self.place.session.read("mount.log")
     }
 
-    /// What it reports about itself.
+    /// Its status, as `--status --json` prints it.
     pub(crate) fn status(&self) -> serde_json::Value {
         self.place.session.haul("mount --status mnt --json").status(0).objects().remove(0)
     }
@@ -54,7 +54,7 @@ impl<'a> Mounted<'a> {
     #[track_caller]
     pub(crate) fn uploaded(&self) {
         let session = &self.place.session;
-        eventually("not uploaded", || {
+        eventually("uploads are still pending", || {
             session.haul("mount --pending --json").status(0).out().is_empty()
         });
     }
@@ -69,7 +69,7 @@ impl<'a> Mounted<'a> {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Ends it as SIGTERM does, which uploads the rest.
+    /// Ends it by SIGTERM, on which it uploads the rest.
     #[track_caller]
     pub(crate) fn end(mut self) {
         self.signal(Signal::TERM);
@@ -78,7 +78,7 @@ impl<'a> Mounted<'a> {
         assert_eq!(status.code(), Some(0), "{}", self.log());
     }
 
-    /// `kill -9`. The next mount removes what is left of this one.
+    /// `kill -9`. The next mount removes the dead mount that this leaves.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! pjdfstest: whether system calls do what POSIX says. `pjdfstest.expected` lists and explains the failures.
+//! pjdfstest: whether system calls do what POSIX requires. `pjdfstest.expected` lists and explains the failures.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,13 +16,13 @@ const EXPECTED: Expected = Expected(include_str!("pjdfstest.expected"));
 /// pjdfstest has some 400 tests. Fewer results than this mean that it ended early.
 const LEAST: usize = 300;
 
-/// It takes seconds, so there is no short form.
+/// pjdfstest takes seconds, so there is no short form.
 #[test]
-fn pjdfstest_finds_what_is_explained() {
+fn only_explained_tests_of_pjdfstest_fail() {
     let Some(_turn) = turn() else { return };
     let Some(program) = tool("pjdfstest") else { return };
     let Some(place) = Place::start(Kind::Local) else { return };
-    // Other users have to get there.
+    // Other users must be able to reach the mount point.
     fs::set_permissions(place.session.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     let mounted = Mounted::start(&place, "--read-write --allow-other");
     let point = mounted.path("");

@@ -52,7 +52,7 @@ struct Haul {
 }
 
 impl Place {
-    /// Starts what is needed; `None`, with the reason printed, if that is not possible.
+    /// Creates the session and starts its server; `None`, with the reason printed, if that is not possible.
     pub(crate) fn start(kind: Kind) -> Option<Self> {
         if kind == Kind::OpenSsh && !Sshd::is_here() {
             return None;
@@ -73,14 +73,14 @@ impl Place {
         Some(Self { server, proxy: None, _disk: disk, session })
     }
 
-    /// The same through a proxy that can disturb it.
+    /// As [`Place::start`], with a proxy in front of the server that can inject faults.
     pub(crate) fn behind_proxy(kind: Kind) -> Option<Self> {
         let mut place = Self::start(kind)?;
         place.proxy = Some(FaultProxy::to(place.server.address().unwrap()).start().unwrap());
         Some(place)
     }
 
-    /// The proxy.
+    /// The proxy of [`Place::behind_proxy`].
     pub(crate) fn proxy(&self) -> &FaultProxy {
         self.proxy.as_ref().unwrap()
     }
@@ -104,7 +104,7 @@ impl Place {
         names
     }
 
-    /// Options of SSH, and the location.
+    /// Arguments of haul: options of SSH, and the location.
     pub(crate) fn located(&self) -> String {
         let address = self.proxy.as_ref().map(FaultProxy::address);
         let address = address.or_else(|| self.server.address()).map(|to| to.to_string());
@@ -133,13 +133,13 @@ impl Place {
         }
     }
 
-    /// Sends a signal to the server, which is one of haul.
+    /// Sends a signal to the server, which must be one of haul.
     pub(crate) fn signal_server(&self, signal: Signal) {
         match &self.server {
             Server::Sftp(haul) | Server::Dav(haul) => {
                 kill_process(Pid::from_child(&haul.child), signal).unwrap();
             }
-            Server::None | Server::OpenSsh(_) => panic!("this server has more than one process"),
+            Server::None | Server::OpenSsh(_) => panic!("this server is not a single process"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! posixtest of go-fuse: what programs expect of a file system. `posixtest.expected` lists and explains the tests that do
-//! not pass.
+//! posixtest of go-fuse: what programs expect of a file system. `posixtest.expected` lists and explains the tests that
+//! do not pass.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::place::{Kind, Place};
 
 const EXPECTED: Expected = Expected(include_str!("posixtest.expected"));
 
-/// The tests of the version in `posixtest/go.mod`.
+/// The number of tests in the version that `posixtest/go.mod` names.
 const TESTS: usize = 29;
 
-/// Where they run.
+/// Where the tests run.
 const KINDS: &[Kind] = &[Kind::Local, Kind::OpenSsh];
 
 #[test]
-fn posixtest_finds_what_is_explained() {
+fn only_explained_tests_of_posixtest_fail() {
     let Some(_turn) = turn() else { return };
     let Some(program) = tool("posixtest") else { return };
     for kind in form(&KINDS[..1], KINDS) {
@@ -30,7 +30,7 @@ fn posixtest_finds_what_is_explained() {
         let (_, text) = outcome(Path::new("env"), &arguments, Path::new("/"));
         let results: Vec<_> = text.lines().filter_map(result).collect();
         assert_eq!(results.len(), TESTS, "{kind:?}: it ended early\n{text}");
-        // One that is skipped has not found the file system as it expects.
+        // A skipped test counts as failed: the file system lacks what it needs.
         let other = results.iter().filter(|(_, result)| *result != "PASS");
         let other: BTreeSet<_> = other.map(|(name, _)| *name).collect();
         EXPECTED.check(&other, &text);

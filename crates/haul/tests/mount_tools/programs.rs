@@ -7,7 +7,7 @@ use crate::mounted::Mounted;
 use crate::place::{Kind, Place};
 use crate::reading::tree;
 
-/// Where they run: SFTP preserves less about a file than a local disk does.
+/// Where the programs run: SFTP preserves less about a file than a local disk does.
 const KINDS: &[Kind] = &[Kind::OpenSsh, Kind::Local];
 
 fn kinds() -> &'static [Kind] {
@@ -67,7 +67,7 @@ fn make_builds_on_a_mount_and_knows_what_is_up_to_date() {
 }
 
 #[test]
-fn sqlite_keeps_a_database_on_a_mount() {
+fn sqlite_stores_a_database_on_a_mount() {
     let fill = "CREATE TABLE t (n INTEGER PRIMARY KEY, text TEXT); \
                 WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 5000) \
                 INSERT INTO t SELECT n, hex(randomblob(20)) FROM c; \

@@ -13,10 +13,10 @@ use crate::place::{Kind, Place};
 
 const MIB: usize = 1 << 20;
 
-/// The kinds of places that differ most for a reader.
+/// The two kinds that differ most for a reader.
 const KINDS: &[Kind] = &[Kind::OpenSsh, Kind::Local];
 
-/// Where programs that take a while run.
+/// The kinds on which slow programs run.
 fn kinds() -> &'static [Kind] {
     form(&KINDS[..1], KINDS)
 }
@@ -38,7 +38,7 @@ fn a_player_reads_head_tail_and_then_all() {
         read(0, 64 << 10);
         read(whole.len() - (512 << 10), 512 << 10);
         (64 << 10..whole.len()).step_by(64 << 10).for_each(|at| read(at, 64 << 10));
-        // A viewer jumps, and comes back.
+        // A viewer jumps to other positions.
         for at in [whole.len() / 2, whole.len() / 3, 0, whole.len() - 10] {
             read(at, 64 << 10);
         }
@@ -67,7 +67,7 @@ fn one_file_of_an_archive_is_read_without_the_rest() {
         let mounted = Mounted::start(&place, "");
         shell("unzip -l mnt/a.zip >list; grep -q 31 list", &place.session.path(""));
         let fetched = || mounted.status()["fetched_bytes"].as_u64().unwrap();
-        // The directory is at the end.
+        // The central directory of a zip file is at its end.
         let (listed, most) = (fetched(), 4 * MIB as u64);
         assert!(listed <= most, "{kind:?}: {listed} bytes were fetched for the list");
         shell("unzip -p mnt/a.zip 20 | cmp - members/20", &place.session.path(""));
@@ -168,14 +168,14 @@ fn the_new_content_of_a_file_that_changes_on_the_server_is_soon_read() {
                 replace(number);
                 let is_new =
                     || fs::read(mounted.path("file")).is_ok_and(|read| read == version(number));
-                eventually("the version before is still there", is_new);
-                // From then on, the version before is not read any more, once reads that began earlier have ended.
+                eventually("the mount still has the old version", is_new);
+                // From then on, only reads that began earlier may return the old version.
                 let before = reads.load(Ordering::Relaxed);
                 eventually("the reader has stopped", || {
                     reads.load(Ordering::Relaxed) >= before + 2
                 });
                 thread::sleep(Duration::from_millis(100));
-                assert!((0..3).all(|_| is_new()), "{kind:?}: the version before is back");
+                assert!((0..3).all(|_| is_new()), "{kind:?}: the old version is back");
             }
             drop(ending);
         });

@@ -14,7 +14,7 @@ use crate::lab::{form, turn};
 use crate::mounted::Mounted;
 use crate::place::{Kind, Place};
 
-/// How long they are stopped.
+/// How long a process is stopped.
 fn pause() -> Duration {
     form(Duration::from_millis(500), Duration::from_secs(40))
 }
@@ -26,17 +26,17 @@ fn kinds() -> &'static [Kind] {
     form(&KINDS[..1], KINDS)
 }
 
-/// Reads a whole file. After the first part, `stop` stops a process by SIGSTOP, and later continues it by SIGCONT.
-fn read_stopped(path: &Path, whole: &[u8], stop: impl Fn(Signal) + Sync) {
+/// Reads a whole file. After the first MiB, stops a process by `send` with SIGSTOP, and continues it after [`pause`].
+fn read_stopped(path: &Path, whole: &[u8], send: impl Fn(Signal) + Sync) {
     let mut file = File::open(path).unwrap();
     let mut read = vec![0; whole.len()];
     let (head, rest) = read.split_at_mut(1 << 20);
     file.read_exact(head).unwrap();
     thread::scope(|scope| {
-        stop(Signal::STOP);
+        send(Signal::STOP);
         scope.spawn(|| {
             thread::sleep(pause());
-            stop(Signal::CONT);
+            send(Signal::CONT);
         });
         file.read_exact(rest).unwrap();
     });
@@ -63,7 +63,7 @@ fn an_upload_goes_on_after_server_or_mount_were_stopped() {
     let Some(_turn) = turn() else { return };
     for kind in kinds() {
         let Some(place) = Place::behind_proxy(*kind) else { continue };
-        // Slow enough for it to be in progress.
+        // Slow enough for the upload to be in progress when the process is stopped.
         let slow = Fault::SharedRate(8 << 20);
         place.proxy().set(Connections::All, Direction::ToServer, slow);
         let mounted = Mounted::start(&place, "--read-write");
@@ -71,13 +71,13 @@ fn an_upload_goes_on_after_server_or_mount_were_stopped() {
             let whole = content(number as u64, 4 << 20);
             fs::write(mounted.path(name), &whole).unwrap();
             thread::sleep(Duration::from_millis(200));
-            let stop = |signal| match number {
+            let send = |signal| match number {
                 0 => place.signal_server(signal),
                 _ => mounted.signal(signal),
             };
-            stop(Signal::STOP);
+            send(Signal::STOP);
             thread::sleep(pause());
-            stop(Signal::CONT);
+            send(Signal::CONT);
             mounted.uploaded();
             assert!(fs::read(place.far(name)).unwrap() == whole, "{kind:?}: {name}");
         }

@@ -23,7 +23,7 @@ struct File {
 #[derive(Debug)]
 struct Use {
     path: Vec<String>,
-    /// Its name in this file; `*` for all names.
+    /// The name that it has in this file; `*` for all names.
     name: String,
     is_public: bool,
     is_path: bool,
@@ -71,8 +71,7 @@ impl Tree {
         for (module, file) in &self.files {
             let to = imports.entry(file.path.clone()).or_default();
             for one in file.uses.iter().filter(|one| !one.is_public) {
-                // A path to another crate is taken for one below this module: it ends in this file, and is not
-                // counted.
+                // A path to another crate is resolved below this module: it ends in this file, and is not counted.
                 let Some(from) = absolute(module, &one.path) else { continue };
                 let Some((found, name)) = self.defined(&from, 0) else { continue };
                 if found != *module {
@@ -89,7 +88,7 @@ impl Tree {
         let length = (0..=path.len()).rev().find(|n| self.files.contains_key(&path[..*n]))?;
         let (module, rest) = path.split_at(length);
         let Some(name) = rest.first() else {
-            // A module itself: the items that are used of it are paths in the code.
+            // The path is that of a module; items that are used through it are paths in the code.
             return None;
         };
         let file = &self.files[module];
@@ -112,7 +111,7 @@ impl Tree {
         Some((module.to_vec(), name.clone()))
     }
 
-    /// Whether a file defines a name, for `pub use x::*`.
+    /// Whether the text of a file contains a definition of a name, for `pub use x::*`.
     fn mentions(&self, module: &[String], name: &str) -> bool {
         let text = fs::read_to_string(&self.files[module].path).unwrap_or_default();
         ["struct", "enum", "fn", "trait", "const", "type", "static"]
@@ -181,7 +180,7 @@ fn string_end(text: &str) -> usize {
     text.len()
 }
 
-/// All uses in a file: those of `use`, and all paths in the code.
+/// Everything that a file uses: the names of each `use`, and all paths in the code.
 fn uses(code: &str) -> Vec<Use> {
     let mut found = Vec::new();
     let mut paths = String::new();
@@ -213,7 +212,7 @@ fn uses(code: &str) -> Vec<Use> {
         }
         let first = &parts[0];
         let mut path = parts.clone();
-        // A path whose first name a `use` introduces.
+        // The first name may come from a `use`.
         if let Some(one) = found.iter().find(|one| !one.is_path && one.name == *first) {
             path = one.path.iter().chain(&parts[1..]).cloned().collect();
         }
@@ -223,7 +222,7 @@ fn uses(code: &str) -> Vec<Use> {
     found
 }
 
-/// Whether what is before a `use` is `pub(crate)`, `pub(super)` or `pub(in …)`.
+/// Whether the text before a `use` ends in `pub(crate)`, `pub(super)` or `pub(in …)`.
 fn is_restricted(before: &str) -> bool {
     before.ends_with(')')
         && before.rfind("pub(").is_some_and(|at| !before[at..].contains(';'))

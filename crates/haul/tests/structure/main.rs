@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use cycles::cycles;
 use imports::Tree;
 
-/// Most lines in a file, not counting its tests.
+/// Maximum number of lines in a file, not counting its tests.
 const MAX_LINES: usize = 600;
 
 fn root() -> PathBuf {

@@ -5,8 +5,8 @@
 //!        └────── switch ──────┴────────────────────┘
 //! ```
 //!
-//! Network namespaces without names, joined by veth pairs; nftables filters and translates. The kernel removes all of
-//! it with the last descriptor, however the test ends.
+//! Machines are network namespaces without names, joined by veth pairs; nftables filters packets and translates
+//! addresses. The kernel removes all of it with the last descriptor, however the test ends.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,14 +16,14 @@ use haul_bench::link::Namespace;
 
 use crate::session::{Ran, Session};
 
-/// How a router translates what its host sends. All keep the host's port if they can, except the symmetric one.
+/// How a router translates the packets of its host. All preserve the host's port if they can, except the symmetric one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Nat {
-    /// Any host reaches it at the router's address.
+    /// Any host can reach the router's host, at the router's address.
     FullCone,
-    /// Only an address and port to which the host has sent something can reach it.
+    /// Only an address and port to which the router's host has sent packets can reach it.
     PortRestricted,
-    /// The same, and each connection gets a random port, so the port of one does not show that of another.
+    /// As [`Nat::PortRestricted`], and each connection gets a random port, which reveals nothing about the next one's.
     Symmetric,
 }
 
@@ -36,11 +36,11 @@ pub(super) struct Host {
     router: Option<Namespace>,
 }
 
-/// The address of the bridge's machine, which is also the default route of all hosts.
+/// The address of the bridge's machine, which is also the default route of all machines on the public network.
 pub(super) const BRIDGE: &str = "203.0.113.1";
 
 impl Public {
-    /// The network, without hosts. `None` if this machine cannot have it; the reason is printed.
+    /// The network, without hosts. `None`, with the reason printed, if this machine cannot create it.
     pub(super) fn new() -> Option<Self> {
         match Self::made() {
             Ok(public) => Some(public),
@@ -57,7 +57,7 @@ impl Public {
             return Err("nft is not installed (Debian: nftables)".to_owned());
         }
         nft(&namespace, &rules(Nat::Symmetric)).map_err(|error| format!("NAT: {error}"))?;
-        // That was a probe: the network itself translates nothing.
+        // That only tested whether NAT works: the public network itself translates nothing.
         nft(&namespace, "flush ruleset").map_err(|error| format!("nft: {error}"))?;
         ip(&namespace, "link add switch type bridge forward_delay 0")?;
         ip(&namespace, &format!("address add {BRIDGE}/24 dev switch"))?;
@@ -126,19 +126,19 @@ impl Host {
         self.namespace.within(work).unwrap()
     }
 
-    /// The router in front of it.
+    /// The router in front of it, which must exist.
     pub(super) fn router(&self) -> &Namespace {
         self.router.as_ref().unwrap()
     }
 
-    /// Gives it a further address, with the length of its prefix.
+    /// Adds an address with a prefix length, such as `203.0.113.4/24`.
     pub(super) fn add_address(&self, address: &str) {
         // Duplicate address detection would delay an IPv6 address by a second.
-        let at_once = if address.contains(':') { " nodad" } else { "" };
-        ip(&self.namespace, &format!("address add {address} dev wan{at_once}")).unwrap();
+        let option = if address.contains(':') { " nodad" } else { "" };
+        ip(&self.namespace, &format!("address add {address} dev wan{option}")).unwrap();
     }
 
-    /// Takes an address from it.
+    /// Removes an address with a prefix length.
     pub(super) fn remove_address(&self, address: &str) {
         ip(&self.namespace, &format!("address del {address} dev wan")).unwrap();
     }
@@ -149,12 +149,12 @@ impl Host {
         nft(&self.namespace, &format!("table inet cut {{\nchain in {{ {chain} }}\n}}")).unwrap();
     }
 
-    /// Drops nothing any more.
+    /// Ends the effect of [`Host::drop_incoming`].
     pub(super) fn pass_all(&self) {
         nft(&self.namespace, "delete table inet cut").unwrap();
     }
 
-    /// The addresses to which it has TCP connections.
+    /// The remote addresses of its established TCP connections.
     pub(super) fn connected(&self) -> Vec<String> {
         let listed = run(&self.namespace, "ss", "-Hnt").unwrap();
         let peers = listed.lines().filter_map(|line| {
@@ -202,10 +202,10 @@ fn command(namespace: &Namespace, session: &Session, line: &str) -> Command {
     command
 }
 
-/// A veth pair between two machines.
+/// Joins two machines by a veth pair: `device` on the first, `far` on the other.
 fn join(one: &Namespace, device: &str, other: &Namespace, far: &str) {
-    let there = other.path();
-    let line = format!("link add {device} type veth peer name {far} netns {}", there.display());
+    let path = other.path();
+    let line = format!("link add {device} type veth peer name {far} netns {}", path.display());
     ip(one, &line).unwrap();
 }
 
@@ -225,7 +225,7 @@ pub(super) fn run(namespace: &Namespace, program: &str, line: &str) -> Result<St
     }
 }
 
-/// Adds rules of nftables to a machine.
+/// Runs commands of nftables on a machine.
 pub(super) fn nft(namespace: &Namespace, rules: &str) -> Result<(), String> {
     let mut command = namespace.command("nft");
     command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -1,4 +1,5 @@
-//! A sharer behind a router that forwards ports: `miniupnpd`, which speaks PCP, NAT-PMP and UPnP.
+//! A sharer behind a router that forwards ports on request. The router runs `miniupnpd`, which speaks PCP, NAT-PMP and
+//! UPnP.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
@@ -14,12 +15,12 @@ use super::lab::{Host, Nat, ip, nft, run};
 use crate::serve::Serving;
 use crate::session::Session;
 
-/// `miniupnpd` forwards nothing to an address for documentation, such as those of the other tests. These do not leave the
-/// namespaces.
+/// The public addresses of the router and of the receiver. `miniupnpd` maps no port of a documentation address
+/// (RFC 5737), such as those of the other tests. Packets to these addresses do not leave the namespaces.
 const ROUTER: &str = "11.0.113.2";
 const OUTSIDE: &str = "11.0.113.3";
 
-/// Longest time until something must have happened.
+/// Longest wait for a condition.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The nftables table that `miniupnpd` changes.
@@ -43,7 +44,7 @@ const TABLE: &str = "
     }
 ";
 
-/// A protocol of `miniupnpd`: its configuration, and the UDP port on which it listens then.
+/// Protocols of `miniupnpd`: the configuration that enables each, and the UDP port on which it then listens.
 const PROTOCOLS: [(&str, u16); 2] =
     [("enable_natpmp=yes\nenable_upnp=no\n", 5351), ("enable_natpmp=no\nenable_upnp=yes\n", 1900)];
 
@@ -54,7 +55,8 @@ struct Mapper {
 }
 
 impl Mapper {
-    /// Starts it on the router of a host with the address 10.0.2.2. `None` if it is not installed.
+    /// Starts it on the router of a host with the address 10.0.2.2, and waits until it listens. `None`, with the reason
+    /// printed, if it is not installed.
     fn start(session: &Session, host: &Host, (protocol, port): (&str, u16)) -> Option<Self> {
         let router = host.router();
         nft(router, "add table inet mapped\ndelete table inet mapped").unwrap();
@@ -104,15 +106,15 @@ impl Drop for Mapper {
     }
 }
 
-/// Starts a share on a host; with what it prints.
+/// Starts a share on a host; returns it with the object that it prints.
 fn share(session: &Session, host: &Host, options: &str) -> (Serving, Value) {
     let mut command = host.command(session, &format!("share -v --json {options} data"));
     command.env_remove("HAUL_PORT_MAPPING");
     Serving::parsed(command)
 }
 
-/// Starts a share until its ticket has an address of the router. It waits a second for that, in which a busy machine may
-/// not respond.
+/// Starts a share whose ticket has an address of the router. A share waits at most a second for the mapping; on a busy
+/// machine, the router may take longer, and the share is started again.
 fn share_mapped(session: &Session, host: &Host, mapper: &Mapper) -> (Serving, Value, SocketAddr) {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -159,7 +161,7 @@ fn a_sharer_behind_a_router_that_forwards_ports_is_reached_without_a_bridge() {
         assert!(printed.contains(&format!("the router forwards {address}")), "{printed}");
         let until = Instant::now() + PATIENCE;
         while forwarded() {
-            assert!(Instant::now() < until, "it is still there: {}", mapper.printed());
+            assert!(Instant::now() < until, "the port is still forwarded: {}", mapper.printed());
             sleep(Duration::from_millis(20));
         }
         let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(300)).is_err();
@@ -177,7 +179,7 @@ fn no_port_is_mapped_if_mapping_is_turned_off_or_useless() {
     for options in [
         "--no-port-mapping",
         "--listen 127.0.0.1:0",
-        // The user forwards a port, or so it seems.
+        // As if the user had forwarded a port.
         "--address 203.0.113.2:4180",
         &bridge_only,
     ] {

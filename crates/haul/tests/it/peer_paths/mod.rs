@@ -1,5 +1,5 @@
 //! Paths between peers: directly, past routers with NAT, through a bridge, and paths that change in mid-transfer. Each
-//! test copies a file, and determines the path of most of its bytes from the bridge's metrics.
+//! test copies a file. Most determine the path of most of its bytes from the bridge's metrics.
 
 pub(crate) mod lab;
 mod mapped;
@@ -37,7 +37,8 @@ const RATE: &str = "--bwlimit 8M";
 /// The file takes eight seconds: the path can change meanwhile.
 const SLOW: &str = "--bwlimit 2M";
 
-/// How often a file is copied until the path is the expected one: on a busy machine, a better path may be found too late.
+/// How often a file is copied until the path is the expected one: on a busy machine, a better path may be found too
+/// late.
 const ATTEMPTS: usize = 5;
 
 /// Bytes that have moved when a path changes.
@@ -50,7 +51,7 @@ const METRICS: u16 = 9181;
 /// A public network with a bridge, and the files of all its hosts.
 struct World {
     _bridge: Serving,
-    /// As `haul share` names the bridge.
+    /// The argument of `haul share --bridge`.
     bridge: String,
     public: Public,
     session: Session,
@@ -101,15 +102,15 @@ impl World {
         })
     }
 
-    /// The path of most of `bytes`, given that the bridge had forwarded `before` earlier.
+    /// The path of most of `bytes` bytes. `before` is what [`World::bridged`] returned before they were moved.
     fn route(&self, before: u64, bytes: u64) -> Route {
         let bridged = self.bridged() - before;
         eprintln!("{bytes} bytes, of which the bridge has forwarded {bridged}");
         if bridged > bytes / 2 { Route::Bridge } else { Route::Direct }
     }
 
-    /// Downloads the file to a host, and uploads it again. Asserts the route of each, and that of the first connection of
-    /// the download as `-v` prints it, if given.
+    /// Downloads the file to a host, and uploads it again. Asserts the route of each, and, if given, that of the first
+    /// connection of the download, as `-v` prints it.
     #[track_caller]
     fn both_ways(&self, host: &Host, ticket: &str, expected: Route, first: Option<Route>) {
         let copy = |from: &str, to: &str, made: &str, first: Option<Route>| {
@@ -219,9 +220,9 @@ fn hosts_of_the_same_network_exchange_files() {
     world.both_ways(&receiver, &sharing.ticket, SAME_NETWORK, Some(SAME_NETWORK));
 }
 
-/// A connection attempt there ends after minutes. Formerly, a drive that waited for it took 6 s to connect.
+/// A connection attempt to such an address ends after minutes. Formerly, haul waited for it, and took 6 s to connect.
 #[test]
-fn an_ipv6_address_at_which_nothing_answers_costs_no_time() {
+fn an_ipv6_black_hole_does_not_delay_the_connection() {
     let Some(world) = World::new() else { return };
     let (sharer, receiver) = (world.public.host(2), world.public.host(3));
     sharer.add_address("fd00:113::2/64");
@@ -243,8 +244,8 @@ fn an_ipv6_address_at_which_nothing_answers_costs_no_time() {
             let summary = receiver.haul(&world.session, &line).status(0).summary();
             summary["connect_ms"].as_f64().unwrap()
         };
-        // A SYN is sent again after a second. The machine may stall for a moment.
-        assert!((0..10).any(|_| connect_ms() < 900.0), "it waits for the black hole");
+        // A SYN is retransmitted after a second. The machine may stall for a moment.
+        assert!((0..10).any(|_| connect_ms() < 900.0), "the black hole delays every copy");
         std::fs::remove_file(world.session.path("data/again")).unwrap();
         std::fs::remove_file(world.session.path("got")).unwrap();
     }
@@ -319,14 +320,14 @@ fn a_transfer_continues_at_another_address_of_the_sharer() {
     copying.until_moved(CHANGE);
     let connected = receiver.connected();
     let used = addresses.map(|one| connected.iter().filter(|peer| *peer == one).count());
-    let [lost, kept] = match used[0] > used[1] {
+    let [lost, remaining] = match used[0] > used[1] {
         true => addresses,
         false => [addresses[1], addresses[0]],
     };
     sharer.remove_address(&format!("{lost}/24"));
     copying.until_moved(SIZE - CHANGE);
     let connected = receiver.connected();
-    assert!(connected.iter().any(|peer| peer == kept), "{lost} is gone: {connected:?}");
+    assert!(connected.iter().any(|peer| peer == remaining), "{lost} is gone: {connected:?}");
     copying.finish();
     world.same("got");
 }
@@ -376,7 +377,7 @@ fn a_transfer_through_the_bridge_continues_when_a_direct_path_opens() {
     sharer.pass_all();
     let before = world.bridged();
     copying.finish();
-    // Lanes through the bridge stay, and further ones are direct as soon as the system repeats an attempt.
+    // Lanes through the bridge stay. New ones are direct as soon as the kernel retransmits the SYN of a direct attempt.
     let route = world.route(before, SIZE - CHANGE);
     eprintln!("the rest took this path: {route:?}");
     world.same("got");

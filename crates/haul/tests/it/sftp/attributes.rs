@@ -1,5 +1,5 @@
-//! Servers that do not set times or modes, or only claim to: the files are copied nevertheless, one warning
-//! says what is not preserved, and a later run knows it before it compares the first file.
+//! Servers that do not set times or modes, or only claim to: the files are copied nevertheless, one warning lists what
+//! is not preserved, and a rerun copies nothing. And servers that list directories in one packet.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -32,7 +32,7 @@ fn old_tree(far: &Far) {
     }
 }
 
-/// Uploads the tree three times: everything is copied once, with one warning, and then nothing.
+/// Uploads the tree three times: the first run copies everything, with one warning, and the second nothing.
 #[track_caller]
 fn copied_once(far: &Far, warning: &str) {
     old_tree(far);
@@ -95,13 +95,13 @@ fn modes_are_set_where_only_times_are_refused() {
 }
 
 #[test]
-fn a_server_that_ignores_times_is_remembered() {
+fn a_server_that_ignores_times_gets_the_files_and_a_rerun_copies_nothing() {
     let far = far(&[Habit::IgnoresTimes]);
     copied_once(&far, "does not set times; they are not preserved");
 }
 
 #[test]
-fn set_id_bits_are_kept_only_with_their_owner() {
+fn set_id_bits_are_preserved_only_with_their_owner() {
     if !is_root() {
         return;
     }
@@ -115,14 +115,14 @@ fn set_id_bits_are_kept_only_with_their_owner() {
         let found = fs::metadata(far.far(path)).unwrap();
         (found.uid(), found.mode() & 0o7777)
     };
-    // Without its owner, the bit would give the rights of another one.
+    // With another owner, the bit would grant the rights of that one.
     far.haul("cp src @/plain").status(0);
     assert_eq!(of("plain/src/f"), (0, 0o755));
     far.haul("cp --preserve=mode,times,owner src @/owned").status(0);
     assert_eq!(of("owned/src/f"), (12_345, 0o4755));
 }
 
-/// As AWS Transfer Family lists. Formerly, a packet of more than 260 KiB was an error.
+/// AWS Transfer Family lists like this. Formerly, a packet of more than 260 KiB was an error.
 #[test]
 fn a_directory_that_is_listed_in_one_packet_is_read_whatever_its_length() {
     let far = far(&[Habit::ListsAtOnce]);
@@ -141,15 +141,15 @@ fn a_file_that_is_replaced_keeps_its_mode_where_modes_are_not_copied() {
     let far = Far::on(Sshd::builder().start());
     for (name, length) in [("small", 100), ("large", 20 << 20)] {
         far.session.write(format!("src/{name}"), content(1, length));
-        let there = format!("far/up/{name}");
-        far.session.write(&there, "older");
+        let path = format!("far/up/{name}");
+        far.session.write(&path, "older");
         let mode = fs::Permissions::from_mode(0o600);
-        fs::set_permissions(far.session.path(&there), mode).unwrap();
+        fs::set_permissions(far.session.path(&path), mode).unwrap();
     }
     far.haul("cp --preserve=times --overwrite always src/ @/up").status(0);
     far.same("src", "far/up");
     for name in ["small", "large"] {
-        let there = fs::metadata(far.session.path(format!("far/up/{name}"))).unwrap();
-        assert_eq!(there.permissions().mode() & 0o7777, 0o600, "{name}");
+        let found = fs::metadata(far.session.path(format!("far/up/{name}"))).unwrap();
+        assert_eq!(found.permissions().mode() & 0o7777, 0o600, "{name}");
     }
 }

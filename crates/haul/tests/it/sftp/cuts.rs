@@ -7,12 +7,13 @@ use haul_fault_proxy::{Connections, Direction, Fault};
 
 use super::{Chance, Far, content, unfinished};
 
-/// Cuts per test.
+/// Cuts per test, at least.
 const CUTS: u64 = 100;
 /// Lanes of each transfer.
 const LANES: u64 = 3;
 
-/// Repeats the same transfer, each time with cuts at random places in a stream of `bytes`, until there were [`CUTS`].
+/// Repeats the same transfer until [`CUTS`] of its connections were cut, each at a random offset: after the first 6 000
+/// bytes in `direction`, and at most `bytes` later.
 fn cut_at_random(seed: u64, line: &str, result: &str, direction: Direction, bytes: u64) {
     let far = Far::behind_proxy();
     far.session.write("src/large", content(seed, 12 << 20));
@@ -128,8 +129,8 @@ fn keepalives_detect_a_link_that_dies_in_mid_transfer() {
         let expected = ["ServerAlive", "no answer within 1 s", "timed out"];
         assert!(expected.iter().any(|words| stderr.contains(words)), "{stderr}");
         eprintln!("{line}: {elapsed:?}: {stderr}");
-        // Twice interval times count, a pause before the retry, and a second to connect. Without keepalives, TCP
-        // would take about a quarter of an hour.
+        // Twice the interval times the count (4 s), a pause before the retry, and a second to connect. Without
+        // keepalives, TCP would take about a quarter of an hour.
         assert!(elapsed < Duration::from_secs(30), "{elapsed:?}: {stderr}");
     }
 }

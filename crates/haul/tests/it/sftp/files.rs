@@ -1,4 +1,5 @@
-//! Files that cannot be read or written, change during the copy, have unusual names, or cannot get theirs.
+//! Files that cannot be read or written, change during the copy, or have unusual names; and repeated copies of a
+//! directory.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -26,7 +27,7 @@ fn a_full_disk_at_the_far_end_is_reported_and_with_more_space_a_rerun_succeeds()
         far.session.write("src", content(1, length));
         let ran = far.haul("cp --no-space-check src @/disk/f").status(1);
         assert!(ran.err().contains("disk/f: cannot write ("), "{}", ran.err());
-        // SFTP version 3 has no status for it; haul requests the free space.
+        // SFTP version 3 has no status for a full disk; haul requests the free space to report it.
         assert!(ran.err().contains("no space left"), "{}", ran.err());
         assert!(!far.session.has("far/disk/f"), "{length} bytes");
         let room = Command::new("mount").args(["-o", "remount,size=30m"]).arg(disk.path()).status();
@@ -89,7 +90,7 @@ pub(super) fn arrives_in_one_version(far: &Far) {
     ];
     for (name, change) in changes {
         far.session.write("far/f", content(1, 6 << 20));
-        // SFTP version 3 has times in seconds.
+        // SFTP version 3 has times in whole seconds, so the change must not come within the same one.
         let earlier = SystemTime::now() - Duration::from_secs(100);
         fs::File::options().write(true).open(far.far("f")).unwrap().set_modified(earlier).unwrap();
         let running = far.spawn(&format!("cp --bwlimit 4M @/f to/{name}/dst"));
@@ -133,7 +134,7 @@ fn every_possible_file_name_is_copied_both_ways() {
 
 #[test]
 fn a_rerun_never_nests_a_directory_in_itself() {
-    for there in [false, true] {
+    for exists in [false, true] {
         for (from, to) in [
             ("src", "@/dst"),
             ("src/", "@/dst"),
@@ -151,7 +152,7 @@ fn a_rerun_never_nests_a_directory_in_itself() {
             let source = if down { "far/src" } else { "src" };
             far.session.write(format!("{source}/d/f"), "content");
             let destination = to.trim_end_matches('/').replace("@/", "far/");
-            if there {
+            if exists {
                 fs::create_dir_all(far.session.path(&destination)).unwrap();
             }
             let line = format!("cp -r {from} {to}");

@@ -57,7 +57,7 @@ fn a_very_slow_link_is_no_error_while_bytes_move() {
     let patience = "-o ServerAliveInterval=1 -o ServerAliveCountMax=2";
     far.haul(&format!("cp {patience} @/src down")).status(0);
     far.same("src", "down/src");
-    // sshd acknowledges received data every 96 KiB; that is silence of 5 s.
+    // sshd sends a window adjustment every 96 KiB, so it is silent for 5 s.
     let patience = "-o ServerAliveInterval=3 -o ServerAliveCountMax=2";
     far.haul(&format!("cp {patience} src @/up")).status(0);
     far.same("src", "far/up/src");
@@ -104,7 +104,7 @@ fn copies_work_with_a_server_without_extensions() {
 struct Dropbear(Child);
 
 impl Dropbear {
-    /// Starts it; returns its port.
+    /// Starts it; returns its port, too. `None`, with the reason printed, if it cannot run here.
     fn start(session: &Session) -> Option<(Self, u16)> {
         let home = std::env::home_dir()?;
         let installed = Command::new("dropbear").arg("-V").output().is_ok();

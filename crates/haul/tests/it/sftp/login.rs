@@ -8,15 +8,15 @@ use super::{Far, content};
 #[test]
 fn a_refused_key_is_reported_with_its_path() {
     let far = Far::start();
-    let stranger = far.sshd.new_key("stranger", "ed25519", "");
+    let refused = far.sshd.new_key("stranger", "ed25519", "");
     let line = far
         .line("cp @/x dst")
-        .replace(&far.sshd.user_key().display().to_string(), &stranger.display().to_string());
+        .replace(&far.sshd.user_key().display().to_string(), &refused.display().to_string());
     let ran = far.session.haul(&line).status(1);
     let text = ran.err();
     assert!(text.contains(&format!("{}@{}", far.sshd.user(), far.sshd.address())), "{text}");
     assert!(text.contains("permission denied for root"), "{text}");
-    assert!(text.contains(&stranger.display().to_string()), "{text}");
+    assert!(text.contains(&refused.display().to_string()), "{text}");
     assert!(!text.contains("again in"), "{text}");
     assert!(!far.session.has("dst"));
 }
@@ -60,8 +60,8 @@ fn a_host_key_that_has_changed_or_is_not_known_is_refused() {
     for option in ["", "--accept-new-host-keys", "-o StrictHostKeyChecking=accept-new"] {
         let ran = far.haul(&format!("cp {option} @/x dst")).status(1);
         assert!(ran.err().contains("HAS CHANGED"), "{}", ran.err());
-        let place = format!("{}:1", far.sshd.known_hosts().display());
-        assert!(ran.err().contains(&place), "{}", ran.err());
+        let line = format!("{}:1", far.sshd.known_hosts().display());
+        assert!(ran.err().contains(&line), "{}", ran.err());
     }
     fs::write(far.sshd.known_hosts(), "").unwrap();
     let ran = far.haul("cp @/x dst").status(1);
@@ -101,7 +101,7 @@ fn a_closed_port_is_tried_once() {
 }
 
 #[test]
-fn verbose_prints_once_per_host_how_long_connecting_took() {
+fn verbose_prints_the_time_to_connect_once_per_host() {
     let far = Far::start();
     far.session.write("src/a", "a");
     for (line, lines) in [("cp -v src @/dst", 1), ("cp -v @/dst/src @/again", 1), ("cp src @/x", 0)]
@@ -110,9 +110,9 @@ fn verbose_prints_once_per_host_how_long_connecting_took() {
         let connected = text.lines().filter(|line| line.contains(": connected in "));
         let connected: Vec<&str> = connected.collect();
         assert_eq!(connected.len(), lines, "{text}");
-        let place = format!("{}@{}: ", far.sshd.user(), far.sshd.address());
+        let start = format!("{}@{}: ", far.sshd.user(), far.sshd.address());
         for line in connected {
-            assert!(line.starts_with(&place) && line.contains(" round trips; latency "), "{text}");
+            assert!(line.starts_with(&start) && line.contains(" round trips; latency "), "{text}");
         }
     }
 }

@@ -41,7 +41,7 @@ fn every_file_has_the_right_content() {
 #[test]
 fn a_single_file_has_the_right_content_whatever_its_length() {
     far_away(|far| {
-        // It is opened, and a piece of it is read, along with the greeting of every lane.
+        // The file is opened, and a piece of it read, along with the greeting of every lane.
         for (n, length) in [0, 1, 60_000, 65_536, 70_000, 600_000, 5 << 20].into_iter().enumerate()
         {
             far.session.write("src/one", content(n as u64, length));
@@ -62,7 +62,7 @@ fn a_new_part_file_is_not_confused_with_the_old_one_on_any_lane() {
     far_away(|far| {
         far.session.write("src/one", content(1, 12 << 20));
         for other in [content(2, 14 << 20), Vec::new()] {
-            // Its source is not recorded, so it is not resumed.
+            // There is no journal that records its source, so it is not resumed.
             far.session.write("far/up/.one.haul-part", other);
             far.haul("cp src/one @/up/").status(0);
             far.same("src/one", "far/up/one");
@@ -73,7 +73,7 @@ fn a_new_part_file_is_not_confused_with_the_old_one_on_any_lane() {
 
 #[test]
 fn a_source_that_changes_while_it_is_read_arrives_in_one_version() {
-    // The check for changes is sent behind the last reads.
+    // The check for changes is sent right behind the last READs.
     far_away(arrives_in_one_version);
 }
 

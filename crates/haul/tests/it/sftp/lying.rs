@@ -105,7 +105,7 @@ fn names_that_lead_elsewhere_are_refused_and_the_rest_is_copied() {
         assert_eq!(find, "dst/src/good\n");
         assert_eq!(far.session.read("evil"), "untouched");
     }
-    // Every directory has these names.
+    // Every directory has these names; haul skips them.
     for name in [&b"."[..], b".."] {
         let far = far(&[Habit::Lists(name)]);
         far.session.write("far/src/good", "content");
@@ -133,7 +133,7 @@ fn a_write_that_fails_without_a_reason_fails_the_file_and_leaves_none() {
 }
 
 #[test]
-fn a_close_that_fails_means_that_there_is_no_file() {
+fn a_close_that_fails_leaves_the_old_file_or_none() {
     for habits in [&[Habit::FailsToClose][..], &[Habit::FailsToClose, Habit::Replaces]] {
         for length in [1000, 1 << 20, 5 << 20] {
             let far = far(habits);

@@ -85,7 +85,7 @@ fn a_server_that_opens_a_file_once_gets_the_whole_file_again_after_a_kill() {
     let running = far.spawn("cp --bwlimit 8M --window 1M src @/f");
     super::cuts::wait_for_bytes(&far.far(""), 4 << 20);
     running.kill();
-    // Until the server has noticed that the client is gone.
+    // Time for the server to notice that the client is gone.
     std::thread::sleep(std::time::Duration::from_millis(500));
     far.haul("cp --digest sha256 src @/f").status(0);
     far.session.tool("cmp src far/f");
@@ -102,7 +102,7 @@ fn a_server_with_one_handle_per_session_gets_a_session_for_each() {
 }
 
 #[test]
-fn a_server_with_all_quirks_together_is_handled() {
+fn a_server_with_many_quirks_is_handled() {
     let far = far(&[
         Habit::InOrder(Status::Failure),
         Habit::OneHandleAFile,
@@ -155,14 +155,14 @@ fn an_existing_directory_that_a_server_creates_again_is_not_taken_for_new() {
     assert_eq!(again.summary()["moved_bytes"], 0, "{}", again.out());
 }
 
-/// As sftpgo, which handles an FSTAT concurrently with the WRITE before it: formerly it was taken for a
-/// server that accepts bytes in order only.
+/// sftpgo does this: it handles an FSTAT concurrently with the WRITE before it. Formerly, haul took it for a server
+/// that accepts bytes in order only.
 #[test]
 fn a_resumed_upload_is_right_on_a_server_that_reports_sizes_before_it_has_written() {
     continued(&far(&[Habit::LooksEarly]).with_proxy());
 }
 
-/// As paramiko's server: formerly, a resumed file was all zeros in the end.
+/// paramiko's server does this. Formerly, a resumed file ended up as zeros only.
 #[test]
 fn resumed_files_and_trailing_holes_are_right_on_a_server_that_empties_files_to_set_lengths() {
     let far = far(&[Habit::EmptiesToSetLength]).with_proxy();
@@ -174,7 +174,7 @@ fn resumed_files_and_trailing_holes_are_right_on_a_server_that_empties_files_to_
     far.session.tool("cmp hole far/hole");
 }
 
-/// Asserts that an upload that is cut is resumed by the next run.
+/// Asserts that the next run resumes an upload that was cut.
 #[track_caller]
 fn continued(far: &Far) {
     far.session.write("src", content(1, 24 << 20));

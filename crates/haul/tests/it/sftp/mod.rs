@@ -35,7 +35,7 @@ use crate::session::{Ran, Session};
 pub(crate) struct Far {
     pub(crate) session: Session,
     sshd: Sshd,
-    /// The program connects to it instead of the server.
+    /// The program connects to the proxy instead of the server.
     proxy: Option<FaultProxy>,
 }
 

@@ -1,4 +1,5 @@
-//! Files that are replaced on servers whose rename does not replace.
+//! Files that are replaced on servers whose rename does not replace. Formerly, haul removed the old file before the new
+//! one got its name.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use super::sshd::Sshd;
 use super::strange::{Habit, far};
 use super::{Far, content, unfinished};
 
-/// Small and large files. Formerly, haul removed the old file before the new one got its name.
+/// Lengths of small and large files, in bytes.
 const LENGTHS: [usize; 3] = [100, 1 << 20, 5 << 20];
 
 const PART: Habit = Habit::KeepsName(".haul-part");
@@ -55,7 +56,7 @@ fn an_old_file_stays_where_no_rename_is_allowed() {
         let ran = far.haul("cp --window 64M src @/f").status(1);
         assert!(ran.err().contains("far/f: cannot rename"), "{}", ran.err());
         assert_eq!(far.session.read("far/f"), "old", "{length} bytes");
-        // Another server of the same files, where it is allowed.
+        // Another server with the same files, on which renaming is allowed.
         let whole = Far { sshd: Sshd::start(), ..far };
         whole.haul("cp src @/f").status(0);
         whole.session.tool("cmp src far/f");
@@ -93,12 +94,12 @@ fn a_session_that_ends_while_a_file_is_replaced_loses_nothing() {
 
 #[test]
 fn an_old_file_that_a_killed_run_left_aside_is_removed() {
-    for there in [false, true] {
+    for exists in [false, true] {
         for length in LENGTHS {
             let far = far(&[]);
             far.session.write("src", content(1, length));
             far.session.write("far/.f.haul-old", "older");
-            if there {
+            if exists {
                 far.session.write("far/f", "old");
             }
             far.haul("cp src @/f").status(0);

@@ -34,7 +34,7 @@ pub(super) enum Habit {
     ShortReads(usize),
     /// Requests that arrive together get their responses in reverse order.
     Backwards,
-    /// READ and WRITE get responses with the IDs of requests that were not sent.
+    /// Responses to READ and WRITE have IDs of requests that were not sent.
     WrongIds,
     /// READ returns a byte more than was requested.
     TooMuch,
@@ -44,7 +44,7 @@ pub(super) enum Habit {
     Oversized,
     /// Every session ends in the middle of the response to its READ with this number.
     EndsWithin(usize),
-    /// Every handle is forgotten after this many requests on it.
+    /// Every handle becomes invalid after this many requests on it.
     Forgets(usize),
     /// Greets with this version.
     Version(u32),
@@ -64,22 +64,22 @@ pub(super) enum Habit {
     InOrder(Status),
     /// WRITE appends its bytes, whatever their offset.
     Appends,
-    /// A file can be open once.
+    /// Only one handle of a file can be open at a time.
     OneHandleAFile,
-    /// A session can have one file or directory open.
+    /// A session can have only one file or directory open at a time.
     OneHandleASession,
     /// CLOSE of a file that was written fails.
     FailsToClose,
-    /// It supports a rename that replaces.
+    /// The server supports a rename that replaces.
     Replaces,
-    /// It announces a rename that replaces, but does not support it.
+    /// The server announces a rename that replaces, but does not support it.
     AnnouncesReplacing,
     /// RENAME of a name with this ending is refused, whether the new name exists or not.
     KeepsName(&'static str),
     /// The first RENAME of a name with this ending is done, and the session ends without a response.
     EndsAfterRename(&'static str),
-    /// FSTAT does not wait for a WRITE that came before it: after one of a single byte it returns the
-    /// length from before.
+    /// FSTAT does not wait for the WRITE before it: after a WRITE of a single byte, it returns the length from before
+    /// that WRITE.
     LooksEarly,
     /// A file whose length is set is emptied first.
     EmptiesToSetLength,
@@ -93,7 +93,7 @@ pub(super) enum Habit {
     ListsAtOnce,
     /// REALPATH is refused.
     NoRealpath(Status),
-    /// It announces COPY-DATA, and refuses it.
+    /// The server announces COPY-DATA, and refuses it.
     NoCopies(Status),
     /// MKDIR of an existing directory succeeds.
     MakesAgain,
@@ -146,7 +146,7 @@ struct Serving<'a> {
     handles: HashMap<Handle, Open>,
     opened: u64,
     reads: usize,
-    /// The length that the next FSTAT returns.
+    /// An outdated length, which the next FSTAT returns.
     early: Option<u64>,
 }
 
@@ -234,12 +234,12 @@ impl Serving<'_> {
                 return Ok(());
             }
             deframer.push(Bytes::copy_from_slice(&buffer[..length]));
-            let mut answers = Vec::new();
+            let mut responses = Vec::new();
             while let Some(frame) = deframer.next_frame().map_err(io::Error::other)? {
                 let (id, request) = Request::decode(frame).map_err(io::Error::other)?;
                 let payload = matches!(request, Request::Read { .. } | Request::Write { .. });
-                let answer = match self.answer(request) {
-                    Ok(answer) => answer,
+                let response = match self.respond(request) {
+                    Ok(response) => response,
                     Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
                         return Err(error);
                     }
@@ -251,23 +251,23 @@ impl Serving<'_> {
                     }),
                 };
                 let id = if payload && self.server.has(H::WrongIds) { id ^ (1 << 20) } else { id };
-                answers.push((id, answer));
+                responses.push((id, response));
             }
-            let greets = matches!(answers.first(), Some((_, Response::Version { .. })));
+            let greets = matches!(responses.first(), Some((_, Response::Version { .. })));
             if self.server.has(H::Backwards) && !greets {
-                answers.reverse();
+                responses.reverse();
             }
-            for (id, answer) in answers {
-                self.send(id, &answer)?;
+            for (id, response) in responses {
+                self.send(id, &response)?;
             }
         }
     }
 
-    fn send(&mut self, id: u32, answer: &Response) -> io::Result<()> {
-        let mut packet = answer.encode(id).to_vec();
-        let payload = answer.payload().cloned().unwrap_or_default();
+    fn send(&mut self, id: u32, response: &Response) -> io::Result<()> {
+        let mut packet = response.encode(id).to_vec();
+        let payload = response.payload().cloned().unwrap_or_default();
         payload.pieces().iter().for_each(|piece| packet.extend_from_slice(piece));
-        if matches!(answer, Response::Data(_)) {
+        if matches!(response, Response::Data(_)) {
             self.reads += 1;
             if self.server.has(H::Oversized) {
                 packet[..4].copy_from_slice(&(1_u32 << 30).to_be_bytes());
@@ -280,7 +280,7 @@ impl Serving<'_> {
         self.stream.write_all(&packet)
     }
 
-    fn answer(&mut self, request: Request) -> io::Result<Response> {
+    fn respond(&mut self, request: Request) -> io::Result<Response> {
         let ok = Ok(status(Status::Ok));
         match request {
             Request::Init { .. } => self.greet(),
